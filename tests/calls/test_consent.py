@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dynamo_dap.calls.consent import agree, is_agreed, shown, unusual
+from dynamo_dap.calls.consent import agree, is_agreed, is_allowed_home, shown, unusual
 from dynamo_dap.calls.folder import (
     VERSION,
     BadFolder,
@@ -86,6 +86,7 @@ def test_a_setting_that_is_a_program_is_refused_and_shown(tmp_path: Path) -> Non
         ([Space("m", names={"__file__": 2})], "__file__"),
         ([Function(0, "f", "f", 1)], "no source file"),
         ([Function(0, "f", "f", 2, source="sources/f.py")], "at line 2"),
+        ([Named("typing"), Function(3, "_eval_type", "Any", 1)], "is not the name of"),
         ([Class(0, "C", 1, "sources/f.py")], "has no C"),
         ([Class(0, "f", 1, "sources/f.py", names={"a=print()": 2})], "a name that is none"),
     ],
@@ -98,7 +99,7 @@ def test_code_that_could_not_be_shown_is_refused(tmp_path: Path, values: list[Va
 def test_a_folder_that_changes_after_it_was_shown_is_not_agreed_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     folder = forged(tmp_path / "call", EAGER, conditions=Conditions(2))
     before = read_snapshot(folder)
     (folder / "sources" / "f.py").write_text("def f(x):\n    return 'another'\n")
@@ -107,6 +108,29 @@ def test_a_folder_that_changes_after_it_was_shown_is_not_agreed_to(
     agree(before)
     assert is_agreed(before)
     assert not is_agreed(read_snapshot(folder))
+
+
+def test_code_of_an_installed_package_is_named(tmp_path: Path) -> None:
+    values = EAGER, Named("torch.nn.functional"), Function(3, "relu", "relu", 1)
+    text = shown(read_snapshot(forged(tmp_path / "call", *values, conditions=Conditions(2))))
+    assert "Code of an installed package: torch.nn.functional.relu" in text
+
+
+@pytest.mark.parametrize(
+    ("home", "name", "is_allowed"),
+    [
+        ("posix", "system", False),
+        ("os", "system", False),
+        ("builtins", "eval", False),
+        ("typing", "ForwardRef", False),
+        ("torch.serialization", "load", False),
+        ("builtins", "len", True),
+        ("_functools", "partial", True),
+        ("torch._lowrank", "svd_lowrank", True),
+    ],
+)
+def test_an_object_is_judged_by_where_it_is_from(home: str, name: str, *, is_allowed: bool) -> None:
+    assert is_allowed_home(home, name) is is_allowed
 
 
 def test_options_after_the_folder_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -236,11 +236,13 @@ def test_sarif_junit_and_annotations(program: Path) -> None:
         ("", ["empty.py"], "nothing was compiled"),
         ("", ["--max-breaks", "9", "--sarif", "nowhere/out.sarif", "program.py"], "cannot write nowhere/out.sarif"),
         ('baseline = "program.py"', ["program.py"], "cannot read the baseline"),
+        ('baseline = "settings.json"', ["--update", "program.py"], "cannot read the baseline"),
     ],
 )
 def test_wrong_usage_is_told(program: Path, settings: str, arguments: list[str], said: str) -> None:
     (program.parent / "pyproject.toml").write_text(f"[tool.dynamo-dap]\n{settings}\n")
     (program.parent / "empty.py").write_text("print('nothing')\n")
+    (program.parent / "settings.json").write_text("{}")
     ran = check(program.parent, *arguments)
     assert ran.returncode == 2, ran.stdout
     assert said in ran.stderr

@@ -98,13 +98,15 @@ def program(tmp_path: Path) -> Fixture:
     return Fixture(path)
 
 
-def replayed(folder: Path, *options: str, standard_input: str | None = None) -> tuple[int, str, str]:
+def replayed(
+    folder: Path, *options: str, standard_input: str | None = None, cwd: str | Path = "/"
+) -> tuple[int, str, str]:
     """Exit status, output and errors of ``dynamo-dap replay``."""
     done = subprocess.run(
         [sys.executable, "-m", "dynamo_dap", "replay", *options, "--python", *zygote.python(), str(folder)],
-        env={**os.environ, "PYTHONUNBUFFERED": "1", "XDG_CACHE_HOME": str(folder.parent), "DYNAMO_DAP_RECORDS": ""},
+        env={**os.environ, "PYTHONUNBUFFERED": "1", "XDG_STATE_HOME": str(folder.parent), "DYNAMO_DAP_RECORDS": ""},
         input=standard_input,
-        cwd="/",
+        cwd=cwd,
         capture_output=True,
         text=True,
         timeout=DEADLINE,
@@ -226,7 +228,7 @@ def test_nothing_of_a_folder_runs_before_the_user_agrees(session: Session, tmp_p
     assert (status, "returned (tensor([0, 2, 4], dtype=torch.int32), ['a', 'b'])" in output) == (0, True)
 
     source, line = first_line(read_snapshot(folder))
-    variables = {"XDG_CACHE_HOME": str(tmp_path), "DYNAMO_DAP_RECORDS": ""}
+    variables = {"XDG_STATE_HOME": str(tmp_path), "DYNAMO_DAP_RECORDS": ""}
     wanted = {"module": REPLAYING, "args": [str(folder)], "python": zygote.python(), "env": variables}
     with session.configuring("launch", wanted):
         session.set_breakpoints(Fixture(source), line)
@@ -237,6 +239,26 @@ def test_nothing_of_a_folder_runs_before_the_user_agrees(session: Session, tmp_p
 
     source.write_text(source.read_text().replace("x * 2", "x * 3"))
     assert replayed(folder, "--run", standard_input="")[0] == 1
+
+
+def test_nothing_is_imported_from_where_a_call_is_replayed(tmp_path: Path) -> None:
+    """A folder may hold a torch of its own, and be the working directory; and torch may hold what is another's."""
+    path, folder = tmp_path / "small.py", tmp_path / "call"
+    path.write_text(SMALL)
+    recorded(path, folder)
+    (folder / "torch.py").write_text("open('imported', 'w')")
+    status, output, errors = replayed(folder, "--run", "--yes", cwd=folder)
+    assert status == 0, errors
+    assert not (folder / "imported").exists()
+
+    call = json.loads((folder / CALL_FILE).read_text())
+    number = len(call["values"])
+    call["values"].append({"is": "named", "module": "torch._jit_internal", "name": "ForwardRef"})
+    call["conditions"].setdefault("settings", {})["_dynamo.verbose"] = number
+    (folder / CALL_FILE).write_text(json.dumps(call))
+    status, output, errors = replayed(folder, "--run", "--yes", "--allow", "_dynamo.verbose")
+    assert status == 2, output
+    assert "is typing.ForwardRef" in errors
 
 
 def test_a_call_without_its_data_and_folders_that_hold_none(tmp_path: Path) -> None:

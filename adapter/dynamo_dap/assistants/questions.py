@@ -24,6 +24,7 @@ from dynamo_dap.checking.findings import Finding, findings_in
 from dynamo_dap.checking.formats import JsonReport
 from dynamo_dap.commands.bisect import Verdict, verdict_text
 from dynamo_dap.commands.compare import print_comparison
+from dynamo_dap.commands.recorded_program import CannotTry, recorded_program, refuses_strangers
 from dynamo_dap.protocol.contract import ComparisonBody
 from dynamo_dap.records.file import UnreadableRecord, read_record
 from dynamo_dap.records.folders import records_folder, records_in
@@ -242,11 +243,17 @@ class Questions:
         cwd = self._workspace.folder(folder)
         path = self._workspace.file(file, cwd)
         record = _newest_with(cwd, path)
-        started = read_record(record).started
-        run = None if started is None else Path(started.cwd, started.program[0])
-        if started is None or run is None or not (self._workspace.has(run) and self._workspace.has(started.cwd)):
+        try:
+            named = recorded_program(read_record(record).started)
+            refuses_strangers(named)
+        except (CannotTry, UnreadableRecord) as problem:
+            raise ToolError(str(problem)) from None
+        run = Path(named.folder, named.program[0])
+        if not (self._workspace.has(run) and self._workspace.has(named.folder)):
             raise ToolError(f"the newest record ran {run}, which is outside of the roots: it is not run again")
-        words = ["fix", *self._python, "--record", str(record), *(["--apply"] if apply else []), f"{path}:{line}"]
+        # What was checked here is what runs, whatever becomes of the record meanwhile.
+        words = ["fix", *self._python, "--record", str(record), "--content", named.digest]
+        words += [*(["--apply"] if apply else []), f"{path}:{line}"]
         return await self._ask(words, cwd, _printed, seconds)
 
     async def check(

@@ -7,12 +7,10 @@ the user allows them by name. Imports nothing of what a folder names. Any proces
 from __future__ import annotations
 
 import os
-import unicodedata
 from collections.abc import Iterator
-from pathlib import Path
 
 from dynamo_dap.calls.folder import Class, Function, Items, Named, Pairs, SavedCall, Scalar, Snapshot, nodes_of
-from dynamo_dap.records.folders import records_base
+from dynamo_dap.protocol.consent import agree_to, has_agreed, visible
 
 _MODULES = frozenset(
     """
@@ -48,6 +46,8 @@ _SINGLE = {
     "typing": frozenset({"Any", "Callable", "Generic", "Mapping", "NamedTuple", "Optional", "Sequence", "Union"}),
 }
 """Modules of which only these are allowed: others of their functions run text as code."""
+_BEHIND = frozenset({"_abc", "_bisect", "_collections", "_functools", "_operator", "_random", "_thread", "types"})
+"""Where Python has the objects of the modules above."""
 _OPERATORS = "ops"
 _OF_REGISTRY = ("import_module", "load_library", "loaded_libraries")
 """What ``torch.ops`` has besides its namespaces of operators."""
@@ -71,6 +71,16 @@ def is_allowed_name(module: str, name: str) -> bool:
     return module in _HOMES or any(module == each or module.startswith(f"{each}.") for each in _BELOW)
 
 
+def is_allowed_home(home: str, name: str) -> bool:
+    """Whether an object that a folder found by an allowed name may be from this module, where it has this name."""
+    package = home.partition(".")[0]
+    if package == "builtins" or home in _SINGLE:
+        return is_allowed_name(home, name)
+    # Torch and numpy show their objects under shorter names: the module behind one is not in the list.
+    is_known = package in _MODULES or package in _BEHIND
+    return is_known and not any(part.startswith(_REFUSED) for part in name.split("."))
+
+
 def _is_operator(parts: list[str]) -> bool:
     """Whether it is ``ops.NAMESPACE.NAME`` or ``ops.NAMESPACE.NAME.OVERLOAD``."""
     return len(parts) in (3, 4) and parts[1] not in _OF_REGISTRY and not any(part.startswith("__") for part in parts)
@@ -92,6 +102,12 @@ def _named(call: SavedCall) -> Iterator[tuple[str, str]]:
     for each in call.values:
         if isinstance(each, Named):
             yield each.module, each.name
+    yield from _installed(call)
+
+
+def _installed(call: SavedCall) -> Iterator[tuple[str, str]]:
+    """Yield the functions whose code is in an installed package, not in the folder."""
+    for each in call.values:
         if isinstance(each, Function) and each.source is None:
             owner = call.values[each.module]
             assert isinstance(owner, Named), "the folder's reader has checked it"
@@ -116,20 +132,6 @@ def _is_plain(call: SavedCall, number: int) -> bool:
 # -- shown -------------------------------------------------------------------------------------------------------------
 
 
-def visible(text: str) -> str:
-    """Return ``text`` with control characters, and such as change the direction of text, as escapes."""
-    return "".join(
-        each
-        if each == "\t" or not unicodedata.category(each).startswith(("Cc", "Cf", "Cs", "Zl", "Zp"))
-        else _escape(each)
-        for each in text
-    )
-
-
-def _escape(character: str) -> str:
-    return character.encode("unicode_escape", "surrogatepass").decode("ascii")
-
-
 def shown(snapshot: Snapshot) -> str:
     """Return what replaying runs: code, modules, callables by name, settings."""
     call = snapshot.call
@@ -151,6 +153,7 @@ def shown(snapshot: Snapshot) -> str:
     lines += [
         f"Imports: {', '.join(sorted({module for module, _ in named} - {'builtins'})) or 'nothing'}",
         f"Callables by name: {', '.join(_full(*each) for each in named if each[1]) or 'none'}",
+        *(f"Code of an installed package: {_full(*each)}" for each in sorted(set(_installed(call)))),
         f"Backend: {_text(call, call.conditions.compiled_by)}",
         *(f"Setting: {key} = {_text(call, number)}" for key, number in _settings(call)),
         *(f"Refused unless you allow it: {name}" for name in unusual(call)),
@@ -191,20 +194,9 @@ def _wanted_lines(call: SavedCall, source: str, text: str) -> set[int]:
 
 def is_agreed(snapshot: Snapshot) -> bool:
     """Whether the user has agreed to run this content, with every name of it outside the allow list."""
-    try:
-        allowed = _agreement(snapshot).read_text(encoding="utf-8").splitlines()[1:]
-    except OSError:
-        return False
-    return set(unusual(snapshot.call)) <= set(allowed)
+    return has_agreed(snapshot.digest, unusual(snapshot.call))
 
 
 def agree(snapshot: Snapshot) -> None:
     """Remember that the user agrees to it, and to what it names."""
-    file = _agreement(snapshot)
-    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    text = "\n".join([visible(os.path.realpath(snapshot.folder)), *unusual(snapshot.call), ""])
-    file.write_text(text, encoding="utf-8")
-
-
-def _agreement(snapshot: Snapshot) -> Path:
-    return records_base().parent / "agreed-calls" / snapshot.digest
+    agree_to(snapshot.digest, os.path.realpath(snapshot.folder), unusual(snapshot.call))

@@ -285,6 +285,9 @@ def _check_code(call: SavedCall, value: Function | Class, texts: dict[str, str])
     elif value.source is None and not (isinstance(owner, Named) and not owner.name):
         raise BadFolder(f"{value.qualified_name} is in no source file of this call")
     if value.source is None:
+        # The allow list has the qualified name; the code is found by the other.
+        if value.name != value.qualified_name.rpartition(".")[2]:
+            raise BadFolder(f"{value.qualified_name} is not the name of {value.name}")
         return
     if value.source not in texts:
         raise BadFolder(f"{value.source} is not a source file of this call")

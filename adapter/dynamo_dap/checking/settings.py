@@ -126,8 +126,9 @@ class Known(Struct, rename="camel", frozen=True, omit_defaults=True):
 class Baseline(Struct, rename="camel", frozen=True, forbid_unknown_fields=True):
     """What was found when the baseline was written; committed with the program."""
 
+    findings: list[Known]
+    """Always in the file: an empty object is somebody else's."""
     version: int = _VERSION
-    findings: list[Known] = field(default_factory=list)
 
 
 def read_baseline(file: Path) -> Baseline:
@@ -140,7 +141,7 @@ def read_baseline(file: Path) -> Baseline:
         content = file.read_bytes()
         baseline = msgspec.json.decode(content, type=Baseline)
     except FileNotFoundError:
-        return Baseline()
+        return Baseline([])
     except (OSError, msgspec.DecodeError) as problem:
         raise WrongSettings(f"cannot read the baseline {file}: {problem}") from None
     if baseline.version > _VERSION:

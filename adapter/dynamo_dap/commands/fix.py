@@ -16,7 +16,6 @@ import json
 import math
 import os
 import re
-import shlex
 import signal
 import subprocess
 import sys
@@ -29,6 +28,17 @@ from typing import Any
 
 import msgspec
 
+from dynamo_dap.commands.recorded_program import (
+    CannotTry,
+    Consents,
+    RecordedProgram,
+    add_consent,
+    asks_for_strangers,
+    check_unchanged,
+    command_of,
+    recorded_program,
+    refuses_strangers,
+)
 from dynamo_dap.language_server.document import Document, real_path
 from dynamo_dap.language_server.findings import findings_of
 from dynamo_dap.language_server.fixes import fixes_of
@@ -50,10 +60,6 @@ _TOLERANCE = 1e-4
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 _OUTPUT = 20_000
 _LOOK_SECONDS = 0.2
-
-
-class CannotTry(Exception):
-    """The program cannot be run again; the text is for a person."""
 
 
 class Cancelled(CannotTry):
@@ -203,11 +209,13 @@ class Runner:
     """Is asked all the time while the program runs; any thread."""
     given: RepeatedInput | None = None
     """What the program reads; None for nothing."""
+    recorded: RecordedProgram | None = None
+    """What the user agreed to, of a program that a record names."""
 
     @property
     def command(self) -> str:
         """What is run, as a person would write it."""
-        return shlex.join(["python", *(["-m", self.module] if self.module else self.program[:1]), *self.program[1:]])
+        return command_of(tuple(self.program), self.module)
 
     def run(self, copies: Mapping[str, str], which: str, settings: Sequence[Setting] = ()) -> Outcome:
         """Run it, with other texts in place of some files and with settings of torch; ``which`` run it is, is told.
@@ -215,6 +223,8 @@ class Runner:
         Raises:
             CannotTry: it did not end in time, or it cannot be run at all.
         """
+        if self.recorded is not None:
+            check_unchanged(self.recorded)
         self.tell(which)
         with tempfile.TemporaryDirectory(prefix="dynamo-dap-try-") as folder:
             results, records = Path(folder, "results.json"), Path(folder, "records")
@@ -383,6 +393,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--record", type=Path, help="a record file; default: the newest of this directory")
     parser.add_argument("--python", default=sys.executable, help="the interpreter; default: this one")
     parser.add_argument("--timeout", type=float, default=600.0, metavar="SECONDS", help="of each run; default: 600")
+    add_consent(parser)
     parser.add_argument("program", nargs="*", help="after --: a program and its arguments to run, not the recorded one")
     return parser
 
@@ -393,7 +404,8 @@ def _try(options: argparse.Namespace) -> int:
     fixes = known_fixes(record, path, line)
     if not fixes:
         raise CannotTry(_why_no_fix(record, path, line))
-    runner = runner_of(record.started, options.program, options.python, options.timeout)
+    consents = asks_for_strangers(options)
+    runner = runner_of(record.started, options.program, options.python, options.timeout, consents)
     runner = dataclasses.replace(
         runner, given=RepeatedInput(), tell=lambda which: _tell(f"running {runner.command} {which}", sys.stderr)
     )
@@ -420,18 +432,26 @@ def print_trials(trials: Sequence[Trial]) -> None:
             _tell(_as_diff(trial.fix))
 
 
-def runner_of(started: Started | None, program: Sequence[str], python: str, seconds: float) -> Runner:
+def runner_of(
+    started: Started | None,
+    program: Sequence[str],
+    python: str,
+    seconds: float,
+    consents: Consents = refuses_strangers,
+) -> Runner:
     """Return what runs a recorded program, or another one in its place.
 
     Raises:
-        CannotTry: the record does not tell of a file or a module to run.
+        CannotTry: there is no file to run, or ``consents`` refuses what the record names.
     """
-    folder = started.cwd if started is not None else str(Path.cwd())
-    given = list(program) or (started.program if started is not None else [])
-    if not given or not Path(folder, given[0]).is_file():
-        raise CannotTry("the record does not say which file was run; give it: dynamo-dap fix FILE:LINE -- PROGRAM ...")
-    module = started.module if started is not None and not program else None
-    return Runner(given, folder, python, seconds, module)
+    if program:
+        # The user's own words: nothing of the record is believed.
+        if not Path(program[0]).is_file():
+            raise CannotTry(f"there is no file {program[0]}")
+        return Runner(program, str(Path.cwd()), python, seconds)
+    recorded = recorded_program(started)
+    consents(recorded)
+    return Runner(recorded.program, recorded.folder, python, seconds, recorded.module, recorded=recorded)
 
 
 def known_fixes(record: Record, path: str, line: int) -> list[Fix]:

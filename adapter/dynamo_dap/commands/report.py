@@ -10,7 +10,8 @@ import argparse
 import dataclasses
 import sys
 
-from dynamo_dap.commands.fix import CannotTry, known_fixes, print_trials, runner_of, settings_of, try_fixes
+from dynamo_dap.commands.fix import known_fixes, print_trials, runner_of, settings_of, try_fixes
+from dynamo_dap.commands.recorded_program import CannotTry, add_consent, asks_for_strangers
 from dynamo_dap.language_server.fixes.edits import Fix
 from dynamo_dap.records import report
 from dynamo_dap.records.advice import what_to_do
@@ -22,8 +23,10 @@ from dynamo_dap.records.repeated_input import RepeatedInput
 
 def main(arguments: list[str]) -> int:
     """Print a report, with ``--try`` also what its suggestions did; return 1 if there is nothing to report."""
-    options = report.parser().parse_args(arguments)
-    status = report.main(arguments)
+    reader = report.parser()
+    add_consent(reader, "with --try: ")
+    options = reader.parse_args(arguments)
+    status = report.main(reader, options)
     if status != 0 or not options.try_all:
         return status
     try:
@@ -38,7 +41,7 @@ def _try(options: argparse.Namespace) -> int:
     fixes = all_fixes(record)
     if not fixes:
         raise CannotTry("there is nothing to try: no setting and no edit is known for what was found")
-    runner = runner_of(record.started, (), options.python, options.timeout)
+    runner = runner_of(record.started, (), options.python, options.timeout, asks_for_strangers(options))
     runner = dataclasses.replace(
         runner,
         given=RepeatedInput(),

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import msgspec
 
-from dynamo_dap.calls.consent import agree, is_agreed, shown, unusual, visible
+from dynamo_dap.calls.consent import agree, is_agreed, shown, unusual
 from dynamo_dap.calls.folder import BadFolder, Snapshot, first_line, read_snapshot, told
+from dynamo_dap.protocol.consent import ask, visible
 from dynamo_dap.protocol.contract import LaunchDescription
 from dynamo_dap.protocol.saved_calls import RecordingEnded, RecordingRun
 from dynamo_dap.records.program import add_program, given_program, run_program
@@ -124,20 +125,21 @@ def _is_agreed(snapshot: Snapshot, options: argparse.Namespace) -> bool:
     if not yes and is_agreed(snapshot):
         return True
     if not yes:
-        sys.stdout.write(
-            f"{shown(snapshot)}\n\nTo make the call of {visible(snapshot.call.name)} again, this code is run.\n"
-        )
-        sys.stdout.flush()
-        if not sys.stdin.isatty():
+        name = visible(snapshot.call.name)
+        is_wanted = ask(shown(snapshot), f"To make the call of {name} again, this code is run.")
+        if is_wanted is None:
             _fail("nobody can be asked here: give --yes to run it")
-            return False
-        if input("Run it? [y/N] ").strip().lower() not in ("y", "yes"):
+        if not is_wanted:
             return False
     refused = [each for each in unusual(snapshot.call) if each not in options.allow]
     if refused:
         _fail(f"the call names what a saved call may not; allow each with --allow: {visible(', '.join(refused))}")
         return False
-    agree(snapshot)
+    try:
+        agree(snapshot)
+    except OSError as error:
+        _fail(f"cannot remember that you agreed: {error.strerror or error}")
+        return False
     return True
 
 

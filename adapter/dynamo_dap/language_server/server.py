@@ -20,7 +20,8 @@ from lsprotocol import types
 from pygls.lsp.server import LanguageServer
 
 from dynamo_dap import __version__
-from dynamo_dap.commands.fix import CannotTry, runner_of
+from dynamo_dap.commands.fix import runner_of
+from dynamo_dap.commands.recorded_program import CannotTry
 from dynamo_dap.language_server.document import Document, Positions, real_path
 from dynamo_dap.language_server.findings import Finding, findings_of
 from dynamo_dap.language_server.fixes import fixes_of

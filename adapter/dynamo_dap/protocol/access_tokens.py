@@ -18,6 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from dynamo_dap.protocol.private_files import is_private
+
 _DIRECTORY_NAME = "dynamo-dap"
 
 
@@ -45,7 +47,7 @@ def read_token_file(host: str, port: int) -> str | None:
     Files that are not the user's own, or that others can read, are not believed.
     """
     for directory in _candidates():
-        if not _is_private(directory, stat.S_ISDIR):
+        if not is_private(directory, stat.S_ISDIR):
             continue
         _remove_stale_files(directory)
         for path in directory.glob(f"{port}-*.json"):
@@ -70,22 +72,13 @@ def _writable_directory() -> Path:
     for directory in _candidates():
         with contextlib.suppress(OSError):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if _is_private(directory, stat.S_ISDIR) and os.access(directory, os.W_OK):
+            if is_private(directory, stat.S_ISDIR) and os.access(directory, os.W_OK):
                 return directory
     raise OSError("found no directory that only this user can read, to keep an access token in")
 
 
-def _is_private(path: Path, has_type: Any) -> bool:
-    """Whether ``path`` is of the right type, not a link, and only its owner, this user, has any right to it."""
-    try:
-        status = path.lstat()
-    except OSError:
-        return False
-    return bool(has_type(status.st_mode)) and status.st_uid == os.getuid() and not status.st_mode & 0o077
-
-
 def _read(path: Path) -> dict[str, Any] | None:
-    if not _is_private(path, stat.S_ISREG):
+    if not is_private(path, stat.S_ISREG):
         return None
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

@@ -93,6 +93,8 @@ class Started(_Event, tag="started"):
     """Which process of a distributed job it is."""
     job: str | None = None
     """The same for all ranks that were started together, see ``protocol.ranks.job_in``."""
+    signature: str | None = None
+    """Of the command, by a key that only this user has: see ``records.signed``."""
 
     def merge_into(self, record: Record) -> None:
         """See ``_Event``."""

@@ -34,10 +34,8 @@ _OTHERS = 8
 """Records of processes that a program started that are listed."""
 
 
-def main(arguments: list[str]) -> int:
+def main(reader: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     """Print a report; return the exit status: 1 when there is nothing to report."""
-    reader = parser()
-    options = reader.parse_args(arguments)
     if options.ranks and (options.html or options.tlparse):
         reader.error("--ranks is printed: without --html, whose page of a rank has it, and --tlparse")
     if options.try_all and (options.html or options.tlparse or options.json or options.ranks):

@@ -5,7 +5,6 @@ Read on the prompt's thread.
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -16,6 +15,8 @@ from prompt_toolkit import PromptSession
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 from prompt_toolkit.history import FileHistory
+
+from dynamo_dap.protocol.private_files import state_folder
 
 PROMPT = "(dynamo) "
 
@@ -98,7 +99,6 @@ class _Completer(Completer):
 
 def _history_file() -> Path:
     """A file in the XDG state directory."""
-    state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
-    folder = state / "dynamo-dap"
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = state_folder()
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     return folder / "history"

@@ -58,21 +58,31 @@ async function replayCall(texts: ReadOnlyTexts, given: string | undefined): Prom
     }
     const python = await findInterpreter(vscode.workspace.workspaceFolders?.[0]?.uri);
     const shown = await replay(python, folder, "--show");
-    if (!shown.isAgreed) {
-        // An untitled document would have to be saved before anything is debugged.
-        await texts.show("code of the call.py", shown.output);
-        const run = "Run This Code";
-        if ((await vscode.window.showWarningMessage(`Debugging the call in ${folder} runs the code that is shown.`, { modal: true }, run)) !== run) {
-            return;
-        }
+    const refused = refusedIn(shown.output);
+    if (!shown.isAgreed && !(await isWanted(texts, folder, shown.output, refused))) {
+        return;
     }
-    const first = /^(.+):(\d+)$/.exec((await replay(python, folder, "--agree", ...contentOf(shown.output))).output.trim());
+    const agreed = [...contentOf(shown.output), ...refused.flatMap((name) => ["--allow", name])];
+    const first = /^(.+):(\d+)$/.exec((await replay(python, folder, "--agree", ...agreed)).output.trim());
     if (first !== null) {
         const place = new vscode.Location(vscode.Uri.file(first[1] ?? ""), new vscode.Position(Number(first[2]) - 1, 0));
         vscode.debug.addBreakpoints([new vscode.SourceBreakpoint(place)]);
     }
     const configuration = { type: DEBUG_TYPE, request: "launch", name: "Saved Call", module: REPLAYING, args: [folder] };
     await vscode.debug.startDebugging(vscode.workspace.workspaceFolders?.[0], configuration);
+}
+
+async function isWanted(texts: ReadOnlyTexts, folder: string, shown: string, refused: string[]): Promise<boolean> {
+    // An untitled document would have to be saved before anything is debugged.
+    await texts.show("code of the call.py", shown);
+    const told = `Debugging the call in ${folder} runs the code that is shown.`;
+    if (refused.length === 0) {
+        const run = "Run This Code";
+        return (await vscode.window.showWarningMessage(told, { modal: true }, run)) === run;
+    }
+    const detail = `It names what a saved call usually may not: ${refused.join(", ")}`;
+    const allow = "Allow These Names and Run This Code";
+    return (await vscode.window.showWarningMessage(told, { modal: true, detail }, allow)) === allow;
 }
 
 async function askedFolder(): Promise<string | undefined> {
@@ -83,6 +93,11 @@ async function askedFolder(): Promise<string | undefined> {
 interface Answered {
     output: string;
     isAgreed: boolean;
+}
+
+/** The names outside the allow list. No line of the folder's own begins so: code is numbered. */
+function refusedIn(shown: string): string[] {
+    return [...shown.matchAll(/^Refused unless you allow it: (.+)$/gm)].map((found) => found[1] ?? "");
 }
 
 /** Agrees only to the content that was shown: the folder can change meanwhile. */

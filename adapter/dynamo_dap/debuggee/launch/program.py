@@ -112,6 +112,9 @@ def _without_own_frames(entry: types.TracebackType | None) -> types.TracebackTyp
 _OWN_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
 
 
+_OWN_MODULES = f"{__package__.partition('.')[0]}."
+
+
 def _is_machinery(filename: str, *, is_first: bool) -> bool:
     return filename.startswith(_OWN_PACKAGE) or (
         is_first and filename.startswith(("<frozen importlib", "<frozen runpy"))
@@ -144,7 +147,9 @@ def _prepare_file(path: str, args: list[str]) -> types.CodeType:
 
 
 def _prepare_module(name: str, args: list[str]) -> types.CodeType:
-    sys.path.insert(0, os.getcwd())
+    if not name.startswith(_OWN_MODULES):
+        # A module of the debugger's imports nothing of the folder in which it happens to be started.
+        sys.path.insert(0, os.getcwd())
     sys.argv = ["-m", *args]
     code = _code_of_module(name, name)
     sys.argv[0] = code.co_filename

@@ -33,6 +33,7 @@ from dynamo_dap.protocol.ranks import job_in
 from dynamo_dap.records.events import VERSION, Ended, Event, Record, Started
 from dynamo_dap.records.file import RecordWriter
 from dynamo_dap.records.folders import SUFFIX, new_name, records_folder, remove_old_records
+from dynamo_dap.records.signed import signed
 
 
 def make_recorder(
@@ -229,7 +230,7 @@ def _started(cwd: Path) -> Started:
         torch_version: str | None = importlib.metadata.version("torch")
     except importlib.metadata.PackageNotFoundError:
         torch_version = None
-    return Started(
+    started = Started(
         version=VERSION,
         time=time.time(),
         process=os.getpid(),
@@ -243,3 +244,4 @@ def _started(cwd: Path) -> Started:
         rank=own_rank(),
         job=job_in(os.environ, os.getppid()),
     )
+    return signed(started)

@@ -23,6 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from dynamo_dap.calls.consent import is_allowed_home, is_allowed_name
 from dynamo_dap.calls.folder import (
     TENSORS_FILE,
     BadFolder,
@@ -220,6 +221,11 @@ class RepeatedCall:
                     raise BadFolder(f"{value.module}.{value.name} goes through the module {found.__name__}")
         except (ImportError, AttributeError) as error:
             raise BadFolder(f"{value.module}{'.' if value.name else ''}{value.name} is not here: {error}") from None
+        home, own = getattr(found, "__module__", None), getattr(found, "__qualname__", None)
+        # A name that the user has allowed is not judged again.
+        is_of_the_user = not is_allowed_name(value.module, value.name)
+        if isinstance(home, str) and isinstance(own, str) and not is_of_the_user and not is_allowed_home(home, own):
+            raise BadFolder(f"{value.module}.{value.name} is {home}.{own}, which a saved call may not name")
         return found
 
     def _make_member(self, number: int, value: Member) -> object:

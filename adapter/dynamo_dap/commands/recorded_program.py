@@ -1,0 +1,145 @@
+"""The program that a record says was run, and whether it may be run again.
+
+A record may come from a stranger, and names a command. Only a command that one of this user's own processes has signed
+runs without a question; any other is shown, and asked for once for each content. Main thread of a command, or the
+language server's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import shlex
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from dynamo_dap.protocol.consent import agree_to, ask, has_agreed, visible
+from dynamo_dap.records.events import Started
+from dynamo_dap.records.signed import is_own
+
+
+class CannotTry(Exception):
+    """The program cannot be run again; the text is for a person."""
+
+
+@dataclass(frozen=True)
+class RecordedProgram:
+    """What a record names, as it was when the record was read."""
+
+    program: tuple[str, ...]
+    """``sys.argv``: of a module, it begins with the module's file."""
+    folder: str
+    module: str | None
+    is_own: bool
+    """Whether a process of this user has written that it ran this."""
+    digest: str
+    """Of the command, the folder and the program's file."""
+
+    @property
+    def command(self) -> str:
+        """What is run, as a person would write it."""
+        return command_of(self.program, self.module)
+
+    def shown(self) -> str:
+        """Return what would run, without a control character."""
+        lines = [
+            f"Command: {self.command}",
+            f"Working directory: {self.folder}",
+            f"File: {Path(self.folder, self.program[0])}",
+            f"Content: {self.digest}",
+        ]
+        return "\n".join(map(visible, lines))
+
+
+def command_of(program: tuple[str, ...], module: str | None) -> str:
+    """Return a command as a person would write it."""
+    return shlex.join(["python", *(["-m", module] if module else program[:1]), *program[1:]])
+
+
+def recorded_program(started: Started | None) -> RecordedProgram:
+    """Return the program that a record names.
+
+    Raises:
+        CannotTry: the record names no file.
+    """
+    if started is None or not started.program or not _is_file(started.cwd, started.program[0]):
+        raise CannotTry("the record does not say which file was run; give it: dynamo-dap fix FILE:LINE -- PROGRAM ...")
+    digest = _digest(tuple(started.program), started.cwd, started.module)
+    return RecordedProgram(tuple(started.program), started.cwd, started.module, is_own(started), digest)
+
+
+def check_unchanged(program: RecordedProgram) -> None:
+    """Refuse a program whose file is not as it was when the user agreed to it.
+
+    Raises:
+        CannotTry: it is not.
+    """
+    if not program.is_own and _digest(program.program, program.folder, program.module) != program.digest:
+        raise CannotTry(f"{visible(program.program[0])} has changed since you agreed to run it")
+
+
+def _is_file(folder: str, name: str) -> bool:
+    try:
+        return Path(folder, name).is_file()
+    except (OSError, ValueError):  # overlong, or with a null byte
+        return False
+
+
+def _digest(program: tuple[str, ...], folder: str, module: str | None) -> str:
+    try:
+        content = Path(folder, program[0]).read_bytes()
+    except OSError as error:
+        raise CannotTry(f"cannot read {visible(program[0])}: {error.strerror or error}") from None
+    parts = [program, folder, module, hashlib.sha256(content).hexdigest()]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+# -- consent -----------------------------------------------------------------------------------------------------------
+
+Consents = Callable[[RecordedProgram], None]
+"""Returns when the program may run, and raises ``CannotTry`` when not."""
+
+
+def refuses_strangers(program: RecordedProgram) -> None:
+    """Refuse what nobody has agreed to, where nobody can be asked.
+
+    Raises:
+        CannotTry: the record is not the user's own.
+    """
+    if not program.is_own and not has_agreed(program.digest):
+        raise CannotTry(
+            f"none of your own processes wrote this record, and it would run: {visible(program.command)} in "
+            f"{visible(program.folder)}. To look at it and to agree, run: dynamo-dap fix --record FILE FILE:LINE"
+        )
+
+
+def asks_for_strangers(options: argparse.Namespace) -> Consents:
+    """Return what shows a program that is not the user's own, and asks, as ``options`` say."""
+
+    def check(program: RecordedProgram) -> None:
+        if options.content not in (None, program.digest):
+            raise CannotTry("the record, or the program that it names, has changed since it was checked")
+        if program.is_own or has_agreed(program.digest):
+            return
+        if not options.yes:
+            is_wanted = ask(program.shown(), "None of your own processes wrote this record. It would run this command.")
+            if is_wanted is None:
+                raise CannotTry("nobody can be asked here: give --yes to run it")
+            if not is_wanted:
+                raise CannotTry("nothing was run")
+        try:
+            agree_to(program.digest, program.command)
+        except OSError as error:
+            # It runs all the same: the question comes again next time.
+            sys.stderr.write(f"dynamo-dap: cannot remember that: {error.strerror or error}\n")
+
+    return check
+
+
+def add_consent(parser: argparse.ArgumentParser, when: str = "") -> None:
+    """Add the options by which a user agrees to run what a record names."""
+    parser.add_argument("--yes", action="store_true", help=f"{when}run what the record names, whoever wrote it")
+    parser.add_argument("--content", metavar="DIGEST", help=argparse.SUPPRESS)

@@ -1,0 +1,59 @@
+"""Remembers which content a user agreed to run.
+
+Saved calls and records may come from strangers. What they would run is shown first, and asked for once for each
+content. Main thread of a command, or the process that makes a call again; no state of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import unicodedata
+from collections.abc import Iterable
+
+from dynamo_dap.protocol.private_files import read_private, state_folder, write_private
+
+_AGREED = "agreed"
+
+
+def visible(text: str) -> str:
+    """Return ``text`` with control characters, and such as change the direction of text, as escapes."""
+    return "".join(
+        each
+        if each == "\t" or not unicodedata.category(each).startswith(("Cc", "Cf", "Cs", "Zl", "Zp"))
+        else _escape(each)
+        for each in text
+    )
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape", "surrogatepass").decode("ascii")
+
+
+def has_agreed(digest: str, names: Iterable[str] = ()) -> bool:
+    """Whether the user has agreed to run this content, with these names outside its allow list."""
+    content = None
+    with contextlib.suppress(OSError):
+        content = read_private(state_folder() / _AGREED / digest)
+    return content is not None and set(names) <= set(content.decode(errors="replace").splitlines()[1:])
+
+
+def agree_to(digest: str, title: str, names: Iterable[str] = ()) -> None:
+    """Remember that the user agrees to run this content, and to what it names.
+
+    Raises:
+        OSError: it cannot be remembered.
+    """
+    text = "\n".join([visible(title), *names, ""])
+    write_private(state_folder() / _AGREED / digest, text.encode(errors="surrogateescape"), replaces=True)
+
+
+def ask(shown: str, question: str) -> bool | None:
+    """Show what would run, and ask for it; None when there is no terminal to ask on."""
+    sys.stdout.write(f"{shown}\n\n{question}\n")
+    sys.stdout.flush()
+    if not sys.stdin.isatty():
+        return None
+    sys.stdout.write("Run it? [y/N] ")
+    sys.stdout.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -1,0 +1,54 @@
+"""Signs what this user's processes write, so that another process of the user can recognize it.
+
+The key is in the user's folder for state and is made when it is first needed. The program's threads and commands; no
+state of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+from collections.abc import Sequence
+
+from dynamo_dap.protocol.private_files import read_private, state_folder, write_private
+
+_KEY = "record-key"
+_SIZE = 32
+
+
+def signature_of(parts: Sequence[object]) -> str | None:
+    """Return what only a process of this user can write below these parts; None where no key can be kept."""
+    try:
+        key = _key() or _new_key()
+    except OSError:
+        return None
+    return None if key is None else _signed(key, parts)
+
+
+def is_signed(parts: Sequence[object], signature: str | None) -> bool:
+    """Whether a process of this user has signed these parts."""
+    if signature is None:
+        return False
+    try:
+        key = _key()
+    except OSError:
+        return False
+    return key is not None and hmac.compare_digest(_signed(key, parts).encode(), signature.encode(errors="replace"))
+
+
+def _signed(key: bytes, parts: Sequence[object]) -> str:
+    return hmac.new(key, json.dumps(parts).encode(), hashlib.sha256).hexdigest()
+
+
+def _key() -> bytes | None:
+    key = read_private(state_folder() / _KEY)
+    return key if key is not None and len(key) == _SIZE else None
+
+
+def _new_key() -> bytes | None:
+    path = state_folder() / _KEY
+    # Another process may make it at the same time: what is there then is the key of both.
+    write_private(path, os.urandom(_SIZE), replaces=False)
+    return _key()
