@@ -30,7 +30,7 @@ def _import_own_package() -> None:
 def main() -> None:
     """Check that this Python can run the agent, then run the program."""
     is_child = sys.argv[1:2] == ["--child"]
-    if sys.path and os.path.abspath(sys.path[0]) == os.path.dirname(os.path.abspath(__file__)):
+    if sys.path and os.path.realpath(sys.path[0]) == os.path.dirname(os.path.realpath(__file__)):
         del sys.path[0]
     if sys.version_info < (3, 10):  # noqa: UP036  (any Python may be given to us)
         if is_child:

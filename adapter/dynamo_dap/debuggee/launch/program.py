@@ -6,24 +6,32 @@ it exits as it would without one.
 
 from __future__ import annotations
 
+import builtins
 import importlib.machinery
 import importlib.util
+import io
 import os
+import pkgutil
+import runpy
 import sys
 import traceback
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from dynamo_dap.debuggee.torch_api.generated_names import users_path
+from dynamo_dap.protocol.contract import ENTRY
 
 CODE_FILENAME = "<string>"
 
 
 @dataclass(frozen=True)
 class Program:
-    """What to run: exactly one of ``program`` (a file, directory or zip file), ``module`` and ``code``."""
+    """What to run, as the command line of Python names it: exactly one of ``program``, ``module`` and ``code``.
+
+    ``program`` is a file, a directory, a zip file, or ``-`` for standard input.
+    """
 
     program: str | None
     module: str | None
@@ -56,6 +64,9 @@ def run(
 def _end_with(error: BaseException) -> NoReturn:
     """Report an uncaught exception as the interpreter would, and exit."""
     _telling_without_own_frames(sys.excepthook)(type(error), error, error.__traceback__)
+    main = sys.modules["__main__"]
+    if main.__spec__ is None:  # a script: the interpreter does so before functions of atexit run
+        vars(main).pop("__file__", None)
     sys.exit(1)
 
 
@@ -109,93 +120,127 @@ def _without_own_frames(entry: types.TracebackType | None) -> types.TracebackTyp
     return shown
 
 
+_RUNNERS = frozenset(str(one.__file__) for one in (runpy, importlib.util, pkgutil))
+"""Their files where the modules of the standard library are not frozen."""
+_THAWED = ["-X", "frozen_modules=off"]
+"""What a server adds to the interpreter's options; ``Job.debugged_command``."""
 _OWN_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
-
-
 _OWN_MODULES = f"{__package__.partition('.')[0]}."
 
 
 def _is_machinery(filename: str, *, is_first: bool) -> bool:
     return filename.startswith(_OWN_PACKAGE) or (
-        is_first and filename.startswith(("<frozen importlib", "<frozen runpy"))
+        is_first and (filename.startswith(("<frozen importlib", "<frozen runpy")) or filename in _RUNNERS)
     )
 
 
 def _prepare(program: Program) -> types.CodeType:
-    """Set up ``sys.argv``, ``sys.path`` and ``__main__``, and return the code to run."""
+    """Set up ``sys.argv``, ``sys.path`` and ``__main__``, and return the code to run.
+
+    The steps and their order are those of ``pymain_run_python`` in CPython's ``Modules/main.c``.
+    """
+    _restore_command_line(program)
+    main = _empty_main()
     if program.module is not None:
-        return _prepare_module(program.module, program.args)
+        sys.argv = ["-m", *program.args]
+        if not program.module.startswith(_OWN_MODULES):
+            # A module of the debugger's imports nothing of the folder in which it happens to be started.
+            _add_path(os.getcwd())
+        code = _code_of_module(program.module)
+        sys.argv[0] = code.co_filename
+        return code
     if program.code is not None:
         sys.argv = ["-c", *program.args]
-        sys.path.insert(0, "")
-        _new_main(None, None)
+        _add_path("")
         return compile(program.code, CODE_FILENAME, "exec", dont_inherit=True)
     assert program.program is not None
-    return _prepare_file(os.path.abspath(program.program), program.args)
-
-
-def _prepare_file(path: str, args: list[str]) -> types.CodeType:
-    sys.argv = [path, *args]
-    if os.path.isdir(path) or path.endswith((".zip", ".pyz")):
+    sys.argv = [program.program, *program.args]
+    if program.program == "-":
+        _add_path("")
+        vars(main).update(__file__="<stdin>", __cached__=None)
+        return compile(sys.stdin.buffer.read(), "<stdin>", "exec", dont_inherit=True)
+    path = os.getcwd() if program.program == "." else os.path.join(os.getcwd(), program.program)
+    if pkgutil.get_importer(path) is not None:  # a directory or a zip file, whatever its name
         sys.path.insert(0, path)
-        return _code_of_module("__main__", None)
-    sys.path.insert(0, os.path.dirname(path))
-    _new_main(path, None)
-    # As the import of a module would: an edit that is tried is read in the file's place.
-    source = importlib.machinery.SourceFileLoader("__main__", path).get_data(path)
-    return compile(source, path, "exec", dont_inherit=True)
+        return _code_of_module(None)
+    _add_path(os.path.dirname(os.path.realpath(path)))
+    return _code_of_file(path)
 
 
-def _prepare_module(name: str, args: list[str]) -> types.CodeType:
-    if not name.startswith(_OWN_MODULES):
-        # A module of the debugger's imports nothing of the folder in which it happens to be started.
-        sys.path.insert(0, os.getcwd())
-    sys.argv = ["-m", *args]
-    code = _code_of_module(name, name)
-    sys.argv[0] = code.co_filename
-    return code
+def _restore_command_line(program: Program) -> None:
+    """Let ``sys.orig_argv`` start this program again: programs do that with other options."""
+    for index, argument in enumerate(sys.orig_argv):
+        if argument == ENTRY:
+            own = sys.orig_argv[:index]
+            if own[-2:] == _THAWED and "frozen_modules" not in sys._xoptions:
+                own = own[:-2]
+            kind = ["-m", program.module] if program.module is not None else ["-c", program.code]
+            target = [program.program] if program.program is not None else kind
+            sys.orig_argv = [*own, *(one for one in target if one is not None), *program.args]
+            return
 
 
-def _code_of_module(name: str, asked_for: str | None) -> types.CodeType:
-    # __main__ is this process's own entry script until now; it must not be taken for the program's.
-    sys.modules.pop("__main__", None) if name == "__main__" else None
-    spec = _find(name)
-    if spec is not None and spec.submodule_search_locations is not None:
-        name += ".__main__"
-        spec = _find(name)
-    code = _code_of(spec)
-    if spec is None or code is None:
-        _new_main(None, None)
-        sys.stderr.write(f"{sys.executable}: No module named {asked_for or name}\n")
-        sys.exit(1)
-    _new_main(spec.origin, spec)
-    return code
+def _add_path(folder: str) -> None:
+    """Put the program's folder first, unless this interpreter was asked not to (``-P``, ``-I``)."""
+    if not getattr(sys.flags, "safe_path", sys.flags.isolated):
+        sys.path.insert(0, folder)
 
 
-def _find(name: str) -> importlib.machinery.ModuleSpec | None:
+def _code_of_file(path: str) -> types.CodeType:
+    loader: type[importlib.machinery.SourceFileLoader] | type[importlib.machinery.SourcelessFileLoader]
+    loader = importlib.machinery.SourceFileLoader
     try:
-        return importlib.util.find_spec(name)
-    except ModuleNotFoundError:
-        return None
+        # As the import of a module would: an edit that is tried is read in the file's place.
+        content = loader("__main__", path).get_data(path)
+    except OSError as error:
+        sys.stderr.write(f"{sys.executable}: can't open file {path!r}: [Errno {error.errno}] {error.strerror}\n")
+        sys.exit(2)
+    is_compiled = path.endswith(".pyc") or content[:2] == importlib.util.MAGIC_NUMBER[:2]
+    if is_compiled:
+        loader = importlib.machinery.SourcelessFileLoader
+    vars(sys.modules["__main__"]).update(__file__=path, __cached__=None, __loader__=loader("__main__", path))
+    if not is_compiled:
+        return compile(content, path, "exec", dont_inherit=True)
+    code = pkgutil.read_code(io.BytesIO(content))
+    if code is None:
+        raise RuntimeError("Bad magic number in .pyc file")
+    assert isinstance(code, types.CodeType)
+    return code
 
 
-def _code_of(spec: importlib.machinery.ModuleSpec | None) -> types.CodeType | None:
-    get_code = getattr(spec.loader, "get_code", None) if spec is not None else None
-    return get_code(spec.name) if get_code is not None and spec is not None else None
-
-
-def _new_main(path: str | None, spec: importlib.machinery.ModuleSpec | None) -> None:
-    module = types.ModuleType("__main__")
-    module.__dict__["__builtins__"] = __builtins__
+def _code_of_module(name: str | None) -> types.CodeType:
+    """Find a module, or (None) the ``__main__`` of the directory that is first on ``sys.path``."""
+    # runpy has no public function that finds a module and leaves running it to others.
+    private: Any = runpy
+    try:
+        if name is None:
+            _, spec, code = private._get_main_module_details(private._Error)
+        else:
+            _, spec, code = private._get_module_details(name, private._Error)
+    except private._Error as error:
+        sys.exit(f"{sys.executable}: {error}")
+    # The interpreter takes __file__ from the module of a script at its end, and from no other module.
+    main = sys.modules["__main__"] = types.ModuleType("__main__")
+    vars(main)["__builtins__"] = builtins
     if sys.version_info < (3, 14):  # as Python/pylifecycle.c: add_main_module
-        vars(module)["__annotations__"] = {}
-    module.__spec__ = spec
-    if spec is not None:
-        module.__package__ = spec.parent
-        module.__loader__ = spec.loader
-    else:
-        module.__package__ = None
-    if path is not None:
-        module.__file__ = path
-        module.__dict__["__cached__"] = None
-    sys.modules["__main__"] = module
+        vars(main)["__annotations__"] = {}
+    nothing = compile("", spec.origin, "exec")
+    private._run_code(nothing, vars(main), None, "__main__", spec)  # sets the attributes
+    assert isinstance(code, types.CodeType)
+    return code
+
+
+def _empty_main() -> types.ModuleType:
+    """Return the ``__main__`` that the interpreter made, as it was before its script ran."""
+    main = sys.modules["__main__"]
+    kept = {name: vars(main)[name] for name in ("__annotations__", "__builtins__") if name in vars(main)}
+    vars(main).clear()
+    vars(main).update(
+        __name__="__main__",
+        __doc__=None,
+        __package__=None,
+        __loader__=importlib.machinery.BuiltinImporter,
+        __spec__=None,
+        **kept,
+    )
+    return main

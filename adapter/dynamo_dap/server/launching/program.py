@@ -221,7 +221,7 @@ def _check_program(program: str, cwd: Path) -> None:
     path = cwd / program
     if not path.exists():
         raise StartRefused(ErrorId.INVALID_OPTION, f'"program": {path} does not exist')
-    if path.is_dir() and not (path / "__main__.py").exists():
+    if path.is_dir() and not any((path / f"__main__{suffix}").exists() for suffix in (".py", ".pyc")):
         raise StartRefused(ErrorId.INVALID_OPTION, f'"program": {path} is a directory without a __main__.py')
     if not os.access(path, os.R_OK):
         raise StartRefused(ErrorId.INVALID_OPTION, f'"program": {path} cannot be read')
