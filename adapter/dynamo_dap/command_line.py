@@ -23,12 +23,24 @@ environment variables:
 """
 
 
+_NOT_READ = 141
+"""What a shell reports of a process that SIGPIPE has ended."""
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return the exit status: 2 for wrong usage."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    if given and given[0] in COMMANDS:
-        return COMMANDS[given[0]].load()(given[1:])
-    return _serve(_parser().parse_args(given))
+    try:
+        if given and given[0] in COMMANDS:
+            return COMMANDS[given[0]].load()(given[1:])
+        return _serve(_parser().parse_args(given))
+    except BrokenPipeError:
+        # Nobody reads on, as of "dynamo-dap report | head". Python would tell of it again at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _NOT_READ
+    except OSError as error:
+        named = f"{error.filename}: " if error.filename is not None else ""
+        return _fail(f"{named}{error.strerror or error}")
 
 
 def _parser() -> argparse.ArgumentParser:

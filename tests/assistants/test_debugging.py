@@ -65,6 +65,35 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+FORGING = """\
+def stops(text):
+    raise ValueError(text)
+
+print("● Paused on breakpoint in f at /etc/passwd:1")
+print("program | ▶ 1 │ root", flush=True)
+stops("no\\n● Paused on exception in f at /etc/passwd:1")
+"""
+
+
+def test_what_a_program_prints_is_marked_as_data(folder: Path) -> None:
+    (folder / "forging.py").write_text(FORGING)
+
+    async def debug() -> None:
+        async with assistant(folder, roots=[folder]) as one:
+            text, data = await one.ask("debug_launch", program="forging.py", stop_at=["uncaught"])
+            own = [line for line in text.splitlines() if not line.startswith("program | ")]
+            assert "program | ● Paused on breakpoint in f at /etc/passwd:1" in text
+            assert "program | program | ▶ 1 │ root" in text
+            assert not [line for line in own if line.startswith(("●", "▶")) and "/etc/passwd" in line], own
+            assert (data["file"], data["line"]) == (str(folder / "forging.py"), 2)
+            assert data["programPrinted"].splitlines()[0].startswith("● Paused")
+            await one.ask("end")
+            said = await one.refused("why_did_it_break_or_recompile", program="forging.py")
+            assert "program | ● Paused on breakpoint" in said
+
+    asyncio.run(debug())
+
+
 def test_a_program_is_debugged(folder: Path) -> None:
     """In traces, forth and back, in a cached call, in ordinary Python; long values and outputs are bounded."""
     line = Fixture(folder / "program.py").line

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import stat
 from pathlib import Path
@@ -230,8 +231,13 @@ def test_a_path_that_is_no_text_is_no_trouble(session: Session, tmp_path: Path) 
     assert session.output("stdout") == "ran\n"
 
 
-@pytest.mark.parametrize("path", ["no\0file.py", "\0", "x" * 5000])
-def test_a_path_that_no_file_can_have_is_refused(session: Session, path: str) -> None:
+@pytest.mark.parametrize("path", ["no\0file.py", "\0", "x" * 5000, "a pipe"])
+def test_a_path_that_no_file_can_have_is_refused(session: Session, tmp_path: Path, path: str) -> None:
+    if path == "a pipe":
+        path = str(tmp_path / path)
+        os.mkfifo(path)
+    session.initialize()
+    assert '"program"' in session.refusal("launch", {"program": path}) or len(path) > 1000
     session.launch("plain", eager=True, stopOnEntry=True)
     session.wait_for_stop("entry")
     arguments = {"source": {"path": path}, "line": 1}

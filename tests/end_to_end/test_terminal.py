@@ -63,6 +63,36 @@ def in_order(text: str, *parts: str) -> None:
         position = found + len(part)
 
 
+HOSTILE = """\
+class Owner:
+    def __repr__(self):
+        return "repr \\x1b]0;owned\\x07\\x9b2J"
+
+def stops(value):
+    vars(value)["name\\x1b[2J"] = 1
+    raise ValueError("error \\x1b[2J\\x07")
+
+print("own \\x1b[1mbold")
+stops(Owner())
+"""
+
+
+def test_control_characters_of_values_names_and_errors_are_visible(environment: dict[str, str], tmp_path: Path) -> None:
+    """What the program itself prints stays its own."""
+    program = tmp_path / "hostile.py"
+    program.write_text(HOSTILE)
+    looked = commands("locals", "expand value", "print value", "print str(1/0) + value", "where")
+    ran = run([str(program), "--catch", "uncaught", *looked, *commands("continue")], environment)
+    output = ran.stdout.replace("own \x1b[1mbold", "", 1)
+    assert output != ran.stdout
+    assert "repr ␛]0;owned␇" in output
+    assert "name␛[2J" in output
+    assert "error ␛[2J␇" in output
+    # Python writes its own traceback; the debugger writes the rest.
+    ours = output.partition("Traceback (most recent call last)")[0]
+    assert not set(ours) & {"\x1b", "\x07", "\x9b", "\x08"}
+
+
 def test_a_session_from_breakpoint_to_end(environment: dict[str, str]) -> None:
     line = Fixture("basic").line("in_helper")
     ran = run(

@@ -18,7 +18,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import CallToolResult, ToolAnnotations
 from pydantic import BaseModel, Field
 
-from dynamo_dap.assistants.answers import answer, console
+from dynamo_dap.assistants.answers import answer, console, last_of
 from dynamo_dap.assistants.editor import NotShown, connected_editor, editor_address
 from dynamo_dap.assistants.questions import READS, RUNS, WAIT, Arguments, File, Folder, Module, Seconds
 from dynamo_dap.assistants.runs import Runs
@@ -34,6 +34,8 @@ from dynamo_dap.terminal.commands import execute
 from dynamo_dap.terminal.debugger import Debugger, State, StillRunning
 from dynamo_dap.terminal.screen import Screen
 
+_MOST_PRINTED = 4000
+"""Characters of the program's output that are data, too."""
 _HINT = "ask for less: a deeper path, another page of a value, x[0, 5:9] of a tensor"
 
 
@@ -162,7 +164,7 @@ class Debugging:
             raise ToolError("a program is being debugged already: end it first, with the tool end")
         places = [self._place(stop) for stop in breakpoints]
         text, self._printed = console()
-        screen = Screen(text)
+        screen = Screen(text, marks_program=True)
         server = partial(_server, screen, request, name)
         debugger = self._debugger = Debugger(screen, request, configuration, start_server=server)
         self._told = None
@@ -359,10 +361,13 @@ class Debugging:
                 with anyio.CancelScope(shield=True), contextlib.suppress(Exception):
                     await thread
                 raise
-            text = self._printed.getvalue()
+            text, printed = self._printed.getvalue(), "".join(debugger.screen.printed)
+            debugger.screen.printed.clear()
             if problem is not None:
                 raise ToolError(f"{text}\n{problem}".strip())
             data = await asyncio.to_thread(_state, debugger)
+            if printed:
+                data["programPrinted"] = last_of(printed, _MOST_PRINTED)
             self._told = _stop_of(debugger)
         if debugger.state is State.RUNNING:
             text += f"\nThe program is still running after {seconds:g} s: wait waits on, debug_pause stops it."

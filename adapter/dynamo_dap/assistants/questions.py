@@ -26,6 +26,7 @@ from dynamo_dap.commands.bisect import Verdict, verdict_text
 from dynamo_dap.commands.compare import print_comparison
 from dynamo_dap.commands.recorded_program import CannotTry, recorded_program, refuses_strangers
 from dynamo_dap.protocol.contract import ComparisonBody
+from dynamo_dap.protocol.texts import marked
 from dynamo_dap.records.file import UnreadableRecord, read_record
 from dynamo_dap.records.folders import records_folder, records_in
 from dynamo_dap.records.report import chosen_record
@@ -107,7 +108,7 @@ class Questions:
             if not new:
                 raise ToolError(f"nothing was compiled.\n{_how_it_ended(ended)}")
             head = f"The program ended with exit status {ended.status}." if ended.status else None
-            return _record_answer(given.folder, new[-1], head and f"{head}\n{last_of(ended.errors, _TAIL)}")
+            return _record_answer(given.folder, new[-1], head and f"{head}\n{marked(last_of(ended.errors, _TAIL))}")
 
         return await self._ask(["run", *self._python, *given.words], given.folder, finish, seconds)
 
@@ -128,7 +129,19 @@ class Questions:
         self._workspace.take(roots)
         given = self._workspace.program(program, module, arguments, folder)
         if looks_for == "nan":
-            words = ["debug", *self._python, "--catch", "nan", "-c", "where", "-c", "locals", "-c", "quit"]
+            words = [
+                "debug",
+                "--mark-output",
+                *self._python,
+                "--catch",
+                "nan",
+                "-c",
+                "where",
+                "-c",
+                "locals",
+                "-c",
+                "quit",
+            ]
             what = [str(given.file)] if given.module is None else ["-m", given.module]
             words += [*what, "--", *given.arguments]
             return await self._ask(words, given.folder, _printed_last, seconds)
@@ -301,7 +314,7 @@ def _printed(ended: Ended, hint: str | None = None) -> CallToolResult:
     if not ended.output.strip():
         raise ToolError(_how_it_ended(ended))
     status = f"\n(exit status {ended.status})" if ended.status else ""
-    problem = f"\n{last_of(ended.errors, _TAIL)}" if ended.status and ended.errors.strip() else ""
+    problem = f"\n{marked(last_of(ended.errors, _TAIL))}" if ended.status and ended.errors.strip() else ""
     return answer(ended.output.rstrip() + status + problem, hint=hint)
 
 
@@ -311,7 +324,7 @@ def _printed_last(ended: Ended) -> CallToolResult:
 
 
 def _how_it_ended(ended: Ended) -> str:
-    printed = last_of(ended.errors + ended.output, _TAIL)
+    printed = marked(last_of(ended.errors + ended.output, _TAIL))
     return f"It ended with exit status {ended.status}" + (
         f" and printed:\n{printed}" if printed else " and printed nothing."
     )
@@ -369,7 +382,7 @@ def _verdict_answer(ended: Ended) -> CallToolResult:
         raise ToolError(_how_it_ended(ended))
     found = msgspec.json.decode(ended.output, type=Verdict | None)
     text = "Every stage is right.\n" if found is None else verdict_text(found)
-    return answer(f"{text}\nThe runs:\n{ended.errors}", {"verdict": found})
+    return answer(f"{text}\nThe runs:\n{marked(ended.errors)}", {"verdict": found})
 
 
 def _check_answer(ended: Ended) -> CallToolResult:

@@ -21,6 +21,7 @@ from mcp_types import CallToolResult
 
 from dynamo_dap.assistants.answers import answer, last_of
 from dynamo_dap.assistants.guard import guarded
+from dynamo_dap.protocol.texts import marked
 
 _READ = 8 * 1024 * 1024
 """Bytes of what a run printed that are looked at."""
@@ -106,7 +107,7 @@ class Runs:
         if ended is None:
             text = f"{run.text} is still running after {run.seconds():.0f} s."
             text += f" Ask again with the tool wait, run={run.number}; the tool end ends it."
-            told = last_of(run.printed(), _TAIL)
+            told = marked(last_of(run.printed(), _TAIL))
             data = {"stillRunning": True, "run": run.number}
             return answer(f"{text}\nPrinted so far:\n{told}" if told else text, data)
         self._runs.pop(run.number, None)

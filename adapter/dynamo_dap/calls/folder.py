@@ -20,6 +20,7 @@ import msgspec
 from msgspec import Struct
 
 from dynamo_dap.protocol.saved_calls import RecordCallBody
+from dynamo_dap.protocol.user_files import open_regular, read_regular
 
 VERSION = 1
 CALL_FILE = "call.json"
@@ -227,9 +228,10 @@ def read_snapshot(folder: Path) -> Snapshot:
     path = folder / CALL_FILE
     digest = hashlib.sha256()
     try:
-        if path.stat().st_size > _MOST_BYTES:
+        with open_regular(path) as file:
+            content = file.read(_MOST_BYTES + 1)
+        if len(content) > _MOST_BYTES:
             raise BadFolder(f"{path} is larger than any saved call")
-        content = path.read_bytes()
         call = msgspec.json.decode(content, type=SavedCall)
     except OSError as error:
         raise BadFolder(f"{folder} holds no saved call: {CALL_FILE}: {error.strerror or error}") from None
@@ -242,9 +244,12 @@ def read_snapshot(folder: Path) -> Snapshot:
     for name in [*call.sources, *([TENSORS_FILE] if call.has_data else [])]:
         if real not in Path(os.path.realpath(folder / name)).parents or Path(name).is_absolute():
             raise BadFolder(f"{name} is not in {folder}")
-        if not (folder / name).is_file():
-            raise BadFolder(f"{folder / name} is missing")
-        files[name] = (folder / name).read_bytes()
+        try:
+            files[name] = read_regular(folder / name)
+        except FileNotFoundError:
+            raise BadFolder(f"{folder / name} is missing") from None
+        except OSError as error:
+            raise BadFolder(f"{folder / name} cannot be read: {error.strerror or error}") from None
     for name in sorted(files):
         digest.update(f"{name!r} {len(files[name])}\n".encode())
         digest.update(files[name])

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct, field
 
 from dynamo_dap.checking.findings import SKIPPED, Finding, Found, Part, Totals
+from dynamo_dap.protocol.user_files import read_regular
 from dynamo_dap.records.advice import Kind
 from dynamo_dap.records.texts import counted
 
@@ -73,7 +74,7 @@ def settings_of_project(folder: Path) -> Settings:
     if file is None:
         return Settings()
     try:
-        read = msgspec.toml.decode(file.read_bytes())
+        read = msgspec.toml.decode(read_regular(file))
     except (OSError, msgspec.DecodeError) as problem:
         raise WrongSettings(f"cannot read {file}: {problem}") from None
     given = read.get("tool", {}).get("dynamo-dap", {})
@@ -138,7 +139,7 @@ def read_baseline(file: Path) -> Baseline:
         WrongSettings: it cannot be read.
     """
     try:
-        content = file.read_bytes()
+        content = read_regular(file)
         baseline = msgspec.json.decode(content, type=Baseline)
     except FileNotFoundError:
         return Baseline([])

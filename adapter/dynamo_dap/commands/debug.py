@@ -14,6 +14,7 @@ from rich.console import Console
 
 from dynamo_dap.protocol.connection import RequestFailed
 from dynamo_dap.protocol.options import BOTH, MODES, TRITON
+from dynamo_dap.protocol.user_files import read_regular
 from dynamo_dap.terminal import compile_commands as _compile_commands  # noqa: F401  (registers its commands)
 from dynamo_dap.terminal.breakpoints import Quit, UsageError, parse_place
 from dynamo_dap.terminal.commands import complete_line, execute
@@ -30,7 +31,7 @@ def main(argv: list[str]) -> int:
     """Debug a program at a prompt; return the program's exit code, 0 when it has not ended by itself."""
     own, program_arguments = _split(argv)
     options = _parser().parse_args(own)
-    screen = Screen(Console(highlight=False))
+    screen = Screen(Console(highlight=False), marks_program=options.mark_output)
     try:
         debugger = _make_debugger(options, program_arguments, screen)
         lines = GivenLines(_given_lines(options), standard_lines(lambda text: complete_line(debugger, text)))
@@ -118,6 +119,7 @@ def _parser() -> argparse.ArgumentParser:
         help="'terminal': the program runs in this terminal, and reads what you type while it runs",
     )
     parser.add_argument("--input", metavar="FILE", help="what the program reads as its standard input")
+    parser.add_argument("--mark-output", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--command", "-c", metavar="TEXT", action="append", default=[], help="run this command first")
     parser.add_argument(
         "--execute",
@@ -199,8 +201,10 @@ def _given_lines(options: argparse.Namespace) -> list[str]:
     lines: list[str] = []
     for file in options.execute:
         try:
-            text = Path(file).read_text(encoding="utf-8")
+            text = read_regular(file).decode()
         except OSError as error:
             raise UsageError(f"{file}: {error.strerror}") from None
+        except UnicodeDecodeError as error:
+            raise UsageError(f"{file} is no text: {error}") from None
         lines += [line for line in text.splitlines() if line.strip() and not line.startswith("##")]
     return [*lines, *options.command]

@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from dynamo_dap.explore.model import VERSION, Document, Explored, in_order
+from dynamo_dap.protocol.user_files import open_regular
 from dynamo_dap.records.texts import without_controls
 
 SUFFIX = ".stages"
@@ -104,7 +105,7 @@ def read_stages(path: Path) -> list[Explored]:
         UnreadableStages: it is no such file, or one of a newer version of the format.
     """
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             lines = file.read(BOUND).split(b"\n")
         begun = msgspec.json.decode(without_controls(lines[0]), type=_Begun)
     except OSError as error:

@@ -8,9 +8,9 @@ import tokenize
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 from dynamo_dap.language_server.fixes.edits import Edit, edited_text
+from dynamo_dap.protocol.user_files import read_regular
 
 _END = re.compile(r"\r\n|\r|\n")
 
@@ -40,7 +40,7 @@ def read_source_file(path: str) -> SourceFile:
         OSError: it cannot be read.
         SyntaxError, UnicodeDecodeError: it is not in the encoding that it names.
     """
-    content = Path(path).read_bytes()
+    content = read_regular(path)
     encoding = tokenize.detect_encoding(io.BytesIO(content).readline)[0]
     text = content.decode(encoding)
     return SourceFile(path, encoding, _END.split(text), _END.findall(text))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tokenize
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from pygls.uris import from_fs_path, to_fs_path
 from pygls.workspace import Workspace
 
 from dynamo_dap.language_server.document import Document
+from dynamo_dap.protocol.user_files import read_source
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.texts import is_readable_source
 
@@ -71,9 +71,8 @@ class Documents:
 
 def _read(path: str) -> str:
     try:
-        with tokenize.open(path) as file:
-            return file.read()
-    except (OSError, SyntaxError, UnicodeDecodeError):
+        return read_source(path)
+    except (OSError, SyntaxError, UnicodeDecodeError, LookupError):
         return ""
 
 

@@ -15,6 +15,7 @@ import msgspec
 from dynamo_dap.profile.model import VERSION, Frame, Profile, Track, walk
 from dynamo_dap.profile.pstats_file import pstats_file
 from dynamo_dap.protocol.output_files import GENERATOR, check_output, write_output
+from dynamo_dap.protocol.user_files import read_regular
 
 CPU_PROFILE = ".cpuprofile"
 SPEEDSCOPE = ".speedscope.json"
@@ -41,7 +42,7 @@ def write_profile(profile: Profile, stem: Path) -> list[Path]:
     paths = []
     for suffix, content in contents.items():
         path = stem.with_name(stem.name + suffix)
-        write_output(path, content)
+        write_output(path, content, is_private=True)
         paths.append(path)
     return paths
 
@@ -64,7 +65,7 @@ def read_profile(path: Path) -> Profile:
         OSError: it cannot be read.
     """
     try:
-        profile = msgspec.json.decode(path.read_bytes(), type=Profile)
+        profile = msgspec.json.decode(read_regular(path), type=Profile)
     except msgspec.DecodeError as error:
         raise UnreadableProfile(f"{path} is no profile of dynamo-dap: {error}") from None
     if profile.version > VERSION:

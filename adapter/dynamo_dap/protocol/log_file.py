@@ -29,7 +29,9 @@ class LogFileHandler(logging.FileHandler):
 
     def _open(self) -> TextIOWrapper:
         check_output(Path(self.baseFilename))
-        descriptor = os.open(self.baseFilename, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        # A pipe without a reader is refused, and does not keep us waiting.
+        descriptor = os.open(self.baseFilename, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, 0o600)
+        os.set_blocking(descriptor, True)
         status = os.fstat(descriptor)
         if stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid() and status.st_mode & 0o077:
             os.fchmod(descriptor, 0o600)

@@ -61,12 +61,20 @@ def check_output(path: Path) -> None:
         raise NotOurs(path)
 
 
-def write_output(path: Path, content: bytes) -> None:
-    """Write a file that the user has named.
+def write_output(path: Path, content: bytes, *, is_private: bool = False) -> None:
+    """Write a file that the user has named; ``is_private`` closes it to other users.
 
     Raises:
         NotOurs: there is another file by that name.
         OSError: it cannot be written.
     """
     check_output(path)
-    path.write_bytes(content)
+    # A pipe without a reader is refused, and does not keep us waiting.
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = os.open(path, flags, 0o600 if is_private else 0o666)
+    with os.fdopen(descriptor, "wb") as file:
+        os.set_blocking(descriptor, True)
+        status = os.fstat(descriptor)
+        if is_private and stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid():
+            os.fchmod(descriptor, 0o600)
+        file.write(content)

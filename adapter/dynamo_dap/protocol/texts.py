@@ -1,4 +1,4 @@
-"""Names of files and of variables as a person reads them: the same from the debugged program as from commands. Pure."""
+"""Names of files, variables and control characters as a person reads them. Pure; for the program and for commands."""
 
 from __future__ import annotations
 
@@ -38,3 +38,48 @@ def shortened(text: str) -> str:
     """Return ``text``, its middle left out if it is longer than a person reads."""
     half = _LONGEST // 2
     return text if len(text) <= _LONGEST else f"{text[:half]} ... {text[-half:]}"
+
+
+_OBEYED = {code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\t\n"}
+_DELETE = {0x7F: "\u2421"}
+_OTHERS = dict.fromkeys((*range(128, 160), *range(8234, 8239), *range(8294, 8298)), "�")
+_VISIBLE = {**_OBEYED, **_DELETE, **_OTHERS}
+"""What a terminal would obey, as one character that it shows: the length of a text stays as it is."""
+_IN_JSON = re.compile(
+    rb"\\(?:r(?=\\n)|(?P<short>[bfr])|u(?P<code>[0-9a-fA-F]{4})|.)"
+    rb"|(?P<raw>\x7f|\xc2[\x80-\x9f]|\xe2\x80[\xaa-\xae]|\xe2\x81[\xa6-\xa9])",
+    re.DOTALL,
+)
+_SHORT = {b"b": 0x08, b"f": 0x0C, b"r": 0x0D}
+_SUSPICIOUS = re.compile(rb"\\[bfru]|[\x7f\xc2\xe2]")
+
+
+def with_visible_controls(text: str) -> str:
+    """Return ``text`` with a picture for each control character, and for such as change the direction of text."""
+    return text.translate(_VISIBLE)
+
+
+def json_with_visible_controls(content: bytes) -> bytes:
+    """Return JSON whose texts are as ``with_visible_controls`` makes them; the ends of lines stay."""
+    return _IN_JSON.sub(_made_visible, content) if _SUSPICIOUS.search(content) else content
+
+
+def _made_visible(found: re.Match[bytes]) -> bytes:
+    if found["raw"] is not None:
+        code = ord(found["raw"].decode())
+    elif found["short"] is not None:
+        code = _SHORT[found["short"]]
+    elif found["code"] is not None:
+        code = int(found["code"], 16)
+    else:
+        return found[0]
+    return _VISIBLE[code].encode() if code in _VISIBLE else found[0]
+
+
+PROGRAM_MARK = "program | "
+"""Begins each line that the program printed, where an assistant reads it beside lines of the debugger's."""
+
+
+def marked(text: str) -> str:
+    """Return what a program printed, each line marked as such."""
+    return "\n".join(f"{PROGRAM_MARK}{line}" for line in text.splitlines())

@@ -18,6 +18,7 @@ from typing import BinaryIO
 
 import msgspec
 
+from dynamo_dap.protocol.user_files import open_regular
 from dynamo_dap.records.events import VERSION, Event, Record, SourceRead, Started, Truncated
 from dynamo_dap.records.texts import may_have_controls, without_controls
 
@@ -81,7 +82,7 @@ class RecordReader:
             UnreadableRecord: it is no record, or one of a newer version of the format.
         """
         try:
-            with self.path.open("rb") as file:
+            with open_regular(self.path) as file:
                 file.seek(self._offset)
                 text = file.read(max(0, _LONGEST - self._offset))
         except OSError as error:
@@ -138,7 +139,7 @@ def program_of(path: Path) -> Started:
         UnreadableRecord: it is no record, or one of a newer version of the format.
     """
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             return _first(path, file.readline(_FIRST_LINE))
     except OSError as error:
         raise UnreadableRecord(f"cannot read {path}: {error.strerror or error}") from None
@@ -162,7 +163,7 @@ class RecordScan:
     def has_finished(self) -> bool:
         """Whether it tells of a compile that came to its end. A record that cannot be read does not."""
         if not self._has_finished:
-            with contextlib.suppress(OSError), self.path.open("rb") as file:
+            with contextlib.suppress(OSError), open_regular(self.path) as file:
                 size = file.seek(0, os.SEEK_END)
                 if size != self._size:
                     self._has_finished, self._size = _has_finished(file, size), size
@@ -170,7 +171,7 @@ class RecordScan:
 
     def sources(self) -> list[str]:
         """Return the files that the user's compiled functions are in, as far as it tells now."""
-        with contextlib.suppress(OSError), self.path.open("rb") as file:
+        with contextlib.suppress(OSError), open_regular(self.path) as file:
             file.seek(self._offset)
             text = file.read(max(0, _LONGEST - self._offset))
             whole = text[: text.rfind(b"\n") + 1]

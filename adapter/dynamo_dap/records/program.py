@@ -13,6 +13,7 @@ import sys
 import msgspec
 
 from dynamo_dap.protocol.contract import ENTRY, LAUNCH_VARIABLE, LaunchDescription
+from dynamo_dap.protocol.user_files import why_not_a_program
 
 
 def add_program(parser: argparse.ArgumentParser, what: str = "the Python file") -> None:
@@ -33,6 +34,9 @@ def given_program(parser: argparse.ArgumentParser, options: argparse.Namespace) 
         return LaunchDescription(module=options.module, args=[*first, *options.arguments])
     if options.program is None:
         parser.error("give a program, or -m and a module")
+    problem = why_not_a_program(options.program)
+    if problem is not None:
+        parser.error(f"cannot run {options.program}: {problem}")
     return LaunchDescription(program=options.program, args=options.arguments)
 
 

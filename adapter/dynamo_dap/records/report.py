@@ -202,7 +202,7 @@ def write_page(record: Record, file: Path) -> Path:
         record, _links_to(trace), lambda compiled: _page_of(compiled, trace), _ranks_beside(record, file)
     )
     try:
-        write_output(page, text.encode(errors="replace"))
+        write_output(page, text.encode(errors="replace"), is_private=True)
     except OSError as error:
         raise UnreadableRecord(f"cannot write {page}: {error.strerror or error}") from None
     return page

@@ -13,7 +13,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import IO, Protocol, TypeVar
 
 import msgspec
@@ -21,6 +20,7 @@ import msgspec
 from dynamo_dap.protocol.connection import Connection, RequestFailed
 from dynamo_dap.protocol.messages import Event, Request, Response, decode
 from dynamo_dap.protocol.streams import ByteStream, PipeStream
+from dynamo_dap.protocol.texts import json_with_visible_controls, with_visible_controls
 from dynamo_dap.protocol.types import (
     Breakpoint,
     Capabilities,
@@ -55,6 +55,7 @@ from dynamo_dap.protocol.types import (
     VariablesArguments,
     VariablesResponseBody,
 )
+from dynamo_dap.protocol.user_files import read_regular
 
 DEFAULT_COMMAND = (sys.executable, "-m", "dynamo_dap")
 
@@ -164,8 +165,13 @@ class PendingResponse:
         if not self._answered.wait(timeout) or self._response is None:
             raise TimeoutError(f"the server did not answer '{self.command}' within {timeout:g} s")
         if not self._response.success:
-            raise RequestFailed(self._response)
-        return self._response.body
+            raise RequestFailed(msgspec.structs.replace(self._response, body=_visible(self._response.body)))
+        return _visible(self._response.body)
+
+
+def _visible(body: msgspec.Raw) -> msgspec.Raw:
+    """Return a body in which no name, value or message moves the cursor of a terminal."""
+    return msgspec.Raw(json_with_visible_controls(bytes(body)))
 
 
 class Client:
@@ -208,7 +214,9 @@ class Client:
 
     def on_event(self, event: Event) -> None:
         """Hand an event on."""
-        self._on_event(event)
+        # The screen knows which output is the program's own.
+        is_output = event.event == "output"
+        self._on_event(event if is_output else Event(event.event, _visible(event.body)))
         if event.event == "initialized":
             self._is_decided.set()
 
@@ -388,6 +396,6 @@ def _read(client: Client, key: str | int) -> list[str]:
     try:
         if isinstance(key, int):
             return client.source(key).content.splitlines()
-        return Path(key).read_text(encoding="utf-8", errors="replace").splitlines()
+        return with_visible_controls(read_regular(key).decode(errors="replace").replace("\r\n", "\n")).splitlines()
     except (OSError, RequestFailed):
         return []

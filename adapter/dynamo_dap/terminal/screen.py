@@ -5,6 +5,7 @@ Used on the prompt's thread. It gets protocol types, wherever they come from.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from rich.console import Console
@@ -13,20 +14,27 @@ from rich.table import Table
 from rich.text import Text
 
 from dynamo_dap.protocol.contract import TimelineBody
+from dynamo_dap.protocol.texts import PROGRAM_MARK, with_visible_controls
 from dynamo_dap.protocol.types import Scope, StackFrame, Thread, Variable
 from dynamo_dap.terminal.breakpoints import Breakpoint, shown_path
 
 CONTEXT_LINES = 4
 _OBVIOUS_TYPES = ("str", "int", "float", "bool", "NoneType", "tuple", "list", "dict")
 _THEME = "ansi_dark"
+_LINE_END = re.compile(r"(?:\r\n|[\n\v\f\r\x1c-\x1e\x85\u2028\u2029])(?!\Z)")
+"""Whatever a reader may take for the end of a line, but for the one at the end of a text."""
 _ARROW, _DOT = "▶", "●"
 
 
 class Screen:
     """Draws on a console."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, *, marks_program: bool = False) -> None:
+        """With ``marks_program`` the lines that the program printed begin with ``PROGRAM_MARK``, and no other does."""
         self.console = console
+        self._marks_program = marks_program
+        self.printed: list[str] = []
+        """What the program printed, if that is marked."""
         self._is_mid_line = False
         self._category = ""
         """Of the output that was shown last."""
@@ -38,6 +46,9 @@ class Screen:
     def say(self, text: str | Text) -> None:
         """Print a line of the debugger's."""
         self._begin_line()
+        if self._marks_program:
+            # A value or a message can have lines that look like ours.
+            text = Text("\n  ").join((Text(text) if isinstance(text, str) else text).split("\n", allow_blank=True))
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def note(self, text: str) -> None:
@@ -66,12 +77,23 @@ class Screen:
             self._begin_line()
         self._category = category
         self.output_count += 1
+        if category not in ("stdout", "stderr"):
+            text = with_visible_controls(text)
+        elif self._marks_program:
+            self.printed.append(text)
+        if self._marks_program:
+            text = self._marked(text)
         if style and self.console.is_terminal:
             self.console.print(Text(text, style=style), end="", soft_wrap=True)
         else:
             self.console.file.write(text)
             self.console.file.flush()
         self._is_mid_line = not text.endswith("\n")
+
+    def _marked(self, text: str) -> str:
+        """Return text with the mark at the beginning of each of its lines."""
+        marked = _LINE_END.sub(f"\n{PROGRAM_MARK}", text)
+        return marked if self._is_mid_line else f"{PROGRAM_MARK}{marked}"
 
     def _begin_line(self) -> None:
         if self._is_mid_line:

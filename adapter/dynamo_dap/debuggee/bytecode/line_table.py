@@ -18,7 +18,6 @@ import linecache
 import opcode
 import os
 import threading
-import tokenize
 import warnings
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
@@ -27,6 +26,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_OPTIMIZED
 from types import CodeType
+
+from dynamo_dap.protocol.user_files import read_source
 
 _NAME_WHEN_COMPILING = "<dynamo-dap line table>"
 _COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"})
@@ -309,8 +310,7 @@ os.register_at_fork(after_in_child=_forget_lock)
 
 def _read(path: str) -> str:
     try:
-        with tokenize.open(path) as file:
-            return file.read()
+        return read_source(path)
     except OSError as error:
         raise LineTableError(f"cannot read {path}: {error.strerror or error}") from None
     except (SyntaxError, UnicodeDecodeError, LookupError) as error:

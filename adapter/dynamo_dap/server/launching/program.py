@@ -20,6 +20,7 @@ import msgspec
 
 from dynamo_dap.protocol.contract import ENTRY, ErrorId, Invitation, LaunchDescription
 from dynamo_dap.protocol.options import LaunchArguments
+from dynamo_dap.protocol.user_files import read_regular, why_not_a_program
 from dynamo_dap.records.run import TRACE_VARIABLE, trace_folder
 from dynamo_dap.server.errors import StartRefused
 
@@ -56,7 +57,7 @@ def with_changes(base: Mapping[str, str], changed: Mapping[str, str | None]) -> 
 
 def _read_env_file(path: Path) -> dict[str, str]:
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = read_regular(path).decode().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise StartRefused(ErrorId.INVALID_OPTION, f'"envFile": cannot read {path}: {reason}') from None
@@ -174,6 +175,14 @@ def prepare(options: LaunchArguments) -> Job:
     Raises:
         StartRefused: with a text that names the attribute and what is wrong with it.
     """
+    try:
+        return _prepared(options)
+    except (OSError, ValueError) as error:  # an overlong path, or one with a null byte
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise StartRefused(ErrorId.INVALID_OPTION, f"launch names a path that no file can have: {reason}") from None
+
+
+def _prepared(options: LaunchArguments) -> Job:
     cwd = _working_directory(options.cwd)
     changes = environment_changes(options.env, options.env_file, cwd)
     if options.trace:
@@ -221,6 +230,8 @@ def _check_program(program: str, cwd: Path) -> None:
     path = cwd / program
     if not path.exists():
         raise StartRefused(ErrorId.INVALID_OPTION, f'"program": {path} does not exist')
+    if problem := why_not_a_program(path):
+        raise StartRefused(ErrorId.INVALID_OPTION, f'"program": cannot run {path}: {problem}')
     if path.is_dir() and not any((path / f"__main__{suffix}").exists() for suffix in (".py", ".pyc")):
         raise StartRefused(ErrorId.INVALID_OPTION, f'"program": {path} is a directory without a __main__.py')
     if not os.access(path, os.R_OK):
