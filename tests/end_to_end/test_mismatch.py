@@ -574,3 +574,25 @@ def test_a_custom_operator_that_is_right_does_not_stop(session: Session, tmp_pat
     assert session.wait_for_exit() == 0
     assert session.output("stdout") == untouched_by(program, "nothing", "aot_eager")
     assert "not compared" not in session.output()
+
+
+OPTIMIZER = """
+import torch
+from torch import nn
+
+weight = nn.Parameter(torch.ones(4))
+optimizer = torch.optim.Adam([weight], lr=0.1)
+weight.grad = torch.ones(4)
+step = torch.compile(optimizer.step, backend="eager")
+for _ in range(3):
+    step()
+print(weight.tolist(), optimizer.state[weight]["step"].item())
+"""
+
+
+def test_the_parameters_of_a_compiled_optimizer_stay(session: Session, tmp_path: Path) -> None:
+    """They belong to the graph, which writes to them, also when it is run once more."""
+    program = program_of(OPTIMIZER, tmp_path)
+    launch(session, program)
+    assert session.wait_for_exit() == 0
+    assert session.output("stdout") == untouched(program)

@@ -208,7 +208,7 @@ PER_OPERATION = """
 import torch
 
 def padded(x, target):
-    loss = (x - target) ** 2
+    loss = (x - target) ** 2  # @given
     return x.log(), loss  # @beside_padding
 
 def masked(x, mask):
@@ -240,6 +240,7 @@ def test_each_operation_is_judged_by_its_own_operands(session: Session, tmp_path
     for marker, headline in {
         "beside_padding": "NaN: log: 6 of 6 elements are NaN, first [0, 0]",
         "beside_mask": "Inf: reciprocal: 6 of 6 elements are Inf, first [0, 0]",
+        "given": "NaN: input target has NaN at [2]",
         "complex": "NaN: operator.truediv: 1 of 6 elements is NaN, first [1, 2]",
     }.items():
         stop = session.wait_for_stop("exception", at=marker)

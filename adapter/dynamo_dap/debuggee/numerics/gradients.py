@@ -393,7 +393,8 @@ class GradientRun:
         if node.op == "placeholder":
             return _given(inputs[node], is_written=node in graph.written)
         if node.op == "get_attr":
-            return graph.attribute(node.target)
+            attribute = graph.attribute(node.target)
+            return _attribute(attribute) if isinstance(attribute, sys.modules["torch"].Tensor) else attribute
         name = target_name(node)
         refusal = next((why for part, why in _REFUSED.items() if part in name), None)
         if node.op == "call_module" or refusal is not None:
@@ -461,6 +462,11 @@ _REFUSED = {
     "torch.distributed": "a collective, which is not run again",
 }
 _LEFT_OUT = ("record_function", "._print")
+
+
+def _attribute(tensor: Any) -> Any:
+    """Return a copy of a tensor that belongs to the graph: the graph may write to it, as an optimizer's step does."""
+    return tensor.detach().requires_grad_(tensor.requires_grad).clone()
 
 
 def _given(kept: KeptInput, *, is_written: bool) -> Any:

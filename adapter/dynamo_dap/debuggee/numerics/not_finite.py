@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+from dynamo_dap.debuggee.numerics.bodies import run_observed, with_bodies_run_by
 from dynamo_dap.debuggee.replay.replays import ReplayedGraph
 from dynamo_dap.debuggee.torch_api.fake_evaluation import flattened, storage_of
 from dynamo_dap.debuggee.torch_api.graph import target_name
@@ -65,6 +67,22 @@ def _total(sums: list[Any]) -> Any:
     return sys.modules["torch"].stack([each.double() for each in sums]).sum()
 
 
+class SeenTensors:
+    """Remembers tensors for as long as the program has them."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, weakref.ref[Any]] = {}
+
+    def add(self, tensors: Iterable[Any]) -> None:
+        """Remember those that are tensors."""
+        kind: Any = sys.modules["torch"].Tensor
+        self._seen = {key: reference for key, reference in self._seen.items() if reference() is not None}
+        self._seen.update((id(each), weakref.ref(each)) for each in tensors if isinstance(each, kind))
+
+    def __contains__(self, tensor: Any) -> bool:
+        return id(tensor) in self._seen and self._seen[id(tensor)]() is tensor
+
+
 def kinds_of(value: Any) -> Kinds:
     """Return what of NaN and Inf is in a tensor, or in tensors."""
     found: set[str] = set()
@@ -87,57 +105,96 @@ class Made:
     """Its result as it was then, or what it wrote to."""
     position: int
     """Among the nodes of the graph."""
+    operator: Any = None
+    """The node of the higher-order operator whose body it is in, if it is in one."""
 
     @property
     def text(self) -> str:
         """What is in the result: ``2 of 8 elements are NaN``."""
-        torch: Any = sys.modules["torch"]
-        with data_reading():
-            for tensor in flattened(self.value):
-                for each in _floats(tensor):
-                    parts = each if tensor.is_complex() else each.unsqueeze(-1)
-                    bad = parts.isnan() if self.kind == NAN else parts.isinf()
-                    elements = bad.any(-1)
-                    count = int(elements.sum())
-                    if not count:
-                        continue
-                    shown = _shown(parts[bad][0].item())
-                    if tensor.numel() == 1:
-                        return f"is {shown}"
-                    index = ", ".join(map(str, torch.nonzero(elements)[0].tolist()))
-                    verb = "is" if count == 1 else "are"
-                    return f"{count} of {tensor.numel()} elements {verb} {shown}, first [{index}]"
-        return f"has {self.kind}"
+        found = _first_of(self.value, self.kind)
+        if found is None:
+            return f"has {self.kind}"
+        shown, count, size, index = found
+        if size == 1:
+            return f"is {shown}"
+        return f"{count} of {size} elements {'is' if count == 1 else 'are'} {shown}, first {index}"
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """An input of a call that had a NaN already."""
+
+    node: Any
+    value: Any
+    """As it was when the call began."""
+
+    @property
+    def text(self) -> str:
+        """Where the first is: ``NaN at [3, 2]``."""
+        found = _first_of(self.value, NAN)
+        return "NaN" if found is None or not found[3] else f"NaN at {found[3]}"
+
+
+def _first_of(values: Any, kind: str) -> tuple[str, int, int, list[int]] | None:
+    """Return how the first NaN or Inf is shown, how many there are, of how many elements, and its index."""
+    torch: Any = sys.modules["torch"]
+    with data_reading():
+        for tensor in flattened(values):
+            for each in _floats(tensor):
+                parts = each if tensor.is_complex() else each.unsqueeze(-1)
+                bad = parts.isnan() if kind == NAN else parts.isinf()
+                elements = bad.any(-1)
+                count = int(elements.sum())
+                if count:
+                    index = torch.nonzero(elements)[0].tolist()
+                    return _shown(parts[bad][0].item()), count, tensor.numel(), index
+    return None
 
 
 def _shown(number: float) -> str:
     return "NaN" if math.isnan(number) else "Inf" if number > 0 else "-Inf"
 
 
-def first_made(graph: ReplayedGraph, wanted: Sequence[Kinds]) -> tuple[Made | None, str, list[Kinds]]:
-    """Run ``graph``; return what made the first of what is ``wanted`` of its outputs, as which kind, and all kinds.
+@dataclass(frozen=True)
+class Origin:
+    """What made the first NaN or Inf that a call returns or leaves behind."""
 
-    The kind is that in the output: an Inf may have become a NaN. None when no operation made any: what is there was
-    given, or is not there at all.
+    made: Made | Given | None
+    """None when no operation made any, and no input had it."""
+    kind: str
+    """As which it is there: an Inf may have become a NaN."""
+    outputs: list[Kinds]
+    """What the outputs of the replay have."""
+
+
+def find_origin(graph: ReplayedGraph, returned: Sequence[Kinds], written: Mapping[Any, Kinds]) -> Origin:
+    """Run ``graph``; find what made the first of what its outputs have, and of what it has ``written``, by placeholder.
 
     Raises:
         NoRealValue: it cannot be run again.
     """
     watch = _Watch()
-    outputs = graph.run(watch)
+    with with_bodies_run_by(graph.module, watch.run_body):
+        outputs = graph.run(watch)
+    wanted = [*zip(graph.output_nodes, returned, strict=False), *written.items()]
     found = [
         (made, kind)
-        for node, kinds in zip(graph.output_nodes, wanted, strict=False)
+        for node, kinds in wanted
         for kind in kinds
         if (made := watch.made.get(node, {}).get(kind)) is not None
     ]
     # One operation may make both: the NaN is reported, whatever the order of the set of kinds.
-    first, kind = min(found, key=lambda one: (one[0].position, one[1] != NAN), default=(None, INF))
-    return first, kind, [kinds_of(each) for each in outputs]
+    first, kind = min(found, key=lambda one: (*_order(one[0]), one[1] != NAN), default=(None, INF))
+    return Origin(first, kind, [kinds_of(each) for each in outputs])
 
 
-_Origins = Mapping[str, "Made | None"]
-"""By kind, who made it; None for what was given."""
+def _order(made: Made | Given | None) -> tuple[int, int]:
+    """What operations made comes first, then what inputs had."""
+    return (0, made.position) if isinstance(made, Made) else (1 if made is not None else 2, 0)
+
+
+_Origins = Mapping[str, "Made | Given | None"]
+"""By kind, who made it; None for what the program wrote, and for an Inf that an input had."""
 
 
 class _Watch:
@@ -146,27 +203,44 @@ class _Watch:
     def __init__(self) -> None:
         self.made: dict[Any, _Origins] = {}
         """By node: what its result has, and who made that."""
-        self._in_memory: dict[object, dict[str, Made | None]] = {}
+        self._in_memory: dict[object, dict[str, Made | Given | None]] = {}
         """The same by memory that was written to."""
         self._versions: dict[object, int] = {}
         self._count = 0
+        self._inside: list[dict[str, Made]] = []
+        """What the bodies of the operation that runs now have made, by kind, run by run."""
+
+    def run_body(self, body: Any, operands: tuple[Any, ...]) -> Any:
+        """Run a body of a higher-order operator, and note what its operations make of what it returns."""
+        watch = _Watch()
+        with with_bodies_run_by(body, watch.run_body):
+            outputs = run_observed(body, operands, watch)
+        (returned,) = (node.all_input_nodes for node in body.graph.nodes if node.op == "output")
+        origins: dict[str, Made] = {}
+        for node in returned:
+            for kind, made in watch.made.get(node, {}).items():
+                if isinstance(made, Made):
+                    origins[kind] = min(origins.get(kind) or made, made, key=_order)
+        self._inside.append(origins)
+        return outputs
 
     def __call__(self, node: Any, results: Mapping[Any, Any]) -> None:
         if node.prev.op == "root":  # the run begins, perhaps again
             self.made, self._in_memory, self._versions, self._count = {}, {}, {}, 0
+        inside, self._inside = self._inside, []
         self._count += 1
         if node.op == "output" or in_transform():  # a tensor stands for many in a transform
             return
         result = results[node]
         self._forget_memory_before(node, results)
         if node.op in ("placeholder", "get_attr"):
-            self.made[node] = dict.fromkeys(kinds_of(result))
+            self.made[node] = {kind: Given(node, result) if kind == NAN else None for kind in kinds_of(result)}
             self._note_versions(result)
             return
         written = [each for each in node.all_input_nodes if self._was_written(results[each])]
         changed = [result, *(results[each] for each in written)]
         kinds = _NONE if _is_unwritten(node) else kinds_of(changed)
-        origins = self._origins(node, kinds, changed, results) if kinds else {}
+        origins = self._origins(node, kinds, changed, results, inside) if kinds else {}
         for each in (node, *written):
             of_this = kinds_of(results[each]) if written else kinds
             self.made[each] = {kind: made for kind, made in origins.items() if kind in of_this}
@@ -175,14 +249,18 @@ class _Watch:
                 self._in_memory.setdefault(storage_of(each), {}).update(origins)
         self._note_versions(changed)
 
-    def _origins(self, node: Any, kinds: Kinds, changed: Any, results: Mapping[Any, Any]) -> _Origins:
+    def _origins(
+        self, node: Any, kinds: Kinds, changed: Any, results: Mapping[Any, Any], inside: Sequence[dict[str, Made]]
+    ) -> _Origins:
         operands = self._of_operands(node, results)
-        origins: dict[str, Made | None] = {}
+        origins: dict[str, Made | Given | None] = {}
         for kind in kinds:
             if kind in operands:
                 origins[kind] = operands[kind]
             elif kind == NAN and operands.get(INF) is not None:
                 origins[kind] = operands[INF]
+            elif (of_body := next((one[kind] for one in inside if kind in one), None)) is not None:
+                origins[kind] = replace(of_body, position=self._count, operator=node)
             elif _is_written_by_program(node, kind):
                 origins[kind] = None
             else:
@@ -190,9 +268,9 @@ class _Watch:
                 origins[kind] = Made(node, kind, value, self._count)
         return origins
 
-    def _of_operands(self, node: Any, results: Mapping[Any, Any]) -> dict[str, Made | None]:
+    def _of_operands(self, node: Any, results: Mapping[Any, Any]) -> dict[str, Made | Given | None]:
         """Return what the operands had, with what was written to their memory under another name."""
-        found: dict[str, Made | None] = {}
+        found: dict[str, Made | Given | None] = {}
         for operand in node.all_input_nodes:
             known = self.made.get(operand, {})
             for each in flattened(results[operand]):
@@ -201,8 +279,7 @@ class _Watch:
                     present = kinds_of(each)
                     known = {**known, **{kind: made for kind, made in written.items() if kind in present}}
             for kind, made in known.items():
-                before = found.get(kind)
-                if before is None or (made is not None and made.position < before.position):
+                if kind not in found or _order(made) < _order(found[kind]):
                     found[kind] = made
         return found
 

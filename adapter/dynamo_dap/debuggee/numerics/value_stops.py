@@ -15,6 +15,8 @@ import linecache
 import math
 import sys
 import threading
+import types
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -23,7 +25,7 @@ from dynamo_dap.debuggee.agent.eager_expressions import is_true_python
 from dynamo_dap.debuggee.agent.engine import Host
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.stepping import RaisedException
-from dynamo_dap.debuggee.agent.user_code import is_torch_file
+from dynamo_dap.debuggee.agent.user_code import is_torch_file, is_user_file
 from dynamo_dap.debuggee.numerics.backward_values import BackwardValues
 from dynamo_dap.debuggee.numerics.comparing import (
     NEEDED,
@@ -37,15 +39,26 @@ from dynamo_dap.debuggee.numerics.comparing import (
     place_of_fault,
 )
 from dynamo_dap.debuggee.numerics.comparisons import Comparison, Fault, draws_its_own_numbers
-from dynamo_dap.debuggee.numerics.not_finite import INF, NAN, Kinds, Made, first_made, kinds_of, may_have_any
+from dynamo_dap.debuggee.numerics.not_finite import (
+    INF,
+    NAN,
+    Given,
+    Kinds,
+    Made,
+    SeenTensors,
+    find_origin,
+    kinds_of,
+    may_have_any,
+)
 from dynamo_dap.debuggee.numerics.stored_state import LeftOtherwise
 from dynamo_dap.debuggee.replay.graph_calls import GRAPH_CALLS, CallObserver, GraphCall
 from dynamo_dap.debuggee.replay.replays import ReplayedGraph, place_of
 from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
 from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name
 from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
+from dynamo_dap.debuggee.torch_api.generated_code import original_of
 from dynamo_dap.debuggee.torch_api.graph import target_name
-from dynamo_dap.debuggee.torch_api.graph_runs import evaluating_on_real_values
+from dynamo_dap.debuggee.torch_api.graph_runs import evaluating_on_real_values, has_own_memory
 from dynamo_dap.debuggee.torch_api.real_values import limits_of_real_values
 from dynamo_dap.debuggee.torch_api.retracing import CachedCall, trace_again
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame, running_frame
@@ -59,6 +72,7 @@ from dynamo_dap.debuggee.trace.stop_texts import (
     mismatch_in_stored,
     mismatch_of_operator,
     not_finite,
+    not_finite_input,
 )
 from dynamo_dap.debuggee.values.model import text_of_raised
 from dynamo_dap.protocol.contract import MISMATCH
@@ -90,6 +104,12 @@ class Culprit:
     """Which time ``line`` is come to, if that is where to stop and not at ``node``."""
 
 
+class _MadeGraph(threading.local):
+    """The graph that this thread compiles."""
+
+    attributes: tuple[weakref.ref[Any], ...] = ()
+
+
 class ValueStops(CallObserver, CompileObserver):
     """See ``CallObserver`` and ``CompileObserver`` for who calls what when."""
 
@@ -99,6 +119,9 @@ class ValueStops(CallObserver, CompileObserver):
         self._backward = backward
         self._stop_trace = stop_trace
         self._told: set[str] = set()
+        self._made = _MadeGraph()
+        self._bad = SeenTensors()
+        """What calls have returned with NaN or Inf."""
         GRAPH_CALLS.on_problem = log_exception
 
     # -- arming: any thread ----------------------------------------------------------------------------------------
@@ -107,7 +130,7 @@ class ValueStops(CallObserver, CompileObserver):
         """Have the calls of graphs told while a filter is on."""
         wanted = [name for name in _FEATURES if name in self._host.breakpoints.exception_filters]
         limit = self._limit(wanted) if wanted and self._host.options.compile_time else None
-        HOOKS.want(self, () if limit is None else (CompileObserver.compile_ended,))
+        HOOKS.want(self, () if limit is None else (CompileObserver.graph_made, CompileObserver.compile_ended))
         GRAPH_CALLS.want(self, limit)
 
     def _limit(self, wanted: list[str]) -> int | None:
@@ -134,8 +157,15 @@ class ValueStops(CallObserver, CompileObserver):
 
     def compile_ended(self, compiling: FrameCompile, result: CompileResult, problem: BaseException | None) -> None:
         """Observe what was compiled, from its first call on."""
+        attributes, self._made.attributes = self._made.attributes, ()
         if result.code is not None:
-            GRAPH_CALLS.compiled(result.code)
+            GRAPH_CALLS.compiled(result.code, attributes)
+
+    def graph_made(self, compiling: FrameCompile | None, graph: Any) -> None:
+        """Note the tensors of the program that belong to the graph: no call is given them."""
+        names = dict.fromkeys(node.target for node in graph.nodes if node.op == "get_attr")
+        found = [getattr(graph.owning_module, name, None) for name in names]
+        self._made.attributes = tuple(weakref.ref(each) for each in found if has_own_memory(each))
 
     def returned(self, call: GraphCall) -> None:
         """Stop if the outputs have what the inputs had not, or are not what the graph gives."""
@@ -144,7 +174,7 @@ class ValueStops(CallObserver, CompileObserver):
         filters = self._host.breakpoints.exception_filters
         if NAN_FILTER in filters:
             self._backward.returned(call)
-        if NAN_FILTER in filters and may_have_any(call.outputs):
+        if NAN_FILTER in filters and may_have_any([call.outputs, call.written]):
             self._examine(call, NAN_FILTER, self._made_by)
         every = self._host.options.compare_every
         if MISMATCH in filters and call.graph.calls % every == 0:
@@ -172,17 +202,22 @@ class ValueStops(CallObserver, CompileObserver):
 
     def _made_by(self, call: GraphCall, cached_call: CachedCall) -> Culprit | None:
         returned = [kinds_of(each) for each in outputs_of(call)]
+        written = [(each, kinds_of(each) - kinds_of(call.before(each))) for each in call.written]
+        if not any(returned) and not any(kinds for _, kinds in written):
+            return None
         graph = graph_of_call(call, cached_call)
-        if not any(returned):
-            return self._bad_parameter(call, graph)
-        made, kind, replayed = first_made(graph, returned)
-        if made is not None:
+        self._bad.add([each for each, kinds in zip(outputs_of(call), returned, strict=True) if kinds])
+        left = {node: kinds for each, kinds in written if kinds and (node := graph.node_of(each)) is not None}
+        origin = find_origin(graph, returned, left)
+        made, kind, caller = origin.made, origin.kind, _place_of_caller(call.frame)
+        if isinstance(made, Made):
             changed = self._changed_inputs(call, graph)
-            raised = not_finite(made, kind, _place_text(made.node), changed)
-            return Culprit(
-                graph.numbers[made.node], raised, {"__value__": made.value, "__kind__": kind}, NAN_FILTER, graph.call
-            )
-        of_backend = self._of_backend(graph, returned, replayed)
+            raised = not_finite(made, kind, _place_text(made.node, caller), changed)
+            number = graph.numbers[made.node if made.node in graph.numbers else made.operator]
+            return Culprit(number, raised, {"__value__": made.value, "__kind__": kind}, NAN_FILTER, graph.call)
+        if isinstance(made, Given) and not graph.is_state(made.node):
+            return None if made.value in self._bad else self._given(call, graph, made, _text_of(caller))
+        of_backend = self._of_backend(graph, returned, origin.outputs) if made is None else None
         if of_backend is None:
             return self._bad_parameter(call, graph)
         if call.graph.draws and draws_its_own_numbers(cached_call.backend):
@@ -190,6 +225,17 @@ class ValueStops(CallObserver, CompileObserver):
             self._tell_once(f"{what}: Inductor draws other random numbers than a replay")
             return None
         return of_backend
+
+    def _given(self, call: GraphCall, graph: ReplayedGraph, given: Given, where: str | None) -> Culprit | None:
+        """Tell of an input that had a NaN when the call began, once each."""
+        name = graph.names.get(given.node, given.node.name)
+        if name in call.graph.told:
+            return None
+        call.graph.told.add(name)
+        user = next((each for each in given.node.users if each in graph.numbers), None)
+        number = max(graph.numbers.values()) if user is None else graph.numbers[user]
+        raised = not_finite_input(name, given, where or user_function_name(graph.call.code))
+        return Culprit(number, raised, {"__value__": given.value, "__kind__": NAN}, NAN_FILTER, graph.call)
 
     def _mismatch(self, call: GraphCall, cached_call: CachedCall) -> Culprit | None:
         try:
@@ -371,9 +417,26 @@ def _stored_otherwise(comparison: Comparison, fault: Fault, what: LeftOtherwise,
     return Culprit(number, raised, names, MISMATCH, comparison.graph.call, fault.line, visit)
 
 
-def _place_text(node: Any) -> str:
-    """Return where the user's code made a node: ``model.py:12 in forward: y = x.log()``."""
-    return _text_of(place_of(node, is_torch_file)) or target_name(node)
+def _place_text(node: Any, caller: tuple[Place, str] | None = None) -> str:
+    """Return where the user's code made a node: ``model.py:12 in forward: y = x.log()``.
+
+    Where torch's own code alone has made it, as in an optimizer's step, it is the line of the ``caller``.
+    """
+    found = place_of(node, is_torch_file)
+    if found is not None and caller is not None and is_torch_file(found[0].path):
+        found = caller
+    return _text_of(found) or target_name(node)
+
+
+def _place_of_caller(frame: types.FrameType) -> tuple[Place, str] | None:
+    """Return the line of the program, and its function, that has called the function of ``frame``."""
+    caller = frame.f_back
+    while caller is not None:
+        code = original_of(caller.f_code) or caller.f_code
+        if is_user_file(code.co_filename):
+            return Place(code.co_filename, caller.f_lineno, 1), code.co_name
+        caller = caller.f_back
+    return None
 
 
 def _text_of(found: tuple[Place, str] | None) -> str | None:

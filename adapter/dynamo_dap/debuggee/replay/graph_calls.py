@@ -14,6 +14,7 @@ from __future__ import annotations
 import sys
 import threading
 import types
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,7 +23,7 @@ from dynamo_dap.debuggee.torch_api.fake_evaluation import flattened, random_stat
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.frame_memory import captured_cells
 from dynamo_dap.debuggee.torch_api.generated_code import cache_entry_of, original_of
-from dynamo_dap.debuggee.torch_api.graph_runs import REAL_VALUES, has_own_memory, in_transform
+from dynamo_dap.debuggee.torch_api.graph_runs import REAL_VALUES, as_it_was, has_own_memory, in_transform
 from dynamo_dap.debuggee.torch_api.isolation import data_reading, uncompiled_data_reading
 from dynamo_dap.debuggee.torch_api.retracing import RETRACING, CachedCall
 from dynamo_dap.debuggee.torch_api.skipping import never_compile
@@ -46,6 +47,21 @@ class GraphCall:
     outputs: Any = None
     problem: Exception | None = None
     """What the compiled graph raised, and so returned nothing."""
+
+    @property
+    def given(self) -> tuple[Any, ...]:
+        """The inputs, and the tensors of the program that belong to the graph."""
+        return self.graph.given(self.inputs)
+
+    @property
+    def written(self) -> list[Any]:
+        """What of ``given`` the graph writes to, as far as the contents before the call were kept."""
+        given = self.given
+        return [given[at] for at in sorted(self.graph.written or ()) if at not in self.kept.left_out]
+
+    def before(self, tensor: Any) -> Any:
+        """Return what ``given`` has as it was before the call."""
+        return as_it_was(tensor, self.kept.memory)
 
     def as_cached_call(self) -> CachedCall | None:
         """Return the call of the function that the graph is of, to be traced again; None when it is not known."""
@@ -72,11 +88,11 @@ class KeptInputs:
     memory: Mapping[object, Any]
     """Copies, by what ``storage_of`` gives for the tensor."""
     left_out: tuple[int, ...]
-    """Positions of inputs that are written to, and were too large to be kept."""
+    """Positions of what was given that are written to, and were too large to be kept."""
     random: tuple[Callable[[], None], ...]
     """Put back the states of the random number generators; nothing if the graph draws no numbers."""
     versions: tuple[int, ...] = ()
-    """How often each input had been written to, for the first call."""
+    """How often each of what was given had been written to, for the first call."""
 
 
 class GoesOnInFork(BaseException):
@@ -100,12 +116,18 @@ class ObservedGraph:
     compiled: Callable[..., Any]
     calls: int = 0
     """How many were told."""
+    attributes: tuple[weakref.ref[Any], ...] = ()
+    """Tensors of the program that belong to the graph and are no inputs, as an optimizer's parameters."""
     written: frozenset[int] | None = None
-    """Positions of the inputs that it writes to; None before its first call has told."""
+    """Positions in ``given`` of what it writes to; None before its first call has told."""
     draws: bool = True
     """Whether it draws random numbers."""
     told: set[object] = field(default_factory=set)
     """What observers have said of it, so that they say it once."""
+
+    def given(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return what a call of it is given with these ``inputs``."""
+        return (*inputs, *(each() for each in self.attributes)) if self.attributes else inputs
 
 
 class GraphCalls:
@@ -130,18 +152,18 @@ class GraphCalls:
                 for scope, name in _installed(GRAPHS.resolve(_CLEANUPS).values.values()):
                     self._set(scope, name)
 
-    def compiled(self, code: types.CodeType) -> None:
-        """Code was generated: its graph is to be observed as well."""
+    def compiled(self, code: types.CodeType, attributes: tuple[weakref.ref[Any], ...] = ()) -> None:
+        """Code was generated: its graph, to which ``attributes`` belong, is to be observed as well."""
         if GRAPHS.problem is None:
             with self._lock:
                 for scope, name in _installed([GRAPHS.resolve(_CLEANUPS).get(code, ())]):
-                    self._set(scope, name)
+                    self._set(scope, name, attributes)
 
-    def _set(self, scope: dict[str, Any], name: str) -> None:
+    def _set(self, scope: dict[str, Any], name: str, attributes: tuple[weakref.ref[Any], ...] = ()) -> None:
         present = scope.get(name)
         observed: ObservedGraph | None = getattr(present, "_dynamo_dap_observed", None)
         if self._observers and observed is None and callable(present):
-            scope[name] = self._telling(ObservedGraph(present))
+            scope[name] = self._telling(ObservedGraph(present, attributes=attributes))
         elif not self._observers and observed is not None:
             scope[name] = observed.compiled
 
@@ -159,7 +181,7 @@ class GraphCalls:
         return call
 
     def _tell(self, graph: ObservedGraph, inputs: tuple[Any, ...], frame: types.FrameType) -> Any:
-        kept = _keep(graph, inputs, max(self._observers.values(), default=0))
+        kept = _keep(graph, graph.given(inputs), max(self._observers.values(), default=0))
         try:
             outputs = graph.compiled(*inputs)
         except Exception as problem:
@@ -204,15 +226,15 @@ def _can_be_read() -> bool:
     return not (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
 
 
-def _keep(graph: ObservedGraph, inputs: tuple[Any, ...], limit: int) -> KeptInputs:
-    wanted = range(len(inputs)) if graph.written is None else sorted(graph.written)
+def _keep(graph: ObservedGraph, given: tuple[Any, ...], limit: int) -> KeptInputs:
+    wanted = range(len(given)) if graph.written is None else sorted(graph.written)
     memory: dict[object, Any] = {}
     left_out: list[int] = []
     if wanted:
         with uncompiled_data_reading():
             # Parameters are large, and rarely written to by a graph that has others as well.
-            for position in sorted(wanted, key=lambda each: getattr(inputs[each], "requires_grad", False)):
-                each = inputs[position]
+            for position in sorted(wanted, key=lambda each: getattr(given[each], "requires_grad", False)):
+                each = given[position]
                 if not has_own_memory(each) or storage_of(each) in memory:
                     continue
                 limit -= each.untyped_storage().nbytes()
@@ -220,29 +242,29 @@ def _keep(graph: ObservedGraph, inputs: tuple[Any, ...], limit: int) -> KeptInpu
                     left_out.append(position)
                 else:
                     memory[storage_of(each)] = each.untyped_storage().clone()
-    versions = tuple(version_of(each) for each in inputs) if graph.written is None else ()
+    versions = tuple(version_of(each) for each in given) if graph.written is None else ()
     return KeptInputs(memory, tuple(left_out), tuple(random_states()) if graph.draws else (), versions)
 
 
 def _learn(graph: ObservedGraph, call: GraphCall) -> None:
     """Find out what a call of the graph changes, from the first one."""
-    kept = call.kept
+    kept, given = call.kept, call.given
     with data_reading():
         written = {
             storage
             for storage, before in kept.memory.items()
-            for each in call.inputs
+            for each in given
             if has_own_memory(each) and storage_of(each) == storage and _differ(before, each.untyped_storage())
         }
         # What is as it was may have been written to all the same: running statistics that stay.
         written |= {
             storage_of(each)
-            for each, before in zip(call.inputs, kept.versions, strict=True)
+            for each, before in zip(given, kept.versions, strict=True)
             if has_own_memory(each) and version_of(each) != before
         }
         graph.written = frozenset(
             position
-            for position, each in enumerate(call.inputs)
+            for position, each in enumerate(given)
             if has_own_memory(each) and (storage_of(each) in written or position in kept.left_out)
         )
         torch: Any = sys.modules["torch"]

@@ -61,9 +61,37 @@ class ReplayedGraph:
         """The memory of inputs that it writes to, once it has run."""
         self.promised = {node: each for node in self.nodes if (each := promised_by(node)) is not None}
         """What fake kernels of custom operators said of their results."""
+        self.call_inputs: dict[Any, Any] = {}
+        """By placeholder, what the compiled graph was given: with what the call has left in it."""
+        self._originals: dict[str, Any] = {}
+        """By name, the program's tensors that belong to the graph."""
+        self._attributes: dict[object, tuple[Any, Any]] = {}
+        """By memory of the program that belongs to the graph: a copy, and what it held when the call began."""
         for node in self.nodes:
             if node.op == "placeholder":
                 self._take_input(node)
+
+    def take_attributes(self) -> None:
+        """Have the graph own copies of the program's tensors that belong to it, as an optimizer's parameters do."""
+        torch: Any = sys.modules["torch"]
+        for name in {node.target for node in self.nodes if node.op == "get_attr"}:
+            tensor: Any = getattr(self.module, name, None)
+            if not has_own_memory(tensor):
+                continue
+            self._originals[name] = tensor
+            memory = storage_of(tensor)
+            before = self.call.memory.get(memory, tensor.untyped_storage())
+            if memory not in self._attributes:
+                self._attributes[memory] = before.clone(), before
+            own = as_it_was(tensor, {memory: self._attributes[memory][0]})
+            delattr(self.module, name)
+            if isinstance(tensor, torch.nn.Parameter):
+                own = torch.nn.Parameter(own, tensor.requires_grad)
+            setattr(self.module, name, own)
+
+    def _restore_attributes(self) -> None:
+        for own, before in self._attributes.values():
+            own.copy_(before)
 
     def with_inputs(self, graph: Any, inputs: Mapping[Any, Any]) -> ReplayedGraph:
         """Return another form of the same graph, with its inputs by placeholder."""
@@ -75,9 +103,8 @@ class ReplayedGraph:
         """Take what the compiled graph was really given: numbers that Python drew are others in a second trace."""
         placeholders = [node for node in self.nodes if node.op == "placeholder"]
         if len(placeholders) == len(given):
-            self.inputs = {
-                node: as_it_was(value, self.call.memory) for node, value in zip(placeholders, given, strict=True)
-            }
+            self.call_inputs = dict(zip(placeholders, given, strict=True))
+            self.inputs = {node: as_it_was(value, self.call.memory) for node, value in self.call_inputs.items()}
 
     def _take_input(self, node: Any) -> None:
         source = getattr(node.meta.get("grapharg"), "source", None)
@@ -95,6 +122,18 @@ class ReplayedGraph:
         if node not in self.inputs:
             raise NoRealValue(f"the input '{node.name}' of the graph is not there any more")
         return self.inputs[node]
+
+    def node_of(self, tensor: Any) -> Any:
+        """Return the node that gives a tensor which the call was given, None if none does."""
+        memory = storage_of(tensor)
+        for node in self.nodes:
+            if node.op == "placeholder":
+                given = self.call_inputs.get(node)
+            else:
+                given = self._originals.get(node.target) if node.op == "get_attr" else None
+            if given is tensor or (has_own_memory(given) and storage_of(given) == memory):
+                return node
+        return None
 
     def is_state(self, node: Any) -> bool:
         """Whether a placeholder is a parameter or a buffer of a module, or a parameter by itself."""
@@ -124,6 +163,7 @@ class ReplayedGraph:
 
         ``copies_all``: so is everything else, for what may write anywhere.
         """
+        self._restore_attributes()
         of_call = {each._cdata for each in self.call.memory.values()}
         copies = {
             storage_of(each): each.untyped_storage().clone()
@@ -143,6 +183,7 @@ class ReplayedGraph:
             NoRealValue: some operation cannot be run again; the text says why.
         """
         limits: Limits = dataclasses.replace(limits_of_real_values(), seconds=math.inf)
+        self._restore_attributes()
         runner = GraphRunner(self, ran=ran, call_operator=call_operator)
         outputs: Any = runner.value_of(self.nodes, self.output, limits, frozenset)
         self.written = frozenset(runner.copied)
@@ -164,6 +205,7 @@ def graph_of(call: CachedCall, output_count: int | None) -> ReplayedGraph:
         if graph is not None and output_count in (None, len(graph.output_nodes)):
             if any("_functorch" in str(getattr(node.target, "__module__", "")) for node in graph.nodes):
                 raise NoRealValue("it has transforms of torch.func, whose operations cannot be run one by one")
+            graph.take_attributes()
             return graph
     raise NoRealValue("it is not traced again as it was compiled")
 

@@ -429,8 +429,11 @@ class GraphRun:
             return _Failed(f"{target_name(node)} fails with these values: {type(problem).__name__}: {reason}")
 
     def _input(self, node: Any) -> Any:
+        return self._given(self._graph.input_of(node))
+
+    def _given(self, example: Any) -> Any:
+        """Return what the graph is given, or a copy if nodes write to it."""
         torch: Any = sys.modules["torch"]
-        example: Any = self._graph.input_of(node)
         if isinstance(example, torch.SymInt | torch.SymFloat | torch.SymBool):
             return hint_of(example)
         if not isinstance(example, torch.Tensor):
@@ -458,7 +461,7 @@ class GraphRun:
         if any(part in name for part in _LEFT_OUT):
             return None
         if node.op == "get_attr":
-            return self._graph.attribute(node.target)
+            return self._given(self._graph.attribute(node.target))
         args, kwargs = self._operands(node)
         if name.endswith("register_hook"):  # it acts in the backward pass, which is not run
             return args[0]

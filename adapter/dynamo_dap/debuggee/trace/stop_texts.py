@@ -11,7 +11,7 @@ from typing import Any
 from dynamo_dap.debuggee.agent.stepping import RaisedException
 from dynamo_dap.debuggee.numerics.comparisons import DYNAMO, Fault
 from dynamo_dap.debuggee.numerics.differences import Difference
-from dynamo_dap.debuggee.numerics.not_finite import INF, NAN, Kinds, Made
+from dynamo_dap.debuggee.numerics.not_finite import INF, NAN, Given, Kinds, Made
 from dynamo_dap.debuggee.numerics.stored_state import LeftOtherwise
 from dynamo_dap.debuggee.torch_api.compile_hooks import FrameCompile
 from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name
@@ -113,6 +113,14 @@ def not_finite(
         headline = f"{shown}: {target_name(made.node)}: {made.text}"
     note = f"Not kept, so that they may differ from what the call was given: {', '.join(changed)}" if changed else None
     return _raised(headline, [what, f"Where: {where}", whose, note])
+
+
+def not_finite_input(name: str, given: Given, where: str) -> RaisedException:
+    """Report an input that had a NaN before the call, and the line of the caller."""
+    had = f"input {name} has {given.text}"
+    what = f"The call returns NaN, which it was given: {had}."
+    whose = "Whose: the data's, or that of the code that made the data before the call."
+    return _raised(f"NaN: {had}", [what, f"Where: {where}", whose])
 
 
 def mismatch(fault: Fault, worst: Difference, whose: str, operation: str, where: str) -> RaisedException:

@@ -1,0 +1,69 @@
+"""Runs the bodies of higher-order operators node by node, while a graph that calls the operators runs.
+
+A body (``checkpoint``, ``cond``, ``while_loop``, ``autograd.Function.forward``) is a module of the graph, and the
+operator decides how often it runs. Thread of the program that makes the call; nothing stays of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+Observer = Callable[[Any, Mapping[Any, Any]], None]
+"""Gets each node that has run, and the results so far by node."""
+RunBody = Callable[[Any, tuple[Any, ...]], Any]
+"""Gets a body and its operands, and returns its outputs."""
+
+
+@contextlib.contextmanager
+def with_bodies_run_by(module: Any, run: RunBody) -> Iterator[None]:
+    """Have ``run`` run the bodies that ``module`` has, which is a graph of our own."""
+    names = {node.target for node in module.graph.nodes if node.op == "get_attr" and "." not in node.target}
+    bodies = {name: body for name in names if hasattr(body := getattr(module, name, None), "graph")}
+    try:
+        for name, body in bodies.items():
+            setattr(module, name, _calling(body, functools.partial(run, body)))
+        yield
+    finally:
+        for name, body in bodies.items():
+            setattr(module, name, body)
+
+
+def _calling(body: Any, run: Callable[..., Any]) -> Any:
+    """Return a graph with one node, which calls ``run``: some operators interpret their body, others call it."""
+    torch: Any = sys.modules["torch"]
+
+    def run_body(*operands: Any) -> Any:
+        return run(operands)
+
+    graph = torch.fx.Graph()
+    operands = [graph.placeholder(node.name) for node in body.graph.nodes if node.op == "placeholder"]
+    graph.output(graph.call_function(run_body, tuple(operands)))
+    calling = torch.fx.GraphModule(torch.nn.Module(), graph)
+    calling.meta.update(body.meta)
+    return calling
+
+
+def run_observed(body: Any, operands: tuple[Any, ...], observer: Observer) -> Any:
+    """Run a body, telling ``observer`` of each node."""
+    return _interpreter()(body, observer).run(*operands)
+
+
+@functools.cache
+def _interpreter() -> Any:
+    base: Any = sys.modules["torch"].fx.Interpreter
+
+    class Observing(base):  # type: ignore[misc]
+        def __init__(self, body: Any, observer: Observer) -> None:
+            super().__init__(body, garbage_collect_values=False)
+            self._observer = observer
+
+        def run_node(self, node: Any) -> Any:
+            self.env[node] = result = super().run_node(node)
+            self._observer(node, self.env)
+            return result
+
+    return Observing

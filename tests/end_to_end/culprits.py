@@ -1,0 +1,135 @@
+"""Scores the exception filter ``nan`` on wrong and on correct programs: ``python -m tests.end_to_end.culprits``.
+
+The programs are in ``fixtures/not_finite``: in each wrong one, one line is marked with what it makes, ``# nan`` or
+``# inf``. The cases of a file run in one process, under one session. The case that a stop belongs to is the local
+``name`` of the file's ``main``.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.client import Fixture, Session, Stop
+
+FOLDER = Path(__file__).parents[2] / "fixtures" / "not_finite"
+WRONG = ("forward.py", "backward.py")
+CORRECT = "correct.py"
+_MARK = re.compile(r"# (nan|inf)(?:: (\w+))?$")
+_MADE = re.compile(r"\b(?:is|are|has) -?(NaN|Inf)")
+_WHERE = re.compile(r"^Where: (.*?):(\d+)\b", re.MULTILINE)
+_SECONDS = 600
+
+
+@dataclass(frozen=True)
+class Told:
+    """What one stop says."""
+
+    name: str
+    line: int | None
+    kind: str | None
+    text: str
+
+
+@dataclass(frozen=True)
+class Score:
+    """What was said of one wrong program."""
+
+    name: str
+    stops: bool
+    has_line: bool
+    has_kind: bool
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the first stop is right, and there is one."""
+        return self.stops and self.has_line and self.has_kind
+
+
+def culprits(program: str) -> dict[str, tuple[int, str]]:
+    """Return the marked line and kind of each case; a line outside of the case names it."""
+    text = (FOLDER / program).read_text(encoding="utf-8")
+    marks = [(at, found) for at, line in enumerate(text.splitlines(), 1) if (found := _MARK.search(line))]
+    named = {found[2]: (at, found[1]) for at, found in marks if found[2]}
+    cases: dict[str, tuple[int, str]] = {}
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and _is_case(node.decorator_list):
+            within = range(node.lineno, (node.end_lineno or node.lineno) + 1)
+            here = [(at, found[1]) for at, found in marks if at in within]
+            cases[node.name] = named.get(node.name) or here[0]
+    return cases
+
+
+def correct_programs() -> int:
+    """Count the cases of ``correct.py``."""
+    tree = ast.parse((FOLDER / CORRECT).read_text(encoding="utf-8"))
+    return sum(_is_case(getattr(node, "decorator_list", [])) for node in tree.body)
+
+
+def _is_case(decorators: Sequence[ast.expr]) -> bool:
+    return any(ast.unparse(each).startswith(("case(", "called")) for each in decorators)
+
+
+def stops_in(session: Session, program: str, *names: str) -> list[Told]:
+    """Run the cases of a program, or some, and return what each stop says."""
+    with session.launching(Fixture(FOLDER / program), args=list(names)):
+        session.request("setExceptionBreakpoints", {"filters": ["nan"]})
+    found: list[Told] = []
+    while True:
+        event, body = session.timeline.expect_first("stopped", "terminated", deadline=_SECONDS)
+        if event == "terminated":
+            return found
+        stop = Stop(session, body)
+        info = session.request("exceptionInfo", {"threadId": stop.thread_id})
+        text = f"{info['exceptionId']}\n{info['description']}"
+        where, made = _WHERE.search(info["description"]), _MADE.search(text)
+        found.append(
+            Told(
+                stop.frame_called("main").evaluate("name").text.strip("'"),
+                int(where[2]) if where and Path(where[1]).name == program else None,
+                made[1].lower() if made else None,
+                text,
+            )
+        )
+        session.resume(thread_id=stop.thread_id)
+
+
+def scores(program: str, told: Sequence[Told]) -> list[Score]:
+    """Score each case of a program: its first stop counts."""
+    result: list[Score] = []
+    for name, (line, kind) in culprits(program).items():
+        first = next((each for each in told if each.name == name), None)
+        result.append(
+            Score(name, first is not None, bool(first and first.line == line), bool(first and first.kind == kind))
+        )
+    return result
+
+
+def main() -> None:
+    """Print the score as a table."""
+    told: dict[str, list[Told]] = {}
+    for program in (*WRONG, CORRECT):
+        with tempfile.TemporaryDirectory() as folder:
+            session = Session(Path(folder))
+            try:
+                told[program] = stops_in(session, program, *sys.argv[1:])
+            finally:
+                session.close()
+            sys.stderr.write("".join(f"{each}\n" for each in told[program]) + session.output("important"))
+    found = [score for program in WRONG for score in scores(program, told[program])]
+    lines = ["| program | stops | line | kind |", "| --- | --- | --- | --- |"]
+    for each in found:
+        answers = ("yes" if one else "no" for one in (each.stops, each.has_line, each.has_kind))
+        lines.append(f"| `{each.name}` | {' | '.join(answers)} |")
+    lines += ["", f"{sum(each.is_right for each in found)} of {len(found)} wrong programs: line and kind are right."]
+    lines.append(f"{len(told[CORRECT])} false alarms in {correct_programs()} correct programs.")
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()

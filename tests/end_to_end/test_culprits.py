@@ -1,0 +1,30 @@
+"""The exception filter ``nan`` on programs with a known culprit, and on correct ones."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.client import Session
+from tests.client.environments import need_inductor
+from tests.end_to_end.culprits import CORRECT, WRONG, correct_programs, culprits, scores, stops_in
+
+pytestmark = pytest.mark.long
+MISSED = {"backward.py": ["only_the_loss_is_compiled", "function_of_autograd"], "forward.py": []}
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("program", WRONG)
+def test_the_first_stop_names_line_and_kind(session: Session, program: str) -> None:
+    """Each program stops at the line that made the first NaN or Inf."""
+    need_inductor("programs on Inductor")
+    assert sum(len(culprits(each)) for each in WRONG) >= 40
+    missed = [each.name for each in scores(program, stops_in(session, program)) if not each.is_right]
+    assert missed == MISSED[program]
+
+
+@pytest.mark.timeout(300)
+def test_correct_programs_do_not_stop(session: Session) -> None:
+    """Masks, markers, padding and buffers with NaN and Inf that nobody has to look for."""
+    need_inductor("programs on Inductor")
+    assert correct_programs() >= 10
+    assert stops_in(session, CORRECT) == []
