@@ -7,6 +7,7 @@ program may.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -282,6 +283,12 @@ def plain(x):
     return x + 1
 print(plain(0))  #@before
 print(traced(torch.ones(2)).tolist(), traced(torch.zeros(2)).tolist())
+@torch.compile(backend="eager")
+def broken(x):
+    y = x + 1
+    print("a graph break")
+    return y * 2
+print(broken(torch.ones(2)).tolist(), broken(torch.zeros(2)).tolist())
 """
 
 
@@ -349,6 +356,30 @@ def test_a_program_that_closes_all_descriptors_runs_on(
     if console == "internalConsole":
         assert session.output("stdout") == "before\nafter\n"
         assert session.output("stderr") == ""
+
+
+OWN_DEBUGGER = """
+import pdb
+def traced(x):
+    {call}
+    return x + 1
+print(traced(1))
+"""
+
+
+@pytest.mark.parametrize("call", ["pdb.set_trace()", "pdb.Pdb().set_trace()", "__import__('bdb').Bdb().set_trace()"])
+def test_a_debugger_of_the_programs_own_stops_in_the_users_line(session: Session, tmp_path: Path, call: str) -> None:
+    """Its prompt reads no command there, and the program ends by that."""
+    program = write(tmp_path, OWN_DEBUGGER.format(call=call))
+    with Path(os.devnull).open("rb") as nothing:
+        expected = subprocess.run(
+            [sys.executable, str(program.path)], stdin=nothing, capture_output=True, text=True, timeout=100, check=False
+        )
+    session.expects_program_traceback = True
+    session.launch(program, **DEFAULTS)
+    assert session.wait_for_exit() == expected.returncode
+    assert session.output("stdout") == expected.stdout
+    assert session.output("stderr") == expected.stderr
 
 
 INTERRUPTS = """

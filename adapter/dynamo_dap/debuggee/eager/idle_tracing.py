@@ -155,7 +155,7 @@ class Compiles:
     def __init__(self, tracing: IdleTracing) -> None:
         self._tracing = tracing
         self._watcher = CompileWatcher(self._untraced)
-        self._names = GeneratedNames(pydevd_internals.never_trace)
+        self._names = GeneratedNames(pydevd_internals.never_trace, own_tracers.may_trace_this_thread)
 
     def watch(self, on_problem: Callable[[str], None]) -> None:
         """Put the hooks in; what this torch has no place for is told to ``on_problem``."""

@@ -64,17 +64,18 @@ def _see_those_set_in_c() -> None:
 
 def _set_trace(function: Any) -> None:
     """``sys.settrace`` of the program, while debugpy traces it."""
-    before = sys.gettrace()
     tracing: Any = sys.modules["pydevd_tracing"]
-    (tracing.TracingFunctionHolder._original_tracing or tracing._original_settrace)(function)
-    caller = sys._getframe(1)
-    if not is_debugger_file(caller.f_code.co_filename) and caller.f_globals.get("__name__") != "threading":
-        if function is None:
-            _put_back(caller)
-        elif not is_own_tracer(function):
-            if before is not None and is_own_tracer(before):
-                _replaced.function = before
-            _tell_once("sys.settrace", caller.f_code.co_filename, caller.f_lineno)
+    set_trace = tracing.TracingFunctionHolder._original_tracing or tracing._original_settrace
+    caller, before = sys._getframe(1), sys.gettrace()
+    is_programs = not is_debugger_file(caller.f_code.co_filename) and caller.f_globals.get("__name__") != "threading"
+    if is_programs and function is not None and not is_own_tracer(function):
+        if before is not None and is_own_tracer(before):
+            _replaced.function = before
+        _tell_once("sys.settrace", caller.f_code.co_filename, caller.f_lineno)
+    # Last: a call of the debugger's after it would be the first that the program's function is told of.
+    set_trace(function)
+    if is_programs and function is None:
+        _put_back(caller)
 
 
 def _tell_once(how: str, path: str, line: int) -> None:
@@ -102,6 +103,15 @@ def is_own_tracer(function: Any) -> bool:
     owner = getattr(function, "__self__", function)
     modules = (getattr(function, "__module__", None), type(owner).__module__)
     return any(str(module).startswith(("_pydevd", "pydevd", "dynamo_dap.")) for module in modules)
+
+
+def may_trace_this_thread() -> bool:
+    """Whether debugpy traces the calling thread, or can: the program has no trace function there.
+
+    Coverage counts the lines of generated code only under the name of the user's file.
+    """
+    function = sys.gettrace()
+    return pydevd_internals.uses_monitoring() or function is None or is_own_tracer(function)
 
 
 def suspend_tracing() -> Callable[[], None] | None:

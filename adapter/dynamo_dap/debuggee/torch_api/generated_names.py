@@ -63,9 +63,10 @@ def _hashable(code: types.CodeType) -> types.CodeType:
 class GeneratedNames:
     """The hook that gives the names."""
 
-    def __init__(self, on_new_name: Callable[[str], None]) -> None:
-        """``on_new_name`` is called with each name before any code has it."""
+    def __init__(self, on_new_name: Callable[[str], None], is_wanted: Callable[[], bool] = lambda: True) -> None:
+        """Call ``on_new_name`` with each name before any code has it; rename only code for which ``is_wanted``."""
         self._on_new_name = on_new_name
+        self._is_wanted = is_wanted
         self._handle: Any = None
 
     def install(self) -> None:
@@ -83,7 +84,9 @@ class GeneratedNames:
             self._handle.remove()
             self._handle = None
 
-    def _rename(self, original: types.CodeType, generated: types.CodeType) -> types.CodeType:
+    def _rename(self, original: types.CodeType, generated: types.CodeType) -> types.CodeType | None:
+        if not self._is_wanted():
+            return None  # the hook changes nothing then
         return _hashable(generated.replace(co_filename=self._name_for(original.co_filename)))
 
     def _name_for(self, path: str) -> str:
