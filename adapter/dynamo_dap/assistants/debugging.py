@@ -27,7 +27,6 @@ from dynamo_dap.assistants.workspace import Roots, Workspace
 from dynamo_dap.protocol.connection import RequestFailed
 from dynamo_dap.protocol.contract import BREAKPOINT_MODES, EXCEPTION_FILTERS
 from dynamo_dap.protocol.types import StoppedEventBody
-from dynamo_dap.terminal import compile_commands as _compile_commands  # noqa: F401  (registers its commands)
 from dynamo_dap.terminal.breakpoints import BreakpointRequest, Quit, UsageError
 from dynamo_dap.terminal.client import Server, ServerProcess
 from dynamo_dap.terminal.commands import execute
@@ -71,7 +70,7 @@ _COMMANDS: dict[str, tuple[str, str | None]] = {
     "in-instruction": ("stepIn", "instruction"),
 }
 _CONTROLS = ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=True)
-_NOT_FOR_ASSISTANTS = ("quit", "q", "exit", "restart")
+_NOT_FOR_ASSISTANTS = ("quit", "q", "exit", "restart", "run")
 
 
 class Debugging:

@@ -15,9 +15,8 @@ from rich.console import Console
 from dynamo_dap.protocol.connection import RequestFailed
 from dynamo_dap.protocol.options import BOTH, MODES, TRITON
 from dynamo_dap.protocol.user_files import read_regular
-from dynamo_dap.terminal import compile_commands as _compile_commands  # noqa: F401  (registers its commands)
 from dynamo_dap.terminal.breakpoints import Quit, UsageError, parse_place
-from dynamo_dap.terminal.commands import complete_line, execute
+from dynamo_dap.terminal.commands import CONTINUATION, complete_line, execute, read_block
 from dynamo_dap.terminal.debugger import Debugger
 from dynamo_dap.terminal.input import PROMPT, GivenLines, LineSource, standard_lines
 from dynamo_dap.terminal.own_terminal import OwnTerminal
@@ -58,20 +57,55 @@ def _debug(debugger: Debugger, lines: LineSource, *, starts_at_once: bool) -> in
         debugger.end()
 
 
+class _Prompt:
+    """Reads lines, and prints those that nobody has seen being typed."""
+
+    def __init__(self, debugger: Debugger, lines: LineSource) -> None:
+        self._debugger = debugger
+        self._lines = lines
+        self._waiting: list[str] = []
+        """Lines that were read after a block, and are no part of it."""
+        debugger.prompt.read = self.read_further
+
+    def read(self) -> str | None:
+        """Return the next line with all that belongs to its statement, or a comment; None at the end."""
+        is_interactive = not self._lines.echoes
+        self._debugger.prompt.is_interactive = is_interactive
+        self._debugger.screen.ask = self.read_further if is_interactive else None
+        line = self._read_raw(PROMPT)
+        self._debugger.drain()
+        echoes = self._lines.echoes
+        if line is None or line.startswith("#"):
+            return line
+        text = read_block(self._debugger, line, self._read_raw, self._waiting.append)
+        if echoes:
+            for at, shown in enumerate(text.split("\n")):
+                self._debugger.screen.command(CONTINUATION if at else PROMPT, shown)
+        return text
+
+    def read_further(self, prompt: str) -> str | None:
+        """Return a further line of the command that runs."""
+        line = self._read_raw(prompt)
+        if line is not None and self._lines.echoes:
+            self._debugger.screen.command(prompt, line)
+        return line
+
+    def _read_raw(self, prompt: str) -> str | None:
+        return self._waiting.pop() if self._waiting else self._lines.read(prompt)
+
+
 def _read_and_execute(debugger: Debugger, lines: LineSource) -> None:
     """Run commands until there are no more."""
+    prompt = _Prompt(debugger, lines)
     while True:
         try:
-            line = lines.read()
-            if line is None:
+            text = prompt.read()
+            if text is None:
                 return
-            debugger.drain()
-            if line.startswith("#"):
-                debugger.screen.comment(line)
+            if text.startswith("#"):
+                debugger.screen.comment(text)
                 continue
-            if lines.echoes:
-                debugger.screen.command(PROMPT, line)
-            execute(debugger, line)
+            execute(debugger, text)
         except Quit:
             return
         except KeyboardInterrupt:
@@ -172,6 +206,8 @@ def _configuration(options: argparse.Namespace, program_arguments: list[str]) ->
         "mode": options.mode,
         "justMyCode": not options.all_code,
         "stopOnEntry": options.stop_on_entry,
+        # For 'retval'.
+        "showReturnValue": True,
     }
     if options.triton is not None:
         configuration["triton"] = options.triton

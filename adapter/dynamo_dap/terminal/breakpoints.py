@@ -7,7 +7,7 @@ handles the server's events about them.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dynamo_dap.protocol.types import Breakpoint as Answer
@@ -64,7 +64,8 @@ def parse_place(text: str, current_path: str | None) -> BreakpointRequest:
     Raises:
         UsageError: the text is no place; says what one looks like.
     """
-    match = _PARTS.fullmatch(text.strip())
+    # As pdb writes a condition: 18, x > 1
+    match = _PARTS.fullmatch(re.sub(r"^([^\s,]+)\s*,\s*", r"\1 if ", text.strip()))
     if match is None:
         raise UsageError(f"no place for a breakpoint: {text.strip()!r}. Give {USAGE}")
     place = match["place"]
@@ -77,7 +78,7 @@ def parse_place(text: str, current_path: str | None) -> BreakpointRequest:
         return _place(match, None, 0, function=place)
     if not line.isdigit() or int(line) == 0:
         raise UsageError(f"{line!r} is not a line number. Give {USAGE}")
-    return _place(match, _existing(path), int(line))
+    return _place(match, _existing(path, current_path), int(line))
 
 
 def shown_path(path: str) -> str:
@@ -97,11 +98,22 @@ def _place(match: re.Match[str], path: str | None, line: int, function: str | No
     return BreakpointRequest(path, line, function, match["condition"], match["hit"], match["log"], match["mode"])
 
 
-def _existing(path: str) -> str:
-    found = Path(path).expanduser()
-    if not found.is_file():
+def _existing(path: str, current_path: str | None) -> str:
+    found = find_file(path, current_path)
+    if found is None:
         raise UsageError(f"there is no file {path}")
-    return str(found.resolve())
+    return found
+
+
+def find_file(path: str, current_path: str | None) -> str | None:
+    """Find a file from the current directory or beside the current file, as pdb also without its ``.py``."""
+    given = Path(path).expanduser()
+    folders = [Path.cwd(), *([Path(current_path).parent] if current_path is not None else [])]
+    for folder in folders:
+        for candidate in (folder / given, folder / given.with_name(f"{given.name}.py")):
+            if candidate.is_file():
+                return str(candidate.resolve())
+    return None
 
 
 @dataclass
@@ -113,24 +125,33 @@ class Breakpoint:
     is_temporary: bool = False
     answer: Answer = field(default_factory=lambda: Answer(verified=False))
     """What the server made of it."""
+    is_enabled: bool = True
+    ignored_hits: int = 0
+    """How many of the next hits are not to stop."""
+    commands: list[str] = field(default_factory=list)
+    """Commands to run at each hit."""
 
     @property
     def line(self) -> int:
         """The line it is on, which may be further down than the line that was asked for."""
         return self.answer.line or self.place.line
 
+    def set_condition(self, condition: str | None) -> None:
+        """Stop only where ``condition`` is true, or always."""
+        self.place = replace(self.place, condition=condition)
+
 
 class BreakpointList:
     """All breakpoints of a session."""
 
     def __init__(self) -> None:
-        self._next_number = 1
+        self.next_number = 1
         self.all: list[Breakpoint] = []
 
     def add(self, place: BreakpointRequest, *, is_temporary: bool = False) -> Breakpoint:
         """Add a breakpoint; ``send_for`` then tells the server."""
-        added = Breakpoint(self._next_number, place, is_temporary)
-        self._next_number += 1
+        added = Breakpoint(self.next_number, place, is_temporary)
+        self.next_number += 1
         self.all.append(added)
         return added
 
@@ -140,11 +161,20 @@ class BreakpointList:
         Raises:
             UsageError: there is none.
         """
+        found = self.find(number)
+        self.all.remove(found)
+        return found
+
+    def find(self, number: int) -> Breakpoint:
+        """Return the breakpoint ``number``.
+
+        Raises:
+            UsageError: there is none.
+        """
         for breakpoint in self.all:
             if breakpoint.number == number:
-                self.all.remove(breakpoint)
                 return breakpoint
-        raise UsageError(f"there is no breakpoint {number}")
+        raise UsageError(f"there is no breakpoint {number}: 'break' lists them")
 
     def send_all(self, client: Client) -> None:
         """Tell the server about all of them: a session begins."""
@@ -153,7 +183,7 @@ class BreakpointList:
 
     def send_for(self, client: Client, place: BreakpointRequest) -> None:
         """Tell the server about the breakpoints in the file of ``place``, or about all function breakpoints."""
-        concerned = [breakpoint for breakpoint in self.all if breakpoint.place.path == place.path]
+        concerned = [one for one in self.all if one.place.path == place.path and one.is_enabled]
         places = [breakpoint.place for breakpoint in concerned]
         if place.path is None:
             answers = client.set_function_breakpoints(

@@ -1,6 +1,6 @@
 """Commands at the prompt about what is compiled: cache entries, lines that differ, torch's options, saved calls.
 
-As ``commands``, whose table they are in once this is imported.
+As ``command_table``, which they are in once this is imported.
 """
 
 from __future__ import annotations
@@ -13,24 +13,25 @@ from dynamo_dap.protocol.messages import decode
 from dynamo_dap.protocol.options import SetOptionArguments, SetOptionBody
 from dynamo_dap.protocol.saved_calls import RecordCallArguments, RecordCallBody
 from dynamo_dap.terminal.breakpoints import UsageError
-from dynamo_dap.terminal.commands import command
+from dynamo_dap.terminal.command_table import Group, command
 from dynamo_dap.terminal.debugger import Debugger
 
 
-@command("compare")
+@command("compare", Group.COMPILED)
 def compare(debugger: Debugger, argument: str) -> None:  # noqa: ARG001  (every command has one)
     """Show each line of the newest call that differs when compiled (exception filter 'mismatch')."""
     body = decode(debugger.client.request(COMPARISON), ComparisonBody, f"body of '{COMPARISON}'")
     print_comparison(body, debugger.screen.console)
 
 
-@command("entries", "[FUNCTION]")
+@command("entries", Group.COMPILED, "[FUNCTION]", example="entries Model.forward")
 def show_entries(debugger: Debugger, argument: str) -> None:
     """Show torch's cache entries of a function, or of all: guards, generated code, graphs, where it resumes."""
-    debugger.screen.code(_entries(debugger, argument or None).text.rstrip())
+    with debugger.screen.paged():
+        debugger.screen.code(_entries(debugger, argument or None).text.rstrip())
 
 
-@command("forget", "FUNCTION [COMPILE-ID]")
+@command("forget", Group.COMPILED, "FUNCTION [COMPILE-ID]", example="forget fn 0/1", repeats=False)
 def forget_entries(debugger: Debugger, argument: str) -> None:
     """Have torch forget a cache entry (0/1), or all that was compiled of a function and of what resumes it."""
     name, _, compile_id = argument.partition(" ")
@@ -51,7 +52,7 @@ def _entries(debugger: Debugger, function: str | None) -> EntriesBody:
     return decode(debugger.client.request(ENTRIES, EntriesArguments(function)), EntriesBody, f"body of '{ENTRIES}'")
 
 
-@command("record-call", "[--no-data] [FOLDER]")
+@command("record-call", Group.COMPILED, "[--no-data] [FOLDER]", example="record-call saved/call-2", repeats=False)
 def record_call(debugger: Debugger, argument: str) -> None:
     """Save the call that this thread is in as a folder, for: dynamo-dap replay FOLDER."""
     words = argument.split(maxsplit=1)
@@ -62,7 +63,7 @@ def record_call(debugger: Debugger, argument: str) -> None:
     debugger.screen.say(told(decode(answer, RecordCallBody, f"body of '{RECORD_CALL}'")).rstrip())
 
 
-@command("set", "[OPTION [VALUE]]")
+@command("set", Group.SESSION, "[OPTION [VALUE]]", example="set stance force_eager")
 def set_option(debugger: Debugger, argument: str) -> None:
     """Tell torch what to do from now on (stance, backend, compileOnly, torchLogs, torchConfig, cache), or show it."""
     answer = debugger.client.request(SET_OPTION, SetOptionArguments(argument))

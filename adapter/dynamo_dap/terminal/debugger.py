@@ -17,16 +17,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from dynamo_dap.protocol.connection import RequestFailed
-from dynamo_dap.protocol.contract import (
-    LISTING,
-    PATCH,
-    UNPATCH,
-    ListingArguments,
-    PatchArguments,
-    PatchBody,
-    UnpatchArguments,
-    UnpatchBody,
-)
+from dynamo_dap.protocol.contract import LISTING, ListingArguments
 from dynamo_dap.protocol.messages import Event, decode
 from dynamo_dap.protocol.types import (
     BreakpointEventBody,
@@ -43,8 +34,8 @@ from dynamo_dap.protocol.types import (
 from dynamo_dap.terminal.breakpoints import BreakpointList, UsageError
 from dynamo_dap.terminal.client import Client, PendingResponse, Server, ServerProcess, SourceText
 from dynamo_dap.terminal.own_terminal import OwnTerminal
+from dynamo_dap.terminal.prompt_state import Displays, PromptState
 from dynamo_dap.terminal.screen import CONTEXT_LINES, Screen
-from dynamo_dap.terminal.tensors import Shown, show
 
 _INTRODUCTION = InitializeRequestArguments(
     adapter_id="dynamo",
@@ -102,6 +93,7 @@ class Debugger:
         self.breakpoints = BreakpointList()
         self.exception_filters: list[str] = []
         self.sources = SourceText()
+        self.prompt = PromptState()
         self.state = State.ENDED
         self.exit_code: int | None = None
         self.stops: dict[int, StoppedEventBody] = {}
@@ -120,7 +112,6 @@ class Debugger:
         self._steps_by_instruction = False
         self._pauses_next_thread = False
         """Whether a pause was asked for before the program had a thread."""
-        self._shown_tensor: Shown | None = None
         self._client: Client | None = None
         self._start_server = start_server
         self._terminal = terminal
@@ -170,6 +161,16 @@ class Debugger:
             self.end()
             raise
 
+    def set_program_arguments(self, arguments: list[str]) -> None:
+        """Give the next run of the program other arguments.
+
+        Raises:
+            UsageError: it was attached to, and has its arguments.
+        """
+        if self._request != "launch":
+            raise UsageError("a program that was attached to keeps its arguments")
+        self._configuration["args"] = arguments
+
     def start(self) -> None:
         """Let the program run for the first time."""
         self.client.configuration_done()
@@ -205,8 +206,7 @@ class Debugger:
             thread_id = self.stopped_thread()
             self._go_on(command, granularity)
             self._wait()
-            stop = self.stops.get(thread_id)
-            if stop is None or stop.reason != "step" or self.thread_id != thread_id:
+            if not self._has_stepped(thread_id):
                 self.show_stop()
                 return
         self._go_on(command, granularity)
@@ -221,6 +221,48 @@ class Debugger:
             thread_id = self.stopped_thread()
             everything = self.client.resume(command, thread_id, granularity)
             self._take_continued(None if everything else thread_id)
+
+    def leave_inner_frames(self) -> bool:
+        """Run until the selected frame is the innermost one; return whether its line is the one that it was at.
+
+        When something else stops the thread on the way, or the line is done, shows that stop.
+        """
+        line = self.frame().line
+        for _ in range(self.selected):
+            thread_id = self.stopped_thread()
+            self._go_on("stepOut", None)
+            self._wait()
+            if not self._has_stepped(thread_id):
+                self.show_stop()
+                return False
+        if self.frame().line != line:
+            self.show_stop()
+            return False
+        return True
+
+    def step_until(self, line: int) -> None:
+        """Step over lines of this function until it comes to ``line`` or below, or returns."""
+        self._steps_by_instruction = False
+        function, depth = self._function(), self.total_frames
+        thread_id = self.stopped_thread()
+        while True:
+            self._go_on("next", None)
+            self._wait()
+            if not self._has_stepped(thread_id):
+                break
+            if self.total_frames < depth or self._function() != function or self.frame().line >= line:
+                break
+        self.show_stop()
+
+    def _has_stepped(self, thread_id: int) -> bool:
+        """Whether the thread stopped because a step is done."""
+        stop = self.stops.get(thread_id)
+        return stop is not None and stop.reason == "step" and self.thread_id == thread_id
+
+    def _function(self) -> tuple[str, str]:
+        """The name and the file of the selected frame's function."""
+        frame = self.frame()
+        return frame.name, (frame.source.path or frame.source.name or "") if frame.source is not None else ""
 
     def travel(self, command: str, arguments: object) -> None:
         """Have the current thread go to another moment of its trace, and wait for the stop there."""
@@ -259,12 +301,23 @@ class Debugger:
         while not is_over:
             try:
                 self.drain()
-                is_over = self.state is not State.RUNNING
+                is_over = self.state is not State.RUNNING and not self._ignores_stop()
                 if not is_over:
                     self._take(self._next_event(end))
             except KeyboardInterrupt:  # at any moment, also while what has come is being shown
                 if self.state is State.RUNNING:
                     self.pause()
+
+    def _ignores_stop(self) -> bool:
+        """Go on from a stop at breakpoints whose hits are to be ignored."""
+        stop = self.stops.get(self.thread_id) if self.thread_id is not None else None
+        hit = self.breakpoints.hit(stop.hit_breakpoint_ids or []) if stop is not None else []
+        if not hit or not all(one.ignored_hits for one in hit):
+            return False
+        for one in hit:
+            one.ignored_hits -= 1
+        self._go_on("continue", None)
+        return self.state is State.RUNNING
 
     def _next_event(self, end: float | None) -> Event | _Closed | _GiveUp:
         try:
@@ -350,7 +403,12 @@ class Debugger:
 
     def select_frame(self, number: int) -> None:
         """Select a frame, the nearest there is, and show it."""
+        if number < 0:
+            self.screen.note("this is the innermost frame")
+        elif number >= len(self.frames()):
+            self.screen.note("this is the outermost frame")
         self.selected = min(max(number, 0), len(self.frames()) - 1)
+        self.prompt.next_listed = None
         self.show_frame()
 
     def show_listings_as(self, form: str) -> None:
@@ -361,37 +419,13 @@ class Debugger:
             self._client.request(LISTING, ListingArguments(form=form))
         if self.thread_id is None:
             self.screen.note(f"generated code will be shown as {form}")
-        self._show_frame_anew()
+        self.show_frame_anew()
 
-    def _show_frame_anew(self) -> None:
+    def show_frame_anew(self) -> None:
+        """Ask for the frames again, and show the selected one."""
         if self.thread_id is not None:
             self._frames = None
             self.show_frame()
-
-    def patch(self, instruction: str) -> None:
-        """Have generated code run another instruction in place of the selected frame's current one."""
-        self.stopped_thread()
-        reference = self.frame().instruction_pointer_reference
-        if reference is None:
-            raise UsageError("this frame runs no code that Dynamo generated")
-        body = self.client.ask(PATCH, PatchArguments(reference, instruction), PatchBody)
-        self.screen.say(f"from the next call on: {body.instruction} (Dynamo generated {body.was})")
-        self._show_frame_anew()
-
-    def show_tensor(self, expression: str) -> None:
-        """Show the tensor that an expression gives, or go on with the one before."""
-        self.stopped_thread()
-        if expression:
-            self._shown_tensor = Shown(expression)
-        if self._shown_tensor is None:
-            raise UsageError("give an expression, for instance: show x or show x[0, 5:9]")
-        show(self.client, self.screen, self.frame_id(), self._shown_tensor)
-
-    def take_patches_back(self) -> None:
-        """Have generated code run as Dynamo generated it."""
-        count = self.client.ask(UNPATCH, UnpatchArguments(), UnpatchBody).count
-        self.screen.say(f"{count} patched instruction{'' if count == 1 else 's'} taken back")
-        self._show_frame_anew()
 
     def current_path(self) -> str | None:
         """The file that a bare line number means: the selected frame's, or the program's."""
@@ -415,6 +449,11 @@ class Debugger:
         is_more = body.reason == "exception" and body.text and not body.text.startswith(headline)
         why = f"{headline}: {body.text}" if is_more else body.text or headline
         hit = self.breakpoints.hit(body.hit_breakpoint_ids or [])
+        self.prompt.next_listed = None
+        self.prompt.pending_commands[:] = [line for one in hit for line in one.commands if line != "silent"]
+        if any(one.commands[:1] == ["silent"] for one in hit):
+            self._remove_temporary(body)
+            return
         if hit:
             why += f" (breakpoint {', '.join(str(one.number) for one in hit)})"
         self.screen.stop(why, frame, self._thread_name() if len(self.stops) > 1 else None)
@@ -422,7 +461,25 @@ class Debugger:
             self.show_frame(with_name=False, context=self._context_of_stop(frame))
         if self._steps_by_instruction:
             self._show_value_stack()
+        if frame is not None and self.prompt.displays:
+            for change in self.displays().changes(self.value_to_display):
+                self.screen.say(change)
         self._remove_temporary(body)
+
+    def displays(self) -> Displays:
+        """What to show at each stop in the selected frame's function."""
+        return self.prompt.displays.setdefault(self._function(), Displays())
+
+    def value_to_display(self, expression: str) -> str:
+        """Evaluate without effects; what fails is shown as its reason."""
+        try:
+            return self.client.evaluate(expression, self.frame_id(), "watch").result
+        except RequestFailed as failed:
+            return f"** {failed} **"
+
+    def frame_lines(self) -> list[str]:
+        """The lines of the selected frame's source."""
+        return self.sources.lines(self.client, self.frame().source)
 
     def show_frame(
         self,
@@ -438,8 +495,7 @@ class Debugger:
             self.screen.stack([frame], self.selected, first=self.selected)
         source = frame.source
         marks = self.breakpoints.lines_in(source.path) if source is not None and source.path else set()
-        lines = self.sources.lines(self.client, source)
-        self.screen.excerpt(lines, frame, marks, around=around, context=context, only=only)
+        self.screen.excerpt(self.frame_lines(), frame, marks, around=around, context=context, only=only)
 
     def _context_of_stop(self, frame: StackFrame) -> int:
         """Few lines around a step within a function, whose surroundings were shown already."""

@@ -30,8 +30,12 @@ class LineSource(Protocol):
     echoes: bool
     """Whether the command is to be printed, since nobody has seen it being typed."""
 
-    def read(self) -> str | None:
-        """Return the next command; None when there is none any more. Raises ``KeyboardInterrupt`` on Ctrl-C."""
+    def read(self, prompt: str) -> str | None:
+        """Show ``prompt`` to a person and return the next line; None at the end.
+
+        Raises:
+            KeyboardInterrupt: Ctrl-C was pressed.
+        """
 
 
 class GivenLines:
@@ -42,12 +46,12 @@ class GivenLines:
         self._following = following
         self.echoes = True
 
-    def read(self) -> str | None:
+    def read(self, prompt: str) -> str | None:
         """Return the next command."""
         for line in self._lines:
             return line
         self.echoes = self._following.echoes
-        return self._following.read()
+        return self._following.read(prompt)
 
 
 class PipedLines:
@@ -55,7 +59,7 @@ class PipedLines:
 
     echoes = True
 
-    def read(self) -> str | None:
+    def read(self, prompt: str) -> str | None:
         """Return the next line."""
         line = sys.stdin.readline()
         return line.rstrip("\n") if line else None
@@ -71,10 +75,10 @@ class PromptLines:
             history=FileHistory(str(_history_file())), completer=_Completer(complete), complete_while_typing=False
         )
 
-    def read(self) -> str | None:
+    def read(self, prompt: str) -> str | None:
         """Return the next line; None on Ctrl-D."""
         try:
-            return self._prompt.prompt(PROMPT)
+            return self._prompt.prompt(prompt)
         except EOFError:
             return None
 

@@ -5,9 +5,11 @@ Used on the prompt's thread. It gets protocol types, wherever they come from.
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.syntax import Syntax
 from rich.table import Table
@@ -40,6 +42,29 @@ class Screen:
         """Of the output that was shown last."""
         self.output_count = 0
         """How many pieces of output were shown; one ``print`` makes several."""
+        self.ask: Callable[[str], str | None] | None = None
+        """Asks the person at the terminal; None where there is none."""
+
+    @contextlib.contextmanager
+    def paged(self) -> Iterator[None]:
+        """Show what is printed meanwhile page by page, when a person reads it and it is longer than the screen."""
+        if self.ask is None or not self.console.is_terminal:
+            yield
+            return
+        with self.console.capture() as captured:
+            yield
+        width, height = self.console.size
+        room = height - 1
+        for line in captured.get().splitlines(keepends=True):
+            needed = max(-(-cell_len(Text.from_ansi(line).plain) // width), 1)
+            if needed > room:
+                answer = self.ask("-- more: Enter goes on, q ends --")
+                if answer is None or answer.strip().lower().startswith("q"):
+                    return
+                room = height - 1
+            room -= needed
+            self.console.file.write(line)
+        self.console.file.flush()
 
     # -- words -----------------------------------------------------------------------------------------------------
 
@@ -147,6 +172,13 @@ class Screen:
             if number == frame.line and (carets := _carets(lines[number - 1], frame)):
                 self.say(Text(f"    {'':{width}} │ ", "dim").append(carets, "bold yellow"))
 
+    def lines(self, lines: Sequence[str], first: int, last: int) -> None:
+        """Print lines of a source with their numbers."""
+        code = Syntax("", "python", theme=_THEME).highlight("\n".join(lines)).split("\n", allow_blank=True)
+        width = len(str(last))
+        for number in range(first, last + 1):
+            self.say(Text(f"    {number:{width}} │ ", "dim") + code[number - 1])
+
     # -- the stack -------------------------------------------------------------------------------------------------
 
     def stack(self, frames: Sequence[StackFrame], selected: int, *, first: int = 0, total: int = 0) -> None:
@@ -207,6 +239,10 @@ class Screen:
         line.append(f"{breakpoint.number}", "bold").append(f"  {breakpoint.place}", "cyan")
         if breakpoint.is_temporary:
             line.append("  (once)", "dim")
+        if not breakpoint.is_enabled:
+            line.append("  (disabled)", "dim")
+        if breakpoint.ignored_hits:
+            line.append(f"  (ignores {breakpoint.ignored_hits} hits)", "dim")
         if breakpoint.answer.line and breakpoint.place.line and breakpoint.answer.line != breakpoint.place.line:
             line.append(f"  moved to line {breakpoint.answer.line}", "dim")
         self.say(line)

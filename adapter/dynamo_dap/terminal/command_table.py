@@ -1,0 +1,104 @@
+"""The table of the prompt's commands, into which the modules of commands register theirs.
+
+Filled while those modules are imported, then only read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from dynamo_dap.terminal.breakpoints import UsageError
+from dynamo_dap.terminal.debugger import Debugger
+
+Run = Callable[[Debugger, str], None]
+Complete = Callable[[Debugger, str], Iterable[tuple[str, int]]]
+"""Completions of an argument: what to insert, and how many characters before the cursor it replaces."""
+
+_NAMES = """
+a alias args b break bt c cl clear commands condition cont continue d debug disable display down enable exceptions exit
+h help ignore interact j jump l list ll longlist n next p pp q quit r restart return retval run rv s source step tbreak
+u unalias undisplay unt until up w whatis where
+"""
+PDB_NAMES = frozenset(_NAMES.split())
+"""Names of pdb's commands: as in pdb, such a command wins over a variable of its name."""
+
+
+class Group(Enum):
+    """A heading of ``help``."""
+
+    RUN = "Run"
+    BREAK = "Break"
+    LOOK = "Look around"
+    VALUES = "Values"
+    COMPILED = "Compiled code"
+    PAST = "Back, what-if"
+    SESSION = "Session"
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command."""
+
+    names: tuple[str, ...]
+    """The full name first, then short forms."""
+    group: Group
+    argument: str
+    meaning: str
+    example: str
+    run: Run
+    complete: Complete | None
+    repeats: bool
+    """Whether Enter repeats it."""
+
+
+commands: list[Command] = []
+
+
+def command(
+    names: str,
+    group: Group,
+    argument: str = "",
+    *,
+    example: str = "",
+    complete: Complete | None = None,
+    repeats: bool = True,
+) -> Callable[[Run], Run]:
+    """Register the decorated function; ``help`` shows its docstring and ``example``."""
+
+    def register(run: Run) -> Run:
+        meaning = " ".join((run.__doc__ or "").split())
+        all_names = tuple(names.split())
+        commands.append(Command(all_names, group, argument, meaning, example or all_names[0], run, complete, repeats))
+        return run
+
+    return register
+
+
+def find(name: str) -> Command | None:
+    """Return the command with this name; names are never cut short."""
+    return next((one for one in commands if name in one.names), None)
+
+
+def number(text: str) -> int:
+    """Read a number that is not negative.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if not text.isdigit():
+        raise UsageError(f"{text!r} is not a number: 'p EXPRESSION' evaluates an expression")
+    return int(text)
+
+
+def count(text: str) -> int:
+    """Read how often to do something; once without a number.
+
+    Raises:
+        UsageError: it is no number from 1 on.
+    """
+    read = number(text or "1")
+    if not read:
+        raise UsageError("give how many steps, from 1 on")
+    return read

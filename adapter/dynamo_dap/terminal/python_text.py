@@ -1,0 +1,54 @@
+"""Tells whether typed text is Python, and whether a statement is complete. Pure functions; any thread."""
+
+from __future__ import annotations
+
+import ast
+import codeop
+import io
+import re
+import tokenize
+import warnings
+from collections.abc import Sequence
+
+_GOES_ON = re.compile(r"[ \t]|(?:else|elif|except|finally|case)\b")
+
+
+def is_python(text: str) -> bool:
+    """Whether ``text`` can be compiled, as an expression or as statements."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ast.parse(text)
+    except (SyntaxError, ValueError):
+        return False
+    return True
+
+
+def is_complete(lines: Sequence[str]) -> bool:
+    """Whether a statement ends with these lines; one that can be no Python does."""
+    text = "\n".join(lines)
+    if len(lines) == 1 and is_python(text):
+        return True
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return codeop.compile_command(text, symbol="single") is not None
+    except (SyntaxError, ValueError, OverflowError):
+        return True
+
+
+def goes_on(lines: Sequence[str], further: str) -> bool:
+    """Whether ``further`` is a part of the incomplete statement that ``lines`` begin."""
+    text = "\n".join(lines)
+    if _is_within_brackets(text):
+        return True
+    return bool(further.strip()) and (not is_python(text) or _GOES_ON.match(further) is not None)
+
+
+def _is_within_brackets(text: str) -> bool:
+    try:
+        for _ in tokenize.generate_tokens(io.StringIO(text).readline):
+            pass
+    except (tokenize.TokenError, SyntaxError):
+        return True
+    return False

@@ -1,0 +1,204 @@
+"""Commands that let the program go on, go back in a trace, or try what would be if something were different.
+
+As ``command_table``, which they are in once this is imported.
+"""
+
+# ruff: noqa: ARG001  (every command has an argument)
+
+from __future__ import annotations
+
+import shlex
+
+from dynamo_dap.protocol.contract import (
+    GO_TO,
+    KEEP,
+    ORIGINS,
+    RUN_BACK,
+    TIMELINE,
+    WHAT_IF,
+    KeepArguments,
+    TimelineBody,
+    WhatIfBody,
+)
+from dynamo_dap.protocol.messages import decode
+from dynamo_dap.protocol.types import (
+    GotoArguments,
+    GotoTargetsArguments,
+    GotoTargetsResponseBody,
+    SetExpressionArguments,
+    SetExpressionResponseBody,
+    Source,
+)
+from dynamo_dap.terminal.breakpoints import Quit, UsageError
+from dynamo_dap.terminal.command_table import Group, command, count, number
+from dynamo_dap.terminal.debugger import Debugger, State
+
+
+@command("continue c cont", Group.RUN)
+def go_on(debugger: Debugger, argument: str) -> None:
+    """Run to the next stop."""
+    debugger.resume("continue")
+
+
+@command("next n", Group.RUN, "[COUNT]", example="next 2")
+def step_over(debugger: Debugger, argument: str) -> None:
+    """Step to the next line of this function."""
+    times = count(argument)
+    if debugger.selected and not debugger.leave_inner_frames():
+        return
+    debugger.resume("next", count=times)
+
+
+@command("step s", Group.RUN, "[COUNT]", example="step 3")
+def step_in(debugger: Debugger, argument: str) -> None:
+    """Step to the next line, into calls."""
+    debugger.resume("stepIn", count=count(argument))
+
+
+@command("return r out o finish", Group.RUN)
+def step_out(debugger: Debugger, argument: str) -> None:
+    """Run until this function returns, and stop in its caller."""
+    debugger.resume("stepOut", count=debugger.selected + 1)
+
+
+@command("until unt", Group.RUN, "[LINE]", example="until 18")
+def run_until(debugger: Debugger, argument: str) -> None:
+    """Run to a later line of this function: past a loop, or to LINE; or until it returns."""
+    here = debugger.frame().line
+    target = number(argument) if argument else here + 1
+    if target <= here:
+        raise UsageError(f"line {target} is not below the current line, {here}")
+    if debugger.selected and not debugger.leave_inner_frames():
+        return
+    debugger.step_until(target)
+
+
+@command("nexti ni", Group.RUN, "[COUNT]", example="nexti 5")
+def step_over_instruction(debugger: Debugger, argument: str) -> None:
+    """Step one bytecode instruction, over calls, and show the value stack."""
+    debugger.resume("next", "instruction", count=count(argument))
+
+
+@command("stepi si", Group.RUN, "[COUNT]", example="stepi 17")
+def step_in_instruction(debugger: Debugger, argument: str) -> None:
+    """Step one bytecode instruction, into calls, and show the value stack."""
+    debugger.resume("stepIn", "instruction", count=count(argument))
+
+
+@command("jump j", Group.RUN, "LINE", example="jump 16")
+def jump(debugger: Debugger, argument: str) -> None:
+    """Go on at another line of this function; in a trace, apart from the program."""
+    line, thread_id = number(argument), debugger.stopped_thread()
+    if debugger.selected:
+        raise UsageError("only the innermost frame can jump: 'frame 0' selects it")
+    source = debugger.frame().source
+    if source is None or not source.path:
+        raise UsageError("this frame runs code that Dynamo generated: a jump leads from line to line of a file only")
+    arguments = GotoTargetsArguments(Source(path=source.path), line)
+    targets = debugger.client.ask("gotoTargets", arguments, GotoTargetsResponseBody).targets
+    if not targets:
+        raise UsageError(f"no line that can be gone to begins at line {line}")
+    debugger.change(lambda: debugger.client.request("goto", GotoArguments(thread_id, targets[0].id)))
+
+
+@command("pause", Group.RUN)
+def pause(debugger: Debugger, argument: str) -> None:
+    """Stop the running program (as Ctrl-C does)."""
+    if debugger.state is not State.RUNNING:
+        raise UsageError(f"the program {debugger.state.value}")
+    debugger.pause()
+    debugger.wait()
+
+
+@command("restart run", Group.RUN, "[ARGUMENT ...]", example="run --epochs 3", repeats=False)
+def restart(debugger: Debugger, argument: str) -> None:
+    """Run the program again from its beginning, with other arguments if any are given; breakpoints stay."""
+    if argument:
+        try:
+            debugger.set_program_arguments(shlex.split(argument))
+        except ValueError as error:
+            raise UsageError(f"{argument!r} cannot be split into arguments: {error}") from None
+    elif debugger.state is State.CONFIGURING:
+        debugger.resume("continue")
+        return
+    debugger.end()
+    debugger.begin()
+    debugger.resume("continue")
+
+
+@command("quit q exit", Group.SESSION, repeats=False)
+def leave(debugger: Debugger, argument: str) -> None:
+    """End the program and leave; a program that was attached to runs on."""
+    raise Quit
+
+
+# -- back in a trace, and what if ------------------------------------------------------------------------------------
+
+
+@command("back rnext rn", Group.PAST, "[COUNT]", example="back 2")
+def step_back(debugger: Debugger, argument: str) -> None:
+    """Step back to the line before, in a trace: over what it called."""
+    debugger.resume("stepBack", count=count(argument))
+
+
+@command("rcontinue rc", Group.PAST)
+def reverse(debugger: Debugger, argument: str) -> None:
+    """Go back to the breakpoint before, in a trace."""
+    debugger.resume("reverseContinue")
+
+
+@command("origin", Group.PAST, "NAME [bound|mutated|guarded|nan|made]", example="origin x nan")
+def origin(debugger: Debugger, argument: str) -> None:
+    """Go back in a trace to where a variable was bound, changed in place, guarded, or became NaN."""
+    name, _, what = argument.partition(" ")
+    what = what.strip() or ORIGINS[0]
+    if not name or what not in ORIGINS:
+        raise UsageError(f"origin NAME [{'|'.join(ORIGINS)}]")
+    debugger.travel(RUN_BACK, {"frameId": debugger.frame().id, "name": name, "to": what})
+
+
+@command("timeline", Group.PAST, "[MOMENT]", example="timeline 12")
+def timeline(debugger: Debugger, argument: str) -> None:
+    """Show the statements that the trace has visited around this one, or go to one of them."""
+    thread_id = debugger.stopped_thread()
+    if argument:
+        if not argument.isdigit():
+            raise UsageError("timeline [MOMENT]: a number, as 'timeline' shows them")
+        debugger.travel(GO_TO, {"threadId": thread_id, "moment": int(argument)})
+        return
+    answer = debugger.client.request(TIMELINE, {"threadId": thread_id})
+    debugger.screen.timeline(decode(answer, TimelineBody, f"body of '{TIMELINE}'"))
+
+
+@command("assign", Group.PAST, "NAME = EXPRESSION", example="assign n = 5")
+def assign(debugger: Debugger, argument: str) -> None:
+    """Give a variable another value; in a trace, it goes on with that apart from the program."""
+    name, equals, value = argument.partition("=")
+    if not equals or not name.strip() or not value.strip():
+        raise UsageError("assign NAME = EXPRESSION, for instance: assign n = 5")
+    debugger.stopped_thread()
+    arguments = SetExpressionArguments(name.strip(), value.strip(), debugger.frame_id())
+    body = debugger.change(lambda: debugger.client.ask("setExpression", arguments, SetExpressionResponseBody))
+    debugger.screen.say(f"{name.strip()} = {body.value}")
+
+
+@command("whatif diff", Group.PAST)
+def what_if(debugger: Debugger, argument: str) -> None:
+    """Show how the graph of the trace that was changed last differs from the program's own."""
+    body = decode(debugger.client.request(WHAT_IF), WhatIfBody, f"body of '{WHAT_IF}'")
+    for change in body.changes:
+        debugger.screen.note(f"changed: {change}")
+    if body.problem is not None:
+        debugger.screen.note(f"it ended: {body.problem}")
+    if body.program_graph is None:
+        debugger.screen.note("the program's own graph is not known yet: this is the changed one")
+        debugger.screen.code(body.graph)
+    else:
+        debugger.screen.say(body.difference.rstrip() or "the graphs are the same")
+
+
+@command("keep", Group.PAST)
+def keep(debugger: Debugger, argument: str) -> None:
+    """Use the changed graph for this call."""
+    debugger.client.request(KEEP, KeepArguments(debugger.stopped_thread()))
+    debugger.drain()

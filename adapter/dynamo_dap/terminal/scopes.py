@@ -1,0 +1,50 @@
+"""Finds scopes and values by the names that a user types. Used on the prompt's thread."""
+
+from __future__ import annotations
+
+from dynamo_dap.protocol.types import Scope, Variable
+from dynamo_dap.terminal.breakpoints import UsageError
+from dynamo_dap.terminal.debugger import Debugger
+
+
+def find_scope(debugger: Debugger, name: str) -> Scope:
+    """The selected frame's scope of that name; case does not matter and ``_`` stands for a space.
+
+    Raises:
+        UsageError: it has none; says which there are.
+    """
+    scopes = debugger.scopes()
+    wanted = name.lower().replace("_", " ")
+    for scope in scopes:
+        if scope.name.lower() == wanted:
+            return scope
+    raise UsageError(f"this frame has no scope {name!r}, only: {', '.join(scope.name for scope in scopes)}")
+
+
+def find_reference(debugger: Debugger, path: list[str]) -> int:
+    """The variables reference of what ``path`` leads to, 0 for none: a scope, a local or an expression, then children.
+
+    Raises:
+        UsageError: a name on the way is not there.
+    """
+    try:
+        reference = find_scope(debugger, path[0]).variables_reference
+        names = path[1:]
+    except UsageError:
+        reference = find_scope(debugger, "Locals").variables_reference
+        names = path
+    for position, name in enumerate(names):
+        children = {child.name: child for child in debugger.children(reference)}
+        if position == 0 and names is path and name not in children:
+            reference = debugger.client.evaluate(name, debugger.frame_id(), "watch").variables_reference
+            continue
+        if name not in children:
+            raise UsageError(f"there is no {name!r} here, only: {', '.join(list(children)[:20]) or 'nothing'}")
+        reference = children[name].variables_reference
+    return reference
+
+
+def local_variables(debugger: Debugger) -> list[Variable]:
+    """Return the selected frame's local variables; none where it has no such scope."""
+    found = next((scope for scope in debugger.scopes() if scope.name == "Locals"), None)
+    return [] if found is None else debugger.children(found.variables_reference)
