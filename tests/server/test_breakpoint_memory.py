@@ -69,6 +69,21 @@ def test_breakpoints_of_two_backends_are_one_breakpoint() -> None:
         assert stopped.hit_breakpoint_ids == [merged[0].id]
 
 
+def test_an_event_that_overtakes_the_answer_leaves_one_breakpoint() -> None:
+    """A backend tells of its breakpoint before the answers of all backends are there."""
+    for early, late in ((AGENT, DEBUGPY), (DEBUGPY, AGENT)):
+        memory = BreakpointMemory()
+        memory.translate_event(early, encode_body(BreakpointEventBody("changed", Breakpoint(True, id=1))))
+        answers = ((AGENT, _answer(Breakpoint(True, id=1))), (DEBUGPY, _answer(Breakpoint(True, id=1))))
+        (set_id,) = _ids(memory, _lines(1), *answers)
+        for backend in (early, late):
+            stopped = memory.translate_stop(
+                backend, encode_body(StoppedEventBody("breakpoint", hit_breakpoint_ids=[1]))
+            )
+            assert isinstance(stopped, StoppedEventBody)
+            assert stopped.hit_breakpoint_ids == [set_id]
+
+
 def test_a_stop_without_breakpoints_is_not_read() -> None:
     raw = msgspec.Raw(b'{"reason":"step","threadId":1,"custom":[1,2]}')
     assert BreakpointMemory().translate_stop(AGENT, raw) is raw

@@ -194,7 +194,7 @@ class BreakpointMemory:
         """Return the body of a ``breakpoint`` event with the client's id, and what holds for both backends."""
         body = decode(raw, BreakpointEventBody, "breakpoint event")
         if body.breakpoint.id is not None:
-            client_id = self._client_id(backend.name, body.breakpoint.id, None)
+            client_id = self._client_id(backend.name, body.breakpoint.id)
             known = self._known.setdefault(client_id, _Known("", {}))
             known.parts[backend.name] = body.breakpoint
             body.breakpoint = msgspec.structs.replace(_decisive(known.command, known.parts), id=client_id)
@@ -205,7 +205,7 @@ class BreakpointMemory:
         if b'"hitBreakpointIds"' not in bytes(raw):
             return raw
         body = decode(raw, StoppedEventBody, "stopped event")
-        body.hit_breakpoint_ids = [self._client_id(backend.name, hit, None) for hit in body.hit_breakpoint_ids or []]
+        body.hit_breakpoint_ids = [self._client_id(backend.name, hit) for hit in body.hit_breakpoint_ids or []]
         return body
 
     def _merge_one(
@@ -214,17 +214,20 @@ class BreakpointMemory:
         if not parts:
             message = refusal or (_NOT_EAGER if remembered.positions else _NOT_DEBUGGED)
             return Breakpoint(verified=False, id=known_id or next(self._next_id), message=message)
-        for name, part in parts.items():
-            if part.id is not None:
-                known_id = self._client_id(name, part.id, known_id)
+        own = [(name, part.id) for name, part in parts.items() if part.id is not None]
+        if own and known_id is None:
+            # An event of one backend can overtake these answers; it has an id already, the other backends' stops not.
+            given = [self._client_ids[key] for key in own if key in self._client_ids]
+            known_id = min(given) if given else next(self._next_id)
         if known_id is not None:
+            self._client_ids.update(dict.fromkeys(own, known_id))
             self._known[known_id] = _Known(remembered.command, parts)
         return msgspec.structs.replace(_decisive(remembered.command, parts), id=known_id)
 
-    def _client_id(self, backend: str, backend_id: int, wanted: int | None) -> int:
+    def _client_id(self, backend: str, backend_id: int) -> int:
         key = (backend, backend_id)
         if key not in self._client_ids:
-            self._client_ids[key] = wanted if wanted is not None else next(self._next_id)
+            self._client_ids[key] = next(self._next_id)
         return self._client_ids[key]
 
 
