@@ -18,14 +18,23 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).parents[2] / "fixtures" / "compared"
-WRONG = ("defects.py", "stages.py")
-CORRECT = ("correct.py", "rounding.py")
+WRONG = ("defects.py", "stages.py", "gradients.py")
+CORRECT = ("correct.py", "rounding.py", "training.py")
 NOT_COMPARED = ("dropout_of_inductor", "shared_inputs")
 """Functions of ``rounding.py`` for which a reason is given in place of a verdict."""
-_INDUCTOR = ("wrong_lowering_of_sine", "wrong_lowering_of_a_maximum", "wrong_pass", "wrong_code")
+_INDUCTOR = (
+    "wrong_lowering_of_sine",
+    "wrong_lowering_of_a_maximum",
+    "wrong_pass",
+    "wrong_code",
+    "lowering_of_a_backward",
+    "pass_over_the_joint_graph",
+)
+_DECOMPOSITIONS = ("wrong_decomposition", "wrong_decomposition_later", "decomposition_of_a_backward")
 _DYNAMO = ("another_function_is_traced", "another_function_is_traced_with_aot", "a_side_effect_is_wrong")
 STAGES = {
-    **dict.fromkeys(("wrong_decomposition", "wrong_decomposition_later"), "decomposition"),
+    **dict.fromkeys(_DECOMPOSITIONS, "decomposition"),
+    **dict.fromkeys(("backward_of_an_operator", "wrong_partition"), "AOTAutograd"),
     **dict.fromkeys(_INDUCTOR, "inductor"),
     **dict.fromkeys(_DYNAMO, "Dynamo"),
     "fake_of_another_type": "fake kernel",

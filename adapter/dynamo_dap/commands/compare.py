@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from dynamo_dap.protocol.contract import ComparedLine, ComparisonBody, Deviation
+from dynamo_dap.protocol.contract import GRADIENTS, ComparedLine, ComparisonBody, Deviation
 from dynamo_dap.records.program import add_program, given_program, run_program
 
 _WIDTH = 120
@@ -41,9 +41,32 @@ def main(arguments: list[str]) -> int:
         description = msgspec.structs.replace(program, comparisons=str(file), compare_every=options.every)
         status = run_program(options.python, description, prints_for_others=options.json)
         lines = file.read_bytes().splitlines() if file.exists() else []
-    found = [msgspec.json.decode(line, type=ComparisonBody) for line in lines]
+    found = with_backward_passes([msgspec.json.decode(line, type=ComparisonBody) for line in lines])
     _print(found, as_json=options.json)
     return status or _status(found)
+
+
+def with_backward_passes(found: Sequence[ComparisonBody]) -> list[ComparisonBody]:
+    """Put what was found in backward passes into the comparisons of their calls."""
+    passes: dict[str, list[ComparisonBody]] = {}
+    for each in found:
+        if each.is_backward:
+            passes.setdefault(each.token, []).append(each)
+    calls = [each for each in found if not each.is_backward]
+    for call in calls:
+        of_call = passes.get(call.token, [])
+        if GRADIENTS in call.not_compared:
+            call.not_compared.remove(GRADIENTS)
+            reasons = [each.verdict for each in of_call if not each.compared]
+            if reasons or not of_call:
+                call.not_compared.append(f"{GRADIENTS}: {reasons[0] if reasons else 'no backward pass was run'}")
+        call.evidence += [one for each in of_call for one in each.evidence if one not in call.evidence]
+        wrong = next((each for each in of_call if each.compared and not each.same), None)
+        if wrong is not None and call.stage is None:
+            call.verdict, call.same, call.stage = wrong.verdict, False, wrong.stage
+            call.path, call.line, call.lines, call.outputs = wrong.path, wrong.line, wrong.lines, wrong.outputs
+            call.is_backward = True
+    return calls
 
 
 def _status(found: Sequence[ComparisonBody]) -> int:
@@ -114,8 +137,10 @@ def print_comparison(body: ComparisonBody, console: Console) -> None:
                 table.add_row(*_row(line, is_first=(line.path, line.line) == (body.path, body.line)))
         console.print(table)
     if body.lines:
+        what = "the gradients that each line gives" if body.is_backward else "what each line gives"
         console.print(
-            "[dim]graph: largest difference of Dynamo's graph from ordinary Python; compiled: from that graph[/dim]"
+            f"[dim]{what}; graph: largest difference of Dynamo's graph from ordinary Python; "
+            "compiled: from that graph[/dim]"
         )
     if body.not_compared:
         console.print(f"[dim]not compared: {escape(', '.join(body.not_compared))}[/dim]")
@@ -126,7 +151,7 @@ def print_comparison(body: ComparisonBody, console: Console) -> None:
 
 def _row(line: ComparedLine, *, is_first: bool) -> list[str]:
     operations = ", ".join(dict.fromkeys(each.rpartition(".")[2] for each in line.operations))
-    of, python = line.compiled, line.dynamo
+    of, python = line.compiled or line.gradient, line.dynamo
     known = [each for each in (of, python) if each is not None]
     verdict = "not compared" if not known else "same" if all(each.same for each in known) else "differs"
     style = {"same": "green", "differs": "red"}.get(verdict, "dim")

@@ -173,7 +173,7 @@ class LaunchDescription(Struct, rename="camel", omit_defaults=True):
     results: str | None = None
     """Where to write what the program computed: see ``debuggee.launch.trial``."""
     comparisons: str | None = None
-    """Where to write how compiled graphs compare with Dynamo's: see ``debuggee.numerics.comparing``."""
+    """Where to write how compiled graphs compare with Dynamo's: see ``debuggee.numerics.comparing_run``."""
     explore: str | None = None
     """Where to write the stages of each compile: see ``explore.file``."""
     compare_every: int = 0
@@ -347,6 +347,10 @@ class UnpatchBody(Struct):
     """How many instructions were patched."""
 
 
+GRADIENTS = "gradients"
+"""In ``ComparisonBody.not_compared``: they are compared once a backward pass comes through the call."""
+
+
 class Deviation(Struct, rename="camel", omit_defaults=True):
     """How one stage's results differ from those of the stage before."""
 
@@ -374,6 +378,8 @@ class ComparedLine(Struct, rename="camel", omit_defaults=True):
     """The compiled graph's results against those of Dynamo's graph; missing where they cannot be had."""
     dynamo: Deviation | None = None
     """Those of Dynamo's graph against those of the function run as ordinary Python."""
+    gradient: Deviation | None = None
+    """The gradients that the line's operations give in the compiled graph, against those of Dynamo's graph."""
 
 
 class ComparisonBody(Struct, rename="camel", omit_defaults=True):
@@ -403,6 +409,10 @@ class ComparisonBody(Struct, rename="camel", omit_defaults=True):
     """The runs that the verdict is based on."""
     not_compared: list[str] = []
     """What a caller can observe and was not compared."""
+    is_backward: bool = False
+    """Whether this is a backward pass through the call: its gradients were compared."""
+    token: str = ""
+    """That of the call: a call and its backward passes have the same."""
 
 
 class TimelineArguments(Struct, rename="camel", omit_defaults=True):

@@ -231,6 +231,10 @@ export interface ComparisonBody {
     evidence?: string[];
     /** What a caller can observe and was not compared. */
     notCompared?: string[];
+    /** Whether this is a backward pass through the call: its gradients were compared. */
+    isBackward?: boolean;
+    /** That of the call: a call and its backward passes have the same. */
+    token?: string;
 }
 
 /** Body of the response to `TIMELINE`. */
@@ -444,6 +448,8 @@ export interface ComparedLine {
     compiled?: Deviation;
     /** Those of Dynamo's graph against those of the function run as ordinary Python. */
     dynamo?: Deviation;
+    /** The gradients that the line's operations give in the compiled graph, against those of Dynamo's graph. */
+    gradient?: Deviation;
 }
 
 /** A statement that was visited: `moment` is for `GO_TO`, `mark` tells of an attempt or break that begins. */

@@ -145,7 +145,7 @@ def _begin_exploring(path: str) -> None:
 def _begin_comparing(path: str, every: int) -> None:
     # Imported only now: as below.
     try:
-        from dynamo_dap.debuggee.numerics.comparing import ComparingRun
+        from dynamo_dap.debuggee.numerics.comparing_run import ComparingRun
 
         ComparingRun(path, every, _print_problem).begin()
     except Exception as error:  # noqa: BLE001  (as below)

@@ -1,7 +1,6 @@
 """How a compiled graph compares with Dynamo's, line by line of the user's: for the filter ``mismatch`` and commands.
 
-``ComparingRun`` is for a run without a debugger (``dynamo-dap compare``): it compares the calls of the program as they
-return, and writes each comparison to a file. Runs on the thread that makes the call, right after it.
+Runs on the thread that makes the call, right after it; for gradients, on the thread of the backward pass.
 """
 
 from __future__ import annotations
@@ -9,13 +8,9 @@ from __future__ import annotations
 import contextlib
 import linecache
 import math
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
-from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from dynamo_dap.debuggee.agent.user_code import is_torch_file
 from dynamo_dap.debuggee.numerics.comparisons import (
@@ -29,6 +24,7 @@ from dynamo_dap.debuggee.numerics.comparisons import (
 )
 from dynamo_dap.debuggee.numerics.differences import Difference
 from dynamo_dap.debuggee.numerics.eager_runs import NotRun, run_in_fork, state_after, visits_that_store
+from dynamo_dap.debuggee.numerics.gradient_comparisons import GradientComparison, GradientOfInput, KeptBackward
 from dynamo_dap.debuggee.numerics.stored_state import (
     RETURNED,
     Before,
@@ -37,21 +33,16 @@ from dynamo_dap.debuggee.numerics.stored_state import (
     differences,
     roots_of,
 )
-from dynamo_dap.debuggee.replay.graph_calls import GRAPH_CALLS, GRAPHS, CallObserver, GraphCall
+from dynamo_dap.debuggee.replay.graph_calls import GRAPHS, GraphCall
 from dynamo_dap.debuggee.replay.replays import ReplayedGraph, graph_of, place_of, places_of
-from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
-from dynamo_dap.debuggee.torch_api.compile_records import NOTED_PATHS
 from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name
 from dynamo_dap.debuggee.torch_api.fake_evaluation import preserved_global_state
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
 from dynamo_dap.debuggee.torch_api.graph import target_name
-from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue
-from dynamo_dap.debuggee.torch_api.real_values import limits_of_real_values
 from dynamo_dap.debuggee.torch_api.retracing import CachedCall
-from dynamo_dap.debuggee.torch_api.traced_paths import PATHS, NotValid
 from dynamo_dap.debuggee.torch_api.tracing_hooks import NODES
 from dynamo_dap.debuggee.torch_api.variable_trackers import Place
-from dynamo_dap.protocol.contract import ComparedLine, ComparisonBody, Deviation
+from dynamo_dap.protocol.contract import GRADIENTS, ComparedLine, ComparisonBody, Deviation
 
 NEEDED = (GRAPHS, NODES, COMPARING)
 _MAXIMUM_STORED = 8
@@ -174,6 +165,7 @@ def body_of(
         compile_id=cached_call.compile_id,
         backend=backend,
         call=call.graph.calls,
+        token=call.token,
         verdict=verdict,
         same=fault is None and not lines_differ,
         outputs=_deviation(comparison.worst),
@@ -183,13 +175,70 @@ def body_of(
         lines=_lines(comparison, fault),
         problem=problem,
         evidence=list(dict.fromkeys(comparison.runs)),
-        not_compared=[*comparison.not_compared, *_gradients_of(comparison)],
+        not_compared=[*comparison.not_compared, *([GRADIENTS] if needs_gradients(comparison.outputs) else [])],
     )
 
 
-def _gradients_of(comparison: Comparison) -> list[str]:
-    needs = any(getattr(each, "requires_grad", False) for each in comparison.outputs)
-    return ["gradients"] if needs else []
+def needs_gradients(outputs: Sequence[Any]) -> bool:
+    """Whether a backward pass can come to some output."""
+    return any(getattr(each, "requires_grad", False) for each in outputs)
+
+
+def body_of_backward(call: KeptBackward, comparison: GradientComparison, fault: Fault | None) -> ComparisonBody:
+    """Return what is said of a backward pass; ``fault`` is None where nothing differs."""
+    worst = comparison.worst
+    place = None if fault is None or fault.node is None else line_at_fault(fault)
+    body = ComparisonBody(
+        function=call.function,
+        compile_id=call.compile_id,
+        backend=name_of(call.backend),
+        call=call.number,
+        token=call.token,
+        verdict=_SAME if fault is None or worst is None else _whose_gradient(fault, worst, name_of(call.backend)),
+        same=fault is None,
+        outputs=Deviation(same=True) if worst is None else _deviation(worst.difference),
+        stage=None if fault is None else fault.stage or name_of(call.backend),
+        path=None if place is None else place[0],
+        line=None if place is None else place[1],
+        evidence=list(dict.fromkeys(comparison.evidence)),
+        is_backward=True,
+    )
+    lines: dict[tuple[str, int], ComparedLine] = {}
+    for (_, node), how in comparison.by_use.items():
+        where = place_of(node, is_torch_file)
+        if where is not None:
+            line = lines.setdefault((where[0].path, where[0].line), _line(*where, None))
+            if target_name(node) not in line.operations:
+                line.operations.append(target_name(node))
+            line.gradient = _worse(line.gradient, _deviation(how))
+    body.lines = [lines[key] for key in sorted(lines)]
+    return body
+
+
+def body_of_lost_backward(call: KeptBackward, reason: str) -> ComparisonBody:
+    """Return what is said of a backward pass that could not be compared."""
+    return ComparisonBody(
+        function=call.function,
+        compile_id=call.compile_id,
+        backend=name_of(call.backend),
+        call=call.number,
+        token=call.token,
+        verdict=reason,
+        same=False,
+        outputs=Deviation(same=True),
+        compared=False,
+        is_backward=True,
+    )
+
+
+def _whose_gradient(fault: Fault, worst: GradientOfInput, backend: str) -> str:
+    what = f"The gradient of {worst.name} differs: {worst.difference.text}."
+    if fault.node is None:
+        return f"the backend's ({backend}), but not again: compiled once more, its gradients are right. {what}"
+    stage = f"the backend's ({backend})" if fault.stage is None else f"{fault.stage}'s"
+    if fault.stage == DECOMPOSITION:
+        stage = "a decomposition's that Inductor asks for"
+    return f"{stage}. The backward of {target_name(fault.node)} is wrong. {what}"
 
 
 def body_without_graph(
@@ -201,6 +250,7 @@ def body_without_graph(
         compile_id=cached_call.compile_id,
         backend=name_of(cached_call.backend),
         call=call.graph.calls,
+        token=call.token,
         verdict=verdict,
         same=False,
         compared=stage is not None,
@@ -304,109 +354,3 @@ def _deviation(difference: Difference) -> Deviation:
 
 def _number(value: float) -> float | None:
     return value if math.isfinite(value) else None
-
-
-class ComparingRun(CallObserver, CompileObserver):
-    """Compares the calls of a program that nobody debugs. Lives as long as the program."""
-
-    def __init__(self, path: str, every: int, tell: Callable[[str], None]) -> None:
-        """Comparisons are written to ``path``; ``every`` N-th call, the first alone if it is 0."""
-        self._path = Path(path)
-        self._every = every
-        self._tell = tell
-        self._told: set[str] = set()
-        self._lock = threading.Lock()
-
-    def begin(self) -> None:
-        """Observe from now on; torch has been imported."""
-        for feature in NEEDED:
-            if feature.problem is not None:
-                self._tell(f"dynamo-dap: {feature.problem}\n")
-                return
-        HOOKS.want(self, (CompileObserver.compile_ended,))
-        NOTED_PATHS.want(self, wanted=True)
-        GRAPH_CALLS.want(self, limits_of_real_values().bytes)
-
-    def compile_ended(self, compiling: FrameCompile, result: CompileResult, problem: BaseException | None) -> None:
-        """Observe what was compiled, from its first call on."""
-        if result.code is not None:
-            GRAPH_CALLS.compiled(result.code)
-
-    def returned(self, call: GraphCall) -> None:
-        """Compare, and write down what was found."""
-        if not self._is_wanted(call.graph.calls):
-            return
-        cached_call = call.as_cached_call()
-        if cached_call is None:
-            return
-        try:
-            with as_it_began(call):
-                self._write(_body_of_call(call, cached_call))
-        except Exception as problem:  # noqa: BLE001  (whatever it is, the program goes on)
-            self._cannot(call, cached_call, problem)
-
-    def raised(self, call: GraphCall) -> None:
-        """Say whether Dynamo's graph raises as well."""
-        cached_call = call.as_cached_call()
-        if cached_call is None:
-            return
-        try:
-            with as_it_began(call):
-                self._write(_body_of_failure(call, cached_call))
-        except Exception as problem:  # noqa: BLE001  (whatever it is, the program goes on)
-            self._cannot(call, cached_call, problem)
-
-    def _is_wanted(self, number: int) -> bool:
-        if self._every:
-            return (number - 1) % self._every == 0
-        return number & (number - 1) == 0  # the first, the first cached one, and fewer and fewer of the later ones
-
-    def _write(self, body: ComparisonBody) -> None:
-        with self._lock, self._path.open("ab") as file:
-            file.write(msgspec.json.encode(body) + b"\n")
-
-    def _cannot(self, call: GraphCall, cached_call: CachedCall, problem: Exception) -> None:
-        name = user_function_name(cached_call.code)
-        reason = (str(problem).strip().splitlines() or [""])[0]
-        if not isinstance(problem, CallsDifferByChance):
-            reason = f"{type(problem).__name__}: {reason}"
-        text = f"dynamo-dap: calls of {name} are not compared: {reason}\n"
-        if text not in self._told:
-            self._told.add(text)
-            self._tell(text)
-            self._write(body_without_graph(call, cached_call, reason))
-
-
-def _body_of_call(call: GraphCall, cached_call: CachedCall) -> ComparisonBody:
-    try:
-        comparison = compared(call, cached_call)
-    except NoRealValue:
-        # The replay of such a call gives another graph, which cannot be compared.
-        invalid = PATHS.why_not_valid(cached_call)
-        if invalid is None:
-            raise
-        return _body_of_invalid(call, cached_call, invalid)
-    invalid = PATHS.why_not_valid(cached_call, comparison.graph.module.graph)
-    if invalid is not None:
-        return _body_of_invalid(call, cached_call, invalid)
-    comparison.look_at_nodes()
-    return body_of(call, cached_call, comparison, *find_fault(call, cached_call, comparison))
-
-
-def _body_of_invalid(call: GraphCall, cached_call: CachedCall, invalid: NotValid) -> ComparisonBody:
-    place = next((each.place for each in (invalid.replayed, invalid.compiled) if each is not None), None)
-    return body_without_graph(call, cached_call, f"Dynamo's: {invalid.text}.", stage=DYNAMO, line=place)
-
-
-def _body_of_failure(call: GraphCall, cached_call: CachedCall) -> ComparisonBody:
-    """Return what is said of a call in which the compiled graph raised."""
-    problem = f"{type(call.problem).__name__}: {(str(call.problem).strip().splitlines() or [''])[0]}"
-    comparison = compared(call, cached_call)
-    fault = comparison.fault_of_operator()
-    if fault is not None:
-        return body_of(call, cached_call, comparison, fault, None)
-    backend = name_of(cached_call.backend)
-    body = body_of(call, cached_call, comparison, None, None)
-    body.verdict = f"the backend's ({backend}). Its graph raises {problem}. Dynamo's graph raises nothing."
-    body.same, body.stage = False, backend
-    return body

@@ -31,7 +31,7 @@ from dynamo_dap.debuggee.torch_api.graph_runs import (
     is_custom_operator,
 )
 from dynamo_dap.debuggee.torch_api.isolation import data_reading
-from dynamo_dap.debuggee.torch_api.retracing import compiling_apart_from_the_program
+from dynamo_dap.debuggee.torch_api.retracing import compile_by, compiling_apart_from_the_program
 from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
 
 _COMPILED = "torch.fx:GraphModule"
@@ -154,7 +154,7 @@ def values_by(
     """
     with compiling_apart_from_the_program():
         given = graph.fresh_inputs()
-        compiled = backend(prefix(graph, nodes), given)
+        compiled = compile_by(backend, prefix(graph, nodes), given)
         for put_back in random:
             put_back()
         returned = compiled(*graph.fresh_inputs())

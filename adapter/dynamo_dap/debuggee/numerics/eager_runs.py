@@ -37,7 +37,7 @@ from dynamo_dap.debuggee.replay.graph_calls import GoesOnInFork
 from dynamo_dap.debuggee.replay.replays import places_of
 from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
 from dynamo_dap.debuggee.torch_api.features import Feature
-from dynamo_dap.debuggee.torch_api.graph_runs import has_own_memory
+from dynamo_dap.debuggee.torch_api.graph_runs import has_own_memory, is_higher_order
 from dynamo_dap.debuggee.torch_api.isolation import data_reading, dynamo_off
 from dynamo_dap.debuggee.torch_api.retracing import CachedCall
 from dynamo_dap.debuggee.torch_api.skipping import never_compile
@@ -447,6 +447,8 @@ def _by_line(reference: Reference, is_passed_over: Callable[[str], bool]) -> Map
             continue  # Python only takes it out of a tuple
         if node not in reference.values and node not in reference.several:
             continue
+        if is_higher_order(node):
+            continue  # Python calls what it is made of, line by line
         values = reference.several[node] if node in reference.several else [reference.values[node]]
         places = [place for place, _ in places_of(node) if not is_passed_over(place.path)]
         for groups, group in ((own, places[:1]), (called, places[1:])):

@@ -16,17 +16,19 @@ from typing import Any
 from dynamo_dap.debuggee.numerics.differences import widened
 from dynamo_dap.debuggee.replay.replays import ReplayedGraph
 from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
-from dynamo_dap.debuggee.torch_api.graph_runs import has_own_memory
+from dynamo_dap.debuggee.torch_api.graph_runs import has_own_memory, is_higher_order
 from dynamo_dap.debuggee.torch_api.isolation import data_reading
 from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
 
-_DISTURBED_RUNS = 8
+DISTURBED_RUNS = 8
 _CONTRACTIONS = ("mm", "matmul", "linear", "conv", "einsum", "attention", "bilinear", "dot", "mv")
 """In names of operations whose results are sums of products."""
 _REDUCTIONS = ("sum", "mean", "var", "std", "norm", "softmax", "logsumexp", "loss", "entropy", "prod", "pool")
 """In names of operations whose results are made of many elements."""
 _OF_TAKEN = 16.0
 """What results that were taken as they are have been rounded by before, in units of their own rounding."""
+_OF_SUBGRAPH = 4.0
+"""What the operations of a graph in the graph have rounded, in units of their results' rounding."""
 _REMEMBERS = 0.25
 """A custom operator whose result is off by such a part when it is called again computes something else then."""
 _LARGEST_SPREAD = 4
@@ -110,10 +112,10 @@ class ExactRuns:
     def disturbed(self) -> Sequence[ExactRun]:
         """Return runs in which each result is disturbed by what its own type rounds."""
         if self._disturbed is None:
-            self._disturbed = [self._run(_Noise(self._dtypes, seed)) for seed in range(_DISTURBED_RUNS)]
+            self._disturbed = [self._run(Noise(self._dtypes, seed)) for seed in range(DISTURBED_RUNS)]
         return self._disturbed
 
-    def _run(self, noise: _Noise | None) -> ExactRun:
+    def _run(self, noise: Noise | None) -> ExactRun:
         if any(each.is_random and each.value is None for each in self._taken.values()):
             return {}
         try:
@@ -122,8 +124,8 @@ class ExactRuns:
             return {}
 
 
-class _Noise:
-    """Disturbs the results of a run. Has a generator of its own: the program's random numbers stay as they are."""
+class Noise:
+    """Disturbs the results of a run. It has a generator of its own: the program's random numbers stay as they are."""
 
     def __init__(self, dtypes: Mapping[str, Any], seed: int) -> None:
         torch: Any = sys.modules["torch"]
@@ -131,14 +133,13 @@ class _Noise:
         self._generator = torch.Generator()
         self._generator.manual_seed(seed)
 
-    def disturb(self, node: Any, results: Mapping[Any, Any], times: float) -> None:
+    def disturb(self, node: Any, results: Mapping[Any, Any], times: float = 1.0) -> None:
         """Disturb what ``node`` gave, in place, so many ``times``; not a view of what was disturbed already."""
         torch: Any = sys.modules["torch"]
         value, dtype = results[node], self._dtypes.get(node.name)
         if node.op == "get_attr" or not has_own_memory(value) or not value.is_floating_point():
             return
-        narrow = dtype is not None and dtype.is_floating_point and dtype.itemsize < value.itemsize
-        unit = torch.finfo(dtype if narrow else torch.float32 if dtype is None else dtype).eps / 2
+        unit = self._unit(value, dtype)
         operands = [results[each] for each in node.all_input_nodes if has_own_memory(results.get(each))]
         is_view = any(storage_of(each) == storage_of(value) for each in operands)
         if node.op == "placeholder":
@@ -153,9 +154,41 @@ class _Noise:
         if unit == 0.0:
             return
         with data_reading(), contextlib.suppress(RuntimeError):  # elements that share memory stay as they are
-            shape, device = value.shape, value.device
-            random = torch.rand(shape, generator=self._generator, dtype=value.dtype).to(device) * 2 - 1
-            value.detach().mul_(1 + unit * random)
+            # Autograd does not count this write: it may have saved the value already.
+            value.data.mul_(1 + unit * self._random_like(value))
+            if any(is_higher_order(each) for each in (node, *node.all_input_nodes)):
+                # It is the result of many operations: where they cancel out, what is left has rounded more.
+                value.data.add_(unit * _OF_SUBGRAPH * self._random_like(value) * value.pow(2).mean().sqrt())
+
+    def disturb_gradient(self, node: Any, results: Mapping[Any, Any]) -> None:
+        """Disturb what ``node`` gave, and the gradient that will arrive there."""
+        self.disturb(node, results)
+        value = results[node]
+        if not has_own_memory(value) or not value.requires_grad or node.op == "placeholder":
+            return
+        known = [
+            results[each] for user in node.users for each in user.all_input_nodes if has_own_memory(results.get(each))
+        ]
+        terms = max((each.numel() for each in known), default=1) / max(value.numel(), 1)
+        unit = self._unit(value, self._dtypes.get(node.name)) * (1 + math.sqrt(max(terms, 1.0)) / 8)
+
+        def disturbed(gradient: Any) -> Any:
+            with data_reading():
+                return gradient * (1 + unit * self._random_like(gradient))
+
+        value.register_hook(disturbed)
+
+    @staticmethod
+    def _unit(value: Any, dtype: Any) -> float:
+        torch: Any = sys.modules["torch"]
+        narrow = dtype is not None and dtype.is_floating_point and dtype.itemsize < value.itemsize
+        return float(torch.finfo(dtype if narrow else torch.float32 if dtype is None else dtype).eps) / 2
+
+    def _random_like(self, value: Any) -> Any:
+        """Return numbers from -1 to 1."""
+        torch: Any = sys.modules["torch"]
+        drawn = torch.rand(value.shape, generator=self._generator, dtype=value.dtype)
+        return drawn.to(value.device) * 2 - 1
 
 
 def _length(node: Any, value: Any, operands: Sequence[Any]) -> float:
@@ -189,7 +222,8 @@ def _is_one_of(node: Any, names: Sequence[str]) -> bool:
     return any(each in name for each in names)
 
 
-def _run(graph: ReplayedGraph, taken: Mapping[str, TakenResult], noise: _Noise | None) -> ExactRun:
+def widened_graph(graph: ReplayedGraph) -> ReplayedGraph:
+    """Return the graph in float64, with its inputs in float64."""
     torch: Any = sys.modules["torch"]
 
     def wide(value: Any) -> Any:
@@ -203,12 +237,18 @@ def _run(graph: ReplayedGraph, taken: Mapping[str, TakenResult], noise: _Noise |
     copies: dict[Any, Any] = {}
     for node in graph.nodes:
         made = copies[node] = copy.node_copy(node, copies.__getitem__)
+        if "autocast" in str(getattr(node.target, "__name__", node.target)):
+            continue  # wide numbers stay as they are there
         made.args, made.kwargs = torch.fx.node.map_aggregate((made.args, made.kwargs), wide)
         if made.op == "call_method" and made.target in ("float", "half", "bfloat16"):
             made.target = "double"
     module = torch.fx.GraphModule(graph.module, copy)
-    inputs = _widened_together(list(graph.inputs.values()))
-    run = graph.with_inputs(module, {copies[node]: value for node, value in zip(graph.inputs, inputs, strict=True)})
+    inputs = widened_together(list(graph.inputs.values()))
+    return graph.with_inputs(module, {copies[node]: value for node, value in zip(graph.inputs, inputs, strict=True)})
+
+
+def _run(graph: ReplayedGraph, taken: Mapping[str, TakenResult], noise: Noise | None) -> ExactRun:
+    run = widened_graph(graph)
     seen: dict[str, tuple[Any, int, Any]] = {}
 
     def note(node: Any, results: Mapping[Any, Any]) -> None:
@@ -230,7 +270,7 @@ def _run(graph: ReplayedGraph, taken: Mapping[str, TakenResult], noise: _Noise |
     return values
 
 
-def _widened_together(values: Sequence[Any]) -> list[Any]:
+def widened_together(values: Sequence[Any]) -> list[Any]:
     """Return the values in float64: those that share memory share it again."""
     shared: dict[object, list[Any]] = {}
     for value in values:

@@ -13,15 +13,14 @@ import contextlib
 import functools
 import sys
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.graph import target_name
 from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue, apart_from_the_program
-from dynamo_dap.debuggee.torch_api.saved_graphs import KeptGraph
 from dynamo_dap.debuggee.torch_api.skipping import never_compile
 
 _EDGE = "torch.autograd.graph:get_gradient_edge"
@@ -240,16 +239,36 @@ class KeptInput:
         return self.value
 
 
+class DifferentiableGraph(Protocol):
+    """A graph that can be run with autograd on."""
+
+    @property
+    def nodes(self) -> Sequence[Any]:
+        """All but its output."""
+
+    @property
+    def outputs(self) -> Sequence[Any]:
+        """What it returns: nodes, or constants."""
+
+    @property
+    def written(self) -> Set[Any]:
+        """Placeholders that nodes write to."""
+
+    def attribute(self, target: str) -> Any:
+        """Return what belongs to the graph."""
+
+
 class GradientRun:
     """A graph run once more, for the gradients of its nodes."""
 
     def __init__(
         self,
-        graph: KeptGraph,
+        graph: DifferentiableGraph,
         inputs: Mapping[Any, KeptInput],
         states: Sequence[Callable[[], None]],
         arrived: Gradients,
         included: Sequence[frozenset[int]],
+        ran: Callable[[Any, Mapping[Any, Any]], None] | None = None,
     ) -> None:
         """Run it; ``states`` put back random numbers and switches as they were when the call began.
 
@@ -272,13 +291,20 @@ class GradientRun:
         self._known: dict[Any, Any] = {}
         """Gradients that have arrived, by edge, where they are the whole."""
         self._states = states
+        self._ran = ran
+        """Is told of each node that has run, with the results so far."""
         torch: Any = sys.modules["torch"]
         with self._recording():
             before = torch.get_rng_state()
             results = self._results(graph, inputs)
             self.draws = not torch.equal(before, torch.get_rng_state())
             """Whether it draws random numbers, as far as those of the CPU go."""
-            self._seed([results.get(each, each) for each in graph.outputs], arrived, included)
+            outputs = [results.get(each, each) for each in graph.outputs]
+            self.outputs = [each.detach() if isinstance(each, torch.Tensor) else each for each in outputs]
+            """Without gradients."""
+            self.needs_gradient = [isinstance(each, torch.Tensor) and bool(each.requires_grad) for each in outputs]
+            """Which outputs require one."""
+            self._seed(outputs, arrived, included)
 
     @property
     def names(self) -> frozenset[str]:
@@ -370,7 +396,7 @@ class GradientRun:
             with torch.enable_grad():
                 yield
 
-    def _results(self, graph: KeptGraph, inputs: Mapping[Any, KeptInput]) -> dict[Any, Any]:
+    def _results(self, graph: DifferentiableGraph, inputs: Mapping[Any, KeptInput]) -> dict[Any, Any]:
         map_arg = GRADIENTS.resolve(_MAP)
         results: dict[Any, Any] = {}
         last_use = {operand: node for node in graph.nodes for operand in node.all_input_nodes}
@@ -381,6 +407,8 @@ class GradientRun:
                 raise
             except Exception as problem:
                 raise NoRealValue(f"{target_name(node)} fails: {_first_line(problem)}") from problem
+            if self._ran is not None:
+                self._ran(node, results)
             self._note_written(node, results)
             if isinstance(result, sys.modules["torch"].Tensor) and result.requires_grad:
                 self._note(node.name, self._numbers[node.name], result)
@@ -389,7 +417,9 @@ class GradientRun:
                     results.pop(operand, None)
         return results
 
-    def _result(self, graph: KeptGraph, inputs: Mapping[Any, KeptInput], node: Any, map_arg: Any, results: Any) -> Any:
+    def _result(
+        self, graph: DifferentiableGraph, inputs: Mapping[Any, KeptInput], node: Any, map_arg: Any, results: Any
+    ) -> Any:
         if node.op == "placeholder":
             return _given(inputs[node], is_written=node in graph.written)
         if node.op == "get_attr":

@@ -17,7 +17,7 @@ from dynamo_dap.debuggee.replay.replays import ReplayedGraph
 from dynamo_dap.debuggee.torch_api.graph import target_name
 from dynamo_dap.debuggee.torch_api.graph_runs import has_own_memory
 from dynamo_dap.debuggee.torch_api.isolation import data_reading
-from dynamo_dap.debuggee.torch_api.retracing import compiling_apart_from_the_program
+from dynamo_dap.debuggee.torch_api.retracing import compile_by, compiling_apart_from_the_program
 from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
 
 _EMPTY = frozenset({"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"})
@@ -103,7 +103,7 @@ class WrittenInputs:
             values: dict[Any, Any] = {}
             copy.graph.output(copy.graph.graph_copy(self._graph.module.graph, values))
             copy.recompile()
-            backend(copy, self._graph.fresh_inputs(copies_all=True))(*given)
+            compile_by(backend, copy, self._graph.fresh_inputs(copies_all=True))(*given)
 
         return self._run(run)
 

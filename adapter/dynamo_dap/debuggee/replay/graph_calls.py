@@ -11,6 +11,8 @@ call, right before and after it.
 
 from __future__ import annotations
 
+import itertools
+import os
 import sys
 import threading
 import types
@@ -32,6 +34,8 @@ from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
 _CLEANUPS = "torch._dynamo.utils:CleanupManager.instance"
 _PREFIX = "__compiled_fn"
 
+_TOKENS = itertools.count()
+
 GRAPHS = Feature("looking at what compiled graphs return", _CLEANUPS)
 
 
@@ -47,6 +51,8 @@ class GraphCall:
     outputs: Any = None
     problem: Exception | None = None
     """What the compiled graph raised, and so returned nothing."""
+    token: str = field(default_factory=lambda: f"{os.getpid()}.{next(_TOKENS)}")
+    """Differs from that of every other call."""
 
     @property
     def given(self) -> tuple[Any, ...]:

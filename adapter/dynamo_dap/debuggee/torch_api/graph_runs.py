@@ -154,6 +154,11 @@ def has_own_memory(value: Any) -> bool:
     return type(value) in (torch.Tensor, torch.nn.Parameter) and value.layout == torch.strided
 
 
+def is_higher_order(node: Any) -> bool:
+    """Whether a node calls an operator that runs a graph of its own."""
+    return isinstance(node.target, sys.modules["torch"]._ops.HigherOrderOperator)
+
+
 def as_it_was(value: Any, memory: Mapping[object, Any]) -> Any:
     """Return a tensor with what it held when the call began; anything that was not kept is itself."""
     if not memory or not has_own_memory(value) or storage_of(value) not in memory:

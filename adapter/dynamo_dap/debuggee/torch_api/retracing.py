@@ -18,7 +18,7 @@ import sys
 import threading
 import traceback
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -29,6 +29,7 @@ from dynamo_dap.debuggee.torch_api.isolation import copy_of_counter, dynamo_off
 
 _COMPILE_FRAME = "torch._dynamo.convert_frame:compile_frame"
 _LOCK = "torch._dynamo.convert_frame:compile_lock"
+_COMPILING = "_compile_session_context"
 _MODES = "torch.utils._python_dispatch:_disable_current_modes"
 _FUNCTION_MODES = "torch._dynamo.variables.torch_function:torch_function_mode_stack_state_mgr"
 _COMPILE_CONTEXT = "torch._guards:CompileContext"
@@ -351,6 +352,18 @@ def compiling_apart_from_the_program() -> Iterator[None]:
         stack.enter_context(_restored_statistics())
         stack.enter_context(torch.no_grad())
         yield
+
+
+def compile_by(backend: Callable[..., Any], graph: Any, inputs: Sequence[Any]) -> Callable[..., Any]:
+    """Return what ``backend`` makes of a graph: ``torch.compiler.is_compiling`` is true then, as in Dynamo.
+
+    Raises:
+        Exception: whatever the backend raises.
+    """
+    compiling = getattr(sys.modules["torch"].compiler, _COMPILING, contextlib.nullcontext)
+    with compiling():
+        compiled: Callable[..., Any] = backend(graph, inputs)
+        return compiled
 
 
 @contextlib.contextmanager

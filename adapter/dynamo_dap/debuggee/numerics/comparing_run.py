@@ -1,0 +1,183 @@
+"""Compares the calls of a program that nobody debugs, for ``dynamo-dap compare``.
+
+Each call is compared as it returns, and its gradients once a backward pass has come through it. Each comparison is
+written to a file. Runs on the thread that makes the call, and on that of the backward pass.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from dynamo_dap.debuggee.numerics.comparing import (
+    NEEDED,
+    CallsDifferByChance,
+    as_it_began,
+    body_of,
+    body_of_backward,
+    body_of_lost_backward,
+    body_without_graph,
+    compared,
+    find_fault,
+    needs_gradients,
+    outputs_of,
+)
+from dynamo_dap.debuggee.numerics.comparisons import DYNAMO, Comparison, name_of
+from dynamo_dap.debuggee.numerics.gradient_comparisons import GradientComparison, KeptBackward
+from dynamo_dap.debuggee.numerics.gradients import GRADIENTS as DIFFERENTIATING
+from dynamo_dap.debuggee.numerics.gradients import is_backward_compiled
+from dynamo_dap.debuggee.numerics.returned_gradients import BackwardPass, ReturnedGradients
+from dynamo_dap.debuggee.replay.graph_calls import GRAPH_CALLS, CallObserver, GraphCall
+from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
+from dynamo_dap.debuggee.torch_api.compile_records import NOTED_PATHS
+from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name
+from dynamo_dap.debuggee.torch_api.fake_evaluation import switches
+from dynamo_dap.debuggee.torch_api.features import FeatureMissing
+from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue
+from dynamo_dap.debuggee.torch_api.real_values import limits_of_real_values
+from dynamo_dap.debuggee.torch_api.retracing import CachedCall
+from dynamo_dap.debuggee.torch_api.traced_paths import PATHS, NotValid
+from dynamo_dap.protocol.contract import GRADIENTS, ComparisonBody
+
+_MAXIMUM_PASSES = 4
+"""Of the backward passes through one call, so many are compared."""
+
+
+class ComparingRun(CallObserver, CompileObserver):
+    """Compares the calls of a program that nobody debugs. Lives as long as the program."""
+
+    def __init__(self, path: str, every: int, tell: Callable[[str], None]) -> None:
+        """Comparisons are written to ``path``; ``every`` N-th call, the first alone if it is 0."""
+        self._path = Path(path)
+        self._every = every
+        self._tell = tell
+        self._told: set[str] = set()
+        self._lock = threading.Lock()
+
+    def begin(self) -> None:
+        """Observe from now on; torch has been imported."""
+        for feature in NEEDED:
+            if feature.problem is not None:
+                self._tell(f"dynamo-dap: {feature.problem}\n")
+                return
+        HOOKS.want(self, (CompileObserver.compile_ended,))
+        NOTED_PATHS.want(self, wanted=True)
+        GRAPH_CALLS.want(self, limits_of_real_values().bytes)
+
+    def compile_ended(self, compiling: FrameCompile, result: CompileResult, problem: BaseException | None) -> None:
+        """Observe what was compiled, from its first call on."""
+        if result.code is not None:
+            GRAPH_CALLS.compiled(result.code)
+
+    def returned(self, call: GraphCall) -> None:
+        """Compare, and write down what was found."""
+        if not self._is_wanted(call.graph.calls):
+            return
+        cached_call = call.as_cached_call()
+        if cached_call is None:
+            return
+        try:
+            with as_it_began(call):
+                body = self._body_of_call(call, cached_call)
+            self._write(body)
+        except Exception as problem:  # noqa: BLE001  (whatever it is, the program goes on)
+            self._cannot(call, cached_call, problem)
+
+    def raised(self, call: GraphCall) -> None:
+        """Say whether Dynamo's graph raises as well."""
+        cached_call = call.as_cached_call()
+        if cached_call is None:
+            return
+        try:
+            with as_it_began(call):
+                self._write(_body_of_failure(call, cached_call))
+        except Exception as problem:  # noqa: BLE001  (whatever it is, the program goes on)
+            self._cannot(call, cached_call, problem)
+
+    def _body_of_call(self, call: GraphCall, cached_call: CachedCall) -> ComparisonBody:
+        try:
+            comparison = compared(call, cached_call)
+        except NoRealValue:
+            # The replay of such a call gives another graph, which cannot be compared.
+            invalid = PATHS.why_not_valid(cached_call)
+            if invalid is None:
+                raise
+            return _body_of_invalid(call, cached_call, invalid)
+        invalid = PATHS.why_not_valid(cached_call, comparison.graph.module.graph)
+        if invalid is not None:
+            return _body_of_invalid(call, cached_call, invalid)
+        comparison.look_at_nodes()
+        body = body_of(call, cached_call, comparison, *find_fault(call, cached_call, comparison))
+        self._await_backward(call, cached_call, comparison, body)
+        return body
+
+    def _await_backward(
+        self, call: GraphCall, cached_call: CachedCall, comparison: Comparison, body: ComparisonBody
+    ) -> None:
+        """Compare the gradients of a call once the program's own backward pass has come through it."""
+        if not needs_gradients(outputs_of(call)):
+            return
+        try:
+            if is_backward_compiled():
+                raise NoRealValue("backward passes are compiled (compiled autograd)")
+            DIFFERENTIATING.require()
+            kept = KeptBackward.of(call, cached_call, comparison.graph, [*switches(), *call.kept.random])
+            returned = ReturnedGradients(outputs_of(call), call.inputs, lambda ended: self._came_back(kept, ended))
+            kept.included, kept.shares = returned.included, returned.shares
+        except (NoRealValue, FeatureMissing) as problem:
+            body.not_compared = [each for each in body.not_compared if each != GRADIENTS]
+            body.not_compared.append(f"{GRADIENTS}: {problem}")
+
+    def _came_back(self, kept: KeptBackward, ended: BackwardPass) -> None:
+        """Compare a backward pass, and write down what was found."""
+        kept.passes += 1
+        if kept.passes > _MAXIMUM_PASSES:
+            return
+        try:
+            comparison = GradientComparison(kept, ended)
+            self._write(body_of_backward(kept, comparison, comparison.fault() if comparison.differs else None))
+        except Exception as problem:  # noqa: BLE001  (whatever it is, the program goes on)
+            reason = (str(problem).strip().splitlines() or [""])[0]
+            self._write(body_of_lost_backward(kept, reason))
+
+    def _is_wanted(self, number: int) -> bool:
+        if self._every:
+            return (number - 1) % self._every == 0
+        return number & (number - 1) == 0  # the first, the first cached one, and fewer and fewer of the later ones
+
+    def _write(self, body: ComparisonBody) -> None:
+        with self._lock, self._path.open("ab") as file:
+            file.write(msgspec.json.encode(body) + b"\n")
+
+    def _cannot(self, call: GraphCall, cached_call: CachedCall, problem: Exception) -> None:
+        name = user_function_name(cached_call.code)
+        reason = (str(problem).strip().splitlines() or [""])[0]
+        if not isinstance(problem, CallsDifferByChance):
+            reason = f"{type(problem).__name__}: {reason}"
+        text = f"dynamo-dap: calls of {name} are not compared: {reason}\n"
+        if text not in self._told:
+            self._told.add(text)
+            self._tell(text)
+            self._write(body_without_graph(call, cached_call, reason))
+
+
+def _body_of_invalid(call: GraphCall, cached_call: CachedCall, invalid: NotValid) -> ComparisonBody:
+    place = next((each.place for each in (invalid.replayed, invalid.compiled) if each is not None), None)
+    return body_without_graph(call, cached_call, f"Dynamo's: {invalid.text}.", stage=DYNAMO, line=place)
+
+
+def _body_of_failure(call: GraphCall, cached_call: CachedCall) -> ComparisonBody:
+    """Return what is said of a call in which the compiled graph raised."""
+    problem = f"{type(call.problem).__name__}: {(str(call.problem).strip().splitlines() or [''])[0]}"
+    comparison = compared(call, cached_call)
+    fault = comparison.fault_of_operator()
+    if fault is not None:
+        return body_of(call, cached_call, comparison, fault, None)
+    backend = name_of(cached_call.backend)
+    body = body_of(call, cached_call, comparison, None, None)
+    body.verdict = f"the backend's ({backend}). Its graph raises {problem}. Dynamo's graph raises nothing."
+    body.same, body.stage = False, backend
+    return body

@@ -1,0 +1,457 @@
+"""Compares the gradients of a compiled call with those of Dynamo's graph, and finds the line at fault.
+
+``KeptBackward`` keeps a call until the program's backward pass has gone through it. Its graph is then differentiated
+from the gradients that arrived: in its own types, in float64, and in float64 with every result disturbed. Where a
+gradient differs, the graph is compiled again with a zero added to each operand, so that each operation's own part of a
+gradient can be compared. Thread of the program that runs the backward pass.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import operator
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dynamo_dap.debuggee.numerics.comparisons import Fault, stages_before
+from dynamo_dap.debuggee.numerics.differences import Difference, difference, widened
+from dynamo_dap.debuggee.numerics.exact_runs import DISTURBED_RUNS, Noise, widened_graph
+from dynamo_dap.debuggee.numerics.gradients import GradientRun, Gradients, KeptInput
+from dynamo_dap.debuggee.numerics.returned_gradients import BackwardPass
+from dynamo_dap.debuggee.replay.graph_calls import GraphCall
+from dynamo_dap.debuggee.replay.replays import ReplayedGraph
+from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name
+from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
+from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue, as_it_was, has_own_memory
+from dynamo_dap.debuggee.torch_api.isolation import data_reading
+from dynamo_dap.debuggee.torch_api.retracing import CachedCall, compile_by, compiling_apart_from_the_program
+from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
+
+_LOOSE = 0.05
+"""A run in float64 whose outputs are further off than this, relative to their scale, computes something else."""
+_LIMIT = 1 << 30
+"""Bytes of gradients that are computed at once."""
+
+_NO_FRAME: Any = None
+"""In place of the frame of a call that is over: it is not traced again."""
+
+Use = tuple[Any, Any]
+"""A node of a graph, and another that it is given to."""
+Facts = tuple[Any, Any, Any]
+"""Shape, type and device of a tensor."""
+
+
+@dataclass(frozen=True)
+class _Graph:
+    """See ``gradients.DifferentiableGraph``."""
+
+    graph: ReplayedGraph
+    nodes: Sequence[Any]
+    outputs: Sequence[Any]
+    written: frozenset[Any]
+
+    @classmethod
+    def of(cls, graph: ReplayedGraph, written: frozenset[str]) -> _Graph:
+        placeholders = frozenset(node for node in graph.nodes if node.op == "placeholder" and node.name in written)
+        return cls(graph, [node for node in graph.nodes if node.op != "output"], graph.output_nodes, placeholders)
+
+    def attribute(self, target: str) -> Any:
+        """Return what belongs to the graph."""
+        return self.graph.attribute(target)
+
+
+class KeptBackward:
+    """A call whose backward pass is awaited."""
+
+    def __init__(
+        self,
+        graph: ReplayedGraph,
+        given: Sequence[Any],
+        states: Sequence[Callable[[], None]],
+        backend: Any,
+        memory: Mapping[object, Any],
+    ) -> None:
+        """``graph`` has run once. ``given`` is what the compiled call was given; ``memory`` what it has written to.
+
+        Raises:
+            NoRealValue: its gradients cannot be compared; the text says why.
+        """
+        self.graph = graph
+        self.states = tuple(states)
+        self.backend = backend
+        placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+        changed = {*graph.written, *memory}
+        of_memory: dict[object, int] = {}
+        for each in given:
+            if has_own_memory(each):
+                of_memory[storage_of(each)] = of_memory.get(storage_of(each), 0) + 1
+        self.written = frozenset(
+            node.name
+            for node, value in zip(placeholders, given, strict=True)
+            if has_own_memory(value) and storage_of(value) in changed
+        )
+        inputs: dict[Any, KeptInput] = {}
+        for node, value in zip(placeholders, given, strict=True):
+            name = graph.names.get(node) or node.name
+            is_written = node.name in self.written
+            if is_written and (value.requires_grad or of_memory[storage_of(value)] > 1):
+                raise NoRealValue(f"the call writes to {name}, which needs a gradient or shares its memory")
+            kept = KeptInput.of(name, as_it_was(value, memory), is_written=is_written)
+            inputs[node] = replace(kept, requires_grad=bool(getattr(value, "requires_grad", False)))
+        self.inputs = inputs
+        self.names = [graph.names.get(node) or node.name for node in placeholders]
+        self.function, self.compile_id, self.token, self.number, self.passes = "", "", "", 0, 0
+        self.included: Sequence[frozenset[int]] = ()
+        """See ``ReturnedGradients``."""
+        self.shares: Sequence[int | None] = ()
+
+    @classmethod
+    def of(
+        cls, call: GraphCall, cached_call: CachedCall, graph: ReplayedGraph, states: Sequence[Callable[[], None]]
+    ) -> KeptBackward:
+        """Keep a call that has just returned, without its frame and its arguments.
+
+        Raises:
+            NoRealValue: its gradients cannot be compared; the text says why.
+        """
+        kept = cls(graph, call.inputs, states, cached_call.backend, call.kept.memory)
+        kept.graph = graph.with_inputs(graph.module, {node: each.value for node, each in kept.inputs.items()})
+        kept.graph.call = replace(cached_call, frame=_NO_FRAME, arguments={}, closure=(), memory={})
+        kept.function = user_function_name(cached_call.code)
+        kept.token = call.token
+        kept.compile_id, kept.number = cached_call.compile_id, call.graph.calls
+        return kept
+
+    def with_zeros(self, uses: Sequence[Use], facts: Mapping[Any, Facts]) -> KeptBackward:
+        """Return it with a further input for each use: a zero that is added to the operand.
+
+        The gradient of the zero is the operation's own part of the gradient of its operand.
+        """
+        torch: Any = sys.modules["torch"]
+        module, copies, zeros = _with_zeros(self.graph, uses)
+        other = copy.copy(self)
+        other.inputs = {copies[node]: each for node, each in self.inputs.items()}
+        for (node, _), placeholder in zip(uses, zeros, strict=True):
+            shape, dtype, device = facts[node]
+            zero = torch.zeros(shape, dtype=dtype, device=device)
+            other.inputs[placeholder] = KeptInput(placeholder.name, zero, requires_grad=True)
+        other.graph = self.graph.with_inputs(module, {node: each.value for node, each in other.inputs.items()})
+        return other
+
+    def values(self) -> list[Any]:
+        """Return the inputs as they were.
+
+        Raises:
+            NoRealValue: the program has changed one since.
+        """
+        return [each.now() for each in self.inputs.values()]
+
+
+class _Runs:
+    """The graph of a call, differentiated from some gradients: in its own types, in float64, and disturbed."""
+
+    def __init__(self, kept: KeptBackward, arrived: Gradients, included: Sequence[frozenset[int]]) -> None:
+        """Differentiate it in its own types.
+
+        Raises:
+            NoRealValue: it cannot be.
+        """
+        self._kept, self._arrived, self._included = kept, arrived, included
+        self.dtypes: dict[str, Any] = {}
+        self.facts: dict[Any, Facts] = {}
+        self._memory: dict[Any, tuple[object, int]] = {}
+        self._latest: dict[object, int] = {}
+        graph = _Graph.of(kept.graph, kept.written)
+        self.own = GradientRun(graph, kept.inputs, kept.states, arrived, included, self._note)
+        self._exact: GradientRun | None = None
+        self._is_exact_known = False
+        self._disturbed: list[GradientRun] | None = None
+
+    def _note(self, node: Any, results: Mapping[Any, Any]) -> None:
+        for operand in (*node.all_input_nodes, node):
+            value: Any = results.get(operand)
+            if has_own_memory(value):
+                storage, version = storage_of(value), version_of(value)
+                self._latest[storage] = max(version, self._latest.get(storage, 0))
+                if operand is node:
+                    self.dtypes[node.name] = value.dtype
+                    self.facts[node] = value.shape, value.dtype, value.device
+                    self._memory[node] = storage, version
+
+    def uses(self) -> Iterator[Use]:
+        """Yield where tensors with a gradient are given to operations, but for memory that is written to."""
+        changed = {storage for storage, version in self._memory.values() if self._latest[storage] != version}
+        names = self.own.names
+        for user in self._kept.graph.nodes:
+            if user.op in ("call_function", "call_method"):
+                for node in user.all_input_nodes:
+                    known = self._memory.get(node)
+                    if node.name in names and known is not None and known[0] not in changed:
+                        yield node, user
+
+    def exact(self) -> GradientRun | None:
+        """Return the run in float64; None where the graph cannot be run so."""
+        if not self._is_exact_known:
+            self._is_exact_known = True
+            found = self._in_float64(None)
+            self._exact = found if found is not None and self._is_alike(found) else None
+        return self._exact
+
+    def disturbed(self) -> list[GradientRun]:
+        """Return runs in float64 in which each result and each gradient is disturbed."""
+        if self._disturbed is None:
+            runs = [self._in_float64(Noise(self.dtypes, seed)) for seed in range(DISTURBED_RUNS)]
+            self._disturbed = [each for each in runs if each is not None]
+        return self._disturbed
+
+    def _in_float64(self, noise: Noise | None) -> GradientRun | None:
+        kept = self._kept
+        try:
+            wide = widened_graph(
+                kept.graph.with_inputs(kept.graph.module, dict(zip(kept.inputs, kept.values(), strict=True)))
+            )
+            inputs = {
+                node: KeptInput(each.name, value, each.requires_grad)
+                for each, (node, value) in zip(kept.inputs.values(), wide.inputs.items(), strict=True)
+            }
+            arrived = [None if each is None else widened(each) for each in self._arrived]
+            ran = None if noise is None else noise.disturb_gradient
+            return GradientRun(_Graph.of(wide, kept.written), inputs, kept.states, arrived, self._included, ran)
+        except Exception:  # noqa: BLE001  (whatever an operation that has no float64 raises)
+            return None
+
+    def _is_alike(self, exact: GradientRun) -> bool:
+        """Whether a run in float64 computes the same: it may draw other numbers."""
+        with data_reading():
+            for one, two in zip(self.own.outputs, exact.outputs, strict=True):
+                if has_own_memory(one) and has_own_memory(two) and one.is_floating_point() and one.numel():
+                    apart = (widened(one) - widened(two)).abs()
+                    scale = float(widened(two).pow(2).mean().sqrt())
+                    if math.isfinite(scale) and float(apart.nan_to_num(0.0, 0.0).median()) > _LOOSE * scale:
+                        return False
+        return True
+
+    def compare(self, ask: Callable[[GradientRun], Any], compiled: Any) -> Difference:
+        """Compare a gradient; ``ask`` returns that of a run."""
+        reference = ask(self.own)
+        if reference is None or compiled is None:
+            return _one_is_missing(reference, compiled)
+        return difference(_dense(reference), _dense(compiled), _OfRuns(self, ask))
+
+
+@dataclass(frozen=True)
+class _OfRuns:
+    """See ``differences.Referee``."""
+
+    _runs: _Runs
+    _ask: Callable[[GradientRun], Any]
+
+    def exact(self) -> Any:
+        run = self._runs.exact()
+        return None if run is None else _dense(self._ask(run))
+
+    def disturbed(self) -> Sequence[Any]:
+        return [_dense(self._ask(run)) for run in self._runs.disturbed()]
+
+
+def _dense(gradient: Any) -> Any:
+    torch: Any = sys.modules["torch"]
+    if isinstance(gradient, torch.Tensor) and gradient.layout != torch.strided:
+        with data_reading():
+            return gradient.detach().to_dense()
+    return gradient
+
+
+def _one_is_missing(reference: Any, compiled: Any) -> Difference:
+    known = reference if compiled is None else compiled
+    if known is None:
+        return Difference(0.0, 0.0, True)
+    with data_reading():
+        size = widened(_dense(known).detach()).abs()
+        if not size.numel() or float(size.max()) == 0.0:
+            return Difference(0.0, 0.0, True)
+        who = "the compiled graph" if compiled is None else "eager"
+        largest, rmse = float(size.max()), float(size.pow(2).mean().sqrt())
+        return Difference(largest, rmse, False, reason=f"{who} gives no gradient")
+
+
+def _of_node(name: str) -> Callable[[GradientRun], Any]:
+    return lambda run: run.gradient(name, name, _LIMIT)
+
+
+@dataclass(frozen=True)
+class GradientOfInput:
+    """How the gradient of one input of a call compares."""
+
+    name: str
+    """As the user wrote the input."""
+    placeholder: Any
+    difference: Difference
+
+
+class GradientComparison:
+    """One backward pass through a compiled call beside that of Dynamo's graph."""
+
+    def __init__(self, kept: KeptBackward, ended: BackwardPass) -> None:
+        """Differentiate the graph, and compare the gradients of the inputs.
+
+        Raises:
+            NoRealValue: the graph cannot be differentiated; the text says why.
+        """
+        self._kept = kept
+        self._runs = _Runs(kept, ended.arrived, kept.included)
+        self.evidence = ["the program's backward pass", "Dynamo's graph, differentiated"]
+        self.by_use: dict[Use, Difference] = {}
+        """How each operation's part of a gradient differs in the compiled graph, once that was looked at."""
+        placeholders, shares = list(kept.inputs), kept.shares
+        self.of_inputs = [
+            GradientOfInput(kept.names[at], node, self._runs.compare(self._asked(placeholders, shares, at), returned))
+            for at, (node, returned) in enumerate(zip(placeholders, ended.returned, strict=True))
+            if shares[at] == at
+        ]
+        self._arrived = ended.arrived
+
+    @staticmethod
+    def _asked(placeholders: Sequence[Any], shares: Sequence[int | None], at: int) -> Callable[[GradientRun], Any]:
+        names = [node.name for node, first in zip(placeholders, shares, strict=True) if first == at]
+
+        def ask(run: GradientRun) -> Any:
+            found = [each for name in names if (each := run.gradient(name, name, _LIMIT)) is not None]
+            return sum(found[1:], found[0]) if found else None
+
+        return ask
+
+    @property
+    def worst(self) -> GradientOfInput | None:
+        """The input whose gradient differs most."""
+        differ = [each for each in self.of_inputs if not each.difference.is_same] or self.of_inputs
+        return max(differ, key=lambda each: each.difference.largest, default=None)
+
+    @property
+    def differs(self) -> bool:
+        """Whether the gradient of some input does."""
+        return any(not each.difference.is_same for each in self.of_inputs)
+
+    def fault(self) -> Fault:
+        """Find the operation whose backward differs first, and whose fault that is.
+
+        Raises:
+            Exception: whatever the backend raises.
+        """
+        uses = list(self._runs.uses())
+        found = self._first(self._kept.backend, uses)
+        self.evidence.append("the backend, with the gradient of each operand returned")
+        if found is None:
+            worst = self.worst
+            none = Difference(math.inf, math.inf, False)
+            return Fault(None, none if worst is None else worst.difference, None, None)
+        use, how = found
+        stage = None
+        for name, backend in stages_before(self._kept.backend):
+            try:
+                again = self._first(backend, [use])
+            except Exception:  # noqa: BLE001  (a stage that cannot be had alone is not told from the next)
+                continue
+            self.evidence.append(name)
+            if again is not None:
+                stage = name
+                break
+        return Fault(use[1], how, stage, None)
+
+    def _first(self, backend: Callable[..., Any], uses: Sequence[Use]) -> tuple[Use, Difference] | None:
+        """Return the use that comes first in the backward pass and whose gradient differs."""
+        found = self._compared(backend, uses)
+        if len(uses) > 1:
+            self.by_use = found
+        order = {node: at for at, node in enumerate(self._kept.graph.nodes)}
+        differing = [use for use, how in found.items() if not how.is_same]
+        last = max(differing, key=lambda use: order[use[1]], default=None)
+        return None if last is None else (last, found[last])
+
+    def _compared(self, backend: Callable[..., Any], uses: Sequence[Use]) -> dict[Use, Difference]:
+        kept = self._kept.with_zeros(uses, self._runs.facts)
+        runs = _Runs(kept, self._arrived, [frozenset()] * len(self._arrived))
+        returned = gradients_by(backend, kept, self._arrived)[-len(uses) :]
+        zeros = list(kept.inputs)[-len(uses) :]
+        return {
+            use: runs.compare(_of_node(zero.name), gradient)
+            for use, zero, gradient in zip(uses, zeros, returned, strict=True)
+        }
+
+
+def gradients_by(backend: Callable[..., Any], kept: KeptBackward, arrived: Gradients) -> list[Any]:
+    """Compile the graph by ``backend`` and return the gradients of its inputs; ``arrived`` are those of its outputs.
+
+    Raises:
+        Exception: whatever the backend raises.
+    """
+    torch: Any = sys.modules["torch"]
+    with compiling_apart_from_the_program(), torch.enable_grad():
+        compiled = compile_by(backend, _copied(kept.graph.module), _leaves(kept))
+        leaves = _leaves(kept)
+        for put_back in kept.states:
+            put_back()
+        with torch.enable_grad():
+            outputs = list(compiled(*leaves))
+            pairs = [
+                (output, gradient)
+                for output, gradient in zip(outputs, arrived, strict=True)
+                if gradient is not None and getattr(output, "requires_grad", False)
+            ]
+            known = [at for at, each in enumerate(leaves) if getattr(each, "requires_grad", False)]
+            found: list[Any] = [None] * len(leaves)
+            if pairs and known:
+                roots, gradients = zip(*pairs, strict=True)
+                wanted = [leaves[at] for at in known]
+                given = torch.autograd.grad(roots, wanted, gradients, allow_unused=True)
+                for at, gradient in zip(known, given, strict=True):
+                    found[at] = gradient
+            return found
+
+
+def _leaves(kept: KeptBackward) -> list[Any]:
+    torch: Any = sys.modules["torch"]
+    given: list[Any] = []
+    for node, each in kept.inputs.items():
+        value = each.now()
+        if isinstance(value, torch.Tensor):
+            value = value.clone() if node.name in kept.written else value.detach()
+            value.requires_grad_(each.requires_grad)
+        given.append(value)
+    return given
+
+
+def _with_zeros(graph: ReplayedGraph, uses: Sequence[Use]) -> tuple[Any, Mapping[Any, Any], Sequence[Any]]:
+    """Return the graph (torch's ``GraphModule``) with such inputs, the copies of its nodes, and the inputs."""
+    torch: Any = sys.modules["torch"]
+    longer = torch.fx.Graph()
+    copies: dict[Any, Any] = {}
+    for node in graph.nodes:
+        if node.op == "placeholder":
+            copies[node] = longer.node_copy(node)
+    zeros = {use: longer.placeholder(f"zero_{at}") for at, use in enumerate(uses)}
+    for node in graph.nodes:
+        if node.op in ("placeholder", "output"):
+            continue
+        added = {
+            each: longer.call_function(operator.add, (copies[each], zeros[each, node]))
+            for each in node.all_input_nodes
+            if (each, node) in zeros
+        }
+        copies[node] = longer.node_copy(node, lambda each, added=added: added.get(each, copies[each]))
+    longer.output(tuple(copies.get(each, each) for each in graph.output_nodes))
+    return torch.fx.GraphModule(graph.module, longer), copies, list(zeros.values())
+
+
+def _copied(module: Any) -> Any:
+    """Return a copy of a graph for a backend, which may change it; Dynamo's notes on nodes are of another trace."""
+    torch: Any = sys.modules["torch"]
+    other = torch.fx.Graph()
+    copies: dict[Any, Any] = {}
+    other.output(other.graph_copy(module.graph, copies))
+    for node in other.nodes:
+        node.meta = {}
+    return torch.fx.GraphModule(module, other)

@@ -1,0 +1,124 @@
+"""Gradients that a compiled call gives back to its inputs in the program's own backward pass.
+
+Hooks on the program's autograd graph note what arrives at the call's outputs and what the call adds to the gradients
+of its inputs. They change nothing, and live as long as that graph. They hold none of its nodes. Threads: the program's,
+which makes the call, and then the one that autograd runs the hooks on.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dynamo_dap.debuggee.numerics.gradients import (
+    GRADIENTS,
+    ArrivingGradients,
+    Gradients,
+    at_end_of_pass,
+    current_pass,
+)
+from dynamo_dap.debuggee.torch_api.isolation import data_reading
+from dynamo_dap.debuggee.torch_api.skipping import never_compile
+
+_EDGE = "torch.autograd.graph:get_gradient_edge"
+_MAXIMUM_NODES = 100_000
+
+Edge = tuple[Any, int]
+"""A node of autograd's graph, and which of its gradients."""
+
+
+@dataclass(eq=False)
+class BackwardPass:
+    """What one backward pass did with a call."""
+
+    arrived: Gradients
+    """By output of the call's graph."""
+    returned: list[Any] = field(default_factory=list)
+    """By input: what the call has added to its gradient; None if it has added nothing."""
+
+
+class ReturnedGradients:
+    """Reports each backward pass through a call once the pass is over."""
+
+    def __init__(self, outputs: Sequence[Any], inputs: Sequence[Any], report: Callable[[BackwardPass], None]) -> None:
+        """Put the hooks on the nodes of the call. ``report`` must not raise."""
+        for method in (ReturnedGradients._on_arrived, ReturnedGradients._on_returned, ReturnedGradients._finish):
+            never_compile(method)
+        self._report = report
+        edges = [_edge_of(each) for each in inputs]
+        self.shares = [None if edge is None else edges.index(edge) for edge in edges]
+        """For each input the first one with the same gradient: a view given twice has one gradient."""
+        self.passed_on = [_edge_of(each) in edges and _edge_of(each) is not None for each in outputs]
+        """For each output, whether it is an input: its gradient does not come through the call."""
+        self._edges = {edge: at for at, edge in reversed(list(enumerate(edges))) if edge is not None}
+        self._passes: dict[int, BackwardPass] = {}
+        own = [None if is_input else each for each, is_input in zip(outputs, self.passed_on, strict=True)]
+        self._arriving = ArrivingGradients(own, inputs, self._on_arrived)
+        self.included = self._arriving.included
+        self._count = len(edges)
+        self._handles = [
+            node.register_hook(functools.partial(self._on_returned, positions))
+            for node, positions in self._last_nodes(own)
+        ]
+        self._edges = {}  # they hold nodes
+
+    @property
+    def are_expected(self) -> bool:
+        """Whether some backward pass can come to the call."""
+        return self._arriving.are_expected
+
+    def _last_nodes(self, outputs: Sequence[Any]) -> list[tuple[Any, list[tuple[int, int]]]]:
+        """Return the nodes that give gradients to inputs: which of theirs goes to which input."""
+        found: list[tuple[Any, list[tuple[int, int]]]] = []
+        ends = {node for node, _ in self._edges}
+        seen: set[Any] = {each.grad_fn for each in outputs if getattr(each, "grad_fn", None) is not None}
+        left = list(seen)
+        while left and len(seen) < _MAXIMUM_NODES:
+            node = left.pop()
+            positions = []
+            for at, edge in enumerate(node.next_functions):
+                if tuple(edge) in self._edges:
+                    positions.append((at, self._edges[tuple(edge)]))
+                elif edge[0] is not None and edge[0] not in seen and edge[0] not in ends:
+                    seen.add(edge[0])
+                    left.append(edge[0])
+            if positions:
+                found.append((node, positions))
+        return found
+
+    def _on_arrived(self, gradients: Gradients) -> None:
+        self._of_this_pass().arrived = [None if each is None else each.detach() for each in gradients]
+
+    def _on_returned(self, positions: Sequence[tuple[int, int]], given: Any, _: object) -> None:
+        here = self._of_this_pass()
+        with data_reading():
+            for at, position in positions:
+                gradient = given[at] if isinstance(given, tuple) else given
+                if gradient is not None:
+                    before = here.returned[position]
+                    gradient = gradient.detach()
+                    here.returned[position] = gradient.clone() if before is None else before + gradient
+
+    def _of_this_pass(self) -> BackwardPass:
+        task = current_pass()
+        if task not in self._passes:
+            self._passes[task] = BackwardPass([], [None] * self._count)
+            at_end_of_pass(functools.partial(self._finish, task))
+        return self._passes[task]
+
+    def _finish(self, task: int) -> None:
+        """Report a pass. What arrived may be known no sooner than now, so that comes first."""
+        ended = self._passes.pop(task, None)
+        if ended is not None and any(each is not None for each in ended.arrived):
+            self._report(ended)
+
+
+def _edge_of(value: Any) -> Edge | None:
+    torch: Any = sys.modules["torch"]
+    if not isinstance(value, torch.Tensor) or not value.requires_grad:
+        return None
+    edge = GRADIENTS.resolve(_EDGE)(value)
+    return edge.node, edge.output_nr
