@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
+from msgspec.structs import replace
+
 from dynamo_dap.debuggee.agent.user_code import is_torch_file
 from dynamo_dap.debuggee.numerics.comparisons import (
     COMPARING,
@@ -25,6 +27,7 @@ from dynamo_dap.debuggee.numerics.comparisons import (
 from dynamo_dap.debuggee.numerics.differences import Difference
 from dynamo_dap.debuggee.numerics.eager_runs import NotRun, run_in_fork, state_after, visits_that_store
 from dynamo_dap.debuggee.numerics.gradient_comparisons import GradientComparison, GradientOfInput, KeptBackward
+from dynamo_dap.debuggee.numerics.output_facts import FACTS, ObservedOutputs, records_gradients
 from dynamo_dap.debuggee.numerics.stored_state import (
     RETURNED,
     Before,
@@ -36,7 +39,7 @@ from dynamo_dap.debuggee.numerics.stored_state import (
 from dynamo_dap.debuggee.replay.graph_calls import GRAPHS, GraphCall
 from dynamo_dap.debuggee.replay.replays import ReplayedGraph, graph_of, place_of, places_of
 from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name
-from dynamo_dap.debuggee.torch_api.fake_evaluation import preserved_global_state
+from dynamo_dap.debuggee.torch_api.fake_evaluation import preserved_global_state, switches
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
 from dynamo_dap.debuggee.torch_api.graph import target_name
 from dynamo_dap.debuggee.torch_api.retracing import CachedCall
@@ -103,6 +106,21 @@ def find_fault(call: GraphCall, cached_call: CachedCall, comparison: Comparison)
     Raises:
         Exception: whatever the backend raises.
     """
+    found, missing = _fault_in_values(call, cached_call, comparison)
+    if found is None and call.problem is None:
+        try:
+            states = [*switches(), *call.kept.random]
+            kept = KeptBackward.of(call, cached_call, comparison.graph, states)
+            expected = ObservedOutputs(kept, with_gradients=records_gradients())
+            found = expected.fault(outputs_of(call), call.inputs, cached_call.backend)
+        except Exception as problem:  # noqa: BLE001  (whatever an operation of the program raises)
+            comparison.not_compared.append(f"{FACTS}: {(str(problem).splitlines() or [''])[0]}")
+    return found, missing
+
+
+def _fault_in_values(
+    call: GraphCall, cached_call: CachedCall, comparison: Comparison
+) -> tuple[Fault | None, str | None]:
     if (of_operator := comparison.fault_of_operator()) is not None:
         return of_operator, None
     function = user_function_name(cached_call.code)
@@ -235,10 +253,7 @@ def _whose_gradient(fault: Fault, worst: GradientOfInput, backend: str) -> str:
     what = f"The gradient of {worst.name} differs: {worst.difference.text}."
     if fault.node is None:
         return f"the backend's ({backend}), but not again: compiled once more, its gradients are right. {what}"
-    stage = f"the backend's ({backend})" if fault.stage is None else f"{fault.stage}'s"
-    if fault.stage == DECOMPOSITION:
-        stage = "a decomposition's that Inductor asks for"
-    return f"{stage}. The backward of {target_name(fault.node)} is wrong. {what}"
+    return f"{_owner(fault, backend)}. The backward of {target_name(fault.node)} is wrong. {what}"
 
 
 def body_without_graph(
@@ -281,9 +296,11 @@ def whose_fault(fault: Fault, backend: str) -> str:
     if fault.operator is not None:
         return f"{target_name(fault.node)}, its {fault.stage}'s. {fault.operator}"
     if fault.written is not None:
-        stage = f"the backend's ({backend})" if fault.stage is None else f"{fault.stage}'s"
+        stage = _owner(fault, backend)
         writes = "" if fault.node is not None else " Dynamo's graph does not write to it."
         return f"{stage}. It leaves {fault.written} with other contents: {fault.difference.text}.{writes}"
+    if fault.observed is not None:
+        return f"{_owner(fault, backend)}. {fault.observed}"
     if fault.stored is not None:
         what = fault.stored
         return (
@@ -294,11 +311,20 @@ def whose_fault(fault: Fault, backend: str) -> str:
         return f"the backend's ({backend}), but not again: compiled once more, the graph gives what it should."
     if fault.stage == DYNAMO:
         return "Dynamo's. Its graph gives something else than the function does when it runs as ordinary Python."
+    return f"{_owner(fault, backend)}. {_EVIDENCE.get(fault.stage, _ALREADY)}"
+
+
+def _owner(fault: Fault, backend: str) -> str:
     if fault.stage is None:
-        return f"the backend's ({backend}). What AOTAutograd hands to it gives what Dynamo's graph gives."
-    if fault.stage == DECOMPOSITION:
-        return "a decomposition's that Inductor asks for. Without it AOTAutograd gives what Dynamo's graph gives."
-    return f"{fault.stage}'s. Compiled no further than that, the graph gives something else already."
+        return f"the backend's ({backend})"
+    return "a decomposition's that Inductor asks for" if fault.stage == DECOMPOSITION else f"{fault.stage}'s"
+
+
+_EVIDENCE = {
+    None: "What AOTAutograd hands to it gives what Dynamo's graph gives.",
+    DECOMPOSITION: "Without it AOTAutograd gives what Dynamo's graph gives.",
+}
+_ALREADY = "Compiled no further than that, the graph gives something else already."
 
 
 def _lines(comparison: Comparison, fault: Fault | None) -> list[ComparedLine]:
@@ -319,7 +345,15 @@ def _lines(comparison: Comparison, fault: Fault | None) -> list[ComparedLine]:
         place = Place(*fault.line, 1)
         line = lines.setdefault(fault.line, _line(place, _function_at(comparison, place), None))
         line.dynamo = _deviation(fault.difference)
+    at_fault = None if fault is None else lines.get(line_at_fault(fault) or ("", 0))
+    if fault is not None and at_fault is not None and not _is_any_different(at_fault):
+        # Its values are right: it writes elsewhere, or a caller can observe another difference.
+        at_fault.compiled = replace(_deviation(fault.difference), same=False)
     return list(lines.values())
+
+
+def _is_any_different(line: ComparedLine) -> bool:
+    return any(each is not None and not each.same for each in (line.compiled, line.dynamo))
 
 
 def _function_at(comparison: Comparison, place: Place) -> str:

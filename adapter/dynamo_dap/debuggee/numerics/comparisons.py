@@ -220,6 +220,8 @@ class Fault:
     """Which time the line is come to, if something is stored there."""
     written: str | None = None
     """The input that the compiled graph leaves with other contents, if that is at fault."""
+    observed: str | None = None
+    """What else a caller can observe of a result that differs, if that is at fault."""
 
 
 class Comparison:

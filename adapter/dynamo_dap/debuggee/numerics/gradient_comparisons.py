@@ -45,7 +45,7 @@ Facts = tuple[Any, Any, Any]
 
 
 @dataclass(frozen=True)
-class _Graph:
+class DifferentiatedGraph:
     """See ``gradients.DifferentiableGraph``."""
 
     graph: ReplayedGraph
@@ -54,7 +54,8 @@ class _Graph:
     written: frozenset[Any]
 
     @classmethod
-    def of(cls, graph: ReplayedGraph, written: frozenset[str]) -> _Graph:
+    def of(cls, graph: ReplayedGraph, written: frozenset[str]) -> DifferentiatedGraph:
+        """Return it; ``written`` are the names of placeholders that nodes write to."""
         placeholders = frozenset(node for node in graph.nodes if node.op == "placeholder" and node.name in written)
         return cls(graph, [node for node in graph.nodes if node.op != "output"], graph.output_nodes, placeholders)
 
@@ -164,7 +165,7 @@ class _Runs:
         self.facts: dict[Any, Facts] = {}
         self._memory: dict[Any, tuple[object, int]] = {}
         self._latest: dict[object, int] = {}
-        graph = _Graph.of(kept.graph, kept.written)
+        graph = DifferentiatedGraph.of(kept.graph, kept.written)
         self.own = GradientRun(graph, kept.inputs, kept.states, arrived, included, self._note)
         self._exact: GradientRun | None = None
         self._is_exact_known = False
@@ -219,7 +220,9 @@ class _Runs:
             }
             arrived = [None if each is None else widened(each) for each in self._arrived]
             ran = None if noise is None else noise.disturb_gradient
-            return GradientRun(_Graph.of(wide, kept.written), inputs, kept.states, arrived, self._included, ran)
+            return GradientRun(
+                DifferentiatedGraph.of(wide, kept.written), inputs, kept.states, arrived, self._included, ran
+            )
         except Exception:  # noqa: BLE001  (whatever an operation that has no float64 raises)
             return None
 
@@ -382,8 +385,8 @@ class GradientComparison:
         }
 
 
-def gradients_by(backend: Callable[..., Any], kept: KeptBackward, arrived: Gradients) -> list[Any]:
-    """Compile the graph by ``backend`` and return the gradients of its inputs; ``arrived`` are those of its outputs.
+def outputs_by(backend: Callable[..., Any], kept: KeptBackward) -> tuple[list[Any], list[Any]]:
+    """Compile the graph by ``backend`` and run it with gradients; return the inputs that it was given, and its outputs.
 
     Raises:
         Exception: whatever the backend raises.
@@ -395,21 +398,31 @@ def gradients_by(backend: Callable[..., Any], kept: KeptBackward, arrived: Gradi
         for put_back in kept.states:
             put_back()
         with torch.enable_grad():
-            outputs = list(compiled(*leaves))
-            pairs = [
-                (output, gradient)
-                for output, gradient in zip(outputs, arrived, strict=True)
-                if gradient is not None and getattr(output, "requires_grad", False)
-            ]
-            known = [at for at, each in enumerate(leaves) if getattr(each, "requires_grad", False)]
-            found: list[Any] = [None] * len(leaves)
-            if pairs and known:
-                roots, gradients = zip(*pairs, strict=True)
-                wanted = [leaves[at] for at in known]
-                given = torch.autograd.grad(roots, wanted, gradients, allow_unused=True)
-                for at, gradient in zip(known, given, strict=True):
-                    found[at] = gradient
-            return found
+            return leaves, list(compiled(*leaves))
+
+
+def gradients_by(backend: Callable[..., Any], kept: KeptBackward, arrived: Gradients) -> list[Any]:
+    """Compile the graph by ``backend`` and return the gradients of its inputs; ``arrived`` are those of its outputs.
+
+    Raises:
+        Exception: whatever the backend raises.
+    """
+    torch: Any = sys.modules["torch"]
+    leaves, outputs = outputs_by(backend, kept)
+    pairs = [
+        (output, gradient)
+        for output, gradient in zip(outputs, arrived, strict=True)
+        if gradient is not None and getattr(output, "requires_grad", False)
+    ]
+    known = [at for at, each in enumerate(leaves) if getattr(each, "requires_grad", False)]
+    found: list[Any] = [None] * len(leaves)
+    if pairs and known:
+        roots, gradients = zip(*pairs, strict=True)
+        with compiling_apart_from_the_program():
+            given = torch.autograd.grad(roots, [leaves[at] for at in known], gradients, allow_unused=True)
+        for at, gradient in zip(known, given, strict=True):
+            found[at] = gradient
+    return found
 
 
 def _leaves(kept: KeptBackward) -> list[Any]:

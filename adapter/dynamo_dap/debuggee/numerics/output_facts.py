@@ -1,0 +1,129 @@
+"""Compares what a caller can observe of a call's results beside their values.
+
+These are their strides, with which inputs and other results they share memory, and whether they require a gradient.
+Thread of the program that makes the call.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dynamo_dap.debuggee.numerics.comparisons import Fault, stages_before
+from dynamo_dap.debuggee.numerics.differences import Difference
+from dynamo_dap.debuggee.numerics.gradient_comparisons import DifferentiatedGraph, KeptBackward, outputs_by
+from dynamo_dap.debuggee.numerics.gradients import GradientRun
+from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
+from dynamo_dap.debuggee.torch_api.graph_runs import has_own_memory
+
+FACTS = "strides, shared memory and requires_grad of the results"
+"""In ``ComparisonBody.not_compared``."""
+
+
+@dataclass(frozen=True)
+class OutputFacts:
+    """What can be observed of one result."""
+
+    strides: tuple[int, ...]
+    """Of its dimensions with more than one element; those of others mean nothing."""
+    inputs: frozenset[int]
+    """Positions of the inputs that it shares memory with."""
+    outputs: frozenset[int]
+    """Positions of the results before it that it shares memory with."""
+    requires_grad: bool
+
+
+def facts_of(outputs: Sequence[Any], inputs: Mapping[int, object]) -> list[OutputFacts | None]:
+    """Return them for each result that is a plain tensor; ``inputs`` are the memory of inputs, by position."""
+    memory = [storage_of(each) if has_own_memory(each) and each.numel() else None for each in outputs]
+    found: list[OutputFacts | None] = []
+    for at, (each, own) in enumerate(zip(outputs, memory, strict=True)):
+        if not has_own_memory(each):
+            found.append(None)
+            continue
+        sizes = zip(each.shape, each.stride(), strict=True)
+        strides = () if own is None else tuple(stride for size, stride in sizes if size > 1)
+        shared = frozenset(position for position, other in inputs.items() if own is not None and other == own)
+        before = frozenset(other for other in range(at) if own is not None and memory[other] == own)
+        found.append(OutputFacts(strides, shared, before, bool(each.requires_grad)))
+    return found
+
+
+class ObservedOutputs:
+    """What the results of a call should be, by a run of Dynamo's graph with gradients."""
+
+    def __init__(self, kept: KeptBackward, *, with_gradients: bool) -> None:
+        """Run it; ``with_gradients``: the program records them.
+
+        Raises:
+            NoRealValue: it cannot be run so; the text says why.
+        """
+        self._kept = kept
+        self._with_gradients = with_gradients
+        placeholders = list(kept.inputs)
+        given: dict[int, object] = {}
+
+        def note(node: Any, results: Mapping[Any, Any]) -> None:
+            if node.op == "placeholder" and has_own_memory(results[node]):
+                given[placeholders.index(node)] = storage_of(results[node])
+
+        count = len(kept.graph.output_nodes)
+        graph = DifferentiatedGraph.of(kept.graph, kept.written)
+        run = GradientRun(graph, kept.inputs, kept.states, [None] * count, [frozenset()] * count, note)
+        found = facts_of(run.outputs, given)
+        self._expected = [
+            None if each is None else OutputFacts(each.strides, each.inputs, each.outputs, needs)
+            for each, needs in zip(found, run.needs_gradient, strict=True)
+        ]
+
+    def fault(self, outputs: Sequence[Any], inputs: Sequence[Any], backend: Any) -> Fault | None:
+        """Return the first result of the compiled call that differs, and whose fault that is."""
+        found = self._first(outputs, inputs)
+        if found is None:
+            return None
+        at, text = found
+        stage = None
+        for name, earlier in stages_before(backend):
+            try:
+                leaves, again = outputs_by(earlier, self._kept)
+            except Exception:  # noqa: BLE001  (a stage that cannot be had alone is not told from the next)
+                continue
+            if self._first(again, leaves) is not None:
+                stage = name
+                break
+        node: Any = self._kept.graph.output_nodes[at]
+        return Fault(node if hasattr(node, "meta") else None, Difference(0.0, 0.0, False), stage, None, observed=text)
+
+    def _first(self, outputs: Sequence[Any], inputs: Sequence[Any]) -> tuple[int, str] | None:
+        memory = {at: storage_of(each) for at, each in enumerate(inputs) if has_own_memory(each)}
+        for at, (expected, found) in enumerate(zip(self._expected, facts_of(outputs, memory), strict=True)):
+            if expected is not None and found is not None:
+                text = self._text(expected, found)
+                if text:
+                    return at, f"Result {at} {text}."
+        return None
+
+    def _text(self, expected: OutputFacts, found: OutputFacts) -> str:
+        if expected.strides != found.strides:
+            return f"has strides {found.strides} in place of {expected.strides}"
+        if expected.inputs != found.inputs:
+            return _sharing(expected.inputs, found.inputs, [f"input {name}" for name in self._kept.names])
+        if expected.outputs != found.outputs:
+            return _sharing(expected.outputs, found.outputs, [f"result {at}" for at in range(len(self._expected))])
+        if self._with_gradients and expected.requires_grad != found.requires_grad:
+            return "requires no gradient" if expected.requires_grad else "requires a gradient, and none in eager"
+        return ""
+
+
+def _sharing(expected: frozenset[int], found: frozenset[int], names: Sequence[str]) -> str:
+    for each in sorted(expected - found):
+        return f"does not share its memory with {names[each]}, as it does in eager"
+    return f"shares its memory with {names[min(found - expected)]}, unlike in eager"
+
+
+def records_gradients() -> bool:
+    """Whether the program records gradients now."""
+    torch: Any = sys.modules["torch"]
+    return bool(torch.is_grad_enabled() and not torch.is_inference_mode_enabled())
