@@ -9,6 +9,7 @@ autograd; what is noted lives as long as the program's autograd graph.
 
 from __future__ import annotations
 
+import functools
 import operator
 import threading
 from collections.abc import Sequence
@@ -31,14 +32,16 @@ from dynamo_dap.debuggee.numerics.gradients import (
     current_pass,
     is_backward_compiled,
 )
-from dynamo_dap.debuggee.numerics.not_finite import NAN, Made, kinds_of, may_have_any
+from dynamo_dap.debuggee.numerics.not_finite import NAN, Made, kinds_of, may_have_any, sum_of
 from dynamo_dap.debuggee.replay.graph_calls import GraphCall
+from dynamo_dap.debuggee.replay.replays import place_of
 from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name
-from dynamo_dap.debuggee.torch_api.fake_evaluation import switches
+from dynamo_dap.debuggee.torch_api.fake_evaluation import preserved_global_state, switches
 from dynamo_dap.debuggee.torch_api.graph import target_name
 from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue, evaluating_on_real_values
 from dynamo_dap.debuggee.torch_api.real_values import limits_of_real_values
 from dynamo_dap.debuggee.torch_api.retracing import CachedCall
+from dynamo_dap.debuggee.torch_api.skipping import never_compile
 from dynamo_dap.debuggee.torch_api.tensor_facts import is_fake_tensor
 from dynamo_dap.debuggee.trace.evaluation import evaluate_to_python
 from dynamo_dap.debuggee.trace.expressions import names_asked
@@ -62,6 +65,8 @@ class _Noted:
 class _Thread(threading.local):
     arrived: dict[int, list[tuple[_Noted, Gradients]]] = field(default_factory=dict)
     """By backward pass: the calls that it came to, in this order, with the gradients of their outputs."""
+    passed_on: dict[int, list[Any]] = field(default_factory=dict)
+    """By backward pass: sums of the gradients that calls passed on to what had computed their inputs."""
 
 
 class BackwardValues:
@@ -75,6 +80,7 @@ class BackwardValues:
         self._lines: dict[tuple[int, str], BackwardLines] = {}
         """By code and cache entry."""
         self._told: set[str] = set()
+        never_compile(BackwardValues._on_passed_on)
 
     def returned(self, call: GraphCall) -> None:
         """Note a call of a graph, if it may get gradients."""
@@ -96,6 +102,21 @@ class BackwardValues:
         )
         arriving = ArrivingGradients(outputs, given.tensors(), lambda gradients: self._on_gradients(noted, gradients))
         noted.included = arriving.included
+        for each in call.inputs:
+            node = getattr(each, "grad_fn", None)
+            if node is not None:
+                node.register_prehook(functools.partial(self._on_passed_on, each.output_nr))
+
+    def _on_passed_on(self, number_of_output: int, gradients: tuple[Any, ...]) -> None:
+        """Note whether a gradient is finite that leaves a call; an exception would be one of the program's."""
+        try:
+            number, gradient = current_pass(), gradients[number_of_output]
+            if number in self._thread.arrived and gradient is not None and not is_fake_tensor(gradient):
+                total = sum_of(gradient)
+                if total is not None:
+                    self._thread.passed_on.setdefault(number, []).append(total)
+        except Exception:  # noqa: BLE001  (see above)
+            log_exception("noting a backward pass")
 
     def _on_gradients(self, noted: _Noted, gradients: Gradients) -> None:
         """An exception that leaves this would be one of the program's backward pass."""
@@ -115,13 +136,13 @@ class BackwardValues:
 
     def _is_over(self, number: int) -> None:
         """Look at what the backward pass leaves; an exception that leaves this would be one of the program's."""
-        arrived = self._thread.arrived.pop(number, [])
+        arrived, passed_on = self._thread.arrived.pop(number, []), self._thread.passed_on.pop(number, [])
         try:
             if not self._is_wanted() or self._host.is_holding:
                 return
             given = {id(each): each for noted, _ in arrived for each in noted.given.tensors()}
             left = [each.grad for each in given.values() if each.is_leaf and each.grad is not None]
-            if may_have_any(left) and kinds_of(left):
+            if may_have_any(left, passed_on):
                 self._find(arrived)
         except Exception as problem:  # noqa: BLE001  (see above)
             log_exception("looking for what made a NaN in a backward pass")
@@ -143,7 +164,7 @@ class BackwardValues:
             raise NoRealValue("an input of its call was changed in place after the call")
         limit = limits_of_real_values().bytes
         with self._host.holding():
-            lines = self._lines_of(noted.call)
+            lines = self._lines_of(noted)
             kept = self._passes.keep(noted.call, lines, noted.states)
             run = GradientRun(lines.graph, kept.inputs, noted.states, gradients, noted.included)
             for node in reversed(lines.graph.nodes):
@@ -153,8 +174,10 @@ class BackwardValues:
                     break
             else:
                 return False
-            maker = _maker_of(lines, run, node, limit)
-            visit = _visit_of(lines, maker.name)
+            maker = _maker_of(lines.graph.nodes, run, node, limit)
+            in_body = _in_body(lines, run, maker, node, limit)
+            maker, gradient, visit = in_body or (maker, gradient, _visit_of(lines, maker))
+            kinds = kinds_of(gradient)
             kind = NAN if NAN in kinds else next(iter(kinds))
             parameters = [
                 lines.graph.names[each]
@@ -175,10 +198,13 @@ class BackwardValues:
             self._passes.go_on(kept, run, visit)
         return True
 
-    def _lines_of(self, call: CachedCall) -> BackwardLines:
-        key = id(call.code), call.compile_id
+    def _lines_of(self, noted: _Noted) -> BackwardLines:
+        key = id(noted.call.code), noted.call.compile_id
         if key not in self._lines:
-            self._lines[key] = self._passes.survey(call)
+            with preserved_global_state():
+                for put_back in noted.states:  # without gradients an ``autograd.Function`` has no backward
+                    put_back()
+                self._lines[key] = self._passes.survey(noted.call)
         return self._lines[key]
 
     def _may_hold(self, names: dict[str, object]) -> bool:
@@ -210,32 +236,62 @@ class BackwardValues:
         self._passes.hold(point, kept, visit, names, raised=raised)
 
 
-def _maker_of(lines: BackwardLines, run: GradientRun, node: Any, limit: int) -> Any:
+def _maker_of(nodes: Sequence[Any], run: GradientRun, node: Any, limit: int, prefix: str = "") -> Any:
     """Return the operation that passes back what is not finite in the gradient of ``node``.
 
     A node may have several users. The first in the graph whose own part is not finite is the one: the part of a later
     user may come by way of an earlier one. Without a user the gradient came from the outputs, and it is ``node``.
+    ``prefix`` is that of the names in a body of a higher-order operator.
 
     Raises:
         NoRealValue: the part of each user alone is finite, so none of them can be named.
     """
-    users: list[tuple[Any, list[str]]] = []
-    for each in lines.graph.nodes:
-        if each in node.users:
-            of_tuple = [item for item in each.users if item.target is operator.getitem]
-            results = [one.name for one in (each, *of_tuple) if one.name in run.names]
-            if results:
-                users.append((each, results if each.name not in run.names else [each.name]))
+    users = [(each, results) for each in nodes if each in node.users and (results := _results_of(each, run, prefix))]
     if len(users) < 2:
         return users[0][0] if users else node
     for user, results in users:
-        part = run.contribution(results, node.name, limit)
+        part = run.contribution(results, prefix + node.name, limit)
         if part is not None and kinds_of(part):
             return user
     raise NoRealValue(f"the gradient of {target_name(node)} is finite from each of its users, and not their sum")
 
 
-def _visit_of(lines: BackwardLines, name: str) -> Visit | None:
-    """Return the innermost line that makes a node, of those that are not torch's if there is one."""
-    found = [each for each in lines.visits if name in each.nodes]
+def _results_of(node: Any, run: GradientRun, prefix: str) -> list[str]:
+    """Return the names of what has a gradient of an operation's results: itself, or the items of its tuple."""
+    of_tuple = [item for item in node.users if item.target is operator.getitem]
+    names = [prefix + one.name for one in (node, *of_tuple) if prefix + one.name in run.names]
+    return names[:1] if prefix + node.name in run.names else names
+
+
+def _in_body(
+    lines: BackwardLines, run: GradientRun, maker: Any, node: Any, limit: int
+) -> tuple[Any, Any, Visit | None] | None:
+    """Return which operation in a body of a higher-order operator passes back what, and its line; None if unknown."""
+    for target in [each.target for each in maker.all_input_nodes if each.op == "get_attr"]:
+        prefix = f"{target}."
+        nodes = list(run.bodies[target].graph.nodes) if target in run.bodies else []
+        for inner in reversed(nodes):
+            gradient = run.gradient(prefix + inner.name, "", limit)
+            if gradient is not None and kinds_of(gradient):
+                found = _maker_of(nodes, run, inner, limit, prefix)
+                return found, gradient, _visit_at(lines, found)
+    run.contribution(_results_of(maker, run, ""), node.name, limit)
+    made = next(iter(run.made_in_bodies), None)
+    return None if made is None else (made.node, made.value, _visit_at(lines, made.node))
+
+
+def _visit_at(lines: BackwardLines, node: Any) -> Visit | None:
+    """Return the visit of the line that made a node of a body."""
+    found = place_of(node, is_torch_file)
+    place = None if found is None else (found[0].path, found[0].line)
+    return next((each for each in lines.visits if each.place == place), None)
+
+
+def _visit_of(lines: BackwardLines, node: Any) -> Visit | None:
+    """Return the innermost line that makes a node, of those that are not torch's if there is one.
+
+    An operator with bodies is made when the last line of a body has run: then the outermost line is the sure one.
+    """
+    found = [each for each in lines.visits if node.name in each.nodes]
+    found = found[::-1] if "higher_order" in target_name(node) else found
     return next((each for each in found if not is_torch_file(each.path)), found[0] if found else None)

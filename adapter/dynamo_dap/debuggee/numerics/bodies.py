@@ -25,15 +25,18 @@ def with_bodies_run_by(module: Any, run: RunBody) -> Iterator[None]:
     bodies = {name: body for name in names if hasattr(body := getattr(module, name, None), "graph")}
     try:
         for name, body in bodies.items():
-            setattr(module, name, _calling(body, functools.partial(run, body)))
+            setattr(module, name, calling(body, functools.partial(run, body)))
         yield
     finally:
         for name, body in bodies.items():
             setattr(module, name, body)
 
 
-def _calling(body: Any, run: Callable[..., Any]) -> Any:
-    """Return a graph with one node, which calls ``run``: some operators interpret their body, others call it."""
+def calling(body: Any, run: Callable[[tuple[Any, ...]], Any]) -> Any:
+    """Return a graph in place of ``body`` with one node, which calls ``run``.
+
+    It is a graph since some operators interpret their body, where others call it.
+    """
     torch: Any = sys.modules["torch"]
 
     def run_body(*operands: Any) -> Any:

@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from dynamo_dap.debuggee.numerics.bodies import calling, run_observed
+from dynamo_dap.debuggee.numerics.not_finite import made_in_body
 from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.graph import target_name
@@ -293,10 +295,16 @@ class GradientRun:
         self._states = states
         self._ran = ran
         """Is told of each node that has run, with the results so far."""
+        self._is_forward = True
+        self.bodies: dict[str, Any] = {}
+        """The bodies of higher-order operators that have run, by target."""
+        self.made_in_bodies: list[Any] = []
+        """What bodies have made in what was differentiated last: the backward of an ``autograd.Function``."""
         torch: Any = sys.modules["torch"]
         with self._recording():
             before = torch.get_rng_state()
             results = self._results(graph, inputs)
+            self._is_forward = False
             self.draws = not torch.equal(before, torch.get_rng_state())
             """Whether it draws random numbers, as far as those of the CPU go."""
             outputs = [results.get(each, each) for each in graph.outputs]
@@ -341,6 +349,7 @@ class GradientRun:
             NoRealValue: it cannot be computed; the text says why.
         """
         torch: Any = sys.modules["torch"]
+        self.made_in_bodies = []
         arrived = [(self._edges[each, self._written[each][0]], self.gradient(each, each, limit)) for each in results]
         roots = [(edge, gradient) for edge, gradient in arrived if gradient is not None]
         if not roots:
@@ -424,6 +433,8 @@ class GradientRun:
             return _given(inputs[node], is_written=node in graph.written)
         if node.op == "get_attr":
             attribute = graph.attribute(node.target)
+            if hasattr(attribute, "graph"):
+                return calling(attribute, functools.partial(self._run_body, node.target, attribute))
             return _attribute(attribute) if isinstance(attribute, sys.modules["torch"].Tensor) else attribute
         name = target_name(node)
         refusal = next((why for part, why in _REFUSED.items() if part in name), None)
@@ -436,6 +447,23 @@ class GradientRun:
         if node.op == "call_method":
             return getattr(args[0], node.target)(*args[1:], **kwargs)
         return node.target(*args, **kwargs)
+
+    def _run_body(self, target: str, body: Any, operands: tuple[Any, ...]) -> Any:
+        """Run the body of a higher-order operator, and note its own nodes or, in a backward pass, what they make."""
+        if not self._is_forward and not sys.modules["torch"].is_grad_enabled():
+            outputs, made = made_in_body(body, operands)
+            self.made_in_bodies += made.values()
+            return outputs
+        is_noted = self._is_forward and target not in self.bodies and sys.modules["torch"].is_grad_enabled()
+        if is_noted:
+            self.bodies[target] = body
+
+        def note(node: Any, results: Mapping[Any, Any]) -> None:
+            result = results[node]
+            if is_noted and isinstance(result, sys.modules["torch"].Tensor) and result.requires_grad:
+                self._note(f"{target}.{node.name}", -1, result)
+
+        return run_observed(body, operands, note)
 
     def _note(self, name: str, number: int, result: Any) -> None:
         """Note the edge of a tensor at this moment: when it is written to in place, it gets another one."""

@@ -39,21 +39,30 @@ def _floats(values: Any) -> Iterator[Any]:
                 yield each.detach()
 
 
-def may_have_any(values: Any) -> bool:
+def may_have_any(values: Any, sums: Sequence[Any] = ()) -> bool:
     """Whether ``values`` may have a NaN or an Inf: no for certain, or have a closer look.
 
-    One pass over the data and one answer for each device: a sum is finite only if all that it sums up is, and so is a
-    sum of squares, which is read at the speed of the memory. To be called where nothing is compiled.
+    ``sums`` are those of other values, by ``sum_of``. One answer for each device. To be called where nothing is
+    compiled.
     """
-    torch: Any = sys.modules["torch"]
     with uncompiled_data_reading():
-        sums: dict[Any, list[Any]] = {}
-        for each in _floats(values):
-            sums.setdefault(each.device, []).append(_summed(torch, each))
-        return any(not math.isfinite(_total(each).item()) for each in sums.values())
+        by_device: dict[Any, list[Any]] = {}
+        for each in (*sums, *map(_summed, _floats(values))):
+            by_device.setdefault(each.device, []).append(each)
+        return any(not math.isfinite(_total(each).item()) for each in by_device.values())
 
 
-def _summed(torch: Any, values: Any) -> Any:
+def sum_of(value: Any) -> Any:
+    """Return a number that is finite only if all of a tensor is, still on the device; None for what is no such tensor.
+
+    A sum is finite only if all that it sums up is, and so is a sum of squares, which is read at the speed of memory.
+    """
+    with uncompiled_data_reading():
+        return next(map(_summed, _floats(value)), None)
+
+
+def _summed(values: Any) -> Any:
+    torch: Any = sys.modules["torch"]
     if values.dtype in (torch.float32, torch.float64) and values.is_contiguous():
         flat = values.view(-1)
         return torch.dot(flat, flat)
@@ -197,6 +206,14 @@ _Origins = Mapping[str, "Made | Given | None"]
 """By kind, who made it; None for what the program wrote, and for an Inf that an input had."""
 
 
+def made_in_body(body: Any, operands: tuple[Any, ...]) -> tuple[Any, Mapping[str, Made]]:
+    """Run the body of a higher-order operator; return its outputs, and by kind what made the first in them."""
+    watch = _Watch()
+    outputs = watch.run_body(body, operands)
+    (made,) = watch.inside
+    return outputs, made
+
+
 class _Watch:
     """Told of each node that has run: see ``graph_runs.Ran``."""
 
@@ -207,7 +224,7 @@ class _Watch:
         """The same by memory that was written to."""
         self._versions: dict[object, int] = {}
         self._count = 0
-        self._inside: list[dict[str, Made]] = []
+        self.inside: list[dict[str, Made]] = []
         """What the bodies of the operation that runs now have made, by kind, run by run."""
 
     def run_body(self, body: Any, operands: tuple[Any, ...]) -> Any:
@@ -221,13 +238,13 @@ class _Watch:
             for kind, made in watch.made.get(node, {}).items():
                 if isinstance(made, Made):
                     origins[kind] = min(origins.get(kind) or made, made, key=_order)
-        self._inside.append(origins)
+        self.inside.append(origins)
         return outputs
 
     def __call__(self, node: Any, results: Mapping[Any, Any]) -> None:
         if node.prev.op == "root":  # the run begins, perhaps again
             self.made, self._in_memory, self._versions, self._count = {}, {}, {}, 0
-        inside, self._inside = self._inside, []
+        inside, self.inside = self.inside, []
         self._count += 1
         if node.op == "output" or in_transform():  # a tensor stands for many in a transform
             return
