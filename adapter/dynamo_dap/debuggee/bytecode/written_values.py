@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
+from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.bytecode.instructions import BINARY_OPERATORS, Instruction
 
 ATTRIBUTES, ITEMS, GLOBALS, CELLS = "attributes", "items", "globals", "cells"
@@ -139,7 +140,7 @@ def _item(base: Written, key: Written, producer: int) -> Written:
 def _place(key: Written) -> int | slice | None:
     if key.form is Form.SLICE:
         bounds = [item.constant for item in key.items]
-        is_known = all(type(bound) in (int, type(None)) for bound in bounds)
+        is_known = all(is_exactly(bound, (int, type(None))) for bound in bounds)
         return slice(*bounds) if is_known and all(_is_constant(item) for item in key.items) else None
     return key.constant if type(key.constant) is int else None
 
@@ -239,7 +240,7 @@ def _built(instruction: Instruction, operands: Sequence[Written]) -> Written | N
         entries = [(key, ": ", value) for key, value in zip(operands[::2], operands[1::2], strict=True)]
     else:
         keys = operands[-1].constant
-        if not isinstance(keys, tuple) or not all(type(key) in (str, int) for key in keys):
+        if not isinstance(keys, tuple) or not all(is_exactly(key, (str, int)) for key in keys):
             return None
         entries = [(f"{key!r}: ", value) for key, value in zip(keys, operands, strict=False)]
     parts: list[str | Written] = ["{"]

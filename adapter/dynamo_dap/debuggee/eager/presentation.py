@@ -30,6 +30,7 @@ from dynamo_dap.debuggee.agent.frames import EagerFrame
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.user_code import is_user_file
 from dynamo_dap.debuggee.bytecode.constants import without_addresses
+from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.eager import pydevd_variables
 from dynamo_dap.debuggee.torch_api.dynamo_names import (
     GROUP,
@@ -86,7 +87,7 @@ _VIEW = _EagerView()
 def _is_left_to_debugpy(value: object) -> bool:
     cls = type(value)
     package = module_of(cls).partition(".")[0]
-    if cls in _LITERALS or package.startswith(("_pydev", "pydev")):
+    if is_exactly(value, _LITERALS) or package.startswith(("_pydev", "pydev")):
         return True
     if type(family_of(value)) is not ObjectFamily or package == "torch" or dataclass_fields(value) is not None:
         return False
@@ -129,7 +130,7 @@ class Presentation(pydevd_variables.Presentation):
 
     def runs_no_code(self, value: Any) -> bool:
         """Whether a value is shown by us, or by debugpy without a ``__repr__`` of the program."""
-        return type(value) in _LITERALS or not _is_left_to_debugpy(value)
+        return is_exactly(value, _LITERALS) or not _is_left_to_debugpy(value)
 
     def scope(self, frame: FrameType) -> tuple[str, Any] | None:
         """Return name and object of what a frame of a Triton kernel has beside its locals and globals."""

@@ -18,6 +18,7 @@ from typing import Any
 
 from dynamo_dap.debuggee.agent.conditions import Conditions
 from dynamo_dap.debuggee.agent.interruption import Interruptible
+from dynamo_dap.debuggee.eager import slow_rows
 from dynamo_dap.debuggee.values.model import Interrupted, text_of_raised
 
 
@@ -53,6 +54,8 @@ _served: dict[int, _Served] = {}
 _reader = threading.local()
 """The request that the reader thread is handling."""
 _ANY_THREAD = "*"
+_ROWS_AT_MOST = 2
+"""How many rows of one request may take all their time."""
 _GONE_ON = "the thread has gone on meanwhile"
 _NOT_STOPPED = "notStopped"
 _seconds: Callable[[], float]
@@ -203,7 +206,9 @@ class _Served:
         self._py_db = py_db
         self._thread_id = thread_id
         self._request = request
-        self._work = Interruptible(_seconds(), self._get_stuck)
+        # Each row may take as long as any other request.
+        seconds = _seconds() * (_ROWS_AT_MOST + 1 if self._has_rows else 1)
+        self._work = Interruptible(seconds, self._get_stuck)
         self.is_answered = False
         self._is_over = False
         self._was_stuck = False
@@ -215,7 +220,7 @@ class _Served:
     def run(self, serve: Callable[[], None]) -> None:
         """Serve it; an answer is given in time, whatever happens. A second one would find nobody who waits."""
         try:
-            with self._work.running():
+            with self._work.running(), self._limit_of_rows():
                 serve()
             if not self.is_answered:
                 self._refuse(f"debugpy cannot answer '{self._request.command}' here")
@@ -236,6 +241,14 @@ class _Served:
             comm = importlib.import_module("_pydevd_bundle.pydevd_comm")
             event = {"type": "event", "event": "output", "body": {"category": "important", "output": text}}
             self._py_db.writer.add_command(comm.NetCommand(comm.CMD_WRITE_TO_CONSOLE, 0, event, is_json=True))
+
+    def _limit_of_rows(self) -> contextlib.AbstractContextManager[None]:
+        # The text of an evaluated value has to be there before the evaluation is interrupted.
+        return slow_rows.limit(_seconds(), _ROWS_AT_MOST) if self._has_rows else slow_rows.limit(_seconds() * 0.8, 1)
+
+    @property
+    def _has_rows(self) -> bool:
+        return bool(self._request.command == "variables")
 
     @property
     def _name(self) -> str:

@@ -16,6 +16,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
+from dynamo_dap.debuggee.eager import slow_rows
+from dynamo_dap.debuggee.values.type_facts import qualified_name_of
 from dynamo_dap.protocol.contract import LOCALS_ALONG, TENSOR
 
 _MOST_LOCALS_ALONG = 100
@@ -76,13 +78,15 @@ def present_values(presentation: Presentation, is_wanted: Callable[[], bool]) ->
         return False
     _is_presentation_wanted = is_wanted
     _import_no_types()
+    slow_rows.install()
 
     def get_var_data(self: Any, fmt: Any = None, context: str | None = None, **attributes: Any) -> Any:
         if not _wants_presentation():
             return own_data(self, fmt, context, **attributes)
         shown = presentation.data(self, context)
         if shown is None:
-            return presentation.left_to_debugpy(lambda: own_data(self, fmt, context, **attributes), context)
+            own = functools.partial(own_data, self, fmt, context, **attributes)
+            return _shown_by_debugpy(self, lambda: presentation.left_to_debugpy(own, context))
         name, expression = self.name, {} if self.evaluate_name is None else {"evaluateName": self.evaluate_name}
         if self._is_return_value:
             name = f"(return) {name}"
@@ -118,6 +122,18 @@ def present_values(presentation: Presentation, is_wanted: Callable[[], bool]) ->
     variables.get_child_variable_named = get_child_variable_named
     api.internal_get_variable_json = _in_pages(own_request, presentation)
     return True
+
+
+def _shown_by_debugpy(variable: Any, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Return the fields of a variable that debugpy shows, or why it does not."""
+    shown = slow_rows.show(variable.value, make)
+    if not isinstance(shown, str):
+        return shown
+    kind = qualified_name_of(type(variable.value))
+    fields = {"name": variable.name, "value": f"<{kind}: {shown}>", "type": kind}
+    if variable.evaluate_name is not None:
+        fields["evaluateName"] = variable.evaluate_name
+    return {**fields, "variablesReference": variable.get_variable_reference()}
 
 
 def _import_no_types() -> None:

@@ -15,6 +15,7 @@ from functools import partial
 from operator import length_hint
 from typing import Any, Protocol
 
+from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.history.traced_bodies import BodyGraph, values_in
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.variable_trackers import fields_of, node_of
@@ -139,10 +140,9 @@ class _TrackerChange(_MutationChange):
         for name, value in fields.items():
             if name in _OF_THE_PROGRAM:
                 continue
-            kind = type(value)
-            if kind in _CONTAINERS and not goes_through:
+            if is_exactly(value, _CONTAINERS) and not goes_through:
                 contents += (value, value.copy())
-            then[name] = _IteratorThen(value) if kind in _ITERATORS else value
+            then[name] = _IteratorThen(value) if is_exactly(value, _ITERATORS) else value
         self._then = then
         self._contents = tuple(contents)
         """Containers, each with a copy of it."""

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
+from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.history.snapshots import (
     NO_PROGRESS,
     PUSHED,
@@ -235,7 +236,7 @@ class TraceLog:
             return
         own, shared = translator.__dict__, self._emptied
         if not shared:
-            empty = {name: each for name, each in own.items() if type(each) in _CONTAINERS and not each}
+            empty = {name: each for name, each in own.items() if is_exactly(each, _CONTAINERS) and not each}
             shared.update({**empty, **{name: type(own[name])() for name in _OF_RUNNING if name in own}})
         for name, empty in shared.items():
             value = own.get(name)

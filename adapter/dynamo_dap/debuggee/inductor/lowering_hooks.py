@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.torch_api.features import Feature
 
 _INTERPRETER = "torch.fx.experimental.symbolic_shapes:PropagateUnbackedSymInts.run_node"
@@ -238,7 +239,7 @@ def _form(value: Any) -> object:
     if isinstance(value, dict):
         return tuple(value), _form(list(value.values()))
     # Of equal symbols torch would have to know that they are.
-    return (type(value), repr(value)) if type(value) in (bool, int, float, str, type(None)) else id(value)
+    return (type(value), repr(value)) if is_exactly(value, (bool, int, float, str, type(None))) else id(value)
 
 
 class _Uncached:

@@ -362,7 +362,8 @@ def _put_memory_back(call: CachedCall) -> None:
 def _found_in_memory(storage: object) -> Any:
     torch: Any = sys.modules["torch"]
     for each in gc.get_objects():
-        if type(each) in (torch.Tensor, torch.nn.Parameter) and has_own_memory(each) and storage_of(each) == storage:
+        cls = type(each)  # compared by identity at once: there are millions of objects
+        if (cls is torch.Tensor or cls is torch.nn.Parameter) and has_own_memory(each) and storage_of(each) == storage:
             if each.is_shared():
                 raise NotRun("it writes to memory that processes share")
             return each

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.numerics.bodies import calling, run_observed
 from dynamo_dap.debuggee.numerics.not_finite import made_in_body
 from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
@@ -214,7 +215,7 @@ class KeptInput:
         torch: Any = sys.modules["torch"]
         if not isinstance(given, torch.Tensor):
             return cls(name, given)
-        if type(given) not in (torch.Tensor, torch.nn.Parameter):
+        if not is_exactly(given, (torch.Tensor, torch.nn.Parameter)):
             raise NoRealValue(f"the input '{name}' is a {type(given).__name__}")
         with torch._C.DisableTorchFunction():
             detached = given.detach()

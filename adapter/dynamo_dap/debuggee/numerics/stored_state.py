@@ -19,12 +19,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.bytecode.loaded_modules import loaded_files
 from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
 from dynamo_dap.debuggee.torch_api.graph_runs import has_own_memory
 from dynamo_dap.debuggee.torch_api.isolation import data_reading
 from dynamo_dap.debuggee.torch_api.retracing import CachedCall
 from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
+from dynamo_dap.debuggee.values.type_facts import module_of
 
 Roots = Mapping[str, Callable[[], object]]
 """By expression, how to get at what is there now."""
@@ -186,7 +188,7 @@ def _children(value: Any) -> Iterator[tuple[str, tuple[Step, ...], object]]:
             yield f"[{at}]", (("item", at),), each
     elif kind == "dictionary":
         for key, each in dict.items(value):
-            if type(key) in _PLAIN:
+            if is_exactly(key, _PLAIN):
                 yield f"[{key!r}]", (("item", key),), each
     elif kind == "object":
         for name, each in (_attributes(value) or {}).items():
@@ -207,18 +209,18 @@ def _facts(value: Any) -> tuple[str, Any]:
     kind = type(value)
     if value is _MISSING:
         return "missing", None
-    if kind in _PLAIN:
+    if is_exactly(value, _PLAIN):
         return "plain", value[:_MAXIMUM_TEXT] if kind in (str, bytes) else value
     if has_own_memory(value):
         return "tensor", (tuple(int(each) for each in value.shape), str(value.dtype).rpartition(".")[2])
     if issubclass(kind, _SEQUENCES):
         return "sequence", sum(1 for _ in _items(value))
     if issubclass(kind, dict):
-        return "dictionary", tuple(sorted(repr(key) for key in dict.keys(value) if type(key) in _PLAIN))
+        return "dictionary", tuple(sorted(repr(key) for key in dict.keys(value) if is_exactly(key, _PLAIN)))
     if issubclass(kind, (set, frozenset)):
         base = set if issubclass(kind, set) else frozenset
-        return "set", tuple(sorted(repr(each) for each in base.__iter__(value) if type(each) in _PLAIN))
-    closed = issubclass(kind, _CLOSED) or kind.__module__.startswith(("torch._", "builtins"))
+        return "set", tuple(sorted(repr(each) for each in base.__iter__(value) if is_exactly(each, _PLAIN)))
+    closed = issubclass(kind, _CLOSED) or module_of(kind).startswith(("torch._", "builtins"))
     names = None if closed else _attributes(value)
     return ("other", None) if names is None else ("object", tuple(sorted(names)))
 

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from dynamo_dap.debuggee.agent.engine import NoSuchCompile
+from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.values.model import VirtualSource
 from dynamo_dap.explore.model import Document, Explored, Part
 from dynamo_dap.protocol.types import Source
@@ -134,7 +135,7 @@ def compiles_body(record: Record) -> dict[str, object]:
 def _shown(value: Any) -> Any:
     if isinstance(value, list):
         return [_shown(one) for one in value]
-    if type(value) not in NOT_SHOWN:
+    if not is_exactly(value, NOT_SHOWN):
         return msgspec.to_builtins(value)
     hidden, always = NOT_SHOWN[type(value)], ALWAYS_SHOWN.get(type(value), ())
     return {

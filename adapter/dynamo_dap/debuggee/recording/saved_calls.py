@@ -43,6 +43,7 @@ from dynamo_dap.calls.folder import (
 )
 from dynamo_dap.debuggee.agent.user_code import is_user_file
 from dynamo_dap.debuggee.bytecode import source_code
+from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.bytecode.line_table import qualified_name
 from dynamo_dap.debuggee.bytecode.loaded_modules import file_of
 from dynamo_dap.debuggee.recording.saved_values import (
@@ -183,7 +184,7 @@ class CallWriter:
 
     def _number(self, value: object, path: str) -> int:
         """Return the place of a value in the table; it is looked into later."""
-        if type(value) in _SCALARS:
+        if is_exactly(value, _SCALARS):
             scalar = Scalar(type(value).__name__, text_of_scalar(value))
             key = scalar.type, scalar.text
             if key not in self._scalars:
@@ -226,7 +227,7 @@ class CallWriter:
             return self._tensor(value, kind, path)
         if kind is torch.Size:
             return Items("Size", [self._number(int(each), path) for each in value])
-        if kind in (torch.device, torch.dtype, torch.layout, torch.memory_format):
+        if is_exactly(value, (torch.device, torch.dtype, torch.layout, torch.memory_format)):
             return Scalar(kind.__name__, str(value))
         plain = call_conditions.plain_module(value)
         if plain is not None:
@@ -239,7 +240,7 @@ class CallWriter:
 
     def _tensor(self, value: Any, kind: type, path: str) -> Value | str:
         torch: Any = sys.modules["torch"]
-        if kind not in (torch.Tensor, torch.nn.Parameter):
+        if not is_exactly(value, (torch.Tensor, torch.nn.Parameter)):
             return f"a tensor of the class {kind.__qualname__} is more than its data"
         if value.is_nested or (not self._with_data and value.layout is not torch.strided):
             return "a tensor that is nested or not strided has no such form"
@@ -281,11 +282,11 @@ class CallWriter:
         return Items("numpy number", [self._add(stored)])
 
     def _of_python(self, value: Any, kind: type, path: str) -> Value | None:
-        if kind in _ITEMS:
+        if is_exactly(value, _ITEMS):
             return Items(kind.__name__, [self._number(each, f"{path}[{at}]") for at, each in enumerate(value)])
-        if kind in _PAIRS:
+        if is_exactly(value, _PAIRS):
             return self._pairs(value, kind, path)
-        if kind in (slice, range):
+        if is_exactly(value, (slice, range)):
             return Items(kind.__name__, [self._number(each, path) for each in (value.start, value.stop, value.step)])
         if kind is functools.partial:
             parts = (value.func, tuple(value.args), dict(value.keywords))
@@ -299,7 +300,8 @@ class CallWriter:
         return None
 
     def _pairs(self, value: Any, kind: Any, path: str) -> Pairs:
-        pairs = [(self._number(key, path), self._number(each, f"{path}[{key!r}]" if type(key) in _SCALARS else path))
+        pairs = [(self._number(key, path),
+                  self._number(each, f"{path}[{key!r}]" if is_exactly(key, _SCALARS) else path))
                  for key, each in kind.items(value)]  # fmt: skip
         factory = self._number(value.default_factory, path) if kind is collections.defaultdict else None
         return Pairs(kind.__name__, pairs, factory)

@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from dynamo_dap.calls.folder import Named
+from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.bytecode.loaded_modules import file_of
 
 
@@ -55,12 +56,7 @@ def file_of_class(kind: Any) -> str:
 def plain_method(value: Any) -> types.FunctionType | None:
     """Return the function behind what stands in a class."""
     for name in ("__func__", "fget", "func", "__wrapped__"):
-        if type(value) is not types.FunctionType and type(value) in (
-            staticmethod,
-            classmethod,
-            property,
-            functools.cached_property,
-        ):
+        if is_exactly(value, (staticmethod, classmethod, property, functools.cached_property)):
             value = getattr(value, name, value)
     return value if type(value) is types.FunctionType else None
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.recording import facts
 from dynamo_dap.debuggee.recording.guard_texts import plain_name
 from dynamo_dap.debuggee.torch_api.generated_code import user_function_of
@@ -127,7 +128,7 @@ class _Writer:
         return f"{abbreviated(found.dtype)}[{', '.join(found.shape)}]"
 
     def _object(self, value: Any) -> str:
-        if type(value) in _PLAIN:
+        if is_exactly(value, _PLAIN):
             return repr(value) if len(str(value)) <= _MAXIMUM_LENGTH else type(value).__name__
         return self._tensor(value) if is_tensor(value) else f"{type(value).__name__}"
 

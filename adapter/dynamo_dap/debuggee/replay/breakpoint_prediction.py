@@ -23,6 +23,7 @@ from dynamo_dap.debuggee.agent.breakpoints import LineBreakpoint
 from dynamo_dap.debuggee.agent.frames import LOG_CONTEXT, Frame
 from dynamo_dap.debuggee.agent.own_rank import NAME as RANK
 from dynamo_dap.debuggee.agent.own_rank import names_beside
+from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.torch_api.graph_runs import evaluating_on_real_values, is_operation
 from dynamo_dap.debuggee.torch_api.retracing import CachedCall
 from dynamo_dap.debuggee.torch_api.saved_graphs import KeptGraph, KeptGraphInCall
@@ -116,7 +117,7 @@ class Foretold:
         try:
             # torch imports modules while it computes, by the builtins of the running code.
             value = eval(self.code, {"__builtins__": builtins}, _Names(self.operands, call))
-            return value if type(value) in _PLAIN else bool(value)
+            return value if is_exactly(value, _PLAIN) else bool(value)
         except Exception as problem:
             raise NotForetold from problem
 
@@ -282,7 +283,7 @@ class _Resolver(ast.NodeTransformer):
             return self._untouched(_compiled(source))
         if source is not None:
             return _FromSource(_compiled(source))
-        if is_tracker(found) and isinstance(form, Known) and type(form.value) in _PLAIN:
+        if is_tracker(found) and isinstance(form, Known) and is_exactly(form.value, _PLAIN):
             return lambda call: form.value
         return self._stored(node)
 
@@ -362,7 +363,7 @@ def _plain(value: object, attributes: tuple[str, ...] | list[str]) -> object:
         if attribute not in names:
             raise NotForetold
         value = names[attribute]
-    if type(value) not in _PLAIN:
+    if not is_exactly(value, _PLAIN):
         raise NotForetold
     return value
 

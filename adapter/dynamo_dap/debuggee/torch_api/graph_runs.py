@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.torch_api.fake_evaluation import (
     flattened,
     guarding_mode,
@@ -151,7 +152,7 @@ def evaluating_on_real_values() -> Iterator[None]:
 def has_own_memory(value: Any) -> bool:
     """Whether ``value`` is a plain tensor, whose memory can be copied and read."""
     torch: Any = sys.modules["torch"]
-    return type(value) in (torch.Tensor, torch.nn.Parameter) and value.layout == torch.strided
+    return is_exactly(value, (torch.Tensor, torch.nn.Parameter)) and value.layout == torch.strided
 
 
 def is_higher_order(node: Any) -> bool:
@@ -544,7 +545,7 @@ class GraphRun:
         """Count how many results hold each storage, those of the program left out."""
         torch: Any = sys.modules["torch"]
         for each in flattened(result):
-            if type(each) not in (torch.Tensor, torch.nn.Parameter) or each.layout != torch.strided:
+            if not is_exactly(each, (torch.Tensor, torch.nn.Parameter)) or each.layout != torch.strided:
                 continue
             storage = storage_of(each)
             if storage in self._of_program:

@@ -14,6 +14,7 @@ import types
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.torch_api.sources import as_the_user_wrote
 from dynamo_dap.debuggee.torch_api.variable_trackers import source_name
 
@@ -24,7 +25,7 @@ _CHAIN = 16
 def is_symbolic(value: object) -> bool:
     """Whether ``value`` is a SymInt, SymFloat or SymBool."""
     torch: Any = sys.modules.get("torch")
-    return torch is not None and type(value) in (torch.SymInt, torch.SymFloat, torch.SymBool)
+    return torch is not None and is_exactly(value, (torch.SymInt, torch.SymFloat, torch.SymBool))
 
 
 def expression_of(value: Any) -> Any:
@@ -194,7 +195,7 @@ class NumbersOfTrace:
         # They are reached from C++ as well, from the sizes of FakeTensors.
         for each in gc.get_objects():
             is_node = type(each).__name__ == "SymNode" and getattr(each, "shape_env", None) is self._shape_env
-            if is_node and type(each._hint) in (int, float, bool):
+            if is_node and is_exactly(each._hint, (int, float, bool)):
                 self._nodes.setdefault(each._expr, []).append(each)
 
     def found_in(self, scope: dict[str, Any]) -> dict[Any, Any]:

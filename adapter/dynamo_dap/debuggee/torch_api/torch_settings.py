@@ -24,6 +24,7 @@ from collections.abc import Callable, Collection
 from contextvars import ContextVar
 from typing import Any
 
+from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.isolation import change_stance
 from dynamo_dap.debuggee.torch_api.variable_trackers import Place
@@ -130,7 +131,7 @@ def _nearest_anywhere(key: str) -> str:
 
 def _check_type(key: str, entry: Any, now: object, value: object) -> None:
     kinds = _kinds(entry.value_type) or ({type(now)} if now is not None else set())
-    fits = type(value) in kinds or (type(value) is int and float in kinds)
+    fits = is_exactly(value, kinds) or (type(value) is int and float in kinds)
     if not kinds & {bool, int, float, str} or fits or (value is None and types.NoneType in kinds):
         return
     names = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", types.NoneType: "null"}

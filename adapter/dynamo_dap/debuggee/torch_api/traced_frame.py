@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, NoReturn
 
+from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.torch_api import compilation, graph, guards
 from dynamo_dap.debuggee.torch_api.dynamo_names import resume_function
 from dynamo_dap.debuggee.torch_api.fake_evaluation import evaluating
@@ -317,7 +318,7 @@ class TracedFrame:
         """Return a tracker as it is without wrappers, or the one of a real object; None for what Dynamo has not met."""
         if is_tracker(value):
             return unwrapped(value)
-        if type(value) in _SCALARS:
+        if is_exactly(value, _SCALARS):
             return None
         tracker = self.translator.output.side_effects.id_to_variable.get(id(value))
         return tracker if tracker is not None and is_tracker(tracker) else None

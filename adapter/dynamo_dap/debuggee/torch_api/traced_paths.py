@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.torch_api.fake_evaluation import flattened
 from dynamo_dap.debuggee.torch_api.generated_code import cache_entry_of, original_of
 from dynamo_dap.debuggee.torch_api.graph import places_in, target_name
@@ -90,7 +91,7 @@ class NotValid:
 def _described(operation: Operation | None) -> str:
     if operation is None:
         return "no further operation"
-    constants = [repr(each) for each in operation.operands if type(each) in _PLAIN and each is not None]
+    constants = [repr(each) for each in operation.operands if is_exactly(each, _PLAIN) and each is not None]
     text = f"{operation.target} with {', '.join(constants)}" if constants else operation.target
     return f"{text} (line {operation.place.line})" if operation.place is not None else text
 
@@ -187,7 +188,7 @@ def _operands(node: Any, numbers: Mapping[Any, object]) -> Iterator[object]:
 
 
 def _flat(value: Any, numbers: Mapping[Any, object]) -> Iterator[object]:
-    if type(value) in _PLAIN:
+    if is_exactly(value, _PLAIN):
         yield value
     elif isinstance(value, list | tuple):
         for each in value:
@@ -201,7 +202,7 @@ def _flat(value: Any, numbers: Mapping[Any, object]) -> Iterator[object]:
         elif value in numbers:
             yield numbers[value]
         else:
-            yield from ([example] if type(example) in _PLAIN else [_ANY])
+            yield from ([example] if is_exactly(example, _PLAIN) else [_ANY])
     elif is_symbolic(value):
         yield _ANY
     else:
@@ -241,7 +242,7 @@ def _constants(given: Mapping[str, Any], output: Any) -> Iterator[Constant]:
             value = eval(code, scope)
         except Exception:  # noqa: BLE001  (a source without an expression, or one whose object is gone, says nothing)
             continue
-        if type(value) in _PLAIN:
+        if is_exactly(value, _PLAIN):
             yield Constant(user_expression(guard.originating_source) or name, code, value)
 
 

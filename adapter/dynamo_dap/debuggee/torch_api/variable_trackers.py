@@ -10,6 +10,8 @@ from __future__ import annotations
 import sys
 from typing import Any, NamedTuple
 
+from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
+
 Tracker = Any
 """A ``VariableTracker``, or a real object or form where Dynamo keeps those in place of one; opaque to other rooms."""
 
@@ -184,7 +186,7 @@ _BOOKKEEPING = frozenset({"mutation_type", "source", "source_location", "parents
 def _holds(value: object) -> bool:
     if is_tracker(value):
         return True
-    if type(value) in (list, tuple):
+    if is_exactly(value, (list, tuple)):
         return any(is_tracker(item) for item in value)  # type: ignore[attr-defined]
     return type(value) is dict and any(is_tracker(item) for item in value.values())
 

@@ -15,10 +15,11 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
+from dynamo_dap.debuggee.bytecode.exact_types import is_a, is_exactly
 from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue
 from dynamo_dap.debuggee.torch_api.symbols import hint_of
 from dynamo_dap.debuggee.torch_api.tensor_facts import is_tensor
-from dynamo_dap.debuggee.torch_api.trackers.forms import Form, InstanceForm, NumberForm, TensorForm
+from dynamo_dap.debuggee.torch_api.trackers.forms import Form, InstanceForm, NumberForm, TensorForm, is_form
 from dynamo_dap.debuggee.torch_api.variable_trackers import Tracker, mutation_state
 from dynamo_dap.debuggee.trace.forms import form_family, instance_attributes
 from dynamo_dap.debuggee.trace.placeholders import stand_in
@@ -62,7 +63,7 @@ class Converter:
         Raises:
             EvaluationError: it has none; the text says why.
         """
-        if isinstance(value, Form):
+        if is_form(value):
             return form_family(value).converted(value, None, self)
         tracker = self._frame.tracker_of(value)
         if tracker is None:
@@ -133,7 +134,7 @@ class Converter:
 
     def real(self, value: Any) -> Any:
         """Return a real object, or a copy with the changes when something it holds was changed."""
-        if type(value) in _COPIED:
+        if is_exactly(value, _COPIED):
             return self._copied(value)
         if is_tensor(value):
             return self._as_written(value)
@@ -276,15 +277,14 @@ def _marks(container: Any) -> list[int]:
 
 def _is_shared(value: object) -> bool:
     """Whether Python may use one object for many values: its identity says nothing of where it came from."""
-    return value is None or type(value) in (int, float, bool, str, bytes, complex, tuple, frozenset)
+    return value is None or is_exactly(value, (int, float, bool, str, bytes, complex, tuple, frozenset))
 
 
 def _can_hold(value: Any) -> bool:
     """Whether other objects can be stored in ``value`` where the traced code can change them."""
-    kind = type(value)
-    if kind in (list, dict, set, tuple, types.FunctionType, types.MethodType, types.CellType):
+    if is_exactly(value, (list, dict, set, tuple, types.FunctionType, types.MethodType, types.CellType)):
         return True
-    return is_python_class(kind) and not isinstance(value, type | types.ModuleType)
+    return is_python_class(type(value)) and not is_a(value, type) and not is_a(value, types.ModuleType)
 
 
 def _held_by(value: Any) -> Iterator[Any]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dynamo_dap.debuggee.agent.breakpoints import GUARDED, DataEntry, WatchedVariable
+from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.torch_api.generated_code import user_function_of
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.variable_trackers import is_tracker, is_unrealized, unwrapped
@@ -128,4 +129,4 @@ def _is_same(one: Any, other: Any) -> bool:
         # A lazy tracker that the trace has come to use stands for what it stood for.
         return unwrapped(one) is unwrapped(other)
     plain = (int, str)
-    return one is other or (type(one) in plain and type(other) in plain and one == other)
+    return one is other or (is_exactly(one, plain) and is_exactly(other, plain) and one == other)

@@ -24,6 +24,7 @@ from typing import Any
 
 from dynamo_dap.debuggee.agent.frames import LOG_CONTEXT
 from dynamo_dap.debuggee.agent.stepping import Assignment, ChangeAsked
+from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.torch_api.fake_evaluation import WouldChangeTensor, data_dependent_reason, is_of_dynamo
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
 from dynamo_dap.debuggee.torch_api.graph_runs import evaluating_on_real_values
@@ -126,7 +127,7 @@ def _settled(value: Any) -> Any:
     """Return a value that can be asked for its truth later, outside the protected evaluation."""
     if is_fake_tensor(value):
         raise _NeedsData("this is a tensor, whose truth depends on data that is not there while tracing")
-    plain = value is None or type(value) in (bool, int, float, str)
+    plain = value is None or is_exactly(value, (bool, int, float, str))
     return value if plain else bool(value)
 
 

@@ -21,6 +21,7 @@ from typing import Any
 
 from dynamo_dap.debuggee.agent.engine import RAISED, UNCAUGHT, USER_UNHANDLED
 from dynamo_dap.debuggee.agent.user_code import is_debugger_file, is_torch_file, is_user_file
+from dynamo_dap.debuggee.bytecode.exact_types import has_base
 from dynamo_dap.debuggee.torch_api.errors import is_machinery
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 
@@ -180,9 +181,9 @@ def _matches(wanted: ast.expr, names: Sequence[Mapping[str, object]], kind: type
         return any(_matches(element, names, kind) for element in wanted.elts)
     value = _value(wanted, names)
     if isinstance(value, type):
-        return value in kind.__mro__
+        return has_base(kind, value)
     if isinstance(value, tuple):
-        return any(cls in kind.__mro__ for cls in value if isinstance(cls, type))
+        return any(has_base(kind, cls) for cls in value if isinstance(cls, type))
     return _last_name(wanted) in {cls.__name__ for cls in kind.__mro__}
 
 

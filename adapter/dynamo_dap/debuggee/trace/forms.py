@@ -1,9 +1,8 @@
 """How each form of tracker is shown and computed with: its text, its children, its Python value.
 
-A form (``torch_api.trackers``) is what a VariableTracker stands for. Each kind of form has one class here: a
-family, as each Python type has one (``values.families``), that also knows how a path continues through the form and how
-an expression computes with it. The parts of a form are shown and converted by the same view and converter as the form.
-Stateless; used on the tracing thread.
+A form (``torch_api.trackers``) is what a VariableTracker stands for. Each kind of form has a family here, as each Python
+type has one (``values.families``). It also knows how a path continues through the form and how an expression computes
+with it. The same view and converter serve the parts of a form. Stateless; used on the tracing thread.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Protocol
 
+from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.torch_api.retracing import retraced_call
 from dynamo_dap.debuggee.torch_api.symbols import expression_of, hint_of, ranges_of, relation_text, sources_of
 from dynamo_dap.debuggee.torch_api.tensor_facts import facts_of, is_tensor, version_of
@@ -158,7 +158,7 @@ class _RealObjects(FormFamily):
         return UNKNOWN if is_tensor(form.value) else stored_attribute(form.value, name, UNKNOWN)
 
     def item(self, form: Known | Unrealized, key: Any) -> Any:
-        if type(form.value) not in (list, tuple, dict):
+        if not is_exactly(form.value, (list, tuple, dict)):
             return UNKNOWN
         try:
             return form.value[key]
@@ -267,7 +267,7 @@ def _named(parts: Iterable[tuple[str, Any]], view: View) -> list[Variable]:
 
 def _as_form(value: Any) -> Any:
     """Return a bare container of trackers as a form."""
-    if type(value) in (list, tuple):
+    if is_exactly(value, (list, tuple)):
         return tuple_form(value)
     return MappingForm(list(value.items())) if type(value) is dict else value
 

@@ -9,6 +9,7 @@ import types
 import weakref
 from typing import Any
 
+from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.torch_api.guards import GuardFacts, ShapeGuardFacts
 from dynamo_dap.debuggee.torch_api.sources import as_the_user_wrote, steps_of
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
@@ -170,7 +171,7 @@ def resolved(frame: TracedFrame, source: Any) -> Any:
 def _step(value: Any, step: str, argument: Any) -> Any:
     if step == "attribute":
         return instance_dictionary(value) if argument == "__dict__" else stored_attribute(value, argument, UNKNOWN)
-    if step == "item" and type(value) in (list, tuple, dict) and type(argument) in (int, str, bool):
+    if step == "item" and is_exactly(value, (list, tuple, dict)) and is_exactly(argument, (int, str, bool)):
         try:
             return value[argument]
         except LookupError:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dynamo_dap.debuggee.torch_api.traced_frame import MISSING, TracedFrame
-from dynamo_dap.debuggee.torch_api.trackers.forms import CellForm, Form, FunctionForm, Known
+from dynamo_dap.debuggee.torch_api.trackers.forms import CellForm, Form, FunctionForm, Known, is_form
 from dynamo_dap.debuggee.torch_api.variable_trackers import is_deleted, is_tracker
 from dynamo_dap.debuggee.trace.forms import UNKNOWN, form_family
 from dynamo_dap.debuggee.values.type_facts import (
@@ -78,7 +78,7 @@ class Paths:
 
     def form_of(self, value: Any) -> Form:
         """Return the form of what a path gives."""
-        if isinstance(value, Form):
+        if is_form(value):
             return value
         tracker = self._frame.tracker_of(value)
         return Known(value) if tracker is None else self._frame.form_of(tracker)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from dynamo_dap.debuggee.bytecode.exact_types import is_a
 from dynamo_dap.debuggee.torch_api.trackers.forms import Form
 from dynamo_dap.debuggee.values.model import EvaluationError
 from dynamo_dap.debuggee.values.type_facts import class_dictionary, is_python_class, module_of, mro_of, name_of
@@ -71,7 +72,7 @@ def stand_in(form: Form, cls: type, text: str) -> object:
 
 def is_stand_in(value: object) -> bool:
     """Whether ``value`` is one."""
-    return StandIn in mro_of(type(value))
+    return is_a(value, StandIn)
 
 
 def form_behind(value: object) -> Form:

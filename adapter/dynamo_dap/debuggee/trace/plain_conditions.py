@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.trackers.forms import Known, Unrealized
 from dynamo_dap.debuggee.torch_api.variable_trackers import is_tracker
@@ -58,7 +59,7 @@ def truth(frame: TracedFrame, condition: str, names: Mapping[str, object]) -> bo
 
 
 def _is_plain(value: object) -> bool:
-    return type(value) in _PLAIN and (type(value) is not int or int.bit_length(value) <= _MOST_BITS)
+    return is_exactly(value, _PLAIN) and (type(value) is not int or int.bit_length(value) <= _MOST_BITS)
 
 
 @functools.lru_cache(maxsize=256)

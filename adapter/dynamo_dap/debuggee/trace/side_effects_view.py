@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.torch_api.sources import as_the_user_wrote, user_expression
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.trackers.forms import InstanceForm, MappingForm, SequenceForm, tuple_form
@@ -103,7 +104,7 @@ def _sequence(
 ) -> Iterator[Variable]:
     before = resolved(view.frame, source_of(tracker))
     items = list(form.items)
-    count = len(before) if type(before) in (list, tuple) else None
+    count = len(before) if is_exactly(before, (list, tuple)) else None
     if count is not None and len(items) > count and _unchanged(before, items[:count]):
         for number, item in enumerate(items[count:], start=count):
             yield Variable(f"{name}.append → [{number}]", view.value(item), declaration=place)
@@ -126,7 +127,7 @@ def _unchanged(before: Sequence[Any], items: Sequence[Any]) -> bool:
 
 def is_scalar(value: object) -> bool:
     """Whether comparing the value runs no code of the user's."""
-    return type(value) in (int, float, bool, str, bytes, type(None))
+    return is_exactly(value, (int, float, bool, str, bytes, type(None)))
 
 
 def _others(view: TracedView) -> Iterator[Variable]:

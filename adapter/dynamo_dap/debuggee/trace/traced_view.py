@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.history.sizes import ChildrenOfTensor
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
 from dynamo_dap.debuggee.torch_api.graph import user_place
@@ -21,7 +22,7 @@ from dynamo_dap.debuggee.torch_api.sources import as_the_user_wrote
 from dynamo_dap.debuggee.torch_api.symbols import is_symbolic
 from dynamo_dap.debuggee.torch_api.tensor_facts import is_fake_tensor, is_tensor, kind_of
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
-from dynamo_dap.debuggee.torch_api.trackers.forms import Form, Known, NumberForm, TensorForm, Unrealized
+from dynamo_dap.debuggee.torch_api.trackers.forms import Form, Known, NumberForm, TensorForm, Unrealized, is_form
 from dynamo_dap.debuggee.torch_api.variable_trackers import (
     Place,
     Tracker,
@@ -56,7 +57,7 @@ class TracedView(View):
             return super().shown(value, expression)
         form = self._form_of(tracker)
         shown = form_family(form).present(form, expression, self)
-        if isinstance(form, Known) and type(form.value) in _SCALARS and source_of(tracker) is None:
+        if isinstance(form, Known) and is_exactly(form.value, _SCALARS) and source_of(tracker) is None:
             return shown
         node = form.node if isinstance(form, TensorForm) and is_tensor(form.example) else None
         tensor = None if node is None else lambda: self._tensor(node)
@@ -67,7 +68,7 @@ class TracedView(View):
 
     def seen(self, value: object) -> object:
         """Return the form of what Dynamo tracks, of a SymInt or FakeTensor that was computed, of a stand-in."""
-        if isinstance(value, Form):
+        if is_form(value):
             return value
         tracker = self.frame.tracker_of(value)
         if tracker is not None:

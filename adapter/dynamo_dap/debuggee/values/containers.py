@@ -11,6 +11,7 @@ import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.values.families import PREVIEW_OF_CONTAINER, Family, View, family_for
 from dynamo_dap.debuggee.values.model import Children, Variable
 from dynamo_dap.debuggee.values.objects import attributes_of, fields_text
@@ -264,7 +265,7 @@ def _items(value: Any) -> Iterator[tuple[Any, Any]]:
 
 def item_variable(key: object, item: object, expression: str | None, view: View) -> Variable:
     """Return the child for one item of a dictionary: ``['key']``."""
-    path = f"{expression}[{key!r}]" if expression and type(key) in _LITERALS else None
+    path = f"{expression}[{key!r}]" if expression and is_exactly(key, _LITERALS) else None
     return Variable(f"[{view.text(key, 80, 2)}]", view.value(item, path), path)
 
 

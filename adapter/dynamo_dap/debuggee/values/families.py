@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from dynamo_dap.debuggee.bytecode.exact_types import has_base
 from dynamo_dap.debuggee.values.model import (
     MAXIMUM_TEXT,
     Children,
@@ -66,6 +67,8 @@ class Family:
 
 
 _families: dict[type | str, Family] = {}
+_families_by_id: dict[int, Family] = {}
+"""By ``id`` of the type: classes of the program may have no hash."""
 _found: dict[int, tuple[weakref.ref[type], Family]] = {}
 """By ``id`` of the type, which is not kept alive: guards of Dynamo end with the classes that they are about."""
 
@@ -75,7 +78,9 @@ def family_for(*types: type | str) -> Callable[[type[Family]], type[Family]]:
 
     def register(family: type[Family]) -> type[Family]:
         for each in types:
-            _families[each] = family()
+            _families[each] = made = family()
+            if not isinstance(each, str):
+                _families_by_id[id(each)] = made
         _found.clear()
         return family
 
@@ -95,11 +100,10 @@ def family_of(value: object) -> Family:
 
 
 def _find(cls: type) -> Family:
-    bases = mro_of(cls)
-    if enum.Enum in bases:  # an IntEnum is an int before it is an Enum
+    if has_base(cls, enum.Enum):  # an IntEnum is an int before it is an Enum
         return _families[enum.Enum]
-    for base in bases:
-        family = _families.get(base) or _families.get(full_name_of(base))
+    for base in mro_of(cls):
+        family = _families_by_id.get(id(base)) or _families.get(full_name_of(base))
         if family is not None:
             return family
     return _families[object]

@@ -12,6 +12,7 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
+from dynamo_dap.debuggee.bytecode.exact_types import is_a
 from dynamo_dap.debuggee.values.families import PREVIEW_OF_CONTAINER, Family, View, family_for
 from dynamo_dap.debuggee.values.model import Children, Deferred, Location, Variable
 from dynamo_dap.debuggee.values.paging import PAGE, in_pages, unique_names
@@ -53,9 +54,9 @@ def stored_attribute(value: Any, name: str, missing: object) -> Any:
         entries = dict.get(dictionary, registry)
         if type(entries) is dict and name in entries:
             return entries[name]
-    if isinstance(value, types.ModuleType):
+    if is_a(value, types.ModuleType):
         return missing
-    cls, instance = (value, None) if isinstance(value, type) else (type(value), value)
+    cls, instance = (value, None) if is_a(value, type) else (type(value), value)
     for base in mro_of(cls):
         if name in class_dictionary(base):
             return _bound(class_dictionary(base)[name], instance, cls, missing)

@@ -12,6 +12,7 @@ import types
 import uuid
 from typing import Any
 
+from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.values.families import Family, View, family_for
 from dynamo_dap.debuggee.values.model import Children, Deferred, Value, Variable
 from dynamo_dap.debuggee.values.objects import ObjectFamily, attributes_of
@@ -143,11 +144,11 @@ class ExactlyRepresented(ObjectFamily):
 
     def text(self, value: Any, width: int, depth: int, view: View) -> str:
         """Return the ``repr`` when the type is exactly one of the known."""
-        return repr(value) if type(value) in _EXACT_REPRESENTATION else super().text(value, width, depth, view)
+        return repr(value) if is_exactly(value, _EXACT_REPRESENTATION) else super().text(value, width, depth, view)
 
     def children(self, value: Any, expression: str | None, view: View) -> Children | None:
         """Return what a subclass stores; nothing below the standard types themselves."""
-        return None if type(value) in _EXACT_REPRESENTATION else super().children(value, expression, view)
+        return None if is_exactly(value, _EXACT_REPRESENTATION) else super().children(value, expression, view)
 
 
 family_for(*_EXACT_REPRESENTATION)(ExactlyRepresented)

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
 from dynamo_dap.debuggee.torch_api.isolation import data_reading, metadata_reading
 from dynamo_dap.debuggee.torch_api.symbols import expression_of, hint_of
@@ -73,7 +74,7 @@ _MOST_DATA = 8
 def little_data(tensor: Any) -> str | None:
     """Return the elements of a small tensor on the CPU; None for others: a device is never waited for unasked."""
     torch: Any = sys.modules["torch"]
-    if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or is_fake(tensor):
+    if not is_exactly(tensor, (torch.Tensor, torch.nn.Parameter)) or is_fake(tensor):
         return None
     try:
         with data_reading():

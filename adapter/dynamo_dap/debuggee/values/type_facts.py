@@ -10,6 +10,8 @@ import types
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from dynamo_dap.debuggee.bytecode.exact_types import has_base, is_a, is_exactly
+
 _mro = type.__dict__["__mro__"].__get__
 _name = type.__dict__["__name__"].__get__
 _qualified_name = type.__dict__["__qualname__"].__get__
@@ -62,10 +64,10 @@ def find_in_type(value: object, name: str) -> Any:
 def instance_dictionary(value: object) -> dict[str, Any]:
     """Return the object's own ``__dict__``; an empty one when it has none or hides it behind a property."""
     descriptor = find_in_type(value, "__dict__")
-    if type(descriptor) not in (types.GetSetDescriptorType, types.MemberDescriptorType):
+    if not is_exactly(descriptor, (types.GetSetDescriptorType, types.MemberDescriptorType)):
         return {}
     found = descriptor.__get__(value, type(value))
-    return found if isinstance(found, dict) else {}
+    return found if is_a(found, dict) else {}
 
 
 def slots_of(value: object) -> Iterator[tuple[str, Any]]:
@@ -108,18 +110,17 @@ _PROPERTIES = (property, types.GetSetDescriptorType, types.MemberDescriptorType)
 
 def kind_of(value: object) -> str:
     """Return what DAP calls a name that stands for ``value``, where it completes what is typed."""
-    bases = mro_of(type(value))
-    if types.ModuleType in bases:
+    if is_a(value, types.ModuleType):
         return "module"
-    if type in bases:
+    if is_a(value, type):
         return "class"
-    return FUNCTION if type(value) in _FUNCTIONS else VARIABLE
+    return FUNCTION if is_exactly(value, _FUNCTIONS) else VARIABLE
 
 
 def kinds_in(value: object) -> dict[str, str]:
     """Return the names of what a real object has -> what DAP calls them."""
     cls = type(value)
-    if type in mro_of(cls):
+    if has_base(cls, type):
         assert isinstance(value, type)
         return {**kinds_of_members(value, {}), **kinds_of_members(cls, {})}
     return kinds_of_members(cls, instance_dictionary(value))
@@ -127,7 +128,7 @@ def kinds_in(value: object) -> dict[str, str]:
 
 def kinds_of_members(cls: type, own: Mapping[str, object]) -> dict[str, str]:
     """Return the names of what an object has -> what DAP calls them: its ``own``, then those of its class, sorted."""
-    is_module = types.ModuleType in mro_of(cls)
+    is_module = has_base(cls, types.ModuleType)
     kinds: dict[str, str] = {}
     for name, value in own.items():
         kind = kind_of(value)
@@ -142,9 +143,9 @@ def kinds_of_members(cls: type, own: Mapping[str, object]) -> dict[str, str]:
 
 
 def _kind_in_class(value: object) -> str:
-    if type(value) in _METHODS:
+    if is_exactly(value, _METHODS):
         return METHOD
-    if type(value) in _PROPERTIES:
+    if is_exactly(value, _PROPERTIES):
         return PROPERTY
     kind = kind_of(value)
     return FIELD if kind == VARIABLE else kind

@@ -9,7 +9,9 @@ from __future__ import annotations
 import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard, get_args
+
+from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,3 +150,11 @@ Form = (
     | CellForm
     | Composite
 )
+
+
+_FORMS: tuple[type, ...] = get_args(Form)
+
+
+def is_form(value: object) -> TypeGuard[Form]:
+    """Whether ``value`` is a form, and not an object of the program, which is asked nothing."""
+    return is_exactly(value, _FORMS)

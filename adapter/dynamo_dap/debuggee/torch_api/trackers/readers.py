@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.torch_api.trackers.forms import (
     CellForm,
     Composite,
@@ -353,7 +354,7 @@ def _unknown_value(read: _Reading) -> Form:
 @_reads("StringFormatVariable")
 def _string_format(read: _Reading) -> Form:
     given = read["sym_args"]
-    arguments = tuple_form(list(given) if type(given) in (list, tuple) else [given])
+    arguments = tuple_form(list(given) if is_exactly(given, (list, tuple)) else [given])
     parts = (("format", read["format_string"]), ("arguments", arguments))
     return Composite("str, formatted when the graph has run:", parts, "str", after=(read["format_string"],))
 
@@ -541,7 +542,7 @@ def _listed(read: _Reading, value: Any) -> list[Any]:
     if is_tracker(value) and not is_unrealized(unwrapped(value)):
         form = read.form_of(value)
         return list(form.items) if isinstance(form, SequenceForm) else [value]
-    return list(value) if type(value) in (list, tuple) else [value]
+    return list(value) if is_exactly(value, (list, tuple)) else [value]
 
 
 # -- context managers --------------------------------------------------------------------------------------------------

@@ -1,0 +1,74 @@
+"""Limits how long one variable's ``__repr__`` may run, so that it costs its own row and no other.
+
+debugpy calls the ``__repr__`` of the program's classes while it answers ``variables``. A class whose ``__repr__`` was
+interrupted is not asked again, or each step would wait for it. On the threads that debugpy has stopped; for the life of
+the process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from dynamo_dap.debuggee.agent.interruption import Interruptible
+from dynamo_dap.debuggee.values.model import Interrupted
+
+_limits = threading.local()
+"""Its ``seconds``: how long each row of the request may take. Its ``left``: how many rows may take that long."""
+_slow: dict[int, weakref.ref[type]] = {}
+"""Classes whose ``__repr__`` was interrupted, by ``id``: a class may have no hash."""
+
+
+@contextlib.contextmanager
+def limit(seconds: float, at_most: int) -> Iterator[None]:
+    """Give each row that is shown inside ``seconds``, and no row anything once ``at_most`` took that long."""
+    _limits.seconds, _limits.left = seconds, at_most
+    try:
+        yield
+    finally:
+        del _limits.seconds, _limits.left
+
+
+def show(value: object, make: Callable[[], dict[str, Any]]) -> dict[str, Any] | str:
+    """Return what ``make`` gives, or a text that says why ``value`` is not shown."""
+    seconds = getattr(_limits, "seconds", None)
+    if seconds is None:
+        return make()
+    cls = type(value)
+    known = _slow.get(id(cls))
+    if known is not None and known() is cls:
+        return "__repr__ took too long before"
+    if not _limits.left:
+        return "__repr__ was not called: others took too long"
+    work = _limits.work = Interruptible(seconds)
+    try:
+        with work.running():
+            shown = make()
+        if not work.timed_out:  # debugpy shows any exception as a value
+            return shown
+    except Interrupted:
+        if not work.timed_out:
+            raise  # the request was cancelled
+    finally:
+        del _limits.work
+    key = id(cls)
+    _slow[key] = weakref.ref(cls, lambda _: _slow.pop(key, None))
+    _limits.left -= 1
+    return f"__repr__ took longer than {seconds:g} s"
+
+
+def install() -> None:
+    """Have debugpy not call a ``__repr__`` again that was interrupted: it does so after any exception."""
+    shown: Any = importlib.import_module("_pydevd_bundle.pydevd_xml")
+
+    def repr_in_time(value: object) -> str:
+        work: Interruptible | None = getattr(_limits, "work", None)
+        if work is not None and work.timed_out:
+            raise TimeoutError
+        return repr(value)
+
+    shown.repr = repr_in_time
