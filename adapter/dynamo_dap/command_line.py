@@ -57,19 +57,31 @@ def _parser() -> argparse.ArgumentParser:
         metavar="TOKEN",
         help='what TCP clients have to give as "accessToken" in launch or attach; a random one is printed without this',
     )
+    parser.add_argument(
+        "--filters",
+        metavar="NAMES",
+        help="offer only these exception filters to the editor, separated by commas: graph-break,nan",
+    )
     parser.add_argument("--log", metavar="FILE", help="write a log, including every message, to FILE")
     return parser
 
 
 def _serve(options: argparse.Namespace) -> int:
     from dynamo_dap.server import log
+    from dynamo_dap.server.capabilities import FILTER_NAMES
 
+    filters = None if options.filters is None else frozenset(filter(None, options.filters.split(",")))
+    if filters is not None and not filters <= FILTER_NAMES:
+        unknown, known = sorted(filters - FILTER_NAMES), ", ".join(sorted(FILTER_NAMES))
+        return _fail(f"--filters: unknown filter {unknown[0]!r}; the filters are {known}")
     path = options.log or os.environ.get(LOG_VARIABLE)
     try:
         log.set_up(Path(path) if path else None)
     except OSError as error:
         return _fail(f"cannot write the log {path}: {error.strerror or error}")
     if options.listen is not None:
+        if filters is not None:
+            return _fail("--filters cannot be combined with --listen")
         return _serve_tcp(options.listen, options.access_token or os.environ.get(ACCESS_TOKEN_VARIABLE) or None)
     if options.access_token is not None:
         return _fail("--access-token is for --listen; over stdin and stdout, whoever started the server is its user")
@@ -77,7 +89,7 @@ def _serve(options: argparse.Namespace) -> int:
     from dynamo_dap.protocol.streams import take_standard_streams
     from dynamo_dap.server.transports import serve_pipes
 
-    return serve_pipes(take_standard_streams())
+    return serve_pipes(take_standard_streams(), filters)
 
 
 def _serve_tcp(listen: str, access_token: str | None) -> int:

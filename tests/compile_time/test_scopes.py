@@ -242,7 +242,7 @@ def test_an_inlined_function_has_its_own_locals_and_the_shared_graph() -> None:
         return texts(frame, "Locals"), texts(frame, "Compile"), texts(frame, "Graph")
 
     local, compiled, graph = at("helper", inlined_program, look)
-    assert local == {"v": "Tensor f32[2] cpu", "rest": "(1, 2)", "options": "{'a': 3}"}
+    assert local == {"v": "Tensor f32[2] cpu = [2.0, 2.0]", "rest": "(1, 2)", "options": "{'a': 3}"}
     assert compiled["inline depth"] == "1"
     assert compiled["frame"].endswith("fn")
     assert list(graph.values()) == ["graph input → f32[2] cpu", "x + 1 → f32[2] cpu"]

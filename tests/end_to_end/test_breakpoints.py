@@ -151,7 +151,9 @@ def test_log_messages_print_and_do_not_stop(session: Session) -> None:
         )
     assert session.wait_for_exit() == 0
     logged = session.output("console") or session.output("stdout")
-    assert [f"index {index}, shape 2, x is Tensor f32[2] cpu!" in logged for index in range(6)] == [True] * 6
+    assert [f"index {index}, shape 2, x is Tensor f32[2] cpu = [1.0, 1.0]!" in logged for index in range(6)] == [
+        True
+    ] * 6
 
 
 def test_function_breakpoints(session: Session) -> None:

@@ -30,8 +30,8 @@ def test_expressions_over_symbolic_values(session: Session) -> None:
             assert value.text == text, expression
     table = frame.evaluate("table")
     assert table.children, "the answer's tree opens"
-    assert frame.evaluate("items[0]").text == "Tensor f32[4, 2] cpu"
-    assert frame.evaluate("items[0]", context="hover").text == "Tensor f32[4, 2] cpu"
+    assert frame.evaluate("items[0]").text == f"Tensor f32[4, 2] cpu = {[[1.0, 1.0]] * 4}"
+    assert frame.evaluate("items[0]", context="hover").text == f"Tensor f32[4, 2] cpu = {[[1.0, 1.0]] * 4}"
     assert "no_such_name" in frame.refusal("no_such_name")
     assert frame.refusal("table['missing']")
     assert frame.refusal("items[")

@@ -50,7 +50,7 @@ def _watch(session: Session, stop: Stop, *names: str) -> None:
 
 def _told(session: Session, stop: Stop) -> tuple[str | None, str]:
     info: dict[str, Any] = session.request("exceptionInfo", {"threadId": stop.thread_id})
-    return stop.marker, info["exceptionId"].partition(":")[0]
+    return stop.marker, info["exceptionId"].partition(":")[0].partition(" = ")[0]
 
 
 BACK = [

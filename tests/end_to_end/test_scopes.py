@@ -83,8 +83,8 @@ def test_containers_are_trees(session: Session) -> None:
     variables = stop.frame["Locals"]
     items = variables["items"]
     assert [child.text for child in items.children.values() if child.name.strip("[]").isdigit()] == [
-        "Tensor f32[4, 2] cpu",
-        "Tensor f32[4, 2] cpu",
+        f"Tensor f32[4, 2] cpu = {[[1.0, 1.0]] * 4}",
+        f"Tensor f32[4, 2] cpu = {[[2.0, 2.0]] * 4}",
         "3",
         "'four'",
     ]

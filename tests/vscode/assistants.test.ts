@@ -15,7 +15,7 @@ test("an assistant and the user debug one program", async ({ vscode, workspace, 
     const [helper, total] = [await line("in_helper"), await line("total")];
     await vscode.openFile(FILE);
     await editor.setBreakpoint(total);
-    await vscode.command("torch.compile: Show How an Assistant Starts the Debugger's Server");
+    await vscode.command("torch.compile: Show MCP Server Configuration");
     let configuration = "";
     await expect(async () => {
         // Its lines are made one by one.
@@ -31,7 +31,7 @@ test("an assistant and the user debug one program", async ({ vscode, workspace, 
         expect(first.data).toMatchObject({ state: "stopped", function: "scale", line: helper });
         await debug.waitForStop(at("scale", FILE, helper));
         await expect(debug.row("variables", "factor =")).toContainText("2");
-        await debug.foldPane("torch.compile: Compiles", true);
+        await compiles.show("Compiles");
         await expect(compiles.row("Compiles", "compute")).toBeVisible();
         await picture("assistant");
 

@@ -13,11 +13,7 @@ test("cache entries are shown with guards and code, and forgotten", { tag: "@pic
     await editor.setBreakpoint(end);
     await vscode.startDebugging();
     await debug.waitForStop(at("main", FILE, again));
-    const others = ["Compiles", "Graph", "Guards", "Timeline", "Compare"].map((name) => `torch.compile: ${name}`);
-    for (const name of ["Watch", "Breakpoints", "Variables", "Call Stack", ...others]) {
-        await debug.foldPane(name, false);
-    }
-    await debug.foldPane("torch.compile: Cache", true);
+    await compiles.show("Cache");
     await expect(compiles.title("Cache")).toContainText("4 entries");
     await expect(compiles.row("Cache", "0/0")).toContainText("eager");
     await compiles.open("Cache", "0/0");
@@ -34,18 +30,17 @@ test("cache entries are shown with guards and code, and forgotten", { tag: "@pic
 
     const entry = await compiles.reveal("Cache", "0/0");
     await entry.hover();
-    await entry.getByRole("button", { name: "Forget This Entry" }).click();
+    await entry.getByRole("button", { name: "Remove This Cache Entry" }).click();
     await expect(compiles.title("Cache")).toContainText("3 entries");
     await expect(compiles.row("Cache", "0/0")).toHaveCount(0);
 
-    await debug.foldPane("Call Stack", true);
     await page.keyboard.press("F5");
     await debug.waitForStop(at("main", FILE, end));
-    await debug.foldPane("Call Stack", false);
+    await compiles.show("Cache");
     await expect(compiles.row("Cache", "0/2"), "it was compiled again").toContainText("1 call since counted");
     const function_ = await compiles.reveal("Cache", "2 entries");
     await function_.hover();
-    await function_.getByRole("button", { name: "Forget All of This Function" }).click();
+    await function_.getByRole("button", { name: "Remove All Cache Entries of This Function" }).click();
     await expect(compiles.title("Cache")).toContainText("1 entry");
     await expect(compiles.row("Cache", "Model.forward")).toBeVisible();
 });

@@ -21,7 +21,7 @@ test("breakpoints are hit in a child process, and its compiles are shown", async
     await page.keyboard.press("F5");
     await stack.toContainEqual(expect.stringMatching(at("compute", NAME, traced)));
     await expect(debug.row("variables", "x =")).toContainText("Tensor f32[2]");
-    await debug.foldPane("torch.compile: Compiles", true);
+    await compiles.show("Compiles");
     await expect(compiles.row("Compiles", "compute")).toBeVisible();
     await picture("child-process");
     await page.keyboard.press("F5");

@@ -14,7 +14,7 @@ test("a run of the file is recorded, and its report is a page in an editor", asy
     const told = page.locator(".notification-toast", { hasText: "The run is recorded." });
     await expect(told).toBeVisible(LATE);
     await expect(page.locator(".codelens-decoration a", { hasText: /^2 graphs, 1 break/ }).first()).toBeVisible(LATE);
-    await told.getByRole("button", { name: "Open the Report" }).click();
+    await told.getByRole("button", { name: "Open Report" }).click();
     const report = page.frameLocator("iframe.webview.ready").frameLocator("#active-frame");
     await expect(report.locator(".item h3").first()).toContainText("Graph break at graph_break.py", LATE);
     await expect(report.locator("#timeline")).toBeVisible();
@@ -60,7 +60,7 @@ test("the palette opens the newest report, or says that there is none", async ({
     const { page } = vscode;
     await vscode.openFile("plain.py");
     const none = page.locator(".notification-toast", { hasText: /Nothing has been recorded yet|does not run/ });
-    await vscode.command("torch.compile: Open the Report");
+    await vscode.command("torch.compile: Open Report");
     await expect(none).toBeVisible(LATE);
 });
 
@@ -73,7 +73,7 @@ test("the fixes of the line with the cursor are tried", async ({ vscode, workspa
     await vscode.command("torch.compile: Record a Run of This File");
     await expect(page.locator(".codelens-decoration a", { hasText: /^2 graphs, 1 break/ }).first()).toBeVisible(LATE);
     await editor.goToLine(7);
-    await vscode.command("torch.compile: Try the Fixes for This Line");
+    await vscode.command("torch.compile: Try Fixes for This Line");
     const told = page.locator(".notification-toast", { hasText: /It helps, and the result is the same/ });
     await expect(told, "each fix that is known for the line").toHaveCount(2, LATE);
     await picture("tried-fix");

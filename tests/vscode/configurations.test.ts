@@ -22,7 +22,7 @@ test("the button on a Python file debugs it", async ({ vscode, workspace }) => {
     await workspace.remove(".vscode/launch.json");
     await vscode.openFile("basic.py");
     await vscode.editor.setBreakpoint(await workspace.line("basic.py", "first"));
-    await vscode.page.getByRole("button", { name: "Debug with Dynamo" }).click();
+    await vscode.page.getByRole("button", { name: "Debug This File with dynamo-dap" }).click();
     await vscode.debug.waitForStop(/^compute basic.py/);
 });
 
@@ -185,9 +185,15 @@ test("an environment without dynamo-dap is offered an installation", async ({ vs
     await vscode.openFile("basic.py");
     await vscode.startDebugging();
     const dialog = await vscode.dialog();
-    await expect(dialog).toContainText(`needs the package dynamo-dap in the environment of ${environment}/bin/python`);
+    await expect(dialog).toContainText(`torch and dynamo-dap aren't installed in this environment (${environment}/bin/python -I).`);
+    await expect(dialog.getByRole("button", { name: "Choose Interpreter" })).toBeVisible();
     await picture("missing-package");
     await dialog.getByRole("button", { name: "Install" }).click();
-    const notification = vscode.page.locator(".notification-toast", { hasText: "dynamo-dap could not be installed" });
+    const notification = vscode.page.locator(".notification-toast", { hasText: /Installing dynamo-dap into .* failed/ });
     await expect(notification, "a failing installation is told, with pip's reason").toContainText("No module named pip");
+    await symlink(join(python(), "../.."), join(workspace.folder, ".venv"));
+    await notification.getByRole("button", { name: "Choose Interpreter" }).click();
+    const choice = vscode.page.locator(".quick-input-list .monaco-list-row", { hasText: "torch 2." }).first();
+    await expect(choice, "environments with torch come first").toBeVisible({ timeout: 30_000 });
+    await vscode.page.keyboard.press("Escape");
 });

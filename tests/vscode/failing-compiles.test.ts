@@ -47,13 +47,13 @@ test("the stage that is wrong is found, and its line is a click away", async ({ 
     const told = (text: string): Locator => page.locator(".notification-toast", { hasText: text });
     await workspace.write("decomposed.py", DECOMPOSED);
     await vscode.openFile("decomposed.py");
-    await vscode.command("torch.compile: Find the Stage That Is Wrong…");
+    await vscode.command("torch.compile: Bisect Compiler Stages…");
     await vscode.quickInput.choose("It ends without an error");
     const progress = told("Which stage of decomposed.py is wrong");
     await expect(progress, "how far it is").toContainText("uncompiled: right", LATE);
     await progress.getByRole("button", { name: "Cancel" }).click();
     await expect(told("Cancelled.")).toBeVisible(LATE);
-    await vscode.command("torch.compile: Find the Stage That Is Wrong…");
+    await vscode.command("torch.compile: Bisect Compiler Stages…");
     await vscode.quickInput.choose("It ends without an error");
     const found = told("Wrong: aot_eager_decomp_partition");
     await expect(found).toContainText("the decomposition of aten.silu.default", LATE);

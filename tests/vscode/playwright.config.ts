@@ -16,6 +16,6 @@ export default defineConfig({
     // A test that fails now and then is a defect, and is not tried again.
     retries: 0,
     timeout: 3 * MINUTES,
-    globalTimeout: 40 * MINUTES,
+    globalTimeout: 60 * MINUTES,
     expect: { timeout: 15_000 },
 });

@@ -90,10 +90,7 @@ test("what FSDP does with a module stands below its compile", async ({ vscode, w
     await vscode.editor.setBreakpoint(line);
     await vscode.startDebugging();
     await expect(debug.row("call-stack", file), "rank 0 stops").toBeVisible({ timeout: 120_000 });
-    for (const pane of ["Variables", "Watch", "Breakpoints"]) {
-        await debug.foldPane(pane, false);
-    }
-    await debug.foldPane("torch.compile: Compiles", true);
+    await compiles.show("Compiles");
     await compiles.open("Compiles", "0/0");
     const row = await compiles.reveal("Compiles", "FSDP: first");
     await expect(row).toContainText("4 parameters (1120 bytes) of 2 ranks, gathered before the call by a hook, in no graph");

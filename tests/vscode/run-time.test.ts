@@ -71,13 +71,13 @@ test("an instruction of generated code is patched from the next call on, and tak
     await debug.waitForStop(/^record \(generated #0\) /);
     await vscode.quickInput.goToLine(34);
     const constant = (await editor.lineWith("LOAD_CONST         3")) - 1;
-    await vscode.command("Patch This Instruction of Generated Code");
+    await vscode.command("Patch This Instruction");
     await vscode.quickInput.answer(`${constant}: LOAD_CONST 30`);
     await expect(page.locator(".notification-toast")).toContainText("From the next call on: LOAD_CONST 30. Dynamo generated LOAD_CONST 3.");
     await page.keyboard.press("F5");
     await debug.waitForStop(/^record \(generated #1: #0 patched\) /);
     await expect.poll(() => editor.text()).toContain("[patched, was LOAD_CONST 3]");
-    await vscode.command("Take All Patches of Generated Code Back");
+    await vscode.command("Revert All Bytecode Patches");
     await expect(page.locator(".notification-toast").first()).toContainText("Patched instructions that were taken back: 1.");
     await page.keyboard.press("F5");
     await debug.waitForStop(/^record \(generated #0\) /);

@@ -29,7 +29,9 @@ async function press({ page }: Workbench, button: string): Promise<void> {
 /** Clicks a row of the timeline. The view is made anew a moment after a stop: a click that falls into that is lost. */
 async function goBackTo({ compiles, debug }: Workbench, row: string, headline: RegExp): Promise<void> {
     await expect(async () => {
+        await compiles.show("Timeline");
         await (await compiles.reveal("Timeline", row)).click();
+        await debug.show();
         await expect(debug.headline()).toHaveText(headline, { timeout: 5000 });
     }, `a click on ${row} goes there`).toPass({ timeout: 40_000 });
 }
@@ -43,14 +45,9 @@ test("a trace is gone back in, by buttons, by the timeline and from variables", 
     await editor.setBreakpoint(total);
     await vscode.startDebugging();
     await debug.waitForStop(at("compute", FILE, first));
-    for (const name of ["Watch", "Breakpoints", "torch.compile: Compiles", "torch.compile: Guards"]) {
-        await debug.foldPane(name, false);
-    }
-    for (const name of ["Graph", "Timeline"]) {
-        await debug.foldPane(`torch.compile: ${name}`, true);
-    }
     await page.keyboard.press("F5");
     await debug.waitForStop(at("compute", FILE, total));
+    await compiles.show("Timeline");
     await expect(compiles.title("Timeline")).toContainText("7 of 7");
     await expect(compiles.row("Timeline", "total = z.sum()")).toContainText("compute");
 
@@ -58,26 +55,29 @@ test("a trace is gone back in, by buttons, by the timeline and from variables", 
     await debug.waitForStop(at("compute", FILE, await place("after_call")));
     await press(vscode, "Reverse");
     await debug.waitForStop(at("compute", FILE, first));
-    await expect(compiles.title("Timeline")).toContainText("1 of 7");
     await expect(debug.row("variables", "x =")).toBeVisible();
     await expect(debug.row("variables", "z ="), "what was not computed yet is not shown").toHaveCount(0);
-
+    await compiles.show("Timeline");
+    await expect(compiles.title("Timeline")).toContainText("1 of 7");
     await compiles.open("Timeline", "z = scale(z, 2)");
     await goBackTo(vscode, "return doubled + 1", /2 statements back/);
     await debug.waitForStop(at("scale", FILE, await place("helper_return")));
+    await compiles.show("Timeline");
     await expect(compiles.title("Timeline")).toContainText("5 of 7");
+    await picture("time-travel");
+    await debug.show();
     await expect(debug.headline()).toHaveText("Tracing compute [0/0], 2 statements back");
     await expect(debug.row("variables", "doubled =")).toContainText("Tensor f32[3, 4]");
-    await picture("time-travel");
 
-    await choose(vscode, () => debug.reveal("variables", "doubled ="), "Run Back to Where It Was Bound");
+    await choose(vscode, () => debug.reveal("variables", "doubled ="), "Go Back to Assignment");
     await debug.waitForStop(at("scale", FILE, helper));
     // The rows move when those of this stop take the place of the ones before.
     await expect(debug.row("variables", "doubled ="), "it is not bound yet").toHaveCount(0);
-    expect(await debug.offers("factor ="), "what is no tensor becomes no NaN").not.toContain("Run Back to Where It Became NaN");
-    await choose(vscode, () => debug.reveal("variables", "factor ="), "Run Back to Where It Changed in Place");
+    expect(await debug.offers("factor ="), "what is no tensor becomes no NaN").not.toContain("Go Back to First NaN");
+    await choose(vscode, () => debug.reveal("variables", "factor ="), "Go Back to In-Place Change");
     await expect(page.locator(".notification-toast"), "an answer, too").toContainText("'factor'");
-    await choose(vscode, () => compiles.reveal("Graph", "x + y"), "Run Back to Where It Was Made");
+    await compiles.show("Graph");
+    await choose(vscode, () => compiles.reveal("Graph", "x + y"), "Go Back to Creation");
     await debug.waitForStop(at("compute", FILE, first));
 
     // The second call comes from the cache, and has a past all the same.
@@ -88,6 +88,7 @@ test("a trace is gone back in, by buttons, by the timeline and from variables", 
     await debug.waitForStop(at("compute", FILE, first));
     await page.keyboard.press("F5");
     await debug.waitForStop(at("compute", FILE, total));
+    await compiles.show("Timeline");
     // The rows are made anew when the view has heard of the stop: a click before that would be lost.
     await expect(compiles.row("Timeline", "total = z.sum()").locator(".codicon-debug-stackframe")).toBeVisible();
     await goBackTo(vscode, "shape = z.shape", /1 statement back/);
@@ -137,10 +138,7 @@ test("graph breaks, attempts that were given up and breakpoints are marked in th
     await editor.setBreakpoint(last);
     await vscode.startDebugging();
     await debug.waitForStop(at("train_step (resumed at line 16)", BREAKING, last));
-    for (const name of ["Watch", "Breakpoints", "torch.compile: Compiles", "torch.compile: Guards", "torch.compile: Graph"]) {
-        await debug.foldPane(name, false);
-    }
-    await debug.foldPane("torch.compile: Timeline", true);
+    await compiles.show("Timeline");
     await editor.setBreakpoint(before);
     const marked = compiles.row("Timeline", "scaled = total * 2");
     await compiles.reveal("Timeline", "shifted = scaled + 1");
@@ -151,8 +149,9 @@ test("graph breaks, attempts that were given up and breakpoints are marked in th
     await picture("timeline-marks");
     await goBackTo(vscode, "total = x * 0", /back/);
     await debug.waitForStop(at("train_step", BREAKING, await workspace.line(BREAKING, "before_loop")));
-    await expect(compiles.row("Timeline", "total = x * 0")).toContainText("[attempt 1, given up");
     await expect(debug.row("variables", "scaled ="), "this attempt had not come so far").toHaveCount(0);
+    await compiles.show("Timeline");
+    await expect(compiles.row("Timeline", "total = x * 0")).toContainText("[attempt 1, given up");
     await page.keyboard.press("Shift+F5");
     await debug.waitForEnd();
 });

@@ -5,10 +5,12 @@ import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 
 import { problems, type ConfigurationSchemas } from "../../vscode-extension/src/configuration/validation.js";
+import { briefValue } from "../../vscode-extension/src/editor/brief-value.js";
 import { compiledDefinitions } from "../../vscode-extension/src/editor/compiled-functions.js";
 import { enclosingDefinition, linesWithPresentValues, namesBoundBy, namesIn } from "../../vscode-extension/src/editor/mentioned-names.js";
 import { isTestFile, testFunctions } from "../../vscode-extension/src/editor/test-functions.js";
-import type { Guard } from "../../vscode-extension/src/session/requests.js";
+import type { Compile, CompiledFunction, Guard } from "../../vscode-extension/src/session/requests.js";
+import { findingsOf, merged } from "../../vscode-extension/src/views/finding-list.js";
 import { groupedGuards } from "../../vscode-extension/src/views/guard-groups.js";
 import { extensionRoot } from "./harness/places.js";
 
@@ -167,4 +169,27 @@ test("checks of one guard are one group, which nothing leaves", () => {
     const groups = groupedGuards(guards);
     expect(groups.map((group) => group.length)).toEqual([3, 1, 1, 1]);
     expect(groups.flat()).toEqual(guards);
+});
+
+test("values at the ends of lines show little data whole, and no data in part", () => {
+    expect(briefValue("Tensor f32[] cpu = 0.4327")).toBe("0.4327");
+    expect(briefValue("Parameter f32[2] cpu requires_grad = [0.5, 1.0]")).toBe("f32[2] = [0.5, 1.0]");
+    expect(briefValue("Tensor f32[3, 4] cpu requires_grad")).toBe("f32[3, 4]");
+    expect(briefValue(`Tensor f64[8] cpu = [${"0.123456789, ".repeat(8)}]`)).toBe("f64[8]");
+    expect(briefValue("x".repeat(50))).toHaveLength(40);
+});
+
+test("what several compiles report of a line is one finding, errors first", () => {
+    const place = { path: "/project/model.py", line: 3 };
+    const compiled: CompiledFunction = { name: "f", place, compiles: [] };
+    const compile: Compile = { id: "0/1", name: "f", state: "compiled", attempts: [], graphs: [], breaks: [{ reason: "Data-dependent branching", place, hints: ["Use torch.where"] }], failures: [{ compileId: "0/0", expression: "L['n'] == 1", reason: "", text: "n == 1", valueThen: "1", valueNow: "2", place: { ...place, line: 4 } }] };
+    const again: Compile = { ...compile, id: "0/2", failures: [], state: "failed", problem: "BackendError: no\nmore" };
+    const found = merged([...findingsOf(compiled, compile), ...findingsOf(compiled, again)]);
+    expect(found.map(({ title, place: { line } }) => [title, line])).toEqual([
+        ["Compile failed: BackendError: no", 3],
+        ["Recompiled: n == 1", 4],
+        ["Graph break: Data-dependent branching", 3],
+    ]);
+    expect(found[1]?.details).toEqual(["It was 1 and is 2 now.", "In f [0/1]"]);
+    expect(found[2]?.details).toEqual(["Use torch.where", "In f [0/1]", "In f [0/2]"]);
 });

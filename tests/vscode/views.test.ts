@@ -1,19 +1,7 @@
-/** The views about compiles in the Run and Debug side bar. */
+/** The views about compiles in the side bar "torch.compile". */
 
 import { at } from "./harness/debug-panes.js";
 import { expect, test } from "./harness/test.js";
-import type { DebugPanes } from "./harness/debug-panes.js";
-
-const OTHERS = ["Watch", "Breakpoints", "Variables", "Call Stack"];
-
-async function openViews(debug: DebugPanes): Promise<void> {
-    for (const name of OTHERS) {
-        await debug.foldPane(name, false);
-    }
-    for (const name of ["Compiles", "Graph", "Guards"]) {
-        await debug.foldPane(`torch.compile: ${name}`, true);
-    }
-}
 
 test("compiles, graph and guards are shown, and their lines are links", { tag: ["@core", "@picture"] }, async ({ vscode, workspace, picture }) => {
     const { compiles, debug, editor } = vscode;
@@ -23,14 +11,16 @@ test("compiles, graph and guards are shown, and their lines are links", { tag: [
     await editor.setBreakpoint(after);
     await vscode.startDebugging();
     await debug.waitForStop(at("train_step", "graph_break.py", before));
-    await openViews(debug);
+    await compiles.show("Compiles", "Graph", "Guards");
     await expect(compiles.row("Compiles", "0/0")).toContainText("tracing");
     await expect(await compiles.reveal("Graph", "total_3"), "the graph so far").toContainText("total_2 + mul_3");
     await expect(compiles.row("Guards", "x as Tensor f32[2, 3] cpu"), "the guards so far").toContainText("TENSOR_MATCH");
 
     await vscode.page.keyboard.press("F5");
     // The analysis starts again after the graph break, and hits the breakpoint no more.
-    await expect(compiles.row("Compiles", "train_step (resumed at line")).toContainText("tracing", { timeout: 60_000 });
+    await debug.waitForStop(at("train_step (resumed at line 16)", "graph_break.py", after));
+    await compiles.show("Compiles", "Graph", "Guards");
+    await expect(compiles.row("Compiles", "train_step (resumed at line")).toContainText("tracing");
     await compiles.row("Compiles", "0/0").click();
     await expect(compiles.title("Graph"), "the compile is selected").toContainText("0/0");
     await compiles.open("Compiles", "0/0");
@@ -53,8 +43,11 @@ test("a recompile names the guard that failed", async ({ vscode, workspace }) =>
     await vscode.editor.setBreakpoint(line);
     await vscode.startDebugging();
     await debug.waitForStop(at("select", "recompiles.py", line));
-    await openViews(debug);
+    await compiles.show("Findings", "Compiles");
     await expect(compiles.row("Compiles", "Recompiled")).toContainText("mode");
+    await expect(compiles.row("Findings", "Recompiled:"), "the cause and the line").toContainText("recompiles.py:");
+    await compiles.open("Findings", "Recompiled:");
+    await expect(await compiles.reveal("Findings", "In select [")).toBeVisible();
 });
 
 test("a call that differs when compiled is compared line by line", async ({ vscode, workspace }) => {
@@ -77,10 +70,7 @@ test("a call that differs when compiled is compared line by line", async ({ vsco
     const widget = page.locator(".exception-widget");
     await expect(widget).toContainText("Mismatch: torch.nn.functional.silu: largest difference");
     await expect(widget.locator(".description")).toContainText(/^The compiled call .*\nWhere: .*\nWhose: the backend's \(wrong\)/);
-    for (const name of OTHERS) {
-        await debug.foldPane(name, false);
-    }
-    await debug.foldPane("torch.compile: Compare", true);
+    await compiles.show("Compare");
     await expect(compiles.row("Compare", "Whose: the backend's (wrong)")).toBeVisible();
     await expect(compiles.row("Compare", "hidden = x @ weight")).toContainText("compiled ±0");
     await expect(compiles.row("Compare", "silu(hidden)")).toContainText(/compiled ±0\.\d/);
@@ -88,6 +78,7 @@ test("a call that differs when compiled is compared line by line", async ({ vsco
     await expect(compiles.row("Compare", "silu(hidden)").locator(".codicon-error")).toBeVisible();
     await compiles.row("Compare", "hidden = x @ weight").click();
     await expect(page.locator(".statusbar-item", { hasText: /^Ln / })).toContainText(`Ln ${same},`);
+    await debug.show();
     await debug.foldPane("Call Stack", true);
     await page.keyboard.press("F5");
     await debug.waitForStop(at("share", file, await workspace.line(file, "divided")));

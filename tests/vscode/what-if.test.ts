@@ -32,7 +32,7 @@ test("a variable is set in a trace, and the graphs are compared", async ({ vscod
     await editor.setBreakpoint(await branch);
     await vscode.startDebugging();
     await debug.waitForStop(at("compute", FILE, await branch));
-    await vscode.command("torch.compile: Compare with What If");
+    await vscode.command("torch.compile: Compare What-If Graph");
     await expect(page.locator(".notification-toast"), "nothing was changed yet").toContainText("nothing has been changed");
     await page.keyboard.press("Escape");
 
@@ -59,7 +59,7 @@ test("a variable is set in a trace, and the graphs are compared", async ({ vscod
     await vscode.command("Debug: Jump to Cursor");
     await expect(debug.headline()).toHaveText("Call 2 of compute [0/0], changed by the debugger");
     await debug.waitForStop(at("compute", FILE, await call));
-    await vscode.command("torch.compile: Keep What If for This Call");
+    await vscode.command("torch.compile: Apply What-If Changes to This Call");
     await expect(page.locator(".notification-toast").first()).toContainText("this call of compute will run what comes of the changed trace");
     await page.keyboard.press("F5");
     await debug.waitForEnd();

@@ -23,6 +23,7 @@ import { ExploredStages } from "./session/explored-stages.js";
 import { LoggedValues } from "./session/logged.js";
 import { registerSlowStart } from "./session/slow-start.js";
 import { createCompilesView } from "./views/compiles-view.js";
+import { createFindingsView } from "./views/findings-view.js";
 import { createGraphView } from "./views/graph-view.js";
 import { createComparisonView } from "./views/comparison-view.js";
 import { createEntriesView } from "./views/entries-view.js";
@@ -39,7 +40,10 @@ import { registerWhatIf } from "./views/what-if.js";
 /** What the extension reads of its own package.json. */
 interface Manifest {
     version: string;
-    contributes: { debuggers: [{ configurationAttributes: ConfigurationSchemas }] };
+    contributes: {
+        debuggers: [{ configurationAttributes: ConfigurationSchemas }];
+        configuration: { properties: { "dynamo.exceptionFilters": { items: { enum: string[] } } } };
+    };
 }
 
 export function activate(context: vscode.ExtensionContext): void {
@@ -52,7 +56,7 @@ export function activate(context: vscode.ExtensionContext): void {
         compiles,
         logged,
         registerConfigurations(context.extensionPath, manifest.contributes.debuggers[0].configurationAttributes),
-        registerAdapter(context.extensionPath),
+        registerAdapter(context.extensionPath, manifest.contributes.configuration.properties["dynamo.exceptionFilters"].items.enum),
         registerSlowStart(),
         registerInstallation(context.extensionPath),
         registerCommands(),
@@ -65,6 +69,7 @@ export function activate(context: vscode.ExtensionContext): void {
         registerLanguageServer(context.extensionPath),
         assistantSessions,
         registerAssistants(manifest.version, assistantSessions.environment),
+        createFindingsView(compiles),
         createCompilesView(compiles),
         createGraphView(compiles),
         createGuardsView(compiles),

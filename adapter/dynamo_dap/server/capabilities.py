@@ -72,6 +72,14 @@ def union(parts: Iterable[Capabilities]) -> Capabilities:
     return result
 
 
+def offering(capabilities: Capabilities, filters: frozenset[str] | None) -> Capabilities:
+    """Return capabilities with only the named exception filters; None keeps all of them."""
+    known = capabilities.exception_breakpoint_filters
+    if filters is not None and known is not None:
+        capabilities.exception_breakpoint_filters = [each for each in known if each.filter in filters]
+    return capabilities
+
+
 def _merged(known: Any, offered: Any) -> Any:
     if known is None:
         return offered
@@ -310,3 +318,8 @@ EAGER_ARGUMENTS: dict[str, type] = {
     "stepInTargets": StepInTargetsArguments,
 }
 """The types that their arguments must have."""
+
+FILTER_NAMES = frozenset(
+    each.filter for part in (AGENT_CAPABILITIES, EAGER_CAPABILITIES) for each in part.exception_breakpoint_filters or []
+)
+"""Names of all exception filters, the agent's and debugpy's."""

@@ -39,7 +39,7 @@ from dynamo_dap.protocol.types import (
 from dynamo_dap.server import starting
 from dynamo_dap.server.backend import Backend
 from dynamo_dap.server.breakpoints import Remembered, conditions_refused
-from dynamo_dap.server.capabilities import AGENT_CAPABILITIES, EAGER_CAPABILITIES, union
+from dynamo_dap.server.capabilities import AGENT_CAPABILITIES, EAGER_CAPABILITIES, offering, union
 from dynamo_dap.server.debuggee import Debuggee, StartMethod
 from dynamo_dap.server.debugpy_side import given_arguments
 from dynamo_dap.server.errors import RequestRefused
@@ -56,7 +56,8 @@ def initialize(session: Session, arguments: InitializeRequestArguments) -> Capab
     if session.client.is_introduced:
         raise RequestRefused(ErrorId.INITIALIZED_TWICE, "'initialize' was sent before")
     session.client.introduce(arguments)
-    return union([AGENT_CAPABILITIES, EAGER_CAPABILITIES, *(handler.capabilities for handler in handlers.values())])
+    parts = [AGENT_CAPABILITIES, EAGER_CAPABILITIES, *(handler.capabilities for handler in handlers.values())]
+    return offering(union(parts), session.filters)
 
 
 @handles("launch", msgspec.Raw)

@@ -102,6 +102,8 @@ class Session:
         """The arguments that it was launched with."""
         self.rank: RankMember | None = None
         """Its part among ranks that stop together."""
+        self.filters: frozenset[str] | None = None
+        """Names of the exception filters that the client is offered; None for all."""
         self.is_configured = False
         """Whether ``configurationDone`` was received."""
         self.closed: asyncio.Future[int] = asyncio.get_running_loop().create_future()

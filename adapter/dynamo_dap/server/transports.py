@@ -40,13 +40,17 @@ def _on_end_signals(end: Callable[[], None]) -> Iterator[None]:
             loop.remove_signal_handler(number)
 
 
-def serve_pipes(stream: PipeStream) -> int:
-    """Serve one session and return the exit status of the process."""
-    return asyncio.run(_serve_pipes(stream))
+def serve_pipes(stream: PipeStream, filters: frozenset[str] | None = None) -> int:
+    """Serve one session and return the exit status of the process.
+
+    ``filters`` are the exception filters that the client is offered; None offers all.
+    """
+    return asyncio.run(_serve_pipes(stream, filters))
 
 
-async def _serve_pipes(stream: PipeStream) -> int:
+async def _serve_pipes(stream: PipeStream, filters: frozenset[str] | None) -> int:
     session = Session(stream, Access(), serve)
+    session.filters = filters
     with _on_end_signals(session.end):
         return await session.closed
 

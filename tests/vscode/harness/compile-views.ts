@@ -1,10 +1,12 @@
-/** The torch.compile views in the Run and Debug side bar, as a person reads them. */
+/** The views in the side bar "torch.compile", as a person reads them. */
 
 import { expect, type Locator, type Page } from "@playwright/test";
 
 import { scrollTo } from "./scrolling.js";
 
-type CompileView = "Compiles" | "Graph" | "Guards" | "Cache" | "Compare" | "Timeline";
+const VIEWS = ["Findings", "Compiles", "Graph", "Guards", "Cache", "Timeline", "Compare"] as const;
+
+type CompileView = (typeof VIEWS)[number];
 
 export class CompileViews {
     constructor(private readonly page: Page) {}
@@ -16,7 +18,28 @@ export class CompileViews {
 
     /** The title of a view, with what it is about. */
     title(view: CompileView): Locator {
-        return this.page.locator(".pane-header", { hasText: `torch.compile: ${view}` });
+        return this.page.locator(".pane-header", { has: this.page.locator("h3.title", { hasText: new RegExp(`^${view}$`) }) });
+    }
+
+    /** Opens the side bar with the given views unfolded and the others folded. */
+    async show(...views: CompileView[]): Promise<void> {
+        const button = this.page.locator(".activitybar").getByRole("tab", { name: /^torch\.compile/ });
+        await expect(async () => {
+            if (!(await this.title("Findings").isVisible())) {
+                await button.click();
+            }
+            await expect(this.title("Findings")).toBeVisible({ timeout: 3000 });
+        }, "the side bar torch.compile opens").toPass({ timeout: 30_000 });
+        const [opened, folded] = [views, VIEWS.filter((view) => !views.includes(view))];
+        for (const [list, open] of [[folded, false], [opened, true]] as const) {
+            for (const view of list) {
+                const header = this.title(view);
+                if ((await header.getAttribute("aria-expanded")) !== String(open)) {
+                    await header.click({ position: { x: 40, y: 10 } });
+                }
+                await expect(header).toHaveAttribute("aria-expanded", String(open));
+            }
+        }
     }
 
     /** Scrolls a view until a row with the text is shown, and returns it. */

@@ -28,8 +28,18 @@ export class DebugPanes {
         return texts.reduce((rows, text) => rows.filter({ hasText: text }), this.rows(pane)).first();
     }
 
+    /** Opens the Run and Debug view, unless it is open. */
+    async show(): Promise<void> {
+        const view = this.page.locator(".debug-viewlet");
+        if (!(await view.isVisible())) {
+            await this.page.locator(".activitybar").getByRole("tab", { name: /^Run and Debug/ }).click();
+        }
+        await expect(view, "the Run and Debug view opens").toBeVisible();
+    }
+
     /** Waits until the top frame's row reads like `top` ("name file line:column"), and returns the call stack. */
     async waitForStop(top: RegExp): Promise<string[]> {
+        await this.show();
         const dialog = this.page.locator(".monaco-dialog-box");
         const deadline = Date.now() + STOP_MILLISECONDS;
         let stack: string[] = [];
@@ -90,6 +100,7 @@ export class DebugPanes {
 
     /** Scrolls a pane until a row with all of the texts is shown, and returns it. */
     async reveal(pane: Pane, ...texts: string[]): Promise<Locator> {
+        await this.show();
         return scrollTo(this.row(pane, ...texts), this.page.locator(`.debug-${pane} .monaco-list`), texts.join(" "));
     }
 
@@ -128,6 +139,7 @@ export class DebugPanes {
 
     /** Opens or closes a pane of the Run and Debug view by its title. */
     async foldPane(title: string, open: boolean): Promise<void> {
+        await this.show();
         const header = this.page.locator(".pane-header", { hasText: title });
         if ((await header.getAttribute("aria-expanded")) !== String(open)) {
             await header.click({ position: { x: 40, y: 10 } });
@@ -171,9 +183,7 @@ export class DebugPanes {
     /** Opens the Debug Console and returns its input. */
     async console(): Promise<Locator> {
         const input = this.page.locator(".repl-input-wrapper .monaco-editor");
-        if (!(await input.isVisible())) {
-            await this.page.keyboard.press("Control+Shift+Y");
-        }
+        if (!(await input.isVisible())) await this.page.keyboard.press("Control+Shift+Y");
         await expect(input, "the Debug Console opens").toBeVisible();
         return input;
     }

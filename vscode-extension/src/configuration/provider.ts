@@ -45,8 +45,9 @@ class Resolver implements vscode.DebugConfigurationProvider {
             // VS Code shows the error in a dialog that offers to open launch.json.
             throw new Error(found.join(" "));
         }
-        configuration.__python = [configuration.python ?? (await findInterpreter(folder?.uri))].flat();
-        return (await requireDynamoDap(this.extensionPath, configuration.__python)) ? configuration : undefined;
+        const python = [configuration.python ?? (await findInterpreter(folder?.uri))].flat();
+        const usable = await requireDynamoDap(this.extensionPath, python, folder?.uri);
+        return usable === undefined ? undefined : { ...configuration, __python: [...usable] };
     }
 }
 

@@ -1,5 +1,5 @@
 /**
- * "Find the Stage That Is Wrong…" and "Minify What Fails…": `dynamo-dap bisect` and `minify`, on the file in the editor,
+ * "Bisect Compiler Stages…" and "Minify Failing Graph…": `dynamo-dap bisect` and `minify`, on the file in the editor,
  * or on the program of a debug session, where they are offered when the backend fails.
  */
 

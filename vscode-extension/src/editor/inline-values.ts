@@ -1,5 +1,5 @@
 /**
- * Shows what the paused frame's locals hold at the ends of the lines that gave them: `z = x + y    z: f32[3, 4]`.
+ * Shows what the paused frame's locals hold at the ends of the lines that gave them: `z = x + y    z: f32[2] = [0.5, 1.0]`.
  * Registered only while a dynamo session runs, so that other debuggers' inline values stay as they are.
  */
 
@@ -7,10 +7,10 @@ import type { DebugProtocol } from "@vscode/debugprotocol";
 import * as vscode from "vscode";
 
 import { DEBUG_TYPE } from "../configuration/options.js";
+import { briefValue } from "./brief-value.js";
 import { linesWithPresentValues } from "./mentioned-names.js";
 
 const PYTHON_FILES: vscode.DocumentSelector = { language: "python" };
-const LONGEST_VALUE = 40;
 
 class InlineValues implements vscode.InlineValuesProvider {
     async provideInlineValues(
@@ -84,13 +84,6 @@ async function localsOf(session: vscode.DebugSession, frameId: number): Promise<
     return new Map(
         answer.variables
             .filter((variable) => !variable.presentationHint?.lazy)
-            .map((variable) => [variable.name, brief(variable.value)]),
+            .map((variable) => [variable.name, briefValue(variable.value)]),
     );
-}
-
-/** "Tensor f32[3, 4] cpu requires_grad" becomes "f32[3, 4]"; other values are cut. */
-function brief(value: string): string {
-    const tensor = /^(?:Tensor|Parameter|Buffer)\s+(\w+\[[^\]]*\])/.exec(value);
-    const text = tensor?.[1] ?? value.replace(/ \(unrealized\)$/, "").replace(/\s+/g, " ");
-    return text.length <= LONGEST_VALUE ? text : `${text.slice(0, LONGEST_VALUE - 1)}…`;
 }

@@ -48,7 +48,7 @@ async function patchInstruction(): Promise<string | undefined> {
         instructionCount: 1,
     })) as NonNullable<DebugProtocol.DisassembleResponse["body"]>;
     const instruction = await vscode.window.showInputBox({
-        title: "Patch This Instruction of Generated Code",
+        title: "Patch This Instruction",
         prompt: "What runs from the next call on: an instruction (NOP does nothing), several with ; between, or swap to exchange it with the next. With a number of the listing and : before it, it is put in there.",
         value: disassembled.instructions[0]?.instruction.replace(/ {3}\[patched, .*$/u, "") ?? "",
     });

@@ -1,5 +1,5 @@
 /**
- * The commands "Record a Run of This File", "Profile a Run of This File" and "Try the Fixes for This Line": what
+ * The commands "Record a Run of This File", "Profile a Run of This File" and "Try Fixes for This Line": what
  * `dynamo-dap run`, `profile` and `fix` do.
  */
 
@@ -72,7 +72,7 @@ async function offerProfile(exitCode: number | undefined, file: string, cwd: str
 }
 
 async function offerReport(exitCode: number | undefined): Promise<void> {
-    const open = "Open the Report";
+    const open = "Open Report";
     const text = exitCode === 0 ? "The run is recorded." : `The program ended with ${exitCode ?? "a signal"}; what was compiled is recorded.`;
     if ((await vscode.window.showInformationMessage(text, open)) === open) {
         await vscode.commands.executeCommand("dynamo.openReport");

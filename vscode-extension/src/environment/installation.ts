@@ -9,10 +9,15 @@ import { join } from "node:path";
 import * as vscode from "vscode";
 
 import { unlessGivenUp } from "../session/slow-start.js";
-import { findInterpreter } from "./interpreter.js";
+import { described, inspect } from "./candidates.js";
+import { chooseInterpreter, findInterpreter } from "./interpreter.js";
 
 const PACKAGE = "dynamo-dap";
 const CHECK_MILLISECONDS = 20_000;
+const CREATE_ENVIRONMENT = "python.createEnvironment";
+
+/** What pip wrote when it failed. */
+const log = vscode.window.createOutputChannel("torch.compile installation");
 
 interface Ended {
     ok: boolean;
@@ -20,50 +25,103 @@ interface Ended {
 }
 
 /**
- * Whether debugging can start with the command `python`. When the package is missing, the user is asked, and it may be
- * installed.
+ * Returns the command that can debug: `python`, or the interpreter that the user chooses instead. When the package is
+ * missing, the user is asked, and it may be installed. Returns undefined when debugging cannot start.
  */
-export async function requireDynamoDap(extensionPath: string, python: readonly string[]): Promise<boolean> {
+export async function requireDynamoDap(
+    extensionPath: string,
+    python: readonly string[],
+    scope?: vscode.Uri,
+): Promise<readonly string[] | undefined> {
     const check = await unlessGivenUp(`looking for ${PACKAGE} in the environment of ${python.join(" ")}`, (signal) =>
         run(python, ["-c", "import dynamo_dap, msgspec, bytecode"], { timeout: CHECK_MILLISECONDS, signal }),
     );
-    if (check === undefined || check.ok) {
-        return check !== undefined;
+    if (check === undefined) {
+        return undefined;
+    }
+    if (check.ok) {
+        return python;
     }
     if (!check.output.includes("No module named")) {
         throw new Error(`The Python interpreter ${python.join(" ")} cannot be used: ${lastLine(check.output)}`);
     }
-    const install = "Install";
+    return ask(extensionPath, python, lastLine(check.output), scope);
+}
+
+async function ask(
+    extensionPath: string,
+    python: readonly string[],
+    problem: string,
+    scope: vscode.Uri | undefined,
+): Promise<readonly string[] | undefined> {
+    const [install, choose] = ["Install", "Choose Interpreter"];
+    const known = await inspect(python[0] ?? "");
+    // A package in an environment without torch would debug nothing.
+    const lacksTorch = known !== undefined && known.torch === undefined;
     const choice = await vscode.window.showErrorMessage(
-        `Debugging torch.compile needs the package ${PACKAGE} in the environment of ${python.join(" ")}.`,
-        { modal: true, detail: lastLine(check.output) },
-        install,
+        `${lacksTorch ? `torch and ${PACKAGE} aren't` : `${PACKAGE} isn't`} installed in this environment (${python.join(" ")}).`,
+        { modal: true, detail: known === undefined ? problem : described(known) },
+        ...(lacksTorch ? [choose, install] : [install, choose]),
     );
-    return choice === install && (await installInto(extensionPath, python));
+    if (choice === choose) {
+        const chosen = await chooseInterpreter(scope);
+        return chosen === undefined ? undefined : requireDynamoDap(extensionPath, [chosen], scope);
+    }
+    return choice === install && (await installInto(extensionPath, python, scope)) ? python : undefined;
 }
 
 /** The command "Install dynamo-dap into the Selected Environment". */
 export function registerInstallation(extensionPath: string): vscode.Disposable {
-    return vscode.commands.registerCommand("dynamo.installPackage", async () => {
-        const python = await findInterpreter(vscode.workspace.workspaceFolders?.[0]?.uri);
-        if (await installInto(extensionPath, [python])) {
-            void vscode.window.showInformationMessage(`${PACKAGE} is installed in the environment of ${python}.`);
-        }
-    });
+    return vscode.Disposable.from(
+        log,
+        vscode.commands.registerCommand("dynamo.installPackage", async () => {
+            const scope = vscode.workspace.workspaceFolders?.[0]?.uri;
+            const python = await findInterpreter(scope);
+            if (await installInto(extensionPath, [python], scope)) {
+                void vscode.window.showInformationMessage(`${PACKAGE} is installed in the environment of ${python}.`);
+            }
+        }),
+        vscode.commands.registerCommand("dynamo.chooseInterpreter", () =>
+            chooseInterpreter(vscode.workspace.workspaceFolders?.[0]?.uri),
+        ),
+    );
 }
 
-async function installInto(extensionPath: string, python: readonly string[]): Promise<boolean> {
+async function installInto(extensionPath: string, python: readonly string[], scope?: vscode.Uri): Promise<boolean> {
     const progress = { location: vscode.ProgressLocation.Notification, title: `Installing ${PACKAGE} …` };
     const wheel = await packagedWheel(extensionPath);
     const ended = await vscode.window.withProgress(progress, () =>
         run(python, ["-m", "pip", "install", "--disable-pip-version-check", wheel], {}),
     );
     if (!ended.ok) {
-        void vscode.window.showErrorMessage(
-            `${PACKAGE} could not be installed with ${python.join(" ")} -m pip install ${wheel}: ${lastLine(ended.output)}`,
-        );
+        log.appendLine(`${python.join(" ")} -m pip install ${wheel}\n${ended.output}`);
+        void offerAfterFailure(`Installing ${PACKAGE} into ${python.join(" ")} failed: ${reason(ended.output)}`, scope);
+    }
+    if (ended.ok) {
+        // It did not start without the package.
+        await vscode.commands.executeCommand("dynamo.restartLanguageServer");
     }
     return ended.ok;
+}
+
+async function offerAfterFailure(text: string, scope: vscode.Uri | undefined): Promise<void> {
+    const [choose, show, create] = ["Choose Interpreter", "Show Log", "Create Environment"];
+    const canCreate = (await vscode.commands.getCommands(true)).includes(CREATE_ENVIRONMENT);
+    const chosen = await vscode.window.showErrorMessage(text, choose, show, ...(canCreate ? [create] : []));
+    if (chosen === choose) {
+        await chooseInterpreter(scope);
+    } else if (chosen === show) {
+        log.show();
+    } else if (chosen === create) {
+        await vscode.commands.executeCommand(CREATE_ENVIRONMENT);
+    }
+}
+
+/** Pip's own line about what went wrong: after "error:", else the last one. */
+function reason(output: string): string {
+    const lines = output.split("\n").map((line) => line.trim());
+    const error = lines.find((line) => /^error: /i.test(line));
+    return error?.replace(/^error: /i, "") ?? lastLine(output);
 }
 
 async function packagedWheel(extensionPath: string): Promise<string> {

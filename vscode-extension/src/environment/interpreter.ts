@@ -1,9 +1,9 @@
-/** Which Python runs the program: the Python extension's choice, else the setting, else what is on the PATH. */
+/** Finds the Python that runs the program: the Python extension's choice, the setting, or an environment with torch. */
 
 import { PythonExtension } from "@vscode/python-extension";
-import { existsSync } from "node:fs";
-import { delimiter, join } from "node:path";
 import * as vscode from "vscode";
+
+import { allCandidates, described, inspect, nearby, type Candidate } from "./candidates.js";
 
 /**
  * What Python runs, by `-c`, for `dynamo-dap WORDS`. It puts the program's folder first on its path: the user's files must
@@ -11,19 +11,49 @@ import * as vscode from "vscode";
  */
 export const COMMAND = "import sys; del sys.path[0]; from dynamo_dap.command_line import main; sys.exit(main())";
 
-const EXECUTABLES = process.platform === "win32" ? ["python.exe"] : ["python3", "python"];
+const PYTHON_EXTENSION = "ms-python.python";
 
 /** Returns the path of the interpreter for programs in `scope`. Throws an error for the user when there is none. */
 export async function findInterpreter(scope: vscode.Uri | undefined): Promise<string> {
-    const found = (await fromPythonExtension(scope)) ?? fromSetting(scope) ?? fromPath();
+    const found = (await fromPythonExtension(scope)) ?? fromSetting(scope) ?? (await fromEnvironments(scope));
     if (found === undefined) {
         throw new Error("No Python was found. Choose one in the Python extension, or in the setting dynamo.python.");
     }
     return found;
 }
 
+/**
+ * Asks the user for another interpreter and returns it; undefined if none was chosen. The choice is kept: by the Python
+ * extension if it is installed, else in the setting `dynamo.python`.
+ */
+export async function chooseInterpreter(scope: vscode.Uri | undefined): Promise<string | undefined> {
+    if (vscode.extensions.getExtension(PYTHON_EXTENSION) !== undefined) {
+        const before = await fromPythonExtension(scope);
+        await vscode.commands.executeCommand("python.setInterpreter");
+        const after = await fromPythonExtension(scope);
+        return after === before ? undefined : after;
+    }
+    const items = allCandidates(folderOf(scope)).then((found) => found.map(itemOf));
+    const chosen = await vscode.window.showQuickPick(items, {
+        title: "Choose the Python environment of your program",
+        placeHolder: "An environment with torch",
+        matchOnDescription: true,
+        matchOnDetail: true,
+    });
+    if (chosen === undefined) {
+        return undefined;
+    }
+    const target = vscode.workspace.workspaceFolders === undefined ? vscode.ConfigurationTarget.Global : vscode.ConfigurationTarget.Workspace;
+    await vscode.workspace.getConfiguration("dynamo", scope ?? null).update("python", chosen.detail, target);
+    return chosen.detail;
+}
+
+function itemOf(candidate: Candidate): { label: string; detail: string } {
+    return { label: described(candidate), detail: candidate.path };
+}
+
 async function fromPythonExtension(scope: vscode.Uri | undefined): Promise<string | undefined> {
-    if (vscode.extensions.getExtension("ms-python.python") === undefined) {
+    if (vscode.extensions.getExtension(PYTHON_EXTENSION) === undefined) {
         return undefined;
     }
     const { environments } = await PythonExtension.api();
@@ -37,7 +67,18 @@ function fromSetting(scope: vscode.Uri | undefined): string | undefined {
     return setting === "" ? undefined : setting;
 }
 
-function fromPath(): string | undefined {
-    const folders = (process.env.PATH ?? "").split(delimiter);
-    return EXECUTABLES.flatMap((name) => folders.map((folder) => join(folder, name))).find((path) => existsSync(path));
+/** The first interpreter that has torch, else the first of all. */
+async function fromEnvironments(scope: vscode.Uri | undefined): Promise<string | undefined> {
+    const paths = nearby(folderOf(scope));
+    for (const path of paths) {
+        if ((await inspect(path))?.torch !== undefined) {
+            return path;
+        }
+    }
+    return paths[0];
+}
+
+function folderOf(scope: vscode.Uri | undefined): string | undefined {
+    const folder = scope === undefined ? undefined : vscode.workspace.getWorkspaceFolder(scope);
+    return (folder ?? vscode.workspace.workspaceFolders?.[0])?.uri.fsPath;
 }

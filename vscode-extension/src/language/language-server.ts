@@ -4,6 +4,7 @@ import { execFile } from "node:child_process";
 import * as vscode from "vscode";
 import { LanguageClient } from "vscode-languageclient/node";
 
+import { DEBUG_TYPE } from "../configuration/options.js";
 import { findInterpreter } from "../environment/interpreter.js";
 
 const CHECK_MILLISECONDS = 20_000;
@@ -44,6 +45,9 @@ class LanguageServer implements vscode.Disposable {
                 documentSelector: [{ language: "python", scheme: "file" }],
                 initializationOptions: settings(),
                 middleware: {
+                    // While stopped, inline values show the same names with what they hold.
+                    provideInlayHints: (document, range, token, next): vscode.ProviderResult<vscode.InlayHint[]> =>
+                        isStopped() ? [] : next(document, range, token),
                     workspace: {
                         // The setting that changed may be the interpreter: then this client is on its way out.
                         didChangeConfiguration: async (sections, next): Promise<void> => {
@@ -77,6 +81,12 @@ class LanguageServer implements vscode.Disposable {
             });
         });
     }
+}
+
+function isStopped(): boolean {
+    const item = vscode.debug.activeStackItem;
+    const shown = vscode.workspace.getConfiguration(SETTINGS).get<boolean>("inlineValues", true);
+    return shown && item instanceof vscode.DebugStackFrame && item.session.type === DEBUG_TYPE;
 }
 
 function settings(): Record<string, boolean> {

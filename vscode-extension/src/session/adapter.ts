@@ -5,7 +5,10 @@ import * as vscode from "vscode";
 import { DEBUG_TYPE, type DynamoConfiguration } from "../configuration/options.js";
 
 class AdapterFactory implements vscode.DebugAdapterDescriptorFactory {
-    constructor(private readonly extensionPath: string) {}
+    constructor(
+        private readonly extensionPath: string,
+        private readonly knownFilters: readonly string[],
+    ) {}
 
     createDebugAdapterDescriptor(session: vscode.DebugSession): vscode.DebugAdapterDescriptor {
         const { __adapter: adapter, __python: [python, ...flags] = [] } = session.configuration as DynamoConfiguration;
@@ -15,12 +18,15 @@ class AdapterFactory implements vscode.DebugAdapterDescriptorFactory {
         if (python === undefined) {
             throw new Error("The Python interpreter of the debugger is not known.");
         }
+        const settings = vscode.workspace.getConfiguration("dynamo", session.workspaceFolder ?? null);
+        const filters = settings.get<string[]>("exceptionFilters", []).filter((name) => this.knownFilters.includes(name));
+        const offered = ["--filters", filters.join(",")];
         // Python puts its working directory first on the path of "-m": the user's files must not shadow modules there.
-        return new vscode.DebugAdapterExecutable(python, [...flags, "-m", "dynamo_dap"], { cwd: this.extensionPath });
+        return new vscode.DebugAdapterExecutable(python, [...flags, "-m", "dynamo_dap", ...offered], { cwd: this.extensionPath });
     }
 }
 
-/** Registers the factory for the debug type. */
-export function registerAdapter(extensionPath: string): vscode.Disposable {
-    return vscode.debug.registerDebugAdapterDescriptorFactory(DEBUG_TYPE, new AdapterFactory(extensionPath));
+/** Registers the factory for the debug type. `knownFilters` are the names that the setting for exception filters takes. */
+export function registerAdapter(extensionPath: string, knownFilters: readonly string[]): vscode.Disposable {
+    return vscode.debug.registerDebugAdapterDescriptorFactory(DEBUG_TYPE, new AdapterFactory(extensionPath, knownFilters));
 }

@@ -1,4 +1,4 @@
-/** The command "Open the Report": the page of the newest record in an editor. The language server writes the page. */
+/** The command "Open Report": the page of the newest record in an editor. The language server writes the page. */
 
 import { readFile } from "node:fs/promises";
 import * as vscode from "vscode";

@@ -365,7 +365,7 @@ class GraphRun:
                     )
                 result = self._results[each] = self._result(each)
                 if each not in self._watched and not isinstance(result, _Failed):
-                    self._watched[each] = _is_ordinary(each)
+                    self._watched[each] = is_ordinary(each)
                 if self._ran_observer is not None:
                     self._ran_observer(each, self._results)
                 if self._stands_for_many(result):
@@ -572,7 +572,7 @@ _WRITES_UNSAID = {"native_batch_norm": (3, 4), "cudnn_batch_norm": (3, 4), "miop
 """Operators that write to arguments although their schema does not say so: which ones, by position."""
 
 
-def _is_ordinary(node: Any) -> bool:
+def is_ordinary(node: Any) -> bool:
     """Whether a node is an operation on its operands and nothing else."""
     return (
         node.op in ("call_function", "call_method")

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
+import sys
 from typing import Any
 from weakref import WeakKeyDictionary, ref
 
 from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
 from dynamo_dap.debuggee.torch_api.features import Feature
-from dynamo_dap.debuggee.torch_api.graph import written_by
+from dynamo_dap.debuggee.torch_api.graph import example_of, written_by
 from dynamo_dap.debuggee.torch_api.graph_runs import (
     REAL_VALUES,
     GraphRun,
@@ -24,9 +26,12 @@ from dynamo_dap.debuggee.torch_api.graph_runs import (
     apart_from_the_program,
     as_it_was,
     has_own_memory,
+    is_ordinary,
 )
+from dynamo_dap.debuggee.torch_api.isolation import metadata_reading
 from dynamo_dap.debuggee.torch_api.retracing import retraced_call
-from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
+from dynamo_dap.debuggee.torch_api.symbols import hint_of
+from dynamo_dap.debuggee.torch_api.tensor_facts import is_tensor, version_of
 from dynamo_dap.debuggee.torch_api.traced_paths import PATHS
 from dynamo_dap.debuggee.torch_api.translator import with_callers
 from dynamo_dap.debuggee.torch_api.variable_trackers import mutation_state
@@ -122,6 +127,17 @@ class RealValues:
         finally:
             self.reachable = outer  # it leads to the trace, which would keep itself alive
 
+    def cheap_value_of(self, node: Any, reachable: Wanted) -> object:
+        """Return what ``node`` gives in this call if that takes about a millisecond; None if it may take longer.
+
+        Raises:
+            NoRealValue: there is none; the text says why.
+        """
+        nodes: list[Any] = list(node.graph.nodes)
+        if len(nodes) > _CHEAP_NODES or not all(map(_is_cheap, nodes)):
+            return None
+        return self.value_of(node, reachable)
+
     def as_written(self, value: Any, reachable: Wanted) -> Any:
         """Return a tensor of the program with what the graph so far has written to memory that it shares.
 
@@ -151,6 +167,38 @@ class RealValues:
     def _run_of(self, output: ref[Any], tracer: ref[Any]) -> GraphRun:
         around: Any = tracer()
         return self._runner_of(output(), around).run_of(list(around.graph.nodes), self.limits, self.reachable)
+
+
+_CHEAP_NODES = 256
+_CHEAP_ELEMENTS = 4096
+"""Of each result on the way: an operation on so little takes microseconds."""
+
+
+def _is_cheap(node: Any) -> bool:
+    """Whether a node is an input, or an operation of torch's on small tensors of the CPU."""
+    if node.op == "output" or not (node.op in ("placeholder", "get_attr") or _is_operation_of_torch(node)):
+        return False
+    example = example_of(node)
+    if not is_tensor(example):
+        return True
+    with metadata_reading():
+        sizes = [size if type(size) is int else hint_of(size) for size in example.size()]
+        at_hand = str(example.device) == "cpu"
+    known = [size for size in sizes if isinstance(size, int)]
+    return at_hand and len(known) == len(sizes) and math.prod(known) <= _CHEAP_ELEMENTS
+
+
+def _is_operation_of_torch(node: Any) -> bool:
+    """Whether a node calls one of torch's functions or methods, and no code of the program's."""
+    if not is_ordinary(node):
+        return False
+    if node.op == "call_method":
+        return True
+    torch: Any = sys.modules["torch"]
+    if isinstance(node.target, torch._ops.HigherOrderOperator):
+        return False
+    owner = getattr(node.target, "__module__", None) or type(getattr(node.target, "__self__", None)).__module__
+    return owner == "_operator" or owner.partition(".")[0] == "torch"
 
 
 def _check_path(output: Any, node: Any) -> None:

@@ -47,7 +47,7 @@ from dynamo_dap.debuggee.values.objects import (
 )
 from dynamo_dap.debuggee.values.paging import in_pages, unique_names
 from dynamo_dap.debuggee.values.python_values import Family, View, family_for, family_of
-from dynamo_dap.debuggee.values.tensors import metadata_variables
+from dynamo_dap.debuggee.values.tensors import metadata_variables, with_data
 from dynamo_dap.debuggee.values.type_facts import (
     class_dictionary,
     full_name_of,
@@ -186,7 +186,7 @@ class _Tensors(FormFamily):
     def text(self, form: TensorForm, width: int, depth: int, view: View) -> str:
         if not is_tensor(form.example):
             return f"{form.kind} (nothing known yet)" if form.example is None else f"{form.kind} {form.example}"
-        return facts_of(form.example, form.kind).text
+        return with_data(facts_of(form.example, form.kind).text, view.little_data(form), width, depth)
 
     def type_name(self, form: TensorForm) -> str:
         return form.kind if form.kind.isidentifier() else "Tensor"

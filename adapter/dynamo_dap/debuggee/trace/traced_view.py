@@ -37,7 +37,7 @@ from dynamo_dap.debuggee.trace.graph_view import node_text, place_variable, user
 from dynamo_dap.debuggee.trace.placeholders import form_behind, is_stand_in
 from dynamo_dap.debuggee.values.model import EvaluationError, Fixed, Followed, Value, Variable, bounded_text
 from dynamo_dap.debuggee.values.python_values import View
-from dynamo_dap.debuggee.values.tensors import lazy_variable
+from dynamo_dap.debuggee.values.tensors import is_little, lazy_variable, little_data
 
 _SUMMARY = 160
 """Characters of the summary: a source deep inside a library runs long."""
@@ -100,6 +100,16 @@ class TracedView(View):
         if source is not None:
             summary = bounded_text(f"{summary} of {as_the_user_wrote(source)}", _SUMMARY)
         return [Variable("Dynamo", Value(summary, children=Fixed(tuple(facts)), kind="virtual"))]
+
+    def little_data(self, value: Any) -> str | None:
+        """Return the elements of a small tensor of the graph where computing them takes about a millisecond."""
+        if not isinstance(value, TensorForm) or value.node is None or not is_little(value.example):
+            return None
+        try:
+            real = self.frame.cheap_value(value.node)
+        except (NoRealValue, FeatureMissing):
+            return None
+        return None if real is None else little_data(real)
 
     def _tensor(self, node: Any) -> Any:
         try:

@@ -140,6 +140,10 @@ class View:
         seen = self.seen(value)
         return family_of(seen).present(seen, expression, self)
 
+    def little_data(self, value: Any) -> str | None:
+        """Return the elements of what stands for a small tensor; None if they are not at hand."""
+        return None
+
     def seen(self, value: object) -> object:
         """Return what is shown in the place of ``value``."""
         return value

@@ -55,20 +55,30 @@ class Tensors(Family):
 
     def text(self, value: Any, width: int, depth: int, view: View) -> str:
         """Return dtype, shape, device, whether it requires a gradient, and the data if that is little and at hand."""
-        text, data = tensor_text(value), little_data(value)
-        if data is None:
-            return text
-        whole = f"{text} = {data}"
-        # In a container there may be no room for numbers, and half of them would be cut off.
-        return whole if depth == DEPTH_OF_PREVIEW or len(whole) <= width else text
+        return with_data(tensor_text(value), little_data(value), width, depth)
 
     def children(self, value: Any, expression: str | None, view: View) -> Children | None:
         """Return metadata, statistics and elements."""
         return TensorChildren(value, expression, view)
 
 
+def with_data(text: str, data: str | None, width: int, depth: int) -> str:
+    """Return a tensor's text with its data: in a container only if both fit into ``width`` characters."""
+    if data is None:
+        return text
+    whole = f"{text} = {data}"
+    return whole if depth == DEPTH_OF_PREVIEW or len(whole) <= width else text
+
+
 _MOST_DATA = 8
 """Elements that a tensor's text shows."""
+
+
+def is_little(tensor: Any) -> bool:
+    """Whether a tensor, real or fake, has few enough elements to show; a symbolic size may have many."""
+    with metadata_reading():
+        sizes = list(tensor.size())
+    return all(type(size) is int for size in sizes) and 0 < math.prod(sizes) <= _MOST_DATA
 
 
 def little_data(tensor: Any) -> str | None:

@@ -1,0 +1,50 @@
+"""The exception filters that an editor is offered: those that ``--filters`` names."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from dynamo_dap.server.capabilities import FILTER_NAMES
+from tests.client.session import DEADLINE
+from tests.structure.sources import ROOT
+
+
+def _filters(*arguments: str) -> list[str]:
+    body = json.dumps({"seq": 1, "type": "request", "command": "initialize", "arguments": {"adapterID": "dynamo"}})
+    command = [sys.executable, "-m", "dynamo_dap", *arguments]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        server.stdin.write(f"Content-Length: {len(body)}\r\n\r\n{body}".encode())
+        server.stdin.flush()
+        length = int(server.stdout.readline().split(b":")[1])
+        server.stdout.readline()
+        response = json.loads(server.stdout.read(length))
+    return [each["filter"] for each in response["body"]["exceptionBreakpointFilters"]]
+
+
+def test_only_the_named_filters_are_offered() -> None:
+    assert set(_filters()) == FILTER_NAMES
+    assert sorted(_filters("--filters", "nan,uncaught")) == ["nan", "uncaught"]
+    assert _filters("--filters", "") == []
+
+
+@pytest.mark.parametrize("arguments", [["--filters", "nan,nothing"], ["--filters", "nan", "--listen", "0"]])
+def test_bad_filters_are_refused(arguments: list[str]) -> None:
+    command = [sys.executable, "-m", "dynamo_dap", *arguments]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=False)
+    assert run.returncode == 2
+    assert "--filters" in run.stderr
+    assert "Traceback" not in run.stderr
+
+
+def test_the_extension_knows_each_filter() -> None:
+    package = json.loads((ROOT / "vscode-extension" / "package.json").read_text(encoding="utf-8"))
+    setting = package["contributes"]["configuration"]["properties"]["dynamo.exceptionFilters"]
+    assert set(setting["items"]["enum"]) == FILTER_NAMES
+    assert set(setting["default"]) <= FILTER_NAMES
+    assert len(setting["items"]["enumDescriptions"]) == len(setting["items"]["enum"])

@@ -1,0 +1,19 @@
+/** Shortens values for the ends of lines, without VS Code's API. */
+
+const LONGEST_VALUE = 40;
+const LONGEST_DATA = 60;
+
+/** "Tensor f32[2] cpu = [0.5, 1.0]" becomes "f32[2] = [0.5, 1.0]", one without data "f32[2]"; other values are cut. */
+export function briefValue(value: string): string {
+    const tensor = /^(?:Tensor|Parameter|Buffer)\s+(\w+)(\[[^\]]*\])/.exec(value);
+    if (tensor !== null) {
+        const [, dtype = "", sizes = ""] = tensor;
+        const data = value.includes(" = ") ? value.slice(value.indexOf(" = ") + 3) : "";
+        if (data === "" || data.length > LONGEST_DATA) {
+            return dtype + sizes;
+        }
+        return sizes === "[]" ? data : `${dtype}${sizes} = ${data}`;
+    }
+    const text = value.replace(/ \(unrealized\)$/, "").replace(/\s+/g, " ");
+    return text.length <= LONGEST_VALUE ? text : `${text.slice(0, LONGEST_VALUE - 1)}…`;
+}

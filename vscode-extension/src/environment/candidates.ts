@@ -1,0 +1,88 @@
+/** Finds Python interpreters without the Python extension, and says what is installed in each. */
+
+import { execFile } from "node:child_process";
+import { existsSync } from "node:fs";
+import { readdir, realpath } from "node:fs/promises";
+import { homedir } from "node:os";
+import { delimiter, join } from "node:path";
+
+/** An interpreter with the versions that matter; undefined where the package is not installed. */
+export interface Candidate {
+    path: string;
+    version: string;
+    torch?: string;
+    debugger?: string;
+}
+
+const NAMES = process.platform === "win32" ? ["Scripts/python.exe"] : ["bin/python", "bin/python3"];
+const ON_PATH = process.platform === "win32" ? ["python.exe"] : ["python3", "python"];
+const FOLDERS = [".venv", "venv", "env", ".conda"];
+const COLLECTIONS = [".pyenv/versions", "miniconda3/envs", "anaconda3/envs", "miniforge3/envs", ".virtualenvs"];
+const MILLISECONDS = 10_000;
+
+/** Metadata alone is read: nothing is imported, so that a broken torch is found as well. */
+const INSPECT = `
+import json, sys
+from importlib import metadata
+def version(name):
+    try:
+        return metadata.version(name)
+    except Exception:
+        return None
+print(json.dumps({"version": "%d.%d.%d" % sys.version_info[:3], "torch": version("torch"), "debugger": version("dynamo-dap")}))
+`;
+
+/** Returns the interpreters in `folder` (a workspace folder), the active conda environment and on the PATH, in this order. */
+export function nearby(folder: string | undefined): string[] {
+    const environments = folder === undefined ? [] : FOLDERS.map((name) => join(folder, name));
+    const conda = process.env.CONDA_PREFIX;
+    const inEnvironments = [...environments, ...(conda === undefined ? [] : [conda])].flatMap(pythonIn);
+    const onPath = (process.env.PATH ?? "").split(delimiter).flatMap((each) => ON_PATH.map((name) => join(each, name)));
+    return [...inEnvironments, ...onPath].filter((path) => existsSync(path));
+}
+
+/** Returns every interpreter that is found, each once, with what is installed there; those with torch come first. */
+export async function allCandidates(folder: string | undefined): Promise<Candidate[]> {
+    const collected = await Promise.all(COLLECTIONS.map((each) => environmentsIn(join(homedir(), each))));
+    const paths = new Map<string, string>();
+    for (const path of [...nearby(folder), ...collected.flat().flatMap(pythonIn)]) {
+        // The link of an environment leads out of it: its folder tells environments apart.
+        const key = join(await realpath(join(path, "..")).catch(() => path), path.split(/[\\/]/).at(-1)?.replace(/3$/, "") ?? "");
+        if (!paths.has(key)) {
+            paths.set(key, path);
+        }
+    }
+    const inspected = await Promise.all([...paths.values()].map(inspect));
+    const found = inspected.filter((each) => each !== undefined);
+    return found.sort((one, other) => Number(other.torch !== undefined) - Number(one.torch !== undefined));
+}
+
+/** Returns what is installed for an interpreter; undefined if it cannot be run. */
+export function inspect(path: string): Promise<Candidate | undefined> {
+    return new Promise((done) => {
+        execFile(path, ["-c", INSPECT], { timeout: MILLISECONDS, encoding: "utf8" }, (error, stdout) => {
+            if (error !== null) {
+                done(undefined);
+                return;
+            }
+            const { version, torch, debugger: installed } = JSON.parse(stdout) as Record<string, string | null>;
+            done({ path, version: version ?? "", ...(torch ? { torch } : {}), ...(installed ? { debugger: installed } : {}) });
+        });
+    });
+}
+
+/** Says what a person has to know to choose: "Python 3.11.7, torch 2.13.0, dynamo-dap missing". */
+export function described(candidate: Candidate): string {
+    const { version, torch, debugger: installed } = candidate;
+    return `Python ${version}, torch ${torch ?? "missing"}, dynamo-dap ${installed ?? "missing"}`;
+}
+
+function pythonIn(environment: string): string[] {
+    const found = NAMES.map((name) => join(environment, name)).find((path) => existsSync(path));
+    return found === undefined ? [] : [found];
+}
+
+async function environmentsIn(folder: string): Promise<string[]> {
+    const names = await readdir(folder).catch(() => []);
+    return names.map((name) => join(folder, name));
+}

@@ -1,0 +1,64 @@
+/** Lists what a session's compiles report about lines, without VS Code's API. */
+
+import { basename } from "node:path";
+
+import type { Compile, CompiledFunction, Place } from "../session/requests.js";
+
+/** Something about a line of the user's program. */
+export interface Finding {
+    /** "Graph break: Data-dependent branching" */
+    title: string;
+    /** Causes, effects and hints, one each. */
+    details: string[];
+    place: Place;
+    severity: "error" | "warning" | "info";
+    /** Whether it comes from a record, so that the language server can try its fixes. */
+    isRecorded: boolean;
+}
+
+/** Returns the findings of one compile in the order: failed, recompiled, broken, specialized. */
+export function findingsOf(compiled: CompiledFunction, compile: Compile): Finding[] {
+    const found: Finding[] = [];
+    const add = (title: string, place: Place | undefined, severity: Finding["severity"], details: (string | undefined)[]): void => {
+        const where = place ?? compiled.place;
+        if (where !== undefined) {
+            const texts = [...details.filter((text) => text !== undefined && text !== ""), `In ${compile.name} [${compile.id}]`];
+            found.push({ title, details: texts as string[], place: where, severity, isRecorded: false });
+        }
+    };
+    if (compile.state === "failed") {
+        add(`Compile failed: ${firstLine(compile.problem ?? "torch gives no reason")}`, undefined, "error", []);
+    }
+    for (const failure of compile.failures ?? []) {
+        const values = failure.valueThen === undefined ? undefined : `It was ${failure.valueThen} and is ${failure.valueNow ?? "unknown"} now.`;
+        add(`Recompiled: ${failure.text ?? failure.expression}`, failure.place, "warning", [values, failure.hint]);
+    }
+    for (const found of compile.breaks) {
+        add(`Graph break: ${found.reason}`, found.place, "warning", [found.explanation, found.effect, ...(found.hints ?? [])]);
+    }
+    for (const found of compile.specializations ?? []) {
+        add(`Specialized: ${found.expression}`, found.place, "info", []);
+    }
+    return found;
+}
+
+/** Returns each finding once: the first of those with one title and one line has the details of all. */
+export function merged(findings: readonly Finding[]): Finding[] {
+    const known = new Map<string, Finding>();
+    for (const finding of findings) {
+        const key = `${finding.title}\n${basename(finding.place.path)}\n${finding.place.line}`;
+        const first = known.get(key);
+        if (first === undefined) {
+            known.set(key, { ...finding, details: [...finding.details] });
+        } else {
+            first.details.push(...finding.details.filter((text) => !first.details.includes(text)));
+            first.isRecorded ||= finding.isRecorded;
+        }
+    }
+    const order = ["error", "warning", "info"];
+    return [...known.values()].sort((one, other) => order.indexOf(one.severity) - order.indexOf(other.severity));
+}
+
+function firstLine(text: string): string {
+    return text.split("\n", 1)[0] ?? "";
+}

@@ -1,0 +1,114 @@
+/**
+ * The view "Findings": what breaks, recompiles, fails or differs, each at its line with its cause and its fixes.
+ * Findings come from the language server's diagnostics and from the debug session that is followed.
+ */
+
+import * as vscode from "vscode";
+
+import { DEBUG_TYPE } from "../configuration/options.js";
+import type { Compiles } from "../session/compiles.js";
+import type { Compile } from "../session/requests.js";
+import { findingsOf, merged, type Finding } from "./finding-list.js";
+import { openPlace, placeText } from "./links.js";
+import { makeNode, PullTree, type TreeNode } from "./pull-tree.js";
+
+const SOURCE = "torch.compile";
+const QUIET_MILLISECONDS = 120;
+
+/** Node of a finding; `finding` is what its inline commands act on. */
+interface FindingNode extends TreeNode {
+    finding?: Finding;
+}
+
+/** Makes the view and registers `dynamo.tryFindingFixes`, which tries the fixes of a node's line. */
+export function createFindingsView(compiles: Compiles): vscode.Disposable {
+    const findings = new Findings(compiles);
+    const tree = new PullTree("dynamo.findings", findings, async (view) => {
+        const found = await findings.all();
+        view.badge = found.length === 0 ? undefined : { value: found.length, tooltip: "Findings of torch.compile" };
+        return found.map(findingNode);
+    });
+    return vscode.Disposable.from(
+        findings,
+        tree,
+        vscode.commands.registerCommand("dynamo.tryFindingFixes", async ({ finding }: FindingNode) => {
+            if (finding !== undefined) {
+                const { path, line } = finding.place;
+                await vscode.commands.executeCommand("dynamo.tryFix", { uri: vscode.Uri.file(path).toString(), line: line - 1 });
+            }
+        }),
+    );
+}
+
+/** Knows the findings of now. Fires when they may have changed. */
+class Findings implements vscode.Disposable {
+    private readonly changed = new vscode.EventEmitter<void>();
+    private readonly registrations: vscode.Disposable[];
+    private timer: NodeJS.Timeout | undefined;
+
+    readonly onDidChange = this.changed.event;
+
+    constructor(private readonly compiles: Compiles) {
+        const changeSoon = (): void => {
+            clearTimeout(this.timer);
+            this.timer = setTimeout(() => {
+                this.changed.fire();
+            }, QUIET_MILLISECONDS);
+        };
+        this.registrations = [
+            compiles.onDidChange(changeSoon),
+            vscode.languages.onDidChangeDiagnostics(changeSoon),
+            vscode.debug.onDidTerminateDebugSession((session) => {
+                if (session.type === DEBUG_TYPE) {
+                    changeSoon();
+                }
+            }),
+        ];
+    }
+
+    dispose(): void {
+        clearTimeout(this.timer);
+        vscode.Disposable.from(...this.registrations, this.changed).dispose();
+    }
+
+    /** Findings of the session first: they are newer than a record. A session that cannot answer has none. */
+    async all(): Promise<Finding[]> {
+        const functions = await this.compiles.all().catch(() => []);
+        const ofSession = functions.flatMap((compiled) =>
+            compiled.compiles.flatMap((compile: Compile) => findingsOf(compiled, compile)),
+        );
+        return merged([...ofSession, ...recorded()]);
+    }
+}
+
+function recorded(): Finding[] {
+    return vscode.languages.getDiagnostics().flatMap(([uri, diagnostics]) =>
+        diagnostics
+            // Lines that were never traced are greyed in the editor; they are no problem.
+            .filter(({ source, tags }) => source === SOURCE && !tags?.includes(vscode.DiagnosticTag.Unnecessary))
+            .map((diagnostic): Finding => {
+                const [title = "", ...details] = diagnostic.message.split("\n");
+                const related = (diagnostic.relatedInformation ?? []).map(({ message }) => message);
+                return {
+                    title,
+                    details: [...details, ...related],
+                    place: { path: uri.fsPath, line: diagnostic.range.start.line + 1 },
+                    severity: diagnostic.severity <= vscode.DiagnosticSeverity.Warning ? "warning" : "info",
+                    isRecorded: true,
+                };
+            }),
+    );
+}
+
+function findingNode(finding: Finding, index: number): TreeNode {
+    const id = `finding ${index} ${finding.title} ${placeText(finding.place)}`;
+    const node: FindingNode = makeNode(id, finding.title, finding.severity, {
+        description: placeText(finding.place),
+        tooltip: [finding.title, ...finding.details].join("\n"),
+        children: finding.details.map((text, number) => makeNode(`${id} ${number}`, text, "info")),
+    });
+    node.item.command = openPlace(finding.place);
+    node.item.contextValue = finding.isRecorded ? "dynamoRecordedFinding" : "dynamoFinding";
+    node.finding = finding;
+    return node;
+}
