@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import shlex
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +15,7 @@ import pytest
 from dynamo_dap.command_line import main
 from dynamo_dap.protocol.output_files import HTML_MARK, write_output
 from dynamo_dap.protocol.user_files import read_regular
+from tests.client.timeline import DEADLINE
 
 READING = (
     ["report", "PATH"],
@@ -100,3 +104,17 @@ def test_pages_are_their_users_own(folder: Path) -> None:
     page.chmod(0o644)
     write_output(page, b"", is_private=True)
     assert stat.S_IMODE(page.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("command", [["debug", "program.py", "--stop-on-entry"], ["report", "nowhere"], ["doctor"]])
+def test_few_descriptors_give_a_text(folder: Path, command: list[str]) -> None:
+    """As ``ulimit -n 12`` leaves them: what needs more says so."""
+    words = shlex.join([sys.executable, "-m", "dynamo_dap", *command])
+    ran = subprocess.run(
+        ["bash", "-c", f"ulimit -n 12; exec {words}"], capture_output=True, text=True, timeout=DEADLINE, check=False,
+        cwd=folder, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert ran.returncode == 1, ran.stdout
+    assert "Traceback" not in ran.stdout + ran.stderr
+    assert command != ["debug", "program.py", "--stop-on-entry"] or "Too many open files" in ran.stdout
+    assert (ran.stdout + ran.stderr).strip()

@@ -29,18 +29,23 @@ class StoppedThreads:
         self._owners: dict[int, str] = {}
         self._unanswered: dict[int, list[Callable[[], None]]] = {}
         """What waits for the answer to a request that lets the thread go on, by the thread."""
+        self.changes = 0
+        """How often a thread stopped or went on."""
 
     def stopped(self, thread_id: int, backend: str) -> None:
         """``backend`` reported the thread stopped."""
+        self.changes += 1
         self._ever.add(thread_id)
         self._owners[thread_id] = backend
 
     def resumed(self, thread_id: int) -> None:
         """The thread runs on."""
+        self.changes += 1
         self._owners.pop(thread_id, None)
 
     def begin_resuming(self, thread_id: int) -> str | None:
         """A request that lets the thread go on is being sent; return who holds it, None when nobody does."""
+        self.changes += 1
         self._unanswered.setdefault(thread_id, [])
         return self._owners.pop(thread_id, None)
 
@@ -65,6 +70,7 @@ class StoppedThreads:
 
     def resumed_by(self, backend: str) -> None:
         """All threads that ``backend`` has stopped run on."""
+        self.changes += 1
         for thread_id in self.of(backend):
             del self._owners[thread_id]
 

@@ -6,6 +6,7 @@ leaves before the events that followed it, without a further turn of the loop.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 from collections.abc import Callable, Sequence
@@ -24,6 +25,7 @@ from dynamo_dap.server.debugpy_side import look_at_tensor, tensor_looked_at
 from dynamo_dap.server.errors import RequestRefused
 from dynamo_dap.server.ids import References
 from dynamo_dap.server.locals_along import LocalsAlong
+from dynamo_dap.server.suspension import LOOK_SECONDS, Suspension
 
 _log = logging.getLogger(__name__)
 
@@ -71,6 +73,7 @@ class Router:
         client: Client,
         backends: Callable[[], list[Backend]],
         stopped_threads: Callable[[], StoppedThreads],
+        suspension: Suspension,
     ) -> None:
         """``backends`` returns those that are there now, ``stopped_threads`` who has stopped which thread."""
         self._client = client
@@ -78,22 +81,18 @@ class Router:
         self._stopped_threads = stopped_threads
         self._in_flight: dict[int, list[tuple[Backend, int]]] = {}
         """By the client's ``seq``: who has the request, under which ``seq``."""
+        self._asked: dict[int, Request] = {}
+        """Those of them that the client waits for."""
+        self._suspension = suspension
+        self._looks_again: asyncio.TimerHandle | None = None
         self._locals = LocalsAlong()
 
     def forward(self, request: Request, answer: Answer | None = None) -> None:
         """Have the owner of ``request`` answer it: to the client, or to ``answer`` if the server asks by itself."""
         references = decode(request.arguments, References, f"{request.command} arguments")
         backend = self._owner(request, references)
-        if backend.name == DEBUGPY and _is_agents(request.command) and request.command != TENSOR:
-            message = f"'{request.command}' is for stops in a trace or in generated code, not in ordinary Python"
-            raise RequestRefused(ErrorId.AGENT_GONE, message)
-        in_python = backend.name == DEBUGPY or references.thread_id in self._stopped_threads().of(DEBUGPY)
-        if request.command in _INTO_THE_PAST and in_python:
-            text = "only a trace can be gone back in: ordinary Python keeps nothing of its past"
-            raise RequestRefused(ErrorId.NO_PAST, text)
-        known = self._known(request, backend)
-        if known is not None:
-            self._client.respond(request, known)
+        self._refuse_in_python(request, backend, references)
+        if self._answers_itself(request, backend):
             return
         self._locals.heed(request.command)
         changes = self._locals.changes
@@ -105,6 +104,7 @@ class Router:
 
         def answered(response: Response) -> None:
             self._in_flight.pop(request.seq, None)
+            is_late = answer is None and self._asked.pop(request.seq, None) is None
             self._locals.heed(request.command)
             if not response.success and request.command in _RESUMING and response.message == "disconnected":
                 # The thread went on, and the program ended before that could be said.
@@ -114,18 +114,39 @@ class Router:
                 response = _as_the_clients(request.command, backend, response)
                 if request.command == "scopes":
                     response = self._locals.keep(response, changes)
-            if answer is None:
-                self._client.forward_response(request, response)
-            else:
+            if answer is not None:
                 answer(response)
+            elif not is_late:
+                self._pass_on(request, response)
             if resuming is not None:
                 threads.end_resuming(resuming, None if response.success else owner)
 
         command, arguments = _as_backends(request, backend, resuming)
         if command == "scopes" and backend.name == DEBUGPY:
             arguments = self._locals.arguments(arguments)
+        if answer is None:
+            self._expect(request)
         seq = backend.forward(command, arguments, answered)
         self._in_flight[request.seq] = [(backend, seq)]
+
+    def _answers_itself(self, request: Request, backend: Backend) -> bool:
+        """Answer what ``backend`` need not, or cannot, be asked; return whether that was done."""
+        known = self._known(request, backend)
+        if known is None:
+            return self._answers_while_suspended(request)
+        if request.command == "variables":
+            self._suspension.keep(request, encode_body(known))
+        self._client.respond(request, known)
+        return True
+
+    def _refuse_in_python(self, request: Request, backend: Backend, references: References) -> None:
+        if backend.name == DEBUGPY and _is_agents(request.command) and request.command != TENSOR:
+            message = f"'{request.command}' is for stops in a trace or in generated code, not in ordinary Python"
+            raise RequestRefused(ErrorId.AGENT_GONE, message)
+        in_python = backend.name == DEBUGPY or references.thread_id in self._stopped_threads().of(DEBUGPY)
+        if request.command in _INTO_THE_PAST and in_python:
+            text = "only a trace can be gone back in: ordinary Python keeps nothing of its past"
+            raise RequestRefused(ErrorId.NO_PAST, text)
 
     def _known(self, request: Request, backend: Backend) -> object | None:
         """Return the body of the answer if ``backend`` need not be asked for it; None if it must be."""
@@ -142,13 +163,17 @@ class Router:
         agent = next((backend for backend in self._backends() if backend.name == AGENT), None)
         if agent is None:
             raise RequestRefused(ErrorId.AGENT_GONE, "the program runs without debugging")
+        if self._answers_while_suspended(request):
+            return
         self._locals.heed(command)
 
         def answered(response: Response) -> None:
             self._in_flight.pop(request.seq, None)
             self._locals.heed(command)
-            self._client.forward_response(request, response)
+            if self._asked.pop(request.seq, None) is not None:
+                self._pass_on(request, response)
 
+        self._expect(request)
         self._in_flight[request.seq] = [(agent, agent.forward(command, arguments, answered))]
 
     def broadcast(self, request: Request, sharing: Sharing) -> None:
@@ -156,6 +181,9 @@ class Router:
 
         Backends that fail are left out; when all fail, the first failure is the answer.
         """
+        if request.command == "threads" and self._answers_while_suspended(request):
+            return
+        self._expect(request)
         shares = [(backend, sharing.share(backend, request.arguments)) for backend in self._backends()]
         wanted = [(backend, arguments) for backend, arguments in shares if arguments is not None]
         self._locals.heed(request.command)
@@ -166,6 +194,53 @@ class Router:
         ]
         if not wanted:
             self._answer_merged(request, sharing.merge, [])
+
+    # -- a program that a signal has suspended -------------------------------------------------------------------------
+
+    def _pass_on(self, request: Request, response: Response) -> None:
+        if response.success:
+            self._suspension.keep(request, response.body)
+        self._client.forward_response(request, response)
+
+    def _answers_while_suspended(self, request: Request) -> bool:
+        """Answer from what is known if the program cannot be asked; return whether that was done.
+
+        Raises:
+            RequestRefused: it cannot be asked, and nothing is known.
+        """
+        if not self._suspension.is_seen_at_once():
+            return False
+        known = self._suspension.known(request)
+        if known is None:
+            raise self._suspension.refusal(request.command, was_sent=False)
+        self._client.respond(request, known)
+        return True
+
+    def _expect(self, request: Request) -> None:
+        """Look after a while why there is no answer to ``request``."""
+        self._asked[request.seq] = request
+        if self._looks_again is None:
+            self._looks_again = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look_again)
+
+    def _look_again(self) -> None:
+        self._looks_again = None
+        if self._asked and self._backends() and self._suspension.is_suspended():
+            for request in list(self._asked.values()):
+                self._give_up(request)
+        if self._asked:
+            self._looks_again = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look_again)
+
+    def _give_up(self, request: Request) -> None:
+        """Answer a request that reached the program, which cannot answer now; its own answer is dropped."""
+        del self._asked[request.seq]
+        known = self._suspension.known(request)
+        if request.command in _RESUMING:
+            # The thread goes on as soon as the program does.
+            self._client.respond(request, _ONE_CONTINUED if request.command == "continue" else _NOTHING)
+        elif known is not None:
+            self._client.respond(request, known)
+        else:
+            self._client.refuse(request, self._suspension.refusal(request.command, was_sent=True))
 
     def cancel(self, request_id: int) -> bool:
         """Ask whoever has the client's request ``request_id`` to give it up. False when nobody has it."""
@@ -208,9 +283,11 @@ class Router:
 
     def _answer_merged(self, request: Request, merge: Merge, answers: list[tuple[Backend, Response]]) -> None:
         self._in_flight.pop(request.seq, None)
+        is_late = self._asked.pop(request.seq, None) is None
         successes = [(backend, response.body) for backend, response in answers if response.success]
         if answers and not successes:
-            self._client.forward_response(request, answers[0][1])
+            if not is_late:
+                self._client.forward_response(request, answers[0][1])
             return
         for backend, response in answers:
             if not response.success:
@@ -220,9 +297,13 @@ class Router:
         except Exception:  # noqa: BLE001 - turned into the response
             _log.exception("merging the answers to '%s' failed", request.command)
             text = f"internal error in '{request.command}'; see log"
-            self._client.refuse(request, RequestRefused(ErrorId.INTERNAL, text))
+            if not is_late:
+                self._client.refuse(request, RequestRefused(ErrorId.INTERNAL, text))
             return
-        self._client.respond(request, body)
+        if not is_late:
+            if request.command == "threads":
+                self._suspension.keep(request, encode_body(body))
+            self._client.respond(request, body)
 
 
 class _Collector:

@@ -28,6 +28,7 @@ from dynamo_dap.server.errors import RequestRefused
 from dynamo_dap.server.launching.program import Job
 from dynamo_dap.server.rank_member import RankMember
 from dynamo_dap.server.routing import Router
+from dynamo_dap.server.suspension import Suspension
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,8 @@ class Session:
         self.access = access
         self._on_access = on_access
         self.client = Client(stream, self, is_trusted=access.token is None)
-        self.router = Router(self.client, self._backends, self._stopped_threads)
+        suspension = Suspension(self._process_id, lambda: self._stopped_threads().changes)
+        self.router = Router(self.client, self._backends, self._stopped_threads, suspension)
         self.breakpoints = BreakpointMemory()
         self.phase = Phase.NEW
         self.debuggee: Debuggee | None = None
@@ -234,6 +236,10 @@ class Session:
         if self.debuggee is None or self.phase is not Phase.RUNNING:
             return []
         return self.debuggee.backends
+
+    def _process_id(self) -> int | None:
+        debuggee = self.debuggee
+        return debuggee.information.process_id if debuggee is not None and debuggee.is_local else None
 
     def _stopped_threads(self) -> StoppedThreads:
         assert self.debuggee is not None, "backends belong to a debuggee"

@@ -1,0 +1,100 @@
+"""Recognizes a program that a signal has suspended, and answers from what it said before.
+
+Such a program answers nothing until somebody sends it SIGCONT. Used on the loop; lives as long as its session.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from dynamo_dap.protocol.contract import ErrorId
+from dynamo_dap.protocol.messages import Request
+from dynamo_dap.server.errors import RequestRefused
+
+LOOK_SECONDS = 2.0
+"""How long an answer may take before it is looked whether the program is suspended."""
+_LOOKING = frozenset({"exceptionInfo", "loadedSources", "modules", "scopes", "source", "stackTrace", "variables"})
+_MOST = 128
+_LONGEST = 64 * 1024
+_PS_SECONDS = 2.0
+
+
+class Suspension:
+    """What is known of the program while it cannot be asked."""
+
+    def __init__(self, process_id: Callable[[], int | None], changes: Callable[[], int]) -> None:
+        """``process_id`` is None of a program elsewhere; ``changes`` is another number when a thread stops or goes."""
+        self._process_id = process_id
+        self._changes = changes
+        self._kept: dict[tuple[str, bytes], msgspec.Raw] = {}
+        self._kept_at = -1
+        self._threads: msgspec.Raw | None = None
+
+    def is_seen_at_once(self) -> bool:
+        """Whether it is suspended, where that costs nothing to look up: only then each request is worth it."""
+        return _HAS_PROC and self.is_suspended()
+
+    def is_suspended(self) -> bool:
+        """Whether the program is on this machine, and a signal keeps it from running."""
+        process_id = self._process_id()
+        return process_id is not None and _state_of(process_id) == "T"
+
+    def keep(self, request: Request, body: msgspec.Raw) -> None:
+        """Remember an answer, for as long as nothing has run."""
+        if request.command == "threads":
+            self._threads = body
+        elif request.command not in _LOOKING:
+            # It may have changed what was shown.
+            self._kept.clear()
+        elif len(bytes(body)) <= _LONGEST:
+            self._forget_old()
+            while len(self._kept) >= _MOST:
+                del self._kept[next(iter(self._kept))]
+            self._kept[request.command, bytes(request.arguments)] = body
+
+    def known(self, request: Request) -> msgspec.Raw | None:
+        """Return the answer that the program gave before to the same question."""
+        if request.command == "threads":
+            return self._threads
+        self._forget_old()
+        return self._kept.get((request.command, bytes(request.arguments)))
+
+    def refusal(self, command: str, *, was_sent: bool) -> RequestRefused:
+        """Return why a request is not answered."""
+        later = " The request takes effect then." if was_sent else ""
+        text = (
+            f"'{command}': a signal (SIGSTOP, or Ctrl-Z in its terminal) has suspended the program. "
+            f"Let it go on with: kill -CONT {self._process_id()}.{later}"
+        )
+        return RequestRefused(ErrorId.SUSPENDED, text)
+
+    def _forget_old(self) -> None:
+        changes = self._changes()
+        if changes != self._kept_at:
+            self._kept.clear()
+            self._kept_at = changes
+
+
+_HAS_PROC = Path("/proc/self/stat").exists()
+
+
+def _state_of(process_id: int) -> str:
+    """Return the letter for the state of a process of this user; empty if it cannot be told."""
+    if _HAS_PROC:
+        with contextlib.suppress(OSError, IndexError):
+            entry = Path("/proc", str(process_id))
+            if entry.stat().st_uid == os.getuid():
+                # The name, in parentheses, may hold anything.
+                return (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()[0]
+        return ""
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        command = ["ps", "-o", "state=", "-p", str(process_id)]
+        found = subprocess.run(command, capture_output=True, text=True, timeout=_PS_SECONDS, check=False)
+        return found.stdout.strip()[:1]
+    return ""

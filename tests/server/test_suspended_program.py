@@ -1,0 +1,102 @@
+"""A program that SIGSTOP has suspended: every request is answered, and all goes on after SIGCONT."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.client import Fixture, Session
+from tests.conftest import NewSession
+
+PROGRAM = """\
+import torch
+
+@torch.compile(backend="eager")
+def fn(x):
+    y = x + 1  #@traced
+    return y * 2  #@after
+
+def main():
+    first = 1
+    fn(torch.ones(3))  #@eager
+    print("done", flush=True)  #@last
+
+main()
+"""
+
+
+def process_of(session: Session) -> psutil.Process:
+    told = next(event["body"] for event in session.timeline.events if event["event"] == "process")
+    return psutil.Process(told["systemProcessId"])
+
+
+@pytest.fixture(params=["traced", "eager"])
+def stopped(request: pytest.FixtureRequest, new_session: NewSession, tmp_path: Path) -> tuple[Session, int]:
+    path = tmp_path / "program.py"
+    path.write_text(PROGRAM)
+    session = new_session()
+    session.launch(Fixture(path), request.param)
+    stop = session.wait_for_stop("breakpoint")
+    return session, stop.thread_id
+
+
+def test_every_request_is_answered_and_all_goes_on(stopped: tuple[Session, int]) -> None:
+    session, thread = stopped
+    (frame,) = session.request("stackTrace", {"threadId": thread, "levels": 1})["stackFrames"]
+    scopes = session.request("scopes", {"frameId": frame["id"]})
+    local = {"variablesReference": scopes["scopes"][0]["variablesReference"]}
+    variables = session.request("variables", local)
+    threads = session.request("threads")
+    process = process_of(session)
+    process.send_signal(signal.SIGSTOP)
+    try:
+        # What was asked before is known.
+        assert session.request("threads") == threads
+        assert session.request("stackTrace", {"threadId": thread, "levels": 1})["stackFrames"] == [frame]
+        assert session.request("scopes", {"frameId": frame["id"]}) == scopes
+        assert session.request("variables", local) == variables
+        for command, arguments in (
+            ("evaluate", {"expression": "1 + 1", "frameId": frame["id"]}),
+            ("completions", {"text": "to", "column": 3, "frameId": frame["id"]}),
+            ("pause", {"threadId": thread}),
+            ("next", {"threadId": thread}),
+            ("setVariable", {**local, "name": "first", "value": "2"}),
+            ("stackTrace", {"threadId": thread, "startFrame": 1, "levels": 1}),
+            ("setBreakpoints", {"source": {"path": "/nowhere.py"}, "breakpoints": [{"line": 1}]}),
+            ("setExceptionBreakpoints", {"filters": []}),
+        ):
+            assert f"'{command}': a signal" in session.refusal(command, arguments)
+    finally:
+        process.send_signal(signal.SIGCONT)
+    assert session.request("evaluate", {"expression": "1 + 1", "frameId": frame["id"]})["result"] == "2"
+    session.resume()
+    assert session.wait_for_exit() == 0
+    assert "done" in session.output("stdout")
+
+
+def test_a_session_ends_while_the_program_is_suspended(stopped: tuple[Session, int]) -> None:
+    session, _ = stopped
+    process = process_of(session)
+    process.send_signal(signal.SIGSTOP)
+    session.request("disconnect", {"terminateDebuggee": True})
+    psutil.wait_procs([process], timeout=60)
+    assert not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_program_that_suspends_itself_meanwhile(new_session: NewSession, tmp_path: Path) -> None:
+    """The requests have reached it by then: they are answered after a while, and heeded later."""
+    path = tmp_path / "program.py"
+    path.write_text("import os, signal\nvalue = 1  #@here\nprint('done')\n")
+    session = new_session()
+    session.launch(Fixture(path), "here")
+    stop = session.wait_for_stop("breakpoint")
+    process = process_of(session)
+    frame = stop.frame.data.id
+    stops = {"expression": "os.kill(os.getpid(), signal.SIGSTOP)", "frameId": frame}
+    assert "takes effect" in session.refusal("evaluate", stops)
+    process.send_signal(signal.SIGCONT)
+    session.resume()
+    assert session.wait_for_exit() == 0
