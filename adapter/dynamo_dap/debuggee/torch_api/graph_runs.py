@@ -1,11 +1,9 @@
 """Runs the nodes of a graph that Dynamo wrote, one after another, on the real inputs of a call.
 
-The program does not notice. What a node writes in place is a copy, and what aliased it aliases the copy; random numbers
-are drawn from the state that the call began with, and the program's state is put back; modes, transforms and switches
-of torch are those of the graph while it runs, and the program's afterwards; no gradient is recorded. Collectives are
-not run: another process would wait for its part.
-
-A ``GraphRun`` holds the results of its nodes. Thread of the program that makes the call.
+What a node writes in place is a copy, and what aliased it aliases the copy. Random numbers are drawn from the state
+that the call began with; the program's state, modes and switches of torch are as before afterwards. No gradient is
+recorded. Collectives are not run: another process would wait for its part. A ``GraphRun`` holds the results of its
+nodes. Thread of the program that makes the call.
 """
 
 from __future__ import annotations
@@ -592,12 +590,11 @@ def _watching() -> Any:
             self._check = check
 
         def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            kwargs = kwargs or {}
-            for _, value in written_arguments(function, args, kwargs):
+            for _, value in written_arguments(function, args, kwargs or {}):
                 self._check(value)
             for position in _WRITES_UNSAID.get(function.__name__.partition(".")[0], ()):
                 if args[position] is not None:
                     self._check(args[position])
-            return function(*args, **kwargs)
+            return function(*args, **(kwargs or {}))
 
     return Watching
