@@ -1,6 +1,6 @@
 """How each form of tracker is shown and computed with: its text, its children, its Python value.
 
-A form (``torch_api.trackers``) is what a VariableTracker stands for. Each kind of form has a family here, as each Python
+A form (``torch_api.trackers``) is what a VariableTracker stands for. Each kind has a family here, as each Python
 type has one (``values.families``). It also knows how a path continues through the form and how an expression computes
 with it. The same view and converter serve the parts of a form. Stateless; used on the tracing thread.
 """
