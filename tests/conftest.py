@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from dynamo_dap.debuggee.wrapping import patches
 from tests import failures
 from tests.client import Session
 from tests.durations import long_tests
@@ -50,6 +51,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.nodeid.partition("[")[0] in long:
             item.add_marker(pytest.mark.long)
+
+
+@pytest.fixture(autouse=True)
+def _no_hook_fails() -> Iterator[None]:
+    """A hook of ours that fails in this process, as an assertion in one does, fails the test."""
+    failed: list[BaseException | None] = []
+
+    def note(_: str) -> None:
+        failed.append(sys.exc_info()[1])
+
+    patches.reporters.append(note)
+    yield
+    patches.reporters.remove(note)
+    for group in patches.all_patches():
+        group.is_off = False
+    for error in failed:
+        if error is not None:
+            raise error
 
 
 @pytest.fixture

@@ -36,10 +36,11 @@ from dynamo_dap.debuggee.torch_api.retracing import (
 )
 from dynamo_dap.debuggee.torch_api.saved_graphs import KeptGraph, KeptGraphInCall
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
-from dynamo_dap.debuggee.torch_api.tracing_hooks import LINE_HOOKS
+from dynamo_dap.debuggee.torch_api.tracing_hooks import add_line_hook
 from dynamo_dap.debuggee.torch_api.translator import CompileIdentity
 from dynamo_dap.debuggee.trace.code_facts import CodeFactsCache
 from dynamo_dap.debuggee.trace.stepping import TraceProgress
+from dynamo_dap.debuggee.wrapping.patches import Patches
 from dynamo_dap.protocol.types import SourceBreakpoint
 from tests.compile_time.observation import Observation, observe
 from tests.compile_time.programs import PROGRAMS, contexts, tensors, transforms
@@ -291,12 +292,12 @@ def test_a_kept_trace_holds_nothing_of_the_program() -> None:
         setting.history.append(total)
         return total * names["scale"] + step
 
-    compiled = torch.compile(fn, backend="eager", dynamic=True)
+    compiled, lines = torch.compile(fn, backend="eager", dynamic=True), Patches("looking at lines")
     gc.disable()
     try:
         with every_cached_call(Keeping) as calls:
             calls.logs.want(True)
-            LINE_HOOKS.want(calls, lambda translator: calls.look_if_cached(TracedFrame(translator)))
+            add_line_hook(lines, lambda translator: calls.look_if_cached(TracedFrame(translator)))
             for step in range(6):
                 setting, tensors = Setting(2.0), [torch.ones(4), torch.ones(4)]
                 names = {"scale": torch.full((1,), 3.0)}
@@ -308,7 +309,7 @@ def test_a_kept_trace_holds_nothing_of_the_program() -> None:
             calls.release()
     finally:
         gc.enable()
-        LINE_HOOKS.want(calls, None)
+        lines.remove()
         calls.logs.want(False)
         torch._dynamo.reset()
 
@@ -329,9 +330,10 @@ def test_a_kept_trace_goes_with_its_cache_entry(drop: Callable[[types.CodeType],
     def other(x: torch.Tensor) -> torch.Tensor:
         return x - 1
 
+    lines = Patches("looking at lines")
     with every_cached_call(Keeping) as calls:
         calls.logs.want(True)
-        LINE_HOOKS.want(calls, lambda translator: calls.look_if_cached(TracedFrame(translator)))
+        add_line_hook(lines, lambda translator: calls.look_if_cached(TracedFrame(translator)))
         try:
             for _ in range(2):
                 compiled, beside = (torch.compile(each, backend="eager") for each in (fn, other))
@@ -346,7 +348,7 @@ def test_a_kept_trace_goes_with_its_cache_entry(drop: Callable[[types.CodeType],
                 torch.compiler.reset()
             assert not calls.refused
         finally:
-            LINE_HOOKS.want(calls, None)
+            lines.remove()
             calls.logs.want(False)
             calls.release()
             torch._dynamo.reset()
@@ -492,11 +494,12 @@ def traced_lines(scaler: Calls) -> list[list[int]]:
         if retraced_call() is not None and translator.f_code.co_name == "forward":
             lines[-1].append(translator.lineno)
 
-    LINE_HOOKS.want(scaler, note)
+    patches = Patches("noting lines")
+    add_line_hook(patches, note)
     try:
         scaler.run(SourceBreakpoint(line=scaler.line("line 1")), on_call=lambda: lines.append([]))
     finally:
-        LINE_HOOKS.want(scaler, None)
+        patches.remove()
     assert len(scaler.stops) == 6
     return lines
 

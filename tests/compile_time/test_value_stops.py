@@ -11,7 +11,6 @@ import pytest
 from dynamo_dap.debuggee.agent.engine import NoEagerDebugger
 from dynamo_dap.debuggee.composition.compile_time_engine import CompileTimeEngine
 from dynamo_dap.debuggee.numerics import value_stops
-from dynamo_dap.debuggee.replay.graph_calls import GRAPH_CALLS
 from tests.compile_time.observation import observe
 from tests.compile_time.programs import PROGRAMS, functions, transforms
 from tests.compile_time.test_cached_calls import parts
@@ -47,7 +46,6 @@ def test_nothing_changes(program: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     examine = value_stops.ValueStops.returned
     monkeypatch.setattr(value_stops, "may_have_any", lambda outputs: True)
     monkeypatch.setattr(value_stops, "log_exception", problems.append)
-    monkeypatch.setattr(GRAPH_CALLS, "on_problem", problems.append)
     monkeypatch.setattr(
         value_stops.ValueStops, "returned", lambda self, call: (examined.append(call.graph), examine(self, call))
     )

@@ -16,6 +16,7 @@ import pytest
 from tests.structure.sources import ADAPTER, Module, adapter_modules
 
 _DEBUGGEE = (
+    "wrapping",
     "bytecode",
     "torch_api",
     "triton",

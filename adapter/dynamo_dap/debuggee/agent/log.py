@@ -10,6 +10,7 @@ import os
 import sys
 from pathlib import Path
 
+from dynamo_dap.debuggee.wrapping import patches
 from dynamo_dap.protocol.contract import LOG_VARIABLE
 from dynamo_dap.protocol.log_file import LogFileHandler
 from dynamo_dap.protocol.output_files import check_output
@@ -43,3 +44,10 @@ def log_problem(text: str) -> None:
 def log_exception(doing: str) -> None:
     """Record the exception being handled, which should not have happened, while ``doing`` something."""
     _logger.exception("unexpected error while %s", doing)
+
+
+def _log_switched_off(line: str) -> None:
+    _logger.exception("%s", line)
+
+
+patches.reporters.append(_log_switched_off)

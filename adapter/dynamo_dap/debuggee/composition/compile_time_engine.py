@@ -17,7 +17,6 @@ from dataclasses import replace
 from dynamo_dap.debuggee.agent.breakpoints import GUARDED, DataEntry, FunctionEntry, LineBreakpoint
 from dynamo_dap.debuggee.agent.engine import Host
 from dynamo_dap.debuggee.agent.frames import Frame, caller_frame
-from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.stepping import RaisedException, Step, Stop
 from dynamo_dap.debuggee.agent.user_code import is_user_file, stands_in_for_builtin
 from dynamo_dap.debuggee.bytecode.line_table import qualified_name
@@ -124,15 +123,12 @@ class CompileTimeEngine:
     def _on_line_instruction(self, frame: TracedFrame) -> None:
         if self._what_ifs.is_making:
             return
-        try:
-            progress = self._progress_of(frame)
-            progress.position += 1
-            if self.backward_passes.is_tracing:
-                self.backward_passes.came_to(self._point(frame, progress))
-            else:
-                self._on_line(frame, progress)
-        except Exception:  # noqa: BLE001  (an exception of ours must never become one of the trace)
-            self._tell_failure()
+        progress = self._progress_of(frame)
+        progress.position += 1
+        if self.backward_passes.is_tracing:
+            self.backward_passes.came_to(self._point(frame, progress))
+        else:
+            self._on_line(frame, progress)
         if self.cached_calls.is_over() or self.backward_passes.is_over() or self._what_ifs.is_over():
             frame.end_trace()
 
@@ -177,8 +173,6 @@ class CompileTimeEngine:
             step = self._host.steps.current()
             if step is not None and step.granularity == "instruction" and not is_silent:
                 self._visit(frame, progress, ())
-        except Exception:  # noqa: BLE001  (as above)
-            self._tell_failure()
         finally:
             frame.next_index = index
         if self._what_ifs.is_over():
@@ -186,21 +180,18 @@ class CompileTimeEngine:
 
     def _watch(self, frame: TracedFrame, watched: tuple[DataEntry, ...]) -> None:
         """Stop for what the instruction before has changed."""
-        try:
-            changes = self._data_watch.changes(watched, frame)
-            # At the very beginning of a function there is no instruction before.
-            if not changes or not frame.next_index:
-                return
-            point = self._point(frame, self._progress_of(frame))
-            if self._what_ifs.is_silent(point.progress.identity):
-                return
-            new = [change for change in changes if self._is_new(change.entry, point)]
-            hit = self._stopping([change.entry for change in new], point)
-            if hit:
-                text = "; ".join(change.text for change in new if change.entry.id in hit)
-                self._stop(point, "data breakpoint", hit, raised=data_changed(text))
-        except Exception:  # noqa: BLE001  (an exception of ours must never become one of the trace)
-            self._tell_failure()
+        changes = self._data_watch.changes(watched, frame)
+        # At the very beginning of a function there is no instruction before.
+        if not changes or not frame.next_index:
+            return
+        point = self._point(frame, self._progress_of(frame))
+        if self._what_ifs.is_silent(point.progress.identity):
+            return
+        new = [change for change in changes if self._is_new(change.entry, point)]
+        hit = self._stopping([change.entry for change in new], point)
+        if hit:
+            text = "; ".join(change.text for change in new if change.entry.id in hit)
+            self._stop(point, "data breakpoint", hit, raised=data_changed(text))
 
     def _stopping(self, entries: Sequence[LineBreakpoint], point: TracePoint) -> list[int]:
         """Return the ids of those whose conditions hold."""
@@ -215,10 +206,6 @@ class CompileTimeEngine:
             self._attempt = weakref.ref(frame.attempt)
             self._progress = self._traces.of(frame)
         return self._progress
-
-    def _tell_failure(self) -> None:
-        log_exception("looking at a traced line")
-        self._host.print("dynamo-dap: internal error while looking at a traced line; tracing goes on\n", "stderr")
 
     def _point(self, frame: TracedFrame, progress: TraceProgress, came_from: int | None = None) -> TracePoint:
         """Return where a frame stands; ``came_from`` is what ``TraceProgress.comes_from`` has said of it."""
@@ -576,6 +563,8 @@ class CompileTimeEngine:
 
 class _EndsOfTraces(CompileObserver):
     """Lets go of what is known of a trace when it is over."""
+
+    feature = "the history of traces"
 
     def __init__(self, logs: TraceLogs) -> None:
         self._logs = logs

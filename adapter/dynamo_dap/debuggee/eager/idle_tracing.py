@@ -15,12 +15,11 @@ which there is nothing to stop at.
 
 from __future__ import annotations
 
-import contextlib
 import importlib.machinery
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from dynamo_dap.debuggee.agent.engine import UNCAUGHT
@@ -171,11 +170,6 @@ class Compiles:
         self._watcher.remove()
         self._names.remove()
 
-    @contextlib.contextmanager
-    def _untraced(self) -> Iterator[None]:
+    def _untraced(self) -> Callable[[], None] | None:
         restore = self._tracing.suspend()
-        try:
-            yield
-        finally:
-            if restore is not None and own_tracers.restores_tracing():
-                restore()
+        return None if restore is None else lambda: restore() if own_tracers.restores_tracing() else None

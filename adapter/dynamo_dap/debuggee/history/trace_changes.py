@@ -19,6 +19,7 @@ from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.history.traced_bodies import BodyGraph, values_in
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.variable_trackers import fields_of, node_of
+from dynamo_dap.debuggee.wrapping.patches import Patches
 
 _MUTATION = "torch._dynamo.side_effects:SideEffects.mutation"
 _STORE = "torch._dynamo.side_effects:SideEffects.store_attr"
@@ -282,18 +283,15 @@ class ChangeHooks:
         self.log: ChangeLog | None = None
         """That of the attempt that runs; set on the tracing thread."""
         self._lock = threading.Lock()
-        self._originals: list[tuple[Any, str, Any]] = []
+        self._patches = Patches("the history of traces", self._end)
 
     def want(self, wanted: bool) -> None:
         """Have the wrappers in, or not. Any thread."""
         with self._lock:
-            if wanted == bool(self._originals) or TRACE_LOG.problem is not None:
+            if wanted == self._patches.is_installed or TRACE_LOG.problem is not None:
                 return
             if not wanted:
-                self.log = None
-                for owner, name, original in self._originals:
-                    setattr(owner, name, original)
-                self._originals.clear()
+                self._end()
                 return
             effects, lazy = TRACE_LOG.resolve(_EFFECTS), TRACE_LOG.resolve(_LAZY)
             self._wrap(effects, "mutation", partial(self._mutation, _TrackerChange))
@@ -331,18 +329,18 @@ class ChangeHooks:
         )
 
     def _wrap(self, owner: Any, name: str, change: Any) -> None:
-        original = owner.__dict__[name]
-
-        def wrapper(self_: Any, *arguments: Any, **named: Any) -> Any:
+        def note(self_: Any, *arguments: Any, **named: Any) -> None:
             log = self.log
             if log is not None and not log.is_showing:
                 about_to_change = change(self_, *arguments, *named.values())
                 if about_to_change is not None:
                     log.add_change(about_to_change)
-            return original(self_, *arguments, **named)
 
-        self._originals.append((owner, name, original))
-        setattr(owner, name, wrapper)
+        self._patches.before(owner, name, note)
+
+    def _end(self) -> None:
+        self._patches.remove()
+        self.log = None
 
 
 def _with_subclasses(kind: Any) -> set[Any]:

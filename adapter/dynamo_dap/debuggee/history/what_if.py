@@ -106,6 +106,8 @@ def _where(frame: TracedFrame) -> str:
 class WhatIfs(CompileObserver):
     """Makes such traces, and leads them to where the user is to be held. One for each engine."""
 
+    feature = "trying changes of a trace"
+
     def __init__(
         self,
         host: Host,

@@ -7,14 +7,14 @@ for this run. Installed for the life of that process.
 
 from __future__ import annotations
 
-import sys
 import types
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from typing import Any
 
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.graph import user_place
 from dynamo_dap.debuggee.torch_api.import_hooks import when_imported
+from dynamo_dap.debuggee.wrapping.patches import Outcome, Patches, answering, calling_frame
 from dynamo_dap.protocol.bisection import BisectedBody, BisectedPlace, BisectedThing
 
 _BISECTOR = "torch._inductor.compiler_bisector:CompilerBisector"
@@ -39,6 +39,7 @@ class BisectedRun:
         self._number = number
         self._settings = dict(settings)
         self._is_told = False
+        self._patches = Patches(BISECTING.name)
 
     def begin(self) -> None:
         """Listen as soon as torch has what is listened to. Before the program."""
@@ -51,19 +52,16 @@ class BisectedRun:
             self.body.problem = BISECTING.problem
             return
         bisector = BISECTING.resolve(_BISECTOR)
-        disable = bisector.disable_subsystem
 
-        def disable_subsystem(backend: str, subsystem: str, debug_info: Any = None) -> bool:
-            is_of_it = bisector.get_backend() == backend and bisector.get_subsystem() == subsystem
-            if is_of_it:
+        def count(backend: str, subsystem: str, debug_info: Any = None) -> None:
+            if bisector.get_backend() == backend and bisector.get_subsystem() == subsystem:
                 if self.body.count == self._number:
-                    self._tell(subsystem, debug_info, sys._getframe(1))
+                    self._tell(subsystem, debug_info, calling_frame())
                 self.body.count += 1
-            return bool(disable(backend, subsystem, debug_info))
 
-        bisector.disable_subsystem = staticmethod(disable_subsystem)
+        self._patches.before(bisector, "disable_subsystem", count)
         if self._settings:
-            bisector.get_config_change = staticmethod(lambda name: dict(self._settings))
+            self._patches.around(bisector, "get_config_change", lambda name: answering(dict(self._settings)))
 
     def _tell(self, subsystem: str, debug_info: Any, caller: types.FrameType) -> None:
         name = str(debug_info()) if debug_info is not None else subsystem
@@ -82,17 +80,13 @@ class BisectedRun:
             return
         observer = PASSES.resolve(_OBSERVER)
         for name in ("apply_gm_pass", "apply_graph_pass"):
-            setattr(observer, name, self._watched(observer.__dict__[name]))
+            self._patches.around(observer, name, self._watch_pass)
 
-    def _watched(self, original: Any) -> Any:
-        def apply(observer: Any, pass_function: Any) -> Any:
-            before, was_told = _nodes(observer.gm), self._is_told
-            answer = original(observer, pass_function)
-            if self._is_told and not was_told and self.body.thing is not None:
-                self.body.thing = _changed(self.body.thing.name, before, _nodes(observer.gm))
-            return answer
-
-        return apply
+    def _watch_pass(self, observer: Any, *_: Any) -> Generator[None, Outcome, None]:
+        before, was_told = _nodes(observer.gm), self._is_told
+        yield None
+        if self._is_told and not was_told and self.body.thing is not None:
+            self.body.thing = _changed(self.body.thing.name, before, _nodes(observer.gm))
 
 
 def _nodes(module: Any) -> dict[str, tuple[str, str, BisectedPlace | None]]:

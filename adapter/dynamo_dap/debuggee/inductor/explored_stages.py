@@ -8,16 +8,15 @@ backward pass for the first time; the original always runs, whatever becomes of 
 
 from __future__ import annotations
 
-import functools
 import inspect
 import io
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from dynamo_dap.debuggee.inductor.lowering_hooks import UNCACHED
+from dynamo_dap.debuggee.inductor.lowering_hooks import use_no_caches
 from dynamo_dap.debuggee.inductor.stage_costs import (
     COPIES,
     FLOPS,
@@ -33,6 +32,7 @@ from dynamo_dap.debuggee.inductor.stage_costs import (
     reasons_of,
 )
 from dynamo_dap.debuggee.torch_api.features import Feature
+from dynamo_dap.debuggee.wrapping.patches import Outcome, Patches, calling_frame
 
 _COMPILE_FX = "torch._inductor.compile_fx"
 _AOT = "torch._functorch._aot_autograd.graph_compile"
@@ -201,11 +201,12 @@ def described_input(placeholder: Any) -> tuple[str, Any] | None:
 class ExploredStages:
     """The wrappers. One for the process; ``install`` and ``remove`` on any thread."""
 
-    def __init__(self, observer: StageObserver, on_problem: Callable[[str], None]) -> None:
-        """``on_problem`` logs the exception being handled."""
+    def __init__(self, observer: StageObserver) -> None:
+        """Install nothing yet."""
         self._observer = observer
-        self._on_problem = on_problem
-        self._put_back: list[Callable[[], None]] = []
+        self._patches = Patches("exploring compiles")
+        # The program may have inputs and kernels that these cannot take; the rest is there all the same.
+        self._costs, self._programs = Patches("costs of kernels"), Patches("programs that run a graph")
         self._lock = threading.Lock()
         self._thread = threading.local()
 
@@ -215,7 +216,7 @@ class ExploredStages:
         Call when a backend is about to be called: Inductor is slow to import, and not to be imported by Dynamo itself.
         """
         with self._lock:
-            if self._put_back:
+            if self._patches.is_installed:
                 return []
             self._set_options()
             self._wrap_aot()
@@ -229,26 +230,26 @@ class ExploredStages:
     def remove(self) -> None:
         """Tell of no more."""
         with self._lock:
-            while self._put_back:
-                self._put_back.pop()()
+            self._patches.remove()
 
     # -- what is put in ------------------------------------------------------------------------------------------
 
     def _set_options(self) -> None:
         if ORIGINS.problem is None:
-            self._replace(sys.modules["torch._inductor.config"].trace, "provenance_tracking_level", 1)
-        UNCACHED.want(self, True)
-        self._put_back.append(lambda: UNCACHED.want(self, False))
+            self._patches.replace(sys.modules["torch._inductor.config"].trace, "provenance_tracking_level", 1)
+        use_no_caches(self._patches)
 
     def _wrap_aot(self) -> None:
         if AOT_STAGES.problem is not None:
             return
         module = sys.modules[_AOT]
-        self._after(module, "_log_joint_graph", lambda _, made, *rest, **named: self._observer.joint(made.graph))
-        self._after(
+        self._patches.after(
+            module, "_log_joint_graph", lambda _, made, *rest, **named: self._observer.joint(made.graph)
+        )
+        self._patches.after(
             module, "_log_inference_graph", lambda _, made, *rest, **named: self._observer.split(FORWARD, made.graph)
         )
-        self._after(module, "_log_fw_bw_graphs", self._splits)
+        self._patches.after(module, "_log_fw_bw_graphs", self._splits)
 
     def _splits(self, _: Any, forward: Any, backward: Any, *rest: Any, **named: Any) -> None:
         self._observer.split(FORWARD, forward.graph)
@@ -272,84 +273,50 @@ class ExploredStages:
         if INDUCTOR_CODE.problem is not None:
             return
         compiling = sys.modules[_COMPILE_FX]._InProcessFxCompile
-        self._replace(compiling, "codegen_and_compile", self._telling_direction(compiling.codegen_and_compile))
+        self._patches.around(compiling, "codegen_and_compile", self._compiles)
         debug = sys.modules["torch._inductor.debug"]
-        self._after(debug, "log_ir_pre_fusion", lambda _, nodes: self._scheduled(nodes, fused=False))
-        self._after(debug, "log_ir_post_fusion", lambda _, nodes: self._scheduled(nodes, fused=True))
+        self._patches.after(debug, "log_ir_pre_fusion", lambda _, nodes: self._scheduled(nodes, fused=False))
+        self._patches.after(debug, "log_ir_post_fusion", lambda _, nodes: self._scheduled(nodes, fused=True))
         original = getattr(debug, "set_kernel_post_grad_provenance_tracing")  # noqa: B009  (of a module unknown to mypy)
         for name in (debug.__name__, *_NAMED_ELSEWHERE):
             module = sys.modules.get(name)
             if getattr(module, "set_kernel_post_grad_provenance_tracing", None) is original:
-                self._after(module, "set_kernel_post_grad_provenance_tracing", self._kernel)
+                self._patches.after(module, "set_kernel_post_grad_provenance_tracing", self._kernel)
         lowering = sys.modules["torch._inductor.graph"].GraphLowering
-        self._after(lowering, "compile_to_module", self._written)
+        self._patches.after(lowering, "compile_to_module", self._written)
 
     def _wrap_reasons(self) -> None:
         if NOT_FUSED.problem is None:
             why = sys.modules["torch._inductor.scheduler"].WhyNoFuse
-            self._after(why, "__call__", lambda _, told, *rest: self._reasons().not_fused(told))
+            self._patches.after(why, "__call__", lambda _, told, *rest: self._reasons().not_fused(told))
         if COPIES.problem is None:
             kernel = sys.modules["torch._inductor.ir"].ExternKernel
-            original = kernel.copy_input
+            self._patches.around(kernel, "copy_input", self._copies)
 
-            @functools.wraps(original)
-            def copy_input(operand: Any) -> Any:
-                is_copy = self._guarded("copy_input", lambda: is_in_memory(operand))
-                made = original(operand)
-                if is_copy:
-                    caller = sys._getframe(1).f_code.co_name
-                    self._guarded("copy_input", lambda: self._reasons().copied(made, caller))
-                return made
-
-            # It is a static method: what is put back must be one as well.
-            kernel.copy_input = staticmethod(copy_input)
-            self._put_back.append(lambda: setattr(kernel, "copy_input", staticmethod(original)))
-
-    def _replace(self, owner: Any, name: str, value: Any) -> None:
-        before = getattr(owner, name)
-        setattr(owner, name, value)
-        self._put_back.append(lambda: setattr(owner, name, before))
-
-    def _after(self, owner: Any, name: str, tell: Callable[..., None]) -> None:
-        """Wrap a function: ``tell`` gets its result and its arguments."""
-        original = getattr(owner, name)
-
-        @functools.wraps(original)
-        def wrapped(*arguments: Any, **named: Any) -> Any:
-            result = original(*arguments, **named)
-            self._guarded(name, lambda: tell(result, *arguments, **named))
-            return result
-
-        self._replace(owner, name, wrapped)
+    def _copies(self, operand: Any) -> Generator[None, Outcome, None]:
+        is_copy = is_in_memory(operand)
+        outcome = yield None
+        if is_copy and outcome.error is None:
+            self._reasons().copied(outcome.result, calling_frame().f_code.co_name)
 
     def _around(self, owner: Any, name: str, tell: Callable[[Callable[[], Any], Any], None]) -> None:
-        """Wrap passes over a graph module; they call themselves for the bodies of operators, which is not told."""
-        original = getattr(owner, name)
+        """Watch passes over a graph module; they call themselves for the bodies of operators, which is not told."""
 
-        @functools.wraps(original)
-        def wrapped(module: Any, *arguments: Any, **named: Any) -> Any:
-            if name in self._running():
-                return original(module, *arguments, **named)
-            before = self._guarded(name, lambda: self._observer.look(module.graph))
-            self._running().add(name)
+        def watch(module: Any, *_: Any, **__: Any) -> Generator[None, Outcome, None]:
+            running = self._running()
+            if name in running:
+                return
+            before = self._observer.look(module.graph)
+            running.add(name)
             try:
-                result = original(module, *arguments, **named)
+                outcome = yield None
             finally:
-                self._running().discard(name)
-            after = module if result is None else result
-            if hasattr(after, "graph"):
-                self._guarded(name, lambda: tell(lambda: before, after.graph))
-            return result
+                running.discard(name)
+            after = module if outcome.result is None else outcome.result
+            if outcome.error is None and hasattr(after, "graph"):
+                tell(lambda: before, after.graph)
 
-        self._replace(owner, name, wrapped)
-
-    def _guarded(self, doing: str, look: Callable[[], Any]) -> Any:
-        """A failure of ours must not become one of the program's compile."""
-        try:
-            return look()
-        except Exception:  # noqa: BLE001  (see above)
-            self._on_problem(f"exploring {doing}")
-            return None
+        self._patches.around(owner, name, watch)
 
     # -- what is told: the compiling thread ------------------------------------------------------------------------
 
@@ -365,21 +332,23 @@ class ExploredStages:
         found: Reasons = self._thread.reasons
         return found
 
+    def _kernels(self) -> list[Kernel]:
+        if not hasattr(self._thread, "kernels"):
+            self._thread.kernels = []
+        found: list[Kernel] = self._thread.kernels
+        return found
+
     def _direction(self) -> str:
         return getattr(self._thread, "direction", FORWARD)
 
-    def _telling_direction(self, original: Any) -> Any:
-        @functools.wraps(original)
-        def wrapped(compiler: Any, module: Any, inputs: Any, to_check: Any, options: Any) -> Any:
-            self._thread.direction = BACKWARD if options.get("is_backward") else FORWARD
-            self._thread.kernels, self._thread.reasons = [], Reasons()
-            self._guarded("save_graph_repro", lambda: self._write_program(module, inputs, options))
-            try:
-                return original(compiler, module, inputs, to_check, options)
-            finally:
-                self._thread.direction = FORWARD
-
-        return wrapped
+    def _compiles(
+        self, _: Any, module: Any, inputs: Any, _to_check: Any, options: Any
+    ) -> Generator[None, Outcome, None]:
+        self._thread.direction = BACKWARD if options.get("is_backward") else FORWARD
+        self._thread.kernels, self._thread.reasons = [], Reasons()
+        self._programs.guarded(self._write_program, None)(module, inputs, options)
+        yield None
+        self._thread.direction = FORWARD
 
     def _write_program(self, module: Any, inputs: Any, options: Any) -> None:
         """As Inductor does for torch's own trace, where one is taken; in torch 2.13 always."""
@@ -406,13 +375,13 @@ class ExploredStages:
             found = [each for each in scheduled if getattr(each, "node", None) is not None]
             operations = tuple(dict.fromkeys(str(each.get_name()) for each in found))
             kernel = Kernel(name, handle, operations, _origins(each.node for each in found))
-        self._thread.kernels.append(kernel)
+        self._kernels().append(kernel)
 
     def _written(self, module: Any, lowering: Any) -> None:
         with open(module.__file__, encoding="utf-8", errors="replace") as file:
             text = file.read()
-        costs = self._guarded("costs of kernels", lambda: figures(lowering)) or {}
-        self._observer.code(self._direction(), text, list(self._thread.kernels), costs)
+        costs = self._costs.guarded(figures, {})(lowering)
+        self._observer.code(self._direction(), text, list(self._kernels()), costs)
 
 
 def _members(node: Any) -> list[Any]:

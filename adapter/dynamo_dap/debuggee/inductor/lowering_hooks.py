@@ -2,22 +2,22 @@
 
 What a pass puts in is told as soon as it is known which line it is of, and what it changes in place when it is over.
 
-Functions of torch are wrapped while somebody wants to know, and put back afterwards. Meanwhile no compiled graph comes
-from torch's caches: nothing works on one that does. Wrappers run on the compiling thread, or on the one that runs a
-backward pass for the first time; the original always runs, whatever becomes of ours.
+Functions of torch have hooks while somebody wants to know. Meanwhile no compiled graph comes from torch's caches:
+nothing works on one that does. Hooks run on the compiling thread, or on the one that runs a backward pass for the first
+time.
 """
 
 from __future__ import annotations
 
-import functools
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
-from dynamo_dap.debuggee.torch_api.features import Feature
+from dynamo_dap.debuggee.torch_api.features import Feature, owner_of
+from dynamo_dap.debuggee.wrapping.patches import Outcome, Patches
 
 _INTERPRETER = "torch.fx.experimental.symbolic_shapes:PropagateUnbackedSymInts.run_node"
 _PROXIES = "torch.fx.experimental.proxy_tensor:get_proxy_mode"
@@ -69,17 +69,16 @@ class Work:
 class LoweringHooks:
     """The wrappers. One for the process; ``install`` and ``remove`` on any thread."""
 
-    def __init__(self, on_work: Callable[[Work], None], on_problem: Callable[[str], None]) -> None:
-        """``on_work`` hears of work that is about to begin; ``on_problem`` logs the exception being handled."""
+    def __init__(self, on_work: Callable[[Work], None]) -> None:
+        """``on_work`` hears of work that is about to begin."""
         self._on_work = on_work
-        self._on_problem = on_problem
-        self._put_back: list[Callable[[], None]] = []
+        self._patches = Patches("breakpoints of mode lowering")
         self._lock = threading.Lock()
 
     @property
     def is_installed(self) -> bool:
         """Whether anything is wrapped."""
-        return bool(self._put_back)
+        return self._patches.is_installed
 
     def install(self) -> list[str]:
         """Tell of work from now on; return what this torch cannot tell, at the first time.
@@ -87,15 +86,14 @@ class LoweringHooks:
         Call when a backend is about to be called: Inductor is slow to import, and not to be imported by Dynamo itself.
         """
         with self._lock:
-            if self._put_back:
+            if self._patches.is_installed:
                 return []
-            UNCACHED.want(self, True)
-            self._put_back.append(lambda: UNCACHED.want(self, False))
+            use_no_caches(self._patches)
             if TRACING.problem is None:
                 self._before(_INTERPRETER, self._traced)
             if REWRITING.problem is None:
                 for name in _PASSES:
-                    self._watch_pass(sys.modules[_COMPILE_FX], name)
+                    self._watch_pass(name)
             if LOWERING.problem is None:
                 self._before(_LOWERING, self._lowered)
             if FUSING.problem is None:
@@ -112,31 +110,19 @@ class LoweringHooks:
     def remove(self) -> None:
         """Tell of no more."""
         with self._lock:
-            while self._put_back:
-                self._put_back.pop()()
+            self._patches.remove()
 
     def _before(self, name: str, work_of: Callable[..., Work | None]) -> None:
         """Wrap a method: ``work_of`` gets its arguments, and tells what it is about to do."""
-        module, _, path = name.partition(":")
-        owner, attribute = getattr(sys.modules[module], path.partition(".")[0]), path.partition(".")[2]
+        owner, attribute = owner_of(name)
         original = getattr(owner, attribute)
 
-        @functools.wraps(original)
-        def wrapped(*arguments: Any, **named: Any) -> Any:
-            self._tell(lambda: work_of(original, *arguments, **named))
-            return original(*arguments, **named)
-
-        setattr(owner, attribute, wrapped)
-        self._put_back.append(lambda: setattr(owner, attribute, original))
-
-    def _tell(self, work_of: Callable[[], Work | None]) -> None:
-        """A failure of ours must not become one of the program's compile."""
-        try:
-            work = work_of()
+        def tell(*arguments: Any, **named: Any) -> None:
+            work = work_of(original, *arguments, **named)
             if work is not None:
                 self._on_work(work)
-        except Exception:  # noqa: BLE001  (see above)
-            self._on_problem("looking at what Inductor does")
+
+        self._patches.before(owner, attribute, tell)
 
     # -- what is about to be done: the compiling thread ------------------------------------------------------------
 
@@ -162,30 +148,31 @@ class LoweringHooks:
     def _written(original: Any, _: Any, operation: Any) -> Work:
         return Work(WRITES, str(operation.get_name()), _origins((operation,)), operation, original)
 
-    def _watch_pass(self, module: Any, name: str) -> None:
+    def _watch_pass(self, name: str) -> None:
+        module = sys.modules[_COMPILE_FX]
         original = getattr(module, name)
 
         def tell(stage: str, node: Any) -> None:
-            self._tell(lambda: Work(stage, _text(node), (node,), node, original))
+            self._on_work(Work(stage, _text(node), (node,), node, original))
 
-        @functools.wraps(original)
-        def wrapped(graph: Any, *arguments: Any, **named: Any) -> Any:
+        def watch(graph: Any, *_: Any, **__: Any) -> Generator[None, Outcome, None]:
             if not hasattr(graph, _ERASING):
-                return original(graph, *arguments, **named)
+                return
             changes = _Changes(graph, tell)
-            hooks = ((_CREATING, changes.created), (_REPLACING, changes.replaced), (_ERASING, changes.erased))
+            hooks = [
+                (_CREATING, self._patches.guarded(changes.created, None)),
+                (_REPLACING, self._patches.guarded(changes.replaced, None)),
+                (_ERASING, self._patches.guarded(changes.erased, None)),
+            ]
             for register, hook in hooks:
                 getattr(graph, register)(hook)
-            try:
-                result = original(graph, *arguments, **named)
-            finally:
-                for register, hook in hooks:
-                    getattr(graph, register.replace("_register", "_unregister"))(hook)
-            changes.ended()
-            return result
+            outcome = yield None
+            for register, hook in hooks:
+                getattr(graph, register.replace("_register", "_unregister"))(hook)
+            if outcome.error is None:
+                changes.ended()
 
-        setattr(module, name, wrapped)
-        self._put_back.append(lambda: setattr(module, name, original))
+        self._patches.around(module, name, watch)
 
 
 class _Changes:
@@ -242,31 +229,15 @@ def _form(value: Any) -> object:
     return (type(value), repr(value)) if is_exactly(value, (bool, int, float, str, type(None))) else id(value)
 
 
-class _Uncached:
-    """Has torch take no compiled graph from its caches while somebody wants that."""
-
-    def __init__(self) -> None:
-        self._wanting: set[int] = set()
-        self._before: list[tuple[Any, str, Any]] = []
-        self._lock = threading.Lock()
-
-    def want(self, who: object, wanted: bool) -> None:
-        """``who`` wants that, or does not any more. Any thread."""
-        with self._lock:
-            (self._wanting.add if wanted else self._wanting.discard)(id(who))
-            if self._wanting and not self._before:
-                for module, name in _CACHES:
-                    config = sys.modules.get(module)
-                    if config is not None and hasattr(config, name):
-                        self._before.append((config, name, getattr(config, name)))
-                        setattr(config, name, False)
-            elif not self._wanting:
-                while self._before:
-                    setattr(*self._before.pop())
-
-
 _CACHES = (("torch._inductor.config", "fx_graph_cache"), ("torch._functorch.config", "enable_autograd_cache"))
-UNCACHED = _Uncached()
+
+
+def use_no_caches(patches: Patches) -> None:
+    """Have torch take no compiled graph from its caches, as one of ``patches``."""
+    for module, name in _CACHES:
+        config = sys.modules.get(module)
+        if config is not None and hasattr(config, name):
+            patches.replace(config, name, False)
 
 
 def _text(node: Any) -> str:

@@ -17,7 +17,6 @@ from dynamo_dap.debuggee.agent.breakpoints import LineBreakpoint
 from dynamo_dap.debuggee.agent.eager_expressions import complete_python, evaluate_python, is_true_python
 from dynamo_dap.debuggee.agent.engine import Host
 from dynamo_dap.debuggee.agent.frames import Frame, Position
-from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.stepping import Step, StepKind, Stop
 from dynamo_dap.debuggee.agent.user_code import is_torch_file, is_user_file
 from dynamo_dap.debuggee.inductor.lowering_hooks import LoweringHooks, Work, place_of
@@ -36,10 +35,12 @@ _Line = tuple[str, int, str]
 class LoweringStops(CompileObserver):
     """Stops where torch works on a line's operations."""
 
+    feature = "breakpoints of mode lowering"
+
     def __init__(self, host: Host) -> None:
         """``host`` is the agent."""
         self._host = host
-        self._hooks = LoweringHooks(self._about_to, log_exception)
+        self._hooks = LoweringHooks(self._about_to)
         self._told: set[str] = set()
 
     # -- arming: any thread ----------------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.inductor.explored_stages import (
     ExploredStages,
     IrOperation,
@@ -45,7 +44,7 @@ class StageCollector(CompileObserver, StageObserver):
         self._is_wanted = is_wanted
         self._on_documents = on_documents
         self._tell = tell
-        self._stages = ExploredStages(self, log_exception)
+        self._stages = ExploredStages(self)
         self._compiles: dict[str, tuple[Explored, StageDocuments]] = {}
         self._newest: dict[str, str] = {}
         """By Dynamo's compile id, which a program that resets Dynamo has again."""

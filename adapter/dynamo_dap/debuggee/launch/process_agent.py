@@ -17,6 +17,7 @@ from dynamo_dap.debuggee.agent.log import log_exception, start_log
 from dynamo_dap.debuggee.launch.profiling import is_profiling
 from dynamo_dap.debuggee.launch.stops import install_breakpoint_hook, pause_eager
 from dynamo_dap.debuggee.torch_api.import_hooks import when_dynamo_is_imported, when_imported
+from dynamo_dap.debuggee.wrapping.patches import reporters
 from dynamo_dap.protocol.arrivals import NamedServer, show_token
 from dynamo_dap.protocol.contract import CRASH_CELL_VARIABLE
 from dynamo_dap.protocol.options import INTERPRET, AgentOptions
@@ -38,6 +39,7 @@ def process_agent() -> Agent:
             _agent = agent = Agent()
             agent.process = _ThisProcess(agent)
             install_breakpoint_hook(agent)
+            reporters.append(lambda line: agent.print(f"{line}\n", "important"))
             os.register_at_fork(after_in_child=agent.forget_session)
             # Not for the program, and not for its children.
             crash_folder = os.environ.pop(CRASH_CELL_VARIABLE, None)

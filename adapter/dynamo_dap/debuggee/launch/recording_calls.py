@@ -81,6 +81,8 @@ def _observe(asked: RecordingRun) -> None:
     from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, FrameCompile
 
     class Saver(CompileObserver):
+        feature = "recording calls"
+
         count = 0
 
         def compile_began(self, compiling: FrameCompile) -> None:

@@ -62,7 +62,7 @@ from dynamo_dap.debuggee.torch_api.graph_runs import evaluating_on_real_values, 
 from dynamo_dap.debuggee.torch_api.real_values import limits_of_real_values
 from dynamo_dap.debuggee.torch_api.retracing import CachedCall, trace_again
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame, running_frame
-from dynamo_dap.debuggee.torch_api.tracing_hooks import LINE_HOOKS, NODE_HOOK
+from dynamo_dap.debuggee.torch_api.tracing_hooks import NODE_HOOK, add_line_hook
 from dynamo_dap.debuggee.torch_api.variable_trackers import Place
 from dynamo_dap.debuggee.trace.evaluation import evaluate_to_python
 from dynamo_dap.debuggee.trace.expressions import names_asked
@@ -75,6 +75,7 @@ from dynamo_dap.debuggee.trace.stop_texts import (
     not_finite_input,
 )
 from dynamo_dap.debuggee.values.model import text_of_raised
+from dynamo_dap.debuggee.wrapping.patches import Patches
 from dynamo_dap.protocol.contract import MISMATCH
 from dynamo_dap.protocol.contract import NAN as NAN_FILTER
 
@@ -122,7 +123,6 @@ class ValueStops(CallObserver, CompileObserver):
         self._made = _MadeGraph()
         self._bad = SeenTensors()
         """What calls have returned with NaN or Inf."""
-        GRAPH_CALLS.on_problem = log_exception
 
     # -- arming: any thread ----------------------------------------------------------------------------------------
 
@@ -320,12 +320,12 @@ class ValueStops(CallObserver, CompileObserver):
 
     def _hold(self, call: GraphCall, culprit: Culprit) -> None:
         """Trace the call again, and hold it where the culprit is."""
-        before = contextlib.ExitStack()
+        before, lines = contextlib.ExitStack(), Patches("stopping at a value's line")
         before.enter_context(self._host.holding())  # breakpoints on the way were hit when the call began
 
         def stop_at(frame: TracedFrame) -> None:
             NODE_HOOK.want(None)
-            LINE_HOOKS.want(before, None)
+            lines.remove()
             before.close()
             self._stop_at(frame, culprit)
             if self._host.steps.current() is None:
@@ -338,14 +338,14 @@ class ValueStops(CallObserver, CompileObserver):
 
         with as_it_began(call), before:
             if culprit.line is not None and culprit.visit is not None:
-                LINE_HOOKS.want(before, _Visits(culprit.line, culprit.visit, stop_at).came_to)
+                add_line_hook(lines, _Visits(culprit.line, culprit.visit, stop_at).came_to)
             else:
                 NODE_HOOK.want(on_node)
             try:
                 trace_again(culprit.call)
             finally:
                 NODE_HOOK.want(None)
-                LINE_HOOKS.want(before, None)
+                lines.remove()
 
     def _stop_at(self, innermost: TracedFrame, culprit: Culprit) -> None:
         chain = innermost.running(sys._getframe())

@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Iterator
 from types import CodeType
 
-from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.recording import facts
 from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
 from dynamo_dap.debuggee.torch_api.compile_timing import TIMING, measured_costs
@@ -140,6 +139,8 @@ class _Tree:
 class Profiler(CompileObserver):
     """Listens to the hooks from when Dynamo is imported on. One per process."""
 
+    feature = "the profile"
+
     def __init__(self, began: float, clock: Callable[[], float] = time.perf_counter) -> None:
         """``began``: when the process was started, as ``time.time()`` says it; ``clock`` gives seconds."""
         self._clock: Callable[[], int] = lambda: int(clock() * 1e9)
@@ -166,9 +167,7 @@ class Profiler(CompileObserver):
     def arm(self) -> None:
         """Note from now on what Dynamo and the backends do."""
         self._is_armed = True
-        HOOKS.on_problem = log_exception
         HOOKS.around = self._around
-        TIMING.on_problem = log_exception
         HOOKS.want(self, _EVENTS)
         TIMING.install(self)
 

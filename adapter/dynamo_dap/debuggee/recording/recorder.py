@@ -16,7 +16,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.user_code import is_debugger_file, is_package_file, is_torch_file, is_user_file
 from dynamo_dap.debuggee.bytecode.constants import without_addresses
 from dynamo_dap.debuggee.recording import facts
@@ -127,6 +126,8 @@ class _InProgress:
 class Recorder(CompileObserver):
     """Records compiles. See ``agent.engine.CompileReader`` and ``torch_api.compile_hooks``."""
 
+    feature = "the record of compiles"
+
     def __init__(
         self,
         record: Record,
@@ -161,7 +162,6 @@ class Recorder(CompileObserver):
         """Compiles that are over and kept whole, by id."""
         self._notes = TraceNotes()
         self._began = time.time()
-        HOOKS.on_problem = log_exception
 
     # -- the agent's side: any thread ------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ call, right before and after it.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import sys
@@ -30,6 +31,7 @@ from dynamo_dap.debuggee.torch_api.isolation import data_reading, uncompiled_dat
 from dynamo_dap.debuggee.torch_api.retracing import RETRACING, CachedCall
 from dynamo_dap.debuggee.torch_api.skipping import never_compile
 from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
+from dynamo_dap.debuggee.wrapping.patches import Patches
 
 _CLEANUPS = "torch._dynamo.utils:CleanupManager.instance"
 _PREFIX = "__compiled_fn"
@@ -144,13 +146,12 @@ class GraphCalls:
         self._observers: dict[CallObserver, int] = {}
         """With how many bytes of inputs may be copied for a call."""
         self._thread = threading.local()
-        self.on_problem: Callable[[str], None] = lambda doing: None
-        """Logs the exception being handled."""
+        self._patches = Patches("looking at what compiled graphs return", self._observers_end)
 
     def want(self, observer: CallObserver, limit: int | None) -> None:
         """Tell ``observer`` of every call from now on, keeping ``limit`` bytes for each; None to tell it of none."""
         with self._lock:
-            if limit is None:
+            if limit is None or self._patches.is_off:
                 self._observers = {other: size for other, size in self._observers.items() if other is not observer}
             else:
                 self._observers = {**self._observers, observer: limit}
@@ -187,7 +188,9 @@ class GraphCalls:
         return call
 
     def _tell(self, graph: ObservedGraph, inputs: tuple[Any, ...], frame: types.FrameType) -> Any:
-        kept = _keep(graph, graph.given(inputs), max(self._observers.values(), default=0))
+        kept = self._patches.guarded(_keep, None)(graph, graph.given(inputs), max(self._observers.values(), default=0))
+        if kept is None:
+            return graph.compiled(*inputs)
         try:
             outputs = graph.compiled(*inputs)
         except Exception as problem:
@@ -196,7 +199,15 @@ class GraphCalls:
         self._tell_observers(GraphCall(graph, frame, inputs, kept, outputs))
         return outputs
 
+    def _observers_end(self) -> None:
+        for observer in tuple(self._observers):
+            self.want(observer, None)
+
     def _tell_observers(self, call: GraphCall) -> None:
+        with contextlib.suppress(GoesOnInFork):
+            self._patches.guarded(self._tell_each, None)(call)
+
+    def _tell_each(self, call: GraphCall) -> None:
         graph = call.graph
         self._thread.is_telling = True
         try:
@@ -205,10 +216,6 @@ class GraphCalls:
                 _learn(graph, call)
             for observer in tuple(self._observers):
                 observer.returned(call) if call.problem is None else observer.raised(call)
-        except GoesOnInFork:
-            pass
-        except Exception:  # noqa: BLE001  (a failure of ours must not become one of the program)
-            self.on_problem("looking at what a compiled graph returned")
         finally:
             self._thread.is_telling = False
 

@@ -10,7 +10,7 @@ import functools
 import os
 import sys
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from types import CodeType
 from typing import Any
 
@@ -19,6 +19,7 @@ from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.generated_code import compiled_codes, live_entries, user_function_of
 from dynamo_dap.debuggee.torch_api.retracing import retraced_call
 from dynamo_dap.debuggee.torch_api.torch_settings import BadSetting, nearest
+from dynamo_dap.debuggee.wrapping.patches import Given, Outcome, Patches, Refusal, Result
 from dynamo_dap.protocol.options import FAIL_ON_RECOMPILE
 
 _CALLBACK = "torch._dynamo.convert_frame:CatchErrorsWrapper"
@@ -48,12 +49,10 @@ class ChosenCompiles:
         self._skipped: dict[int, weakref.ref[CodeType]] = {}
         """Those that run as Python because they were not chosen, by ``id``."""
         self._recompiles: str | None = None
-        self._callback: Any = None
-        """Torch's own, while ours is in its place."""
+        self._calls = Patches("the options compileOnly and stance")
         self._backend: Any = None
         self._find_backend: Callable[[], Any] | None = None
-        self._begin_graph: Any = None
-        """As ``_callback``."""
+        self._graphs = Patches(BACKENDS.name)
 
     # -- which functions -------------------------------------------------------------------------------------------
 
@@ -79,18 +78,23 @@ class ChosenCompiles:
         self._wrap_callback(RECOMPILES.resolve(_CALLBACK))
 
     def _wrap_callback(self, kind: Any) -> None:
-        is_needed = bool(self._functions) or self._recompiles is not None
-        if is_needed and self._callback is None:
-            self._callback = kind.__call__
-            kind.__call__ = _choosing(self, self._callback)
-        elif not is_needed and self._callback is not None:
-            kind.__call__, self._callback = self._callback, None
+        if not self._functions and self._recompiles is None:
+            self._calls.remove()
+        elif not self._calls.is_installed:
+            self._calls.around(kind, "__call__", self._choose)
+
+    def _choose(self, callback: Any, frame: Any, *_: Any, **__: Any) -> Generator[None, Outcome, Result | None]:
+        answer = self.answer(callback, frame)
+        if answer is not None:
+            return Result(answer)
+        yield None
+        return None
 
     def answer(self, callback: Any, frame: Any) -> Any:
         """Return what Dynamo is told instead of compiling ``frame``; None if it is to be compiled.
 
         Raises:
-            RuntimeError: the call is to fail.
+            Refusal: the call is to fail.
         """
         if self._functions and not self.is_chosen(frame.f_code):
             # Torch keeps this in mind for the code: later calls do not come here.
@@ -102,7 +106,7 @@ class ChosenCompiles:
         if not entries:
             return None
         if self._recompiles == FAIL_ON_RECOMPILE:
-            raise RuntimeError(_refusal(callback, frame, entries))
+            raise Refusal(RuntimeError(_refusal(callback, frame, entries)))
         default = RECOMPILES.resolve(_ACTION).DEFAULT
         strategy = RECOMPILES.resolve(_STRATEGY)(default, default)
         return RECOMPILES.resolve(_SKIPPED)(frame_exec_strategy=strategy)
@@ -160,12 +164,19 @@ class ChosenCompiles:
         self._find_backend = None if backend is None or tell is None else functools.partial(_found, backend, tell)
         if backend is not None and tell is None:
             self._backend = _find_backend(backend)
-        kind = BACKENDS.resolve(_OUTPUT_GRAPH)
-        if backend is not None and self._begin_graph is None:
-            self._begin_graph = kind.__init__
-            kind.__init__ = _replacing_backend(self, self._begin_graph)
-        elif backend is None and self._begin_graph is not None:
-            kind.__init__, self._begin_graph = self._begin_graph, None
+        if backend is None:
+            self._graphs.remove()
+        elif not self._graphs.is_installed:
+            self._graphs.around(BACKENDS.resolve(_OUTPUT_GRAPH), "__init__", self._begin_graph)
+
+    def _begin_graph(
+        self, output: Any, code_options: Any, compiler_fn: Any, root_tx: Any, export: bool, *rest: Any, **named: Any
+    ) -> Generator[Given, Outcome, None]:
+        # ``torch.export`` takes the graph from a backend of its own. A trace that is made only for looking has none.
+        is_replaced = self.backend is not None and compiler_fn is not None and not export
+        if is_replaced and retraced_call() is None:
+            compiler_fn = self.backend
+        yield Given((output, code_options, compiler_fn, root_tx, export, *rest), named)
 
     @property
     def backend(self) -> Any:
@@ -202,14 +213,6 @@ def _matches(wanted: str, function: CodeType) -> bool:
     return name == wanted or name.endswith(f".{wanted}") or qualified_name(function) == wanted
 
 
-def _choosing(chosen: ChosenCompiles, original: Any) -> Any:
-    def __call__(self: Any, frame: Any, *arguments: Any, **keywords: Any) -> Any:  # noqa: N807  (torch's name)
-        answer = chosen.answer(self, frame)
-        return original(self, frame, *arguments, **keywords) if answer is None else answer
-
-    return __call__
-
-
 def _refusal(callback: Any, frame: Any, entries: Any) -> str:
     """Return what torch says for its own stance of this name; asking for the reasons reports the recompile."""
     guards: Any = sys.modules["torch._dynamo.guards"]
@@ -221,19 +224,6 @@ def _refusal(callback: Any, frame: Any, entries: Any) -> str:
         f'"stance" is "{FAIL_ON_RECOMPILE}"'
     )
     return "\n- ".join([f"{text}:" if reasons else text, *map(str, reasons)])
-
-
-def _replacing_backend(chosen: ChosenCompiles, original: Any) -> Any:
-    def __init__(  # noqa: N807
-        self: Any, code_options: Any, compiler_fn: Any, root_tx: Any, export: bool, *rest: Any, **named: Any
-    ) -> None:
-        # ``torch.export`` takes the graph from a backend of its own. A trace that is made only for looking has none.
-        is_replaced = chosen.backend is not None and compiler_fn is not None and not export
-        if is_replaced and retraced_call() is None:
-            compiler_fn = chosen.backend
-        original(self, code_options, compiler_fn, root_tx, export, *rest, **named)
-
-    return __init__
 
 
 CHOSEN = ChosenCompiles()

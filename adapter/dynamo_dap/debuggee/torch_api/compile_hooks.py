@@ -1,26 +1,27 @@
 """Reports the events of a compile: it begins, restarts, breaks the graph, hands a graph to the backend, ends.
 
-Functions of torch that run once per compile, attempt, graph or graph break are wrapped; each wrapper calls the original
-with its arguments and then notifies the observers. Wrappers are installed only while an observer wants their events.
-They run on the compiling thread, most of them under Dynamo's compile lock. An exception of an observer goes to
-``on_problem`` and never into the compile. One ``CompileHooks`` per process, since the wrapped functions are global.
+Functions of torch that run once per compile, attempt, graph or graph break have hooks, which notify the observers.
+Hooks are installed only while an observer wants their events. They run on the compiling thread, most of them under
+Dynamo's compile lock. An observer that fails hears of nothing more. One ``CompileHooks`` per process, since the
+functions are global.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib
+import functools
 import inspect
 import sys
 import threading
 import types
-from collections.abc import Callable, Collection
+import weakref
+from collections.abc import Callable, Collection, Generator
 from dataclasses import dataclass
 from typing import Any, Concatenate, ParamSpec
 
 from dynamo_dap.debuggee.torch_api.chosen_compiles import CHOSEN
 from dynamo_dap.debuggee.torch_api.ddp_buckets import GraphBucket, buckets_of
-from dynamo_dap.debuggee.torch_api.features import Feature
+from dynamo_dap.debuggee.torch_api.features import Feature, owner_of
 from dynamo_dap.debuggee.torch_api.graph_breaks import was_logged
 from dynamo_dap.debuggee.torch_api.guards import BuiltGuard, RequestedGuard, built_guards, requested_guard
 from dynamo_dap.debuggee.torch_api.retracing import retraced_call
@@ -32,6 +33,7 @@ from dynamo_dap.debuggee.torch_api.symbols import (
     symbols_of_environment,
 )
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
+from dynamo_dap.debuggee.wrapping.patches import Given, Outcome, Patches, calling_frame
 
 _COMPILE = "torch._dynamo.convert_frame:_compile"
 _TRANSFORM = "torch._dynamo.convert_frame:transform_code_object"
@@ -93,6 +95,9 @@ class CompileResult:
 class CompileObserver:
     """The events of compiles: one method each. Observers override those that they list in ``want``."""
 
+    feature = "watching compiles"
+    """What is switched off when it fails, for users."""
+
     def compile_began(self, compiling: FrameCompile) -> None:
         """A compile begins, or is about to be given up for the recompile limit."""
 
@@ -145,30 +150,33 @@ Event = Callable[..., None]
 
 
 class CompileHooks:
-    """Puts wrappers in and takes them out."""
+    """Notifies observers, and has hooks only while somebody observes."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._wanted: dict[Event, dict[CompileObserver, Callable[..., None]]] = {}
         """Who wants an event, and the method to call."""
-        self._installed: dict[str, tuple[Any, Any]] = {}
-        """Per hook: the original, and the wrapper that stands in its place."""
+        self._observers: weakref.WeakKeyDictionary[CompileObserver, Patches] = weakref.WeakKeyDictionary()
+        self._patches = {name: Patches(hook.feature.name) for name, hook in _HOOKS.items()}
         self._current = threading.local()
         self._count = 0
-        self.on_problem: Callable[[str], None] = lambda doing: None
-        """Logs the exception being handled."""
         self.around: Callable[[CompileObserver], contextlib.AbstractContextManager[None]] | None = None
         """Is entered while an observer is told something: a profiler notes what that takes."""
 
     def want(self, observer: CompileObserver, events: Collection[Event]) -> None:
         """Report exactly ``events`` to ``observer`` from now on. Any thread."""
         with self._lock:
+            patches = self._observers.get(observer)
+            if patches is None and events:
+                patches = self._observers[observer] = Patches(observer.feature, self._removing(observer))
+            if patches is not None and patches.is_off:
+                events = ()
             for event in {event for hook in _HOOKS.values() for event in hook.events}:
                 wanted = {
                     other: method for other, method in self._wanted.get(event, {}).items() if other is not observer
                 }
-                if event in events:
-                    wanted[observer] = getattr(observer, event.__name__)
+                if event in events and patches is not None:
+                    wanted[observer] = patches.guarded(getattr(observer, event.__name__), None)
                 self._wanted[event] = wanted
             # Each event is one of a compile.
             is_any = any(self._wanted.values())
@@ -176,10 +184,19 @@ class CompileHooks:
                 needed = any(self._wanted[event] for event in hook.events)
                 self._set(name, hook, needed or (is_any and hook.feature is COMPILES))
 
+    def _removing(self, observer: CompileObserver) -> Callable[[], None]:
+        reference = weakref.ref(observer)
+
+        def remove() -> None:
+            if (observer := reference()) is not None:
+                self.want(observer, ())
+
+        return remove
+
     @property
     def installed(self) -> tuple[str, ...]:
         """The names of the hooks that are in."""
-        return tuple(self._installed)
+        return tuple(name for name, patches in self._patches.items() if patches.is_installed)
 
     def problems(self, events: Collection[Event]) -> list[str]:
         """Return a sentence for each of ``events`` that cannot be had from this torch."""
@@ -193,21 +210,14 @@ class CompileHooks:
         return stack[-1] if stack else None
 
     def _set(self, name: str, hook: _Hook, wanted: bool) -> None:
-        if wanted == (name in self._installed) or hook.feature.problem is not None:
-            return
-        owner, attribute = _owner_of(hook.need)
-        if wanted:
+        patches = self._patches[name]
+        if not wanted:
+            patches.remove()
+        elif not patches.is_installed and hook.feature.problem is None:
             never_compile_own_functions()
-            original = owner.__dict__[attribute]
-            wrapper = hook.make(self, original)
-            wrapper.__name__, wrapper.__qualname__ = original.__name__, original.__qualname__
-            self._installed[name] = (original, wrapper)
-            setattr(owner, attribute, wrapper)
-        elif owner.__dict__[attribute] is self._installed[name][1]:
-            setattr(owner, attribute, self._installed.pop(name)[0])
-        # Else somebody has wrapped ours: it stays, and reports nothing.
+            patches.around(*owner_of(hook.need), functools.partial(hook.run, self))
 
-    # -- inside the wrappers: the compiling thread -----------------------------------------------------------------
+    # -- inside the hooks: the compiling thread -----------------------------------------------------------------
 
     def notify(
         self, event: Callable[Concatenate[CompileObserver, P], None], *facts: P.args, **named_facts: P.kwargs
@@ -216,11 +226,8 @@ class CompileHooks:
         if retraced_call() is not None:
             return
         for observer, method in self._wanted.get(event, {}).items():
-            try:
-                with contextlib.nullcontext() if self.around is None else self.around(observer):
-                    method(*facts, **named_facts)
-            except Exception:  # noqa: BLE001  (a failure of ours must not become one of the compile)
-                self.on_problem(f"reporting '{event.__name__}'")
+            with contextlib.nullcontext() if self.around is None else self.around(observer):
+                method(*facts, **named_facts)
 
     def is_told(self, event: Event) -> bool:
         """Whether anybody wants to know."""
@@ -239,72 +246,54 @@ class CompileHooks:
         self._current.stack.pop()
 
 
-def _wrap_compile(hooks: CompileHooks, original: Any) -> Any:
-    bind = inspect.signature(original).bind
-
-    def _compile(*arguments: Any, **keywords: Any) -> Any:
-        if "skip" in keywords:
-            # How many frames torch leaves out of the stacks that it logs: ours is one more.
-            keywords["skip"] += 1
-        given = bind(*arguments, **keywords).arguments
-        compiling = FrameCompile(
-            compile_id=str(given["compile_id"]),
-            code=given["code"],
-            frame=given.get("frame"),
-            one_graph=bool(given.get("one_graph")),
-            backend=CHOSEN.backend or given.get("compiler_fn"),
-        )
-        hooks.enter(compiling)
-        try:
-            hooks.notify(CompileObserver.compile_began, compiling)
-            result = original(*arguments, **keywords)
-        except BaseException as problem:
-            hooks.notify(CompileObserver.compile_ended, compiling, CompileResult(), problem)
-            raise
-        else:
-            code = getattr(getattr(result, "guarded_code", None), "code", None)
-            made = CompileResult(code, getattr(result, "skip_reason", None))
-            hooks.notify(CompileObserver.compile_ended, compiling, made, None)
-            return result
-        finally:
-            hooks.leave()
-
-    return _compile
+_Steps = Generator[Given | None, Outcome, None]
 
 
-def _wrap_transform(hooks: CompileHooks, original: Any) -> Any:
-    restart = ATTEMPTS.resolve(_RESTART)
+def _compile(hooks: CompileHooks, *arguments: Any, **keywords: Any) -> _Steps:
+    if "skip" in keywords:
+        # How many frames torch leaves out of the stacks that it logs: ours is one more.
+        keywords["skip"] += 1
+    given = _parameters_of_compile().bind(*arguments, **keywords).arguments
+    compiling = FrameCompile(
+        compile_id=str(given["compile_id"]),
+        code=given["code"],
+        frame=given.get("frame"),
+        one_graph=bool(given.get("one_graph")),
+        backend=CHOSEN.backend or given.get("compiler_fn"),
+    )
+    hooks.enter(compiling)
+    try:
+        hooks.notify(CompileObserver.compile_began, compiling)
+        result, problem = yield Given(arguments, keywords)
+        code = getattr(getattr(result, "guarded_code", None), "code", None)
+        made = CompileResult(code, getattr(result, "skip_reason", None))
+        hooks.notify(CompileObserver.compile_ended, compiling, made, problem)
+    finally:
+        hooks.leave()
 
-    def transform_code_object(*arguments: Any, **keywords: Any) -> Any:
-        try:
-            return original(*arguments, **keywords)
-        except restart as problem:
-            compiling = hooks.current
-            if compiling is not None:
-                compiling.attempt += 1
-                reason = getattr(problem, "restart_reason", None) or type(problem).__name__
-                hooks.notify(CompileObserver.attempt_restarted, compiling, str(reason))
-            raise
 
-    return transform_code_object
+@functools.cache
+def _parameters_of_compile() -> inspect.Signature:
+    return inspect.signature(COMPILES.resolve(_COMPILE))
 
 
-def _wrap_reasons(hooks: CompileHooks, original: Any) -> Any:
-    def get_and_maybe_log_recompilation_reasons(cache_entries: Any, *arguments: Any, **keywords: Any) -> Any:
-        try:
-            reasons = original(cache_entries, *arguments, **keywords)
-        except Exception:
-            # ``error_on_recompile``: torch keeps the reasons to itself. Asked again so, it does nothing but tell.
-            try:
-                reasons = original(cache_entries, *arguments[:2], **{**keywords, "skip_logging": True})
-                _tell_recompiles(hooks, cache_entries, reasons)
-            except Exception:  # noqa: BLE001  (the program is to get torch's exception, and no other)
-                hooks.on_problem("asking why a function is recompiled")
-            raise
+def _transform(hooks: CompileHooks, *_: Any, **__: Any) -> _Steps:
+    problem = (yield None).error
+    compiling = hooks.current
+    if compiling is not None and isinstance(problem, ATTEMPTS.resolve(_RESTART)):
+        compiling.attempt += 1
+        reason = getattr(problem, "restart_reason", None) or type(problem).__name__
+        hooks.notify(CompileObserver.attempt_restarted, compiling, str(reason))
+
+
+def _reasons(hooks: CompileHooks, cache_entries: Any, *arguments: Any, **keywords: Any) -> _Steps:
+    reasons, problem = yield None
+    if isinstance(problem, Exception):
+        # ``error_on_recompile``: torch keeps the reasons to itself. Asked again so, it does nothing but tell.
+        ask = inspect.unwrap(RECOMPILES.resolve(_REASONS))
+        reasons = ask(cache_entries, *arguments[:2], **{**keywords, "skip_logging": True})
+    if reasons is not None:
         _tell_recompiles(hooks, cache_entries, reasons)
-        return reasons
-
-    return get_and_maybe_log_recompilation_reasons
 
 
 def _tell_recompiles(hooks: CompileHooks, cache_entries: Any, reasons: Any) -> None:
@@ -326,67 +315,50 @@ def _in_order(cache_entries: Any) -> list[Any]:
     return entries
 
 
-def _wrap_reasons_of_stance(hooks: CompileHooks, original: Any) -> Any:
-    def get_and_maybe_log_recompilation_reasons(cache_entries: Any, frame: Any, *rest: Any, **keywords: Any) -> Any:
-        reasons = original(cache_entries, frame, *rest, **keywords)
-        if not keywords.get("skip_logging"):
-            return reasons
-        # ``set_stance("fail_on_recompile")``: the compile that this call wants is refused before it begins.
-        entries = _in_order(cache_entries)
-        earlier = str(getattr(entries[0], "compile_id", "?")).partition("/")[0]
-        backend = rest[0] if rest else keywords.get("backend")
-        compiling = FrameCompile(f"{earlier}/{len(entries)}", frame.f_code, frame, one_graph=False, backend=backend)
-        hooks.enter(compiling)
-        try:
-            hooks.notify(CompileObserver.compile_began, compiling)
-            _tell_recompiles(hooks, entries, reasons)
-            refused = RuntimeError("Detected recompile when torch.compile stance is 'fail_on_recompile'.")
-            hooks.notify(CompileObserver.compile_ended, compiling, CompileResult(), refused)
-        finally:
-            hooks.leave()
-        return reasons
-
-    return get_and_maybe_log_recompilation_reasons
+def _reasons_of_stance(hooks: CompileHooks, cache_entries: Any, frame: Any, *rest: Any, **keywords: Any) -> _Steps:
+    reasons, problem = yield None
+    if problem is not None or not keywords.get("skip_logging"):
+        return
+    # ``set_stance("fail_on_recompile")``: the compile that this call wants is refused before it begins.
+    entries = _in_order(cache_entries)
+    earlier = str(getattr(entries[0], "compile_id", "?")).partition("/")[0]
+    backend = rest[0] if rest else keywords.get("backend")
+    compiling = FrameCompile(f"{earlier}/{len(entries)}", frame.f_code, frame, one_graph=False, backend=backend)
+    hooks.enter(compiling)
+    try:
+        hooks.notify(CompileObserver.compile_began, compiling)
+        _tell_recompiles(hooks, entries, reasons)
+        refused = RuntimeError("Detected recompile when torch.compile stance is 'fail_on_recompile'.")
+        hooks.notify(CompileObserver.compile_ended, compiling, CompileResult(), refused)
+    finally:
+        hooks.leave()
 
 
-def _wrap_limit(hooks: CompileHooks, original: Any) -> Any:
-    def exceeds_recompile_limit(*arguments: Any, **keywords: Any) -> Any:
-        answer = original(*arguments, **keywords)
-        compiling = hooks.current
-        if compiling is not None and answer[0]:
-            compiling.limit = str(answer[1])
-            hooks.notify(CompileObserver.limit_exceeded, compiling, compiling.limit)
-        return answer
-
-    return exceeds_recompile_limit
+def _limit(hooks: CompileHooks, *_: Any, **__: Any) -> _Steps:
+    answer = (yield None).result
+    compiling = hooks.current
+    if compiling is not None and answer is not None and answer[0]:
+        compiling.limit = str(answer[1])
+        hooks.notify(CompileObserver.limit_exceeded, compiling, compiling.limit)
 
 
-def _wrap_log_break(hooks: CompileHooks, original: Any) -> Any:
-    def log_graph_break(self: Any, code_options: Any, reason: str = "", exc: Any = None) -> Any:
-        if not was_logged(exc):
-            hooks.notify(CompileObserver.graph_broke, TracedFrame(self), reason, exc)
-        return original(self, code_options, reason=reason, exc=exc)
-
-    return log_graph_break
+def _log_break(hooks: CompileHooks, translator: Any, _options: Any, reason: str = "", exc: Any = None) -> _Steps:
+    if not was_logged(exc):
+        hooks.notify(CompileObserver.graph_broke, TracedFrame(translator), reason, exc)
+    yield None
 
 
-def _wrap_exception_handler(hooks: CompileHooks, original: Any) -> Any:
-    def exception_handler(self: Any, raised_exception: Any) -> Any:
-        hooks.notify(CompileObserver.exception_met, TracedFrame(self), raised_exception)
-        return original(self, raised_exception)
-
-    return exception_handler
+def _exception_handler(hooks: CompileHooks, translator: Any, raised_exception: Any) -> _Steps:
+    hooks.notify(CompileObserver.exception_met, TracedFrame(translator), raised_exception)
+    yield None
 
 
-def _wrap_cleanup(hooks: CompileHooks, original: Any) -> Any:
-    def cleanup(self: Any, *arguments: Any, **keywords: Any) -> Any:
-        # Called at the end of each trace, in a ``finally``: an exception may be on its way through the caller.
-        exception, translator = sys.exc_info()[1], getattr(self, "root_tx", None)
-        if isinstance(exception, Exception) and translator is not None and _passes(exception, sys._getframe(1)):
-            hooks.notify(CompileObserver.trace_failed, TracedFrame(translator), exception)
-        return original(self, *arguments, **keywords)
-
-    return cleanup
+def _cleanup(hooks: CompileHooks, output: Any, *_: Any, **__: Any) -> _Steps:
+    # Called at the end of each trace, in a ``finally``: an exception may be on its way through the caller.
+    exception, translator = sys.exc_info()[1], getattr(output, "root_tx", None)
+    if isinstance(exception, Exception) and translator is not None and _passes(exception, calling_frame()):
+        hooks.notify(CompileObserver.trace_failed, TracedFrame(translator), exception)
+    yield None
 
 
 def _passes(exception: BaseException, frame: types.FrameType) -> bool:
@@ -396,75 +368,54 @@ def _passes(exception: BaseException, frame: types.FrameType) -> bool:
     return traceback is not None
 
 
-def _wrap_backend(hooks: CompileHooks, original: Any) -> Any:
-    def call_user_compiler(self: Any, gm: Any, *arguments: Any, **keywords: Any) -> Any:
-        hooks.notify(CompileObserver.graph_made, hooks.current, gm.graph)
-        try:
-            compiled = original(self, gm, *arguments, **keywords)
-        except Exception as problem:
-            if self.root_tx is not None:
-                hooks.notify(CompileObserver.backend_failed, TracedFrame(self.root_tx), gm.graph, problem)
-            raise
-        if buckets := buckets_of(getattr(self, "compiler_fn", None)):
-            hooks.notify(CompileObserver.graph_cut, hooks.current, buckets)
-        return compiled
-
-    return call_user_compiler
+def _backend(hooks: CompileHooks, output: Any, module: Any, *_: Any, **__: Any) -> _Steps:
+    hooks.notify(CompileObserver.graph_made, hooks.current, module.graph)
+    problem = (yield None).error
+    if isinstance(problem, Exception):
+        if output.root_tx is not None:
+            hooks.notify(CompileObserver.backend_failed, TracedFrame(output.root_tx), module.graph, problem)
+    elif problem is None and (buckets := buckets_of(getattr(output, "compiler_fn", None))):
+        hooks.notify(CompileObserver.graph_cut, hooks.current, buckets)
 
 
-def _wrap_build_guards(hooks: CompileHooks, original: Any) -> Any:
-    def build_guards(self: Any, *arguments: Any, **keywords: Any) -> Any:
-        built = original(self, *arguments, **keywords)
-        output = getattr(getattr(self, "tracer_output", None), "output_graph", None)
-        if output is not None and hooks.is_told(CompileObserver.guards_made):
-            checks = getattr(getattr(built, "guard_manager", None), "code_parts", None) or ()
-            made = list(built_guards(output, [str(check) for check in checks]))
-            hooks.notify(CompileObserver.guards_made, hooks.current, made, symbols_of_environment(output.shape_env))
-        return built
-
-    return build_guards
+def _build_guards(hooks: CompileHooks, made_by: Any, *_: Any, **__: Any) -> _Steps:
+    built, problem = yield None
+    output = getattr(getattr(made_by, "tracer_output", None), "output_graph", None)
+    if problem is None and output is not None and hooks.is_told(CompileObserver.guards_made):
+        checks = getattr(getattr(built, "guard_manager", None), "code_parts", None) or ()
+        made = list(built_guards(output, [str(check) for check in checks]))
+        hooks.notify(CompileObserver.guards_made, hooks.current, made, symbols_of_environment(output.shape_env))
 
 
-def _wrap_handle_skip(hooks: CompileHooks, original: Any) -> Any:
-    def _handle_skip(self: Any, result: Any, frame: Any) -> Any:
-        reason = getattr(result, "skip_reason", None)
-        if reason is not None and result.guarded_code is None:
-            hooks.notify(CompileObserver.frame_skipped, frame, str(reason))
-        return original(self, result, frame)
-
-    return _handle_skip
+def _handle_skip(hooks: CompileHooks, _: Any, result: Any, frame: Any) -> _Steps:
+    reason = getattr(result, "skip_reason", None)
+    if reason is not None and result.guarded_code is None:
+        hooks.notify(CompileObserver.frame_skipped, frame, str(reason))
+    yield None
 
 
-def _wrap_replacement(hooks: CompileHooks, original: Any) -> Any:
-    def _set_replacement(self: Any, a: Any, tgt: Any, msg: str) -> Any:
-        before = self.replacements.get(a)
-        answer = original(self, a, tgt, msg)
-        now = self.replacements.get(a)
-        if now is not None and now is not before:
-            specialization = specialization_of(self, a, now)
-            if specialization is not None:
-                hooks.notify(CompileObserver.specialized, specialization, msg)
-        return answer
-
-    return _set_replacement
+def _replacement(hooks: CompileHooks, environment: Any, a: Any, _tgt: Any, msg: str) -> _Steps:
+    before = environment.replacements.get(a)
+    problem = (yield None).error
+    now = environment.replacements.get(a)
+    if problem is None and now is not None and now is not before:
+        specialization = specialization_of(environment, a, now)
+        if specialization is not None:
+            hooks.notify(CompileObserver.specialized, specialization, msg)
 
 
-def _wrap_add_guard(hooks: CompileHooks, original: Any) -> Any:
-    def add(self: Any, guard: Any, *, skip: int = 0, **keywords: Any) -> Any:
-        before = len(self.inner)
-        answer = original(self, guard, skip=skip + 1, **keywords)
-        if len(self.inner) != before:
-            hooks.notify(CompileObserver.guard_added, requested_guard(guard))
-        return answer
-
-    return add
+def _add_guard(hooks: CompileHooks, guards: Any, guard: Any, *, skip: int = 0, **keywords: Any) -> _Steps:
+    before = len(guards.inner)
+    problem = (yield Given((guards, guard), {**keywords, "skip": skip + 1})).error
+    if problem is None and len(guards.inner) != before:
+        hooks.notify(CompileObserver.guard_added, requested_guard(guard))
 
 
 @dataclass(frozen=True)
 class _Hook:
     feature: Feature
     need: str
-    make: Callable[[CompileHooks, Any], Any]
+    run: Callable[..., _Steps]
     events: tuple[Event, ...]
 
 
@@ -472,46 +423,36 @@ _HOOKS = {
     "compile": _Hook(
         COMPILES,
         _COMPILE,
-        _wrap_compile,
+        _compile,
         (
             CompileObserver.compile_began,
             CompileObserver.compile_ended,
         ),
     ),
-    "attempts": _Hook(ATTEMPTS, _TRANSFORM, _wrap_transform, (CompileObserver.attempt_restarted,)),
-    "recompiles": _Hook(RECOMPILES, _REASONS, _wrap_reasons, (CompileObserver.recompiles,)),
+    "attempts": _Hook(ATTEMPTS, _TRANSFORM, _transform, (CompileObserver.attempt_restarted,)),
+    "recompiles": _Hook(RECOMPILES, _REASONS, _reasons, (CompileObserver.recompiles,)),
     "refused recompiles": _Hook(
-        REFUSED_RECOMPILES, _REASONS_OF_STANCE, _wrap_reasons_of_stance, (CompileObserver.recompiles,)
+        REFUSED_RECOMPILES, _REASONS_OF_STANCE, _reasons_of_stance, (CompileObserver.recompiles,)
     ),
-    "limit": _Hook(LIMITS, _LIMIT, _wrap_limit, (CompileObserver.limit_exceeded,)),
-    "breaks": _Hook(BREAKS, _LOG_BREAK, _wrap_log_break, (CompileObserver.graph_broke,)),
-    "exceptions": _Hook(EXCEPTIONS, _EXCEPTION_HANDLER, _wrap_exception_handler, (CompileObserver.exception_met,)),
-    "failures": _Hook(FAILURES, _CLEANUP, _wrap_cleanup, (CompileObserver.trace_failed,)),
+    "limit": _Hook(LIMITS, _LIMIT, _limit, (CompileObserver.limit_exceeded,)),
+    "breaks": _Hook(BREAKS, _LOG_BREAK, _log_break, (CompileObserver.graph_broke,)),
+    "exceptions": _Hook(EXCEPTIONS, _EXCEPTION_HANDLER, _exception_handler, (CompileObserver.exception_met,)),
+    "failures": _Hook(FAILURES, _CLEANUP, _cleanup, (CompileObserver.trace_failed,)),
     "graphs": _Hook(
         GRAPHS,
         _BACKEND,
-        _wrap_backend,
+        _backend,
         (
             CompileObserver.graph_made,
             CompileObserver.graph_cut,
             CompileObserver.backend_failed,
         ),
     ),
-    "guards": _Hook(GUARDS, _BUILD_GUARDS, _wrap_build_guards, (CompileObserver.guards_made,)),
-    "skips": _Hook(SKIPS, _HANDLE_SKIP, _wrap_handle_skip, (CompileObserver.frame_skipped,)),
-    "specializations": _Hook(SPECIALIZATIONS, _REPLACEMENT, _wrap_replacement, (CompileObserver.specialized,)),
-    "guard requests": _Hook(GUARD_REQUESTS, _ADD_GUARD, _wrap_add_guard, (CompileObserver.guard_added,)),
+    "guards": _Hook(GUARDS, _BUILD_GUARDS, _build_guards, (CompileObserver.guards_made,)),
+    "skips": _Hook(SKIPS, _HANDLE_SKIP, _handle_skip, (CompileObserver.frame_skipped,)),
+    "specializations": _Hook(SPECIALIZATIONS, _REPLACEMENT, _replacement, (CompileObserver.specialized,)),
+    "guard requests": _Hook(GUARD_REQUESTS, _ADD_GUARD, _add_guard, (CompileObserver.guard_added,)),
 }
-
-
-def _owner_of(need: str) -> tuple[Any, str]:
-    """Return the module or class that holds a need, and the attribute's name there."""
-    module_name, _, path = need.partition(":")
-    *owners, attribute = path.split(".")
-    owner: Any = importlib.import_module(module_name)
-    for name in owners:
-        owner = getattr(owner, name)
-    return owner, attribute
 
 
 HOOKS = CompileHooks()

@@ -76,6 +76,8 @@ class CompileRecord:
 class NotedPaths(CompileObserver):
     """Has the path of each compile noted (``traced_paths``) while anybody wants that. One for the process."""
 
+    feature = "the paths of compiles"
+
     def __init__(self) -> None:
         """Nobody wants it yet."""
         self._lock = threading.Lock()

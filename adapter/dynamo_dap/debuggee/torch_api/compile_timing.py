@@ -10,14 +10,15 @@ from __future__ import annotations
 import functools
 import time
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any, Protocol
 
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.retracing import retraced_call
-from dynamo_dap.debuggee.torch_api.tracing_hooks import LINE_HOOKS, LINES
+from dynamo_dap.debuggee.torch_api.tracing_hooks import LINES, add_line_hook
+from dynamo_dap.debuggee.wrapping.patches import Outcome, Patches
 
 _LOGGER = "torch._dynamo.utils:ChromiumEventLogger"
 _BEGIN = "torch._dynamo.utils:ChromiumEventLogger.log_event_start"
@@ -76,11 +77,9 @@ class TimingHooks:
     """Puts the hooks in and takes them out. Any thread; not while something compiles on another one."""
 
     def __init__(self) -> None:
-        self._originals: list[tuple[Any, str, Any]] = []
+        self._patches = Patches("the profile", self.remove)
         self._listener: TimingListener | None = None
         self._earlier_hook: Any = None
-        self.on_problem: Callable[[str], None] = lambda doing: None
-        """Logs the exception being handled."""
 
     @property
     def problems(self) -> list[str]:
@@ -91,46 +90,38 @@ class TimingHooks:
     def install(self, listener: TimingListener) -> None:
         """Tell ``listener`` from now on."""
         self._listener = listener
+        patches = self._patches
         if PHASES.problem is None:
             logger = PHASES.resolve(_LOGGER)
-            self._wrap(logger, "log_event_start", functools.partial(_telling_beginnings, listener))
-            self._wrap(logger, "log_event_end", functools.partial(_telling_ends, listener))
+            patches.before(logger, "log_event_start", functools.partial(_phase_begins, listener))
+            patches.around(logger, "log_event_end", functools.partial(_phase_ends, listener))
         if CACHES.problem is None:
-            self._wrap(CACHES.resolve(_LOGGER), "log_instant_event", functools.partial(_telling_caches, listener))
+            patches.before(CACHES.resolve(_LOGGER), "log_instant_event", functools.partial(_cache_answers, listener))
         if FUNCTIONS.problem is None:
             base = FUNCTIONS.resolve(_BASE)
-            self._wrap(base, "run", functools.partial(_telling_functions, listener))
-            self._wrap(base, "step", functools.partial(_telling_instructions, listener))
-            LINE_HOOKS.want(self, functools.partial(_tell_line, listener))
+            patches.around(base, "run", functools.partial(_function_runs, listener))
+            patches.before(base, "step", functools.partial(_instruction_begins, listener))
+            add_line_hook(patches, functools.partial(_line_begins, listener))
         if GUARD_TIMES.problem is None:
-            self._wrap(GUARD_TIMES.resolve(_OUTPUT), "build_guards", functools.partial(_telling_guards, listener))
+            patches.after(GUARD_TIMES.resolve(_OUTPUT), "build_guards", functools.partial(_guards_are_built, listener))
         if LOOKUPS.problem is None:
             self._earlier_hook = LOOKUPS.resolve(_GUARDS_HOOK)(self._on_lookup)
 
     def remove(self) -> None:
-        """Tell nothing any more. A method that somebody else has wrapped since keeps ours."""
-        for owner, name, original in reversed(self._originals):
-            if getattr(owner.__dict__[name], "dynamo_dap_original", None) is original:
-                setattr(owner, name, original)
-        self._originals.clear()
-        if self._listener is not None and FUNCTIONS.problem is None:
-            LINE_HOOKS.want(self, None)
+        """Tell nothing any more."""
+        self._patches.remove()
         if self._listener is not None and LOOKUPS.problem is None:
             LOOKUPS.resolve(_GUARDS_HOOK)(self._earlier_hook)
         self._listener = None
 
-    def _wrap(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-        original = owner.__dict__[name]
-        wrapper: Any = functools.wraps(original)(make(original))
-        wrapper.dynamo_dap_original = original
-        self._originals.append((owner, name, original))
-        setattr(owner, name, wrapper)
-
     def _on_lookup(self, is_hit: bool) -> bool:
-        if self._listener is not None:
-            self._listener.guards_evaluated(is_hit=is_hit)
+        self._patches.guarded(self._tell_lookup, None)(is_hit)
         # Guard collectives decide whether the cached code may be used.
         return True if self._earlier_hook is None else bool(self._earlier_hook(is_hit))
+
+    def _tell_lookup(self, is_hit: bool) -> None:
+        if self._listener is not None:
+            self._listener.guards_evaluated(is_hit=is_hit)
 
 
 TIMING = TimingHooks()
@@ -149,25 +140,29 @@ class Costs:
 
 def measured_costs(listener: TimingListener, rounds: int) -> Costs:
     """Call the hooks ``rounds`` times around nothing and return what one takes; ``listener`` is thrown away."""
-    begin = _telling_beginnings(listener, _nothing)
-    end = _telling_ends(listener, _nothing)
-    step = _telling_instructions(listener, _nothing)
+    logger, steps = types.SimpleNamespace(begin=_nothing, end=_nothing), types.SimpleNamespace(step=_nothing)
+    patches = Patches("measuring the profile")
+    patches.before(logger, "begin", functools.partial(_phase_begins, listener))
+    patches.around(logger, "end", functools.partial(_phase_ends, listener))
+    patches.before(steps, "step", functools.partial(_instruction_begins, listener))
     stand_in = types.SimpleNamespace(lineno=0, get_event_data=dict)
 
     def phase() -> None:
-        begin(stand_in, "phase", 0, {"fn_name": "phase"})
-        end(stand_in, "phase", 0, {}, 0, False)
+        logger.begin(stand_in, "phase", 0, {"fn_name": "phase"})
+        logger.end(stand_in, "phase", 0, {}, 0, False)
 
     def line() -> None:
         stand_in.lineno += 1
-        _tell_line(listener, stand_in)
+        _line_begins(listener, stand_in)
 
-    return Costs(
+    costs = Costs(
         phase=_seconds_each(phase, rounds),
         line=_seconds_each(line, rounds),
-        instruction=_seconds_each(lambda: step(stand_in), rounds),
+        instruction=_seconds_each(lambda: steps.step(stand_in), rounds),
         lookup=_seconds_each(lambda: listener.guards_evaluated(is_hit=True), rounds),
     )
+    patches.remove()
+    return costs
 
 
 def _nothing(*given: Any, **named: Any) -> None:
@@ -185,89 +180,55 @@ def _name_of_phase(event: str, facts: Any) -> str:
     return str((facts or {}).get("fn_name") or event)
 
 
-def _told_safely(tell: Callable[..., None], *facts: Any, **named: Any) -> None:
-    """Tell something; a failure of ours must not become one of the compile."""
+def _phase_begins(listener: TimingListener, _: Any, name: str, _time: int, facts: Any, *__: Any, **___: Any) -> None:
     if retraced_call() is None:
-        try:
-            tell(*facts, **named)
-        except Exception:  # noqa: BLE001  (see above)
-            TIMING.on_problem(f"profiling: {getattr(tell, '__name__', tell)}")
+        listener.phase_began(_name_of_phase(name, facts))
 
 
-def _telling_beginnings(listener: TimingListener, original: Any) -> Any:
-    def log_event_start(self: Any, event_name: str, time_ns: int, metadata: Any, *rest: Any, **named: Any) -> Any:
-        _told_safely(listener.phase_began, _name_of_phase(event_name, metadata))
-        return original(self, event_name, time_ns, metadata, *rest, **named)
-
-    return log_event_start
+def _phase_ends(listener: TimingListener, logger: Any, name: str, *_: Any, **__: Any) -> Generator[None, Outcome, None]:
+    facts = logger.get_event_data().get(name) if hasattr(logger, "get_event_data") else None
+    if (yield None).error is None and retraced_call() is None:
+        listener.phase_ended(_name_of_phase(name, facts))
 
 
-def _telling_ends(listener: TimingListener, original: Any) -> Any:
-    def log_event_end(self: Any, event_name: str, *rest: Any, **named: Any) -> Any:
-        data = self.get_event_data().get(event_name) if hasattr(self, "get_event_data") else None
-        name = _name_of_phase(event_name, data)
-        answer = original(self, event_name, *rest, **named)
-        _told_safely(listener.phase_ended, name)
-        return answer
-
-    return log_event_end
-
-
-def _telling_caches(listener: TimingListener, original: Any) -> Any:
-    def log_instant_event(
-        self: Any, event_name: str, time_ns: int, metadata: Any = None, *rest: Any, **named: Any
-    ) -> Any:
-        cache, _, state = event_name.rpartition("_")
-        if cache in _CACHES and state in _STATES:
-            known = metadata if isinstance(metadata, dict) else {}
-            reason = known.get("cache_bypass_reason") or known.get("cache_status_detailed")
-            _told_safely(listener.cache_answered, _CACHES[cache], state, None if reason is None else str(reason))
-        return original(self, event_name, time_ns, metadata, *rest, **named)
-
-    return log_instant_event
+def _cache_answers(
+    listener: TimingListener, _: Any, name: str, _time: int, facts: Any = None, *__: Any, **___: Any
+) -> None:
+    cache, _, state = name.rpartition("_")
+    if cache in _CACHES and state in _STATES and retraced_call() is None:
+        known = facts if isinstance(facts, dict) else {}
+        reason = known.get("cache_bypass_reason") or known.get("cache_status_detailed")
+        listener.cache_answered(_CACHES[cache], state, None if reason is None else str(reason))
 
 
-def _telling_functions(listener: TimingListener, original: Any) -> Any:
-    def run(self: Any) -> Any:
-        is_resumed = bool(self.instruction_pointer)
-        _told_safely(listener.function_began, self.f_code, self.lineno, is_resumed=is_resumed)
-        try:
-            return original(self)
-        finally:
-            _told_safely(listener.function_ended)
-
-    return run
+def _function_runs(listener: TimingListener, translator: Any) -> Generator[None, Outcome, None]:
+    is_resumed = bool(translator.instruction_pointer)
+    if retraced_call() is None:
+        listener.function_began(translator.f_code, translator.lineno, is_resumed=is_resumed)
+    yield None
+    if retraced_call() is None:
+        listener.function_ended()
 
 
-def _telling_instructions(listener: TimingListener, original: Any) -> Any:
-    def step(self: Any) -> Any:
-        if retraced_call() is None:
-            listener.instruction_began()
-        return original(self)
-
-    return step
+def _instruction_begins(listener: TimingListener, _: Any) -> None:
+    if retraced_call() is None:
+        listener.instruction_began()
 
 
-def _tell_line(listener: TimingListener, translator: Any) -> None:
+def _line_begins(listener: TimingListener, translator: Any) -> None:
     if retraced_call() is None:
         listener.line_began(translator.lineno)
 
 
-def _telling_guards(listener: TimingListener, original: Any) -> Any:
-    def build_guards(self: Any, code: Any, *rest: Any, **named: Any) -> Any:
-        built = original(self, code, *rest, **named)
-        output = getattr(getattr(self, "tracer_output", None), "output_graph", None)
-        manager = getattr(built, "guard_manager", None)
-        root = getattr(manager, "root", None)
-        if output is not None and root is not None:
-            scope = output.local_scope
-            _told_safely(
-                listener.guards_timed,
-                code,
-                len(getattr(manager, "code_parts", None) or ()),
-                # Torch's ``profile_guard_manager`` takes 20 ms each time: it empties the processor's caches.
-                lambda: _seconds_each(lambda: root.check(scope), _GUARD_EVALUATIONS) * 1e6,
-            )
-        return built
-
-    return build_guards
+def _guards_are_built(listener: TimingListener, built: Any, made_by: Any, code: Any, *_: Any, **__: Any) -> None:
+    output = getattr(getattr(made_by, "tracer_output", None), "output_graph", None)
+    manager = getattr(built, "guard_manager", None)
+    root = getattr(manager, "root", None)
+    if output is not None and root is not None and retraced_call() is None:
+        scope = output.local_scope
+        # Torch's ``profile_guard_manager`` takes 20 ms each time: it empties the processor's caches.
+        listener.guards_timed(
+            code,
+            len(getattr(manager, "code_parts", None) or ()),
+            lambda: _seconds_each(lambda: root.check(scope), _GUARD_EVALUATIONS) * 1e6,
+        )

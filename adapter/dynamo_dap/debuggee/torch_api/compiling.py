@@ -9,13 +9,13 @@ on any thread, called on the compiling one; stays installed until it is removed.
 from __future__ import annotations
 
 import contextlib
-import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
-from dynamo_dap.debuggee.torch_api.features import Feature
+from dynamo_dap.debuggee.torch_api.features import Feature, owner_of
+from dynamo_dap.debuggee.wrapping.patches import Outcome, Patches, Result
 
 _CONTEXT = "torch._dynamo.convert_frame:compile_context"
 
@@ -23,14 +23,13 @@ COMPILING = Feature("leaving compiles untraced by debugpy", _CONTEXT)
 
 
 class CompileWatcher:
-    """Wraps every compile, on the thread it happens on, in a context of ours; nested compiles count as one."""
+    """Calls a function before and another after each compile, on its thread; nested compiles count as one."""
 
-    def __init__(self, around: Callable[[], AbstractContextManager[None]]) -> None:
-        """``around`` makes the context."""
-        self._around = around
+    def __init__(self, begin: Callable[[], Callable[[], None] | None]) -> None:
+        """``begin`` returns what is to be called at the end."""
+        self._patches = Patches(COMPILING.name)
+        self._begin = self._patches.guarded(begin, None)
         self._local = threading.local()
-        self._original: Callable[..., AbstractContextManager[Any]] | None = None
-        self._is_wanted = False
 
     def install(self) -> None:
         """Put the hook in; harmless when it is in. Any thread.
@@ -39,29 +38,27 @@ class CompileWatcher:
             FeatureMissing: this torch does not tell of its compiles.
         """
         COMPILING.require()
-        self._is_wanted = True
-        if self._original is None:
-            self._original = self._convert_frame().compile_context
-            self._convert_frame().compile_context = self._compile_context
+        if not self._patches.is_installed:
+            self._patches.around(*owner_of(_CONTEXT), self._compile)
 
     def remove(self) -> None:
         """Take the hook out; harmless when it is not in. Any thread."""
-        self._is_wanted = False
-        if self._original is not None and self._convert_frame().compile_context == self._compile_context:
-            self._convert_frame().compile_context, self._original = self._original, None
-        # Else somebody has wrapped ours: it stays, and does nothing.
+        self._patches.remove()
 
-    @staticmethod
-    def _convert_frame() -> Any:
-        return sys.modules["torch._dynamo.convert_frame"]
+    def _compile(self, *_: Any, **__: Any) -> Generator[None, Outcome, Result | None]:
+        outcome = yield None
+        return None if outcome.error is not None else Result(self._within(outcome.result))
 
     @contextlib.contextmanager
-    def _compile_context(self, *arguments: Any, **options: Any) -> Iterator[Any]:
-        original = self._original
-        assert original is not None, "it is in"
-        with contextlib.ExitStack() as stack:
-            if self._is_wanted and not getattr(self._local, "is_compiling", False):
-                self._local.is_compiling = True
-                stack.callback(setattr, self._local, "is_compiling", False)
-                stack.enter_context(self._around())
-            yield stack.enter_context(original(*arguments, **options))
+    def _within(self, torchs: AbstractContextManager[Any]) -> Iterator[Any]:
+        is_outermost = not getattr(self._local, "is_compiling", False)
+        end = self._begin() if is_outermost else None
+        self._local.is_compiling = True
+        try:
+            with torchs as given:
+                yield given
+        finally:
+            if is_outermost:
+                self._local.is_compiling = False
+            if end is not None:
+                self._patches.guarded(end, None)()

@@ -76,6 +76,13 @@ def needs() -> dict[str, list[str]]:
     return found
 
 
+def owner_of(need: str) -> tuple[Any, str]:
+    """Return the module or class that has ``need``, and the attribute's name there."""
+    owner, _, attribute = need.replace(":", ".").rpartition(".")
+    module_name = need.partition(":")[0]
+    return _lookup(f"{module_name}:{owner.removeprefix(module_name).removeprefix('.')}"), attribute
+
+
 def _lookup(need: str) -> Any:
     module_name, _, path = need.partition(":")
     value: Any = importlib.import_module(module_name)

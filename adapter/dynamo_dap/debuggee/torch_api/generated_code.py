@@ -14,12 +14,13 @@ import contextlib
 import ctypes
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from types import CodeType, FrameType
 from typing import Any
 
-from dynamo_dap.debuggee.torch_api.features import Feature
+from dynamo_dap.debuggee.torch_api.features import Feature, owner_of
 from dynamo_dap.debuggee.torch_api.skipping import never_compile
+from dynamo_dap.debuggee.wrapping.patches import Outcome, Patches, Result, calling_frame
 
 _SET_CALLBACK = "torch._C._dynamo.eval_frame:set_bytecode_debugger_callback"
 _GET_CALLBACK = "torch._C._dynamo.eval_frame:get_bytecode_debugger_callback"
@@ -131,27 +132,24 @@ class MarkerHook:
     def __init__(self, notifier: Notifier) -> None:
         """``notifier`` is installed while marked code runs."""
         self._notifier = notifier
-        self._torch_context: Any = None
+        self._patches = Patches(MARKERS.name)
 
     def install(self) -> None:
         """Put the stand-in in. Any thread; harmless when it is in."""
         MARKERS.require()
-        module: Any = sys.modules["torch._dynamo.bytecode_debugger"]
-        if self._torch_context is None:
-            self._torch_context = module._DebugContext
-            module._DebugContext = self._make
+        if not self._patches.is_installed:
+            self._patches.around(*owner_of(_DEBUG_CONTEXT), self._make)
 
     def remove(self) -> None:
         """Take the stand-in out. Any thread; harmless when it is not in."""
-        if self._torch_context is not None:
-            sys.modules["torch._dynamo.bytecode_debugger"]._DebugContext = self._torch_context  # type: ignore[attr-defined]
-            self._torch_context = None
+        self._patches.remove()
 
-    def _make(self) -> Any:
-        caller = sys._getframe(1).f_code
-        if caller.co_name == "debug" and caller.co_filename == sys.modules["torch._dynamo.bytecode_debugger"].__file__:
-            return self._torch_context()
-        return _MarkedCode(self._notifier)
+    def _make(self) -> Generator[None, Outcome, Result | None]:
+        caller = calling_frame().f_code
+        if caller.co_name != "debug" or caller.co_filename != sys.modules["torch._dynamo.bytecode_debugger"].__file__:
+            return Result(_MarkedCode(self._notifier))
+        yield None
+        return None
 
 
 class _MarkedCode:

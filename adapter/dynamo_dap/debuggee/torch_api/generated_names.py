@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dynamo_dap.debuggee.torch_api.features import Feature
+from dynamo_dap.debuggee.wrapping.patches import Patches
 
 _REGISTER = "torch._dynamo.convert_frame:register_bytecode_hook"
 
@@ -67,6 +68,7 @@ class GeneratedNames:
         """Call ``on_new_name`` with each name before any code has it; rename only code for which ``is_wanted``."""
         self._on_new_name = on_new_name
         self._is_wanted = is_wanted
+        self._patches = Patches(NAMING.name)
         self._handle: Any = None
 
     def install(self) -> None:
@@ -76,7 +78,7 @@ class GeneratedNames:
             FeatureMissing: this torch has no such hook.
         """
         if self._handle is None:
-            self._handle = NAMING.resolve(_REGISTER)(self._rename)
+            self._handle = NAMING.resolve(_REGISTER)(self._patches.guarded(self._rename, None))
 
     def remove(self) -> None:
         """Take the hook out; harmless when it is not in. Any thread."""

@@ -11,10 +11,11 @@ import contextlib
 import itertools
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 from dynamo_dap.debuggee.torch_api.features import Feature
+from dynamo_dap.debuggee.wrapping.patches import Outcome, Patches, Refusal
 
 _EVAL_FRAME = "torch._C._dynamo.eval_frame:set_eval_frame"
 _STANCE = "torch._dynamo.eval_frame:_stance"
@@ -81,20 +82,20 @@ def not_reset() -> Iterator[None]:
     if RESETTING.problem is not None:
         yield
         return
-    module: Any = sys.modules["torch._dynamo"]
-    reset, thread = module.reset_code_caches, threading.get_ident()
+    thread = threading.get_ident()
 
-    def refuse() -> None:
+    def refuse() -> Generator[None, Outcome, None]:
         if threading.get_ident() == thread:
-            raise RuntimeError("Dynamo cannot be reset while it traces: at a stop in ordinary Python it can")
-        reset()
+            error = "Dynamo cannot be reset while it traces: at a stop in ordinary Python it can"
+            raise Refusal(RuntimeError(error))
+        yield None
 
-    module.reset_code_caches = refuse
+    patches = Patches(RESETTING.name)
+    patches.around(sys.modules["torch._dynamo"], "reset_code_caches", refuse)
     try:
         yield
     finally:
-        if module.reset_code_caches is refuse:
-            module.reset_code_caches = reset
+        patches.remove()
 
 
 def _enter_eager() -> None:

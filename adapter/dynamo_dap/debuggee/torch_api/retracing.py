@@ -26,6 +26,7 @@ from dynamo_dap.debuggee.torch_api.dynamo_names import is_dynamos_global
 from dynamo_dap.debuggee.torch_api.fake_evaluation import preserved_global_state
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.isolation import copy_of_counter, dynamo_off
+from dynamo_dap.debuggee.wrapping.patches import Patches
 
 _COMPILE_FRAME = "torch._dynamo.convert_frame:compile_frame"
 _LOCK = "torch._dynamo.convert_frame:compile_lock"
@@ -227,23 +228,22 @@ def _ending_complete(call: CachedCall) -> Iterator[None]:
     if KEEPING.problem is not None:
         yield
         return
-    owner = KEEPING.resolve(_OUTPUT)
-    original = owner.__dict__["compile_subgraph"]
 
-    def compile_subgraph(output: Any, *arguments: Any, **named: Any) -> Any:
+    def end_here(output: Any, *_: Any, **__: Any) -> None:
         if retraced_call() is not call:  # a trace with changes, inside this one
-            return original(output, *arguments, **named)
+            return
         # The interpreter would clear it as it is left.
         output.cleanup = _nothing
         end, names = TraceIsOver(output), output.global_scope
         end.complete = CompleteTrace(output, {name: names[name] for name in output.installed_globals if name in names})
         raise end
 
-    owner.compile_subgraph = compile_subgraph
+    patches = Patches(KEEPING.name)
+    patches.before(KEEPING.resolve(_OUTPUT), "compile_subgraph", end_here)
     try:
         yield
     finally:
-        owner.compile_subgraph = original
+        patches.remove()
 
 
 def _nothing() -> None:

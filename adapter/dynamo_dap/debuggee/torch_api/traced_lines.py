@@ -15,9 +15,10 @@ from typing import Any
 
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
-from dynamo_dap.debuggee.torch_api.tracing_hooks import LINE_HOOKS
+from dynamo_dap.debuggee.torch_api.tracing_hooks import add_line_hook
 from dynamo_dap.debuggee.torch_api.translator import Translator, is_in_resume_prologue
 from dynamo_dap.debuggee.torch_api.variable_trackers import Place, cell_contents
+from dynamo_dap.debuggee.wrapping.patches import Patches
 
 _BASE = "torch._dynamo.symbolic_convert:InstructionTranslatorBase"
 _TABLE = "torch._dynamo.symbolic_convert:InstructionTranslatorBase.dispatch_table"
@@ -106,34 +107,24 @@ class TraceNotes:
     def __init__(self) -> None:
         self._running: list[Trace] = []
         self._trace: Trace | None = None
-        self._tables: list[tuple[list[Any], int, Any, Any]] = []
-        """Tables of instructions, with the number, the original and the wrapper."""
-        self._hook = self._on_line
+        self._patches = Patches(ASSIGNMENTS.name, self.remove)
 
     def install(self) -> None:
         """Take notes from now on. Harmless when it does."""
-        LINE_HOOKS.want(self, self._hook)
-        if self._tables or ASSIGNMENTS.problem is not None:
+        if self._patches.is_installed:
+            return
+        add_line_hook(self._patches, self._on_line)
+        if ASSIGNMENTS.problem is not None:
             return
         for kind in _with_subclasses(ASSIGNMENTS.resolve(_BASE)):
             table = kind.__dict__.get("dispatch_table")
-            for name in _STORES:
-                number = dis.opmap.get(name)
-                if table is None or number is None:
-                    continue
-                original = table[number]
-                wrapper = self._wrapper(original)
-                self._tables.append((table, number, original, wrapper))
-                table[number] = wrapper
+            for number in [dis.opmap[name] for name in _STORES if table is not None and name in dis.opmap]:
+                self._patches.after(table, number, self._stored)
 
     def remove(self) -> None:
         """Take no more notes, of compiles in progress either: nobody may tell of their end."""
-        LINE_HOOKS.want(self, None)
+        self._patches.remove()
         self._running, self._trace = [], None
-        for table, number, original, wrapper in self._tables:
-            if table[number] is wrapper:
-                table[number] = original
-        self._tables.clear()
 
     def begin(self, trace: Trace) -> None:
         """A compile begins; compiles may be nested."""
@@ -151,15 +142,10 @@ class TraceNotes:
         if trace is not None:
             trace.line(translator)
 
-    def _wrapper(self, original: Any) -> Any:
-        def store(self_: Translator, instruction: Any) -> Any:
-            answer = original(self_, instruction)
-            trace = self._trace
-            if trace is not None:
-                trace.store(self_, instruction)
-            return answer
-
-        return store
+    def _stored(self, _: Any, translator: Translator, instruction: Any) -> None:
+        trace = self._trace
+        if trace is not None:
+            trace.store(translator, instruction)
 
 
 def _with_subclasses(kind: Any) -> list[Any]:

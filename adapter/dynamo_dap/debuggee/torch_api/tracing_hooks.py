@@ -8,13 +8,14 @@ is inside a trace. Installing and removing may happen on any thread.
 
 from __future__ import annotations
 
-import sys
+import functools
 import threading
 from collections.abc import Callable
 from typing import Any
 
-from dynamo_dap.debuggee.torch_api.features import Feature
+from dynamo_dap.debuggee.torch_api.features import Feature, owner_of
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
+from dynamo_dap.debuggee.wrapping.patches import Patches
 
 _BASE = "torch._dynamo.symbolic_convert:InstructionTranslatorBase"
 _STARTS_LINE = "torch._dynamo.symbolic_convert:InstructionTranslatorBase.starts_line"
@@ -31,46 +32,17 @@ Hook = Callable[[Any], None]
 """Gets torch's ``InstructionTranslatorBase``."""
 
 
-class LineHooks:
-    """Wraps ``starts_line`` for whoever wants to hear of lines. One per process, as the method is."""
+def add_line_hook(patches: Patches, hook: Hook) -> None:
+    """Have ``hook`` called at every instruction that has a line, as one of ``patches``.
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._hooks: dict[object, Hook] = {}
-        self._original: Any = None
-
-    def want(self, owner: object, hook: Hook | None) -> None:
-        """Call ``hook`` at every instruction that has a line, from now on; None to have none of ``owner`` any more.
-
-        ``lineno`` and ``instruction_pointer`` of the translator are those of the instruction by then.
-        """
-        with self._lock:
-            if hook is self._hooks.get(owner) or LINES.problem is not None:
-                return
-            base = LINES.resolve(_BASE)
-            if self._original is None:
-                self._original = base.__dict__["starts_line"]
-            if hook is None:
-                del self._hooks[owner]
-            else:
-                self._hooks[owner] = hook
-            wrapper = self._original
-            for each in self._hooks.values():
-                wrapper = _with_hook(wrapper, each)
-            base.starts_line = wrapper
-            if not self._hooks:
-                self._original = None
+    ``lineno`` and ``instruction_pointer`` of the translator are those of the instruction by then.
+    """
+    if LINES.problem is None:
+        patches.after(LINES.resolve(_BASE), "starts_line", functools.partial(_at_line, hook))
 
 
-def _with_hook(original: Any, hook: Hook) -> Any:
-    def starts_line(self: Any, lineno: int) -> None:
-        original(self, lineno)
-        hook(self)
-
-    return starts_line
-
-
-LINE_HOOKS = LineHooks()
+def _at_line(hook: Hook, _result: None, translator: Any, _line: int) -> None:
+    hook(translator)
 
 
 class TranslatorHooks:
@@ -87,43 +59,35 @@ class TranslatorHooks:
         self._on_line_instruction: Hook = lambda translator: on_line_instruction(TracedFrame(translator))
         self._on_instruction = on_instruction
         self._lock = threading.Lock()
-        self._original_step: Any = None
-        self._has_lines = self._has_every_instruction = False
+        self._lines, self._steps = Patches(LINES.name, self._end), Patches(LINES.name, self._end)
+        self._has_every_instruction = False
 
     def want(self, *, lines: bool, instructions: bool) -> None:
         """Hear of instructions with a line and of those without, or of none; with ``instructions``, of every one."""
         with self._lock:
-            LINE_HOOKS.want(self, self._on_line_instruction if lines else None)
-            self._has_lines = lines and LINES.problem is None
             self._has_every_instruction = instructions
-            self._want_steps(lines or instructions)
+            if not lines:
+                self._lines.remove()
+            elif not self._lines.is_installed:
+                add_line_hook(self._lines, self._on_line_instruction)
+            if not (lines or instructions):
+                self._steps.remove()
+            elif not self._steps.is_installed and INSTRUCTIONS.problem is None:
+                self._steps.before(INSTRUCTIONS.resolve(_BASE), "step", self._before_step)
+
+    def _end(self) -> None:
+        for patches in (self._lines, self._steps):
+            patches.is_off = True
+            patches.remove()
 
     @property
     def installed(self) -> tuple[str, ...]:
-        """The names of the methods that are wrapped now."""
-        names = {"starts_line": self._has_lines, "step": self._original_step is not None}
-        return tuple(name for name, is_in in names.items() if is_in)
+        """The names of the methods that have hooks now."""
+        return (*self._lines.names, *self._steps.names)
 
-    def _want_steps(self, wanted: bool) -> None:
-        if wanted == (self._original_step is not None) or INSTRUCTIONS.problem is not None:
-            return
-        base = INSTRUCTIONS.resolve(_BASE)
-        if wanted:
-            self._original_step = base.__dict__["step"]
-            base.step = self._step_wrapper(self._original_step)
-        else:
-            base.step = self._original_step
-            self._original_step = None
-
-    def _step_wrapper(self, original: Any) -> Any:
-        hook, hooks = self._on_instruction, self
-
-        def step(self: Any) -> Any:
-            if hooks._has_every_instruction or _lacks_line(self):
-                hook(TracedFrame(self))
-            return original(self)
-
-        return step
+    def _before_step(self, translator: Any) -> None:
+        if self._has_every_instruction or _lacks_line(translator):
+            self._on_instruction(TracedFrame(translator))
 
 
 def _lacks_line(translator: Any) -> bool:
@@ -147,7 +111,7 @@ class NodeHook:
         self._lock = threading.Lock()
         self._listeners: dict[int, tuple[NodeListener, list[Any]]] = {}
         """By the thread that traces; with it the graph that is being written, and how many nodes were put there."""
-        self._original: Any = None
+        self._patches = Patches(NODES.name, self._listeners.clear)
 
     def want(self, listener: NodeListener | None) -> None:
         """Call ``listener`` with each node of the outermost graph that the calling thread's trace makes; None to end.
@@ -155,31 +119,24 @@ class NodeHook:
         Raises:
             FeatureMissing: this torch lacks what it takes.
         """
-        owner = NODES.resolve(_CREATE_NODE)
-        tracer: Any = sys.modules[owner.__module__].SubgraphTracer
+        NODES.require()
         with self._lock:
             self._listeners.pop(threading.get_ident(), None)
             if listener is not None:
                 self._listeners[threading.get_ident()] = (listener, [None, 0])
-            if self._listeners and self._original is None:
-                self._original = tracer.__dict__["create_node"]
-                tracer.create_node = self._wrapper(self._original)
-            elif not self._listeners and self._original is not None:
-                tracer.create_node, self._original = self._original, None
+            if not self._listeners:
+                self._patches.remove()
+            elif not self._patches.is_installed:
+                self._patches.after(*owner_of(_CREATE_NODE), self._created)
 
-    def _wrapper(self, original: Any) -> Any:
-        def create_node(tracer: Any, *args: Any, **kwargs: Any) -> Any:
-            node = original(tracer, *args, **kwargs)
-            known = self._listeners.get(threading.get_ident())
-            if known is not None and tracer.parent is None:
-                listener, written = known
-                if written[0] is not node.graph:  # the analysis was begun again
-                    written[:] = [node.graph, 0]
-                written[1] += 1
-                listener(node, written[1])
-            return node
-
-        return create_node
+    def _created(self, node: Any, tracer: Any, *_: Any, **__: Any) -> None:
+        known = self._listeners.get(threading.get_ident())
+        if known is not None and tracer.parent is None:
+            listener, written = known
+            if written[0] is not node.graph:  # the analysis was begun again
+                written[:] = [node.graph, 0]
+            written[1] += 1
+            listener(node, written[1])
 
 
 NODE_HOOK = NodeHook()

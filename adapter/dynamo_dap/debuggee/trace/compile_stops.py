@@ -105,6 +105,8 @@ class _Stopped:
 class CompileStops(CompileObserver):
     """Stops at what the client's exception filters name. See ``CompileObserver`` for who calls what when."""
 
+    feature = "exception breakpoints of compiles"
+
     def __init__(self, host: Host, engine_name: str, stop_trace: StopTrace) -> None:
         """``stop_trace`` holds the thread where a traced function stands."""
         self._host = host
