@@ -82,3 +82,54 @@ def test_breakpoints_of_mode_run_time_stop_once_a_line(session: Session, program
     assert stop.frame.name == "in_try"
     session.set_breakpoints(program)
     assert session.run_to_end() == 0
+
+PROPERTY = """
+import torch
+
+class Scaled(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(3))
+
+    @property
+    def scaled(self):
+        print("in property")  #@getter
+        return self.weight * 2  #@rest
+
+    def forward(self, x):
+        a = x.sin()
+        b = a * self.scaled  #@use
+        c = b + 1  #@after
+        return c  #@returned
+
+def outer(model, x):
+    y = x + 1
+    z = y * model.scaled  #@multiplied
+    return z * 3  #@tripled
+
+model = Scaled()
+compiled_model, compiled_outer = torch.compile(model, backend="eager"), torch.compile(outer, backend="eager")
+for _ in range(3):
+    compiled_model(torch.ones(3))
+for _ in range(2):
+    compiled_outer(model, torch.ones(3))
+"""
+
+
+def test_the_rest_of_a_function_after_a_break_in_a_property_stops_in_each_call(
+    session: Session, tmp_path: Path
+) -> None:
+    program = tmp_path / "property.py"
+    program.write_text(PROPERTY, encoding="utf-8")
+    session.launch(program, "rest", "after", "returned", "tripled")
+    stop = session.wait_for_stop("breakpoint", at="rest")
+    for call in range(3):
+        if call:
+            session.go_on(at="rest")
+        stop = session.go_on(at="after")
+        assert stop.frame.evaluate("b.shape").text == "torch.Size([3])"
+        session.go_on(at="returned")
+    for _ in range(2):
+        session.go_on(at="rest")
+        session.go_on(at="tripled")
+    assert session.run_to_end() == 0

@@ -249,7 +249,7 @@ class CompileHooks:
 _Steps = Generator[Given | None, Outcome, None]
 
 
-def _compile(hooks: CompileHooks, *arguments: Any, **keywords: Any) -> _Steps:
+def _compile(hooks: CompileHooks, /, *arguments: Any, **keywords: Any) -> _Steps:
     if "skip" in keywords:
         # How many frames torch leaves out of the stacks that it logs: ours is one more.
         keywords["skip"] += 1
@@ -277,7 +277,7 @@ def _parameters_of_compile() -> inspect.Signature:
     return inspect.signature(COMPILES.resolve(_COMPILE))
 
 
-def _transform(hooks: CompileHooks, *_: Any, **__: Any) -> _Steps:
+def _transform(hooks: CompileHooks, /, *_: Any, **__: Any) -> _Steps:
     problem = (yield None).error
     compiling = hooks.current
     if compiling is not None and isinstance(problem, ATTEMPTS.resolve(_RESTART)):
@@ -286,7 +286,7 @@ def _transform(hooks: CompileHooks, *_: Any, **__: Any) -> _Steps:
         hooks.notify(CompileObserver.attempt_restarted, compiling, str(reason))
 
 
-def _reasons(hooks: CompileHooks, cache_entries: Any, *arguments: Any, **keywords: Any) -> _Steps:
+def _reasons(hooks: CompileHooks, /, cache_entries: Any, *arguments: Any, **keywords: Any) -> _Steps:
     reasons, problem = yield None
     if isinstance(problem, Exception):
         # ``error_on_recompile``: torch keeps the reasons to itself. Asked again so, it does nothing but tell.
@@ -315,7 +315,7 @@ def _in_order(cache_entries: Any) -> list[Any]:
     return entries
 
 
-def _reasons_of_stance(hooks: CompileHooks, cache_entries: Any, frame: Any, *rest: Any, **keywords: Any) -> _Steps:
+def _reasons_of_stance(hooks: CompileHooks, /, cache_entries: Any, frame: Any, *rest: Any, **keywords: Any) -> _Steps:
     reasons, problem = yield None
     if problem is not None or not keywords.get("skip_logging"):
         return
@@ -334,7 +334,7 @@ def _reasons_of_stance(hooks: CompileHooks, cache_entries: Any, frame: Any, *res
         hooks.leave()
 
 
-def _limit(hooks: CompileHooks, *_: Any, **__: Any) -> _Steps:
+def _limit(hooks: CompileHooks, /, *_: Any, **__: Any) -> _Steps:
     answer = (yield None).result
     compiling = hooks.current
     if compiling is not None and answer is not None and answer[0]:
@@ -342,18 +342,18 @@ def _limit(hooks: CompileHooks, *_: Any, **__: Any) -> _Steps:
         hooks.notify(CompileObserver.limit_exceeded, compiling, compiling.limit)
 
 
-def _log_break(hooks: CompileHooks, translator: Any, _options: Any, reason: str = "", exc: Any = None) -> _Steps:
+def _log_break(hooks: CompileHooks, /, translator: Any, _options: Any, reason: str = "", exc: Any = None) -> _Steps:
     if not was_logged(exc):
         hooks.notify(CompileObserver.graph_broke, TracedFrame(translator), reason, exc)
     yield None
 
 
-def _exception_handler(hooks: CompileHooks, translator: Any, raised_exception: Any) -> _Steps:
+def _exception_handler(hooks: CompileHooks, /, translator: Any, raised_exception: Any) -> _Steps:
     hooks.notify(CompileObserver.exception_met, TracedFrame(translator), raised_exception)
     yield None
 
 
-def _cleanup(hooks: CompileHooks, output: Any, *_: Any, **__: Any) -> _Steps:
+def _cleanup(hooks: CompileHooks, /, output: Any, *_: Any, **__: Any) -> _Steps:
     # Called at the end of each trace, in a ``finally``: an exception may be on its way through the caller.
     exception, translator = sys.exc_info()[1], getattr(output, "root_tx", None)
     if isinstance(exception, Exception) and translator is not None and _passes(exception, calling_frame()):
@@ -368,7 +368,7 @@ def _passes(exception: BaseException, frame: types.FrameType) -> bool:
     return traceback is not None
 
 
-def _backend(hooks: CompileHooks, output: Any, module: Any, *_: Any, **__: Any) -> _Steps:
+def _backend(hooks: CompileHooks, /, output: Any, module: Any, *_: Any, **__: Any) -> _Steps:
     hooks.notify(CompileObserver.graph_made, hooks.current, module.graph)
     problem = (yield None).error
     if isinstance(problem, Exception):
@@ -378,7 +378,7 @@ def _backend(hooks: CompileHooks, output: Any, module: Any, *_: Any, **__: Any) 
         hooks.notify(CompileObserver.graph_cut, hooks.current, buckets)
 
 
-def _build_guards(hooks: CompileHooks, made_by: Any, *_: Any, **__: Any) -> _Steps:
+def _build_guards(hooks: CompileHooks, /, made_by: Any, *_: Any, **__: Any) -> _Steps:
     built, problem = yield None
     output = getattr(getattr(made_by, "tracer_output", None), "output_graph", None)
     if problem is None and output is not None and hooks.is_told(CompileObserver.guards_made):
@@ -387,14 +387,14 @@ def _build_guards(hooks: CompileHooks, made_by: Any, *_: Any, **__: Any) -> _Ste
         hooks.notify(CompileObserver.guards_made, hooks.current, made, symbols_of_environment(output.shape_env))
 
 
-def _handle_skip(hooks: CompileHooks, _: Any, result: Any, frame: Any) -> _Steps:
+def _handle_skip(hooks: CompileHooks, /, _: Any, result: Any, frame: Any) -> _Steps:
     reason = getattr(result, "skip_reason", None)
     if reason is not None and result.guarded_code is None:
         hooks.notify(CompileObserver.frame_skipped, frame, str(reason))
     yield None
 
 
-def _replacement(hooks: CompileHooks, environment: Any, a: Any, _tgt: Any, msg: str) -> _Steps:
+def _replacement(hooks: CompileHooks, /, environment: Any, a: Any, _tgt: Any, msg: str) -> _Steps:
     before = environment.replacements.get(a)
     problem = (yield None).error
     now = environment.replacements.get(a)
@@ -404,7 +404,7 @@ def _replacement(hooks: CompileHooks, environment: Any, a: Any, _tgt: Any, msg: 
             hooks.notify(CompileObserver.specialized, specialization, msg)
 
 
-def _add_guard(hooks: CompileHooks, guards: Any, guard: Any, *, skip: int = 0, **keywords: Any) -> _Steps:
+def _add_guard(hooks: CompileHooks, /, guards: Any, guard: Any, *, skip: int = 0, **keywords: Any) -> _Steps:
     before = len(guards.inner)
     problem = (yield Given((guards, guard), {**keywords, "skip": skip + 1})).error
     if problem is None and len(guards.inner) != before:

@@ -191,7 +191,7 @@ class _Hook:
         self.call = call
         self.is_after = is_after
 
-    def __call__(self, *arguments: Any, **named: Any) -> None:
+    def __call__(self, /, *arguments: Any, **named: Any) -> None:
         try:
             self.call(*arguments, **named)
         except Exception:  # noqa: BLE001  (a failure of ours must not become one of the program)
