@@ -83,6 +83,7 @@ def test_breakpoints_of_mode_run_time_stop_once_a_line(session: Session, program
     session.set_breakpoints(program)
     assert session.run_to_end() == 0
 
+
 PROPERTY = """
 import torch
 

@@ -49,6 +49,8 @@ _MAXIMUM_PASSES = 4
 class ComparingRun(CallObserver, CompileObserver):
     """Compares the calls of a program that nobody debugs. Lives as long as the program."""
 
+    feature = "comparing calls"
+
     def __init__(self, path: str, every: int, tell: Callable[[str], None]) -> None:
         """Comparisons are written to ``path``; ``every`` N-th call, the first alone if it is 0."""
         self._path = Path(path)

@@ -114,6 +114,8 @@ class _MadeGraph(threading.local):
 class ValueStops(CallObserver, CompileObserver):
     """See ``CallObserver`` and ``CompileObserver`` for who calls what when."""
 
+    feature = "the filters nan and mismatch"
+
     def __init__(self, host: Host, stop_trace: StopTrace, backward: BackwardValues) -> None:
         """``stop_trace`` holds the thread where a traced function stands; ``backward`` looks at gradients."""
         self._host = host

@@ -90,12 +90,11 @@ def not_reset() -> Iterator[None]:
             raise Refusal(RuntimeError(error))
         yield None
 
-    patches = Patches(RESETTING.name)
-    patches.around(sys.modules["torch._dynamo"], "reset_code_caches", refuse)
-    try:
+    with _not_resetting.meanwhile(sys.modules["torch._dynamo"], "reset_code_caches", refuse):
         yield
-    finally:
-        patches.remove()
+
+
+_not_resetting = Patches(RESETTING.name)
 
 
 def _enter_eager() -> None:

@@ -18,7 +18,7 @@ import sys
 import threading
 import traceback
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -26,7 +26,7 @@ from dynamo_dap.debuggee.torch_api.dynamo_names import is_dynamos_global
 from dynamo_dap.debuggee.torch_api.fake_evaluation import preserved_global_state
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.isolation import copy_of_counter, dynamo_off
-from dynamo_dap.debuggee.wrapping.patches import Patches
+from dynamo_dap.debuggee.wrapping.patches import Outcome, Patches
 
 _COMPILE_FRAME = "torch._dynamo.convert_frame:compile_frame"
 _LOCK = "torch._dynamo.convert_frame:compile_lock"
@@ -229,8 +229,9 @@ def _ending_complete(call: CachedCall) -> Iterator[None]:
         yield
         return
 
-    def end_here(output: Any, *_: Any, **__: Any) -> None:
+    def end_here(output: Any, *_: Any, **__: Any) -> Generator[None, Outcome, None]:
         if retraced_call() is not call:  # a trace with changes, inside this one
+            yield None
             return
         # The interpreter would clear it as it is left.
         output.cleanup = _nothing
@@ -238,12 +239,11 @@ def _ending_complete(call: CachedCall) -> Iterator[None]:
         end.complete = CompleteTrace(output, {name: names[name] for name in output.installed_globals if name in names})
         raise end
 
-    patches = Patches(KEEPING.name)
-    patches.before(KEEPING.resolve(_OUTPUT), "compile_subgraph", end_here)
-    try:
+    with _keeping.meanwhile(KEEPING.resolve(_OUTPUT), "compile_subgraph", end_here):
         yield
-    finally:
-        patches.remove()
+
+
+_keeping = Patches(KEEPING.name)
 
 
 def _nothing() -> None:

@@ -13,6 +13,7 @@ Hooks run on the thread that calls the function; they are installed and removed 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import sys
@@ -112,6 +113,18 @@ class Patches:
         """Run ``hook`` around each call of ``owner.name``: see ``Around``."""
         self._add(owner, name, _Around(self, hook))
 
+    @contextlib.contextmanager
+    def meanwhile(self, owner: Any, name: str | int, hook: Around) -> Iterator[None]:
+        """Run ``hook`` around each call of ``owner.name`` while the context lasts."""
+        added = self._add(owner, name, _Around(self, hook))
+        try:
+            yield
+        finally:
+            with _lock:
+                if added is not None and added in self._hooks:
+                    self._hooks.remove(added)
+                    added[0].remove(added[1])
+
     def replace(self, owner: Any, name: str, value: object) -> None:
         """Have ``owner.name`` be ``value``, which is not a function."""
         if not self.is_off:
@@ -159,12 +172,14 @@ class Patches:
                 for report in list(reporters):
                     report(f"dynamo-dap: {self.feature} could not be switched off completely")
 
-    def _add(self, owner: Any, name: str | int, hook: _Hook) -> None:
-        if not self.is_off:
-            with _lock:
-                place = _place_of(owner, name, _Function)
-                place.add(hook)
-                self._hooks.append((place, hook))
+    def _add(self, owner: Any, name: str | int, hook: _Hook) -> tuple[_Place, Any] | None:
+        if self.is_off:
+            return None
+        with _lock:
+            place = _place_of(owner, name, _Function)
+            place.add(hook)
+            self._hooks.append((place, hook))
+            return place, hook
 
 
 def all_patches() -> Iterator[Patches]:

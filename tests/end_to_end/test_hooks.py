@@ -1,7 +1,6 @@
-"""Each hook of ours raises once, in one program: its output stays as it is, and one line names what is off.
+"""Hooks of ours in a program: what happens when one raises, and that Dynamo traces none of them.
 
-The program runs itself once for each hook. The hooks are those that a session with breakpoints of every mode, filters,
-the record and the stages installs.
+The hooks are those that a session with breakpoints of every mode, filters, the record and the stages installs.
 """
 
 from __future__ import annotations
@@ -11,9 +10,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from dynamo_dap.protocol.contract import EXCEPTION_FILTERS, LOWERING
 from dynamo_dap.protocol.types import SourceBreakpoint
-from tests.client import Session
+from tests.client import Fixture, Session
 from tests.end_to_end.test_cached_calls import program_of
 
 PROGRAM = """
@@ -43,7 +44,7 @@ def traces():
     with torch.no_grad():
         layer.weight.fill_(0.5)
         layer.bias.fill_(0.1)
-    breaks, train = torch.compile(broken, backend="aot_eager"), torch.compile(trained, backend="aot_eager")
+    breaks, train = torch.compile(broken, backend="eager"), torch.compile(trained, backend="aot_eager")
     lines = [breaks(torch.ones(size)).tolist() for size in (3, 3, 5)]
     for _ in range(2):
         layer.zero_grad()
@@ -70,7 +71,7 @@ for line in run(traces) + run(stages):
 """
 
 BREAKING_EACH = """
-import gc, json
+import json, logging
 from dynamo_dap.debuggee.launch.process_agent import known_agent
 from dynamo_dap.debuggee.wrapping import patches
 
@@ -107,6 +108,7 @@ def rearm():
 patches.Patches._add, patches.Patches.guarded = controlled_add, controlled_guarded
 log, *others = patches.reporters
 patches.reporters[:] = [*others, lines.append]
+logging.getLogger("dynamo_dap.agent").disabled = True
 rearm()
 expected, keys, results = {}, {}, []
 for scenario in (traces, stages):
@@ -129,6 +131,7 @@ for line in expected[traces] + expected[stages]:
 """
 
 
+@pytest.mark.long
 def test_a_hook_that_raises_switches_its_feature_off_and_the_program_goes_on(session: Session, tmp_path: Path) -> None:
     alone = tmp_path / "alone.py"
     alone.write_text(PROGRAM + ALONE, encoding="utf-8")
@@ -138,17 +141,9 @@ def test_a_hook_that_raises_switches_its_feature_off_and_the_program_goes_on(ses
     program, told = program_of(PROGRAM + BREAKING_EACH, tmp_path), tmp_path / "told.json"
     # ``explore`` is off by default: its hooks are looked at, too.
     with session.launching(program, args=[str(told)], explore=True):
-        never = {"condition": "False"}
-        session.set_breakpoints(
-            program,
-            SourceBreakpoint(line=program.line("traced"), **never),
-            SourceBreakpoint(line=program.line("resumed"), mode="run-time", **never),
-            SourceBreakpoint(line=program.line("lowered"), mode=LOWERING, **never),
-            SourceBreakpoint(line=program.line("gradient"), mode="backward", **never),
-        )
-        filters = [{"filterId": name, **never} for name in EXCEPTION_FILTERS]
-        session.request("setExceptionBreakpoints", {"filters": [], "filterOptions": filters})
-    assert session.wait_for_exit() == 0
+        modes = {"traced": None, "resumed": "run-time", "lowered": LOWERING, "gradient": "backward"}
+        _set_all(session, program, modes)
+    assert session.wait_for_exit(deadline=800) == 0
     assert session.output("stdout") == undebugged
     results, last = json.loads(told.read_text(encoding="utf-8"))
     wrong = [f"{feature}: {name}: {lines}" for feature, name, same, met, lines in results if not (same and met)]
@@ -163,3 +158,70 @@ def test_a_hook_that_raises_switches_its_feature_off_and_the_program_goes_on(ses
     assert len(results) >= 20
     for _, _, _, _, lines in results:
         assert lines[0] in session.output()
+
+
+TRAINING = """
+import torch
+from torch import nn
+from torch._dynamo.symbolic_convert import InstructionTranslatorBase
+
+run, traced = InstructionTranslatorBase.run, set()
+
+def noting(translator):
+    traced.add(translator.f_code.co_filename)
+    return run(translator)
+
+InstructionTranslatorBase.run = noting
+torch.manual_seed(0)
+net = nn.Sequential(nn.Linear(4, 4), nn.Sigmoid(), nn.Linear(4, 1))
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+
+def loss_of(x):
+    hidden = net(x)  # @traced
+    return hidden.sum()  # @gradient
+
+@torch.compile(backend="aot_eager")
+def train_step(x):
+    optimizer.zero_grad()
+    loss = loss_of(x)  # @resumed
+    loss.backward()
+    optimizer.step()
+    return loss.detach()
+
+forward = torch.compile(loss_of, backend="aot_eager")
+for _ in range(3):
+    print(train_step(torch.ones(2, 4)).item())
+for _ in range(3):
+    with torch._dynamo.compiled_autograd._enable(torch.compile(backend="eager")):
+        forward(torch.ones(2, 4)).backward()
+    print(net[0].weight.grad.sum().item())
+torch._dynamo.config.compiled_autograd = True
+whole = torch.compile(lambda x: loss_of(x).backward(), backend="aot_eager")
+for _ in range(2):
+    whole(torch.ones(2, 4))
+print(sorted(name for name in traced if "dynamo_dap" in name))
+print(len(traced) > 3)
+"""
+
+
+def test_dynamo_traces_nothing_of_ours(session: Session, tmp_path: Path) -> None:
+    """In compiled train steps, and in backward passes that compiled autograd compiles."""
+    program = program_of(TRAINING, tmp_path)
+    undebugged = subprocess.run(
+        [sys.executable, str(program.path)], capture_output=True, text=True, timeout=300, check=True
+    ).stdout
+    with session.launching(program):
+        _set_all(session, program, {"traced": None, "resumed": "run-time", "gradient": "backward"})
+    assert session.wait_for_exit() == 0
+    assert session.output("stdout") == undebugged
+    assert undebugged.endswith("[]\nTrue\n")
+    assert not session.output("stderr")
+
+
+def _set_all(session: Session, program: Fixture, places: dict[str, str | None]) -> None:
+    """Set breakpoints and every filter, none of which stops."""
+    never = {"condition": "False"}
+    breakpoints = [SourceBreakpoint(line=program.line(place), mode=mode, **never) for place, mode in places.items()]
+    session.set_breakpoints(program, *breakpoints)
+    filters = [{"filterId": name, **never} for name in EXCEPTION_FILTERS]
+    session.request("setExceptionBreakpoints", {"filters": [], "filterOptions": filters})
