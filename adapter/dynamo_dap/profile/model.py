@@ -170,25 +170,35 @@ def function_times(profile: Profile) -> list[FunctionTime]:
         for number, node in enumerate(track.nodes):
             frame = profile.frames[node.frame]
             if frame.kind == FUNCTION:
-                _add(found.setdefault(frame, FunctionTime(frame)), node, is_outermost=_is_outermost(track, number))
-                if _is_outermost(track, number):
-                    found[frame].total += sums[number]
+                function = found.setdefault(frame, FunctionTime(frame))
+                function.calls += node.calls
+                function.instructions += node.instructions
+                function.own += node.own
+                function.total += sums[number] if _is_outermost(track, number) else 0
+                running = _lines_running(track, number)
+                for line, spent in node.lines.items():
+                    _add(function, line, spent, 0 if line in running else spent)
             if node.parent >= 0 and node.call_line:
-                caller = profile.frames[track.nodes[node.parent].frame]
-                if _is_outermost(track, node.parent):
-                    own, total = found[caller].lines.get(node.call_line, (0, 0))
-                    found[caller].lines[node.call_line] = (own, total + sums[number])
+                caller = found[profile.frames[track.nodes[node.parent].frame]]
+                is_inner = node.call_line in _lines_running(track, node.parent)
+                _add(caller, node.call_line, 0, 0 if is_inner else sums[number])
     return sorted(found.values(), key=lambda one: -one.total)
 
 
-def _add(function: FunctionTime, node: Node, *, is_outermost: bool) -> None:
-    function.calls += node.calls
-    function.instructions += node.instructions
-    function.own += node.own
-    for line, spent in node.lines.items():
-        own, total = function.lines.get(line, (0, 0))
-        # What a function takes that calls itself is in the total of the line that it was called from first.
-        function.lines[line] = (own + spent, total + spent if is_outermost else total)
+def _add(function: FunctionTime, line: int, own: int, total: int) -> None:
+    before = function.lines.get(line, (0, 0))
+    function.lines[line] = (before[0] + own, before[1] + total)
+
+
+def _lines_running(track: Track, number: int) -> set[int]:
+    """Return the lines at which earlier calls of a node's function wait for it: their totals have its time already."""
+    lines: set[int] = set()
+    frame, at = track.nodes[number].frame, number
+    while (parent := track.nodes[at].parent) >= 0:
+        if track.nodes[parent].frame == frame:
+            lines.add(track.nodes[at].call_line)
+        at = parent
+    return lines
 
 
 def _is_outermost(track: Track, number: int) -> bool:
