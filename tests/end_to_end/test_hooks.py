@@ -93,7 +93,7 @@ add, guarded = patches.Patches._add, patches.Patches.guarded
 
 def controlled_add(self, owner, name, hook):
     hook.call = controlled((self.feature, str(name)), hook.call)
-    add(self, owner, name, hook)
+    return add(self, owner, name, hook)
 
 def controlled_guarded(self, function, otherwise):
     name = getattr(function, "__name__", type(function).__name__)
@@ -161,12 +161,14 @@ def test_a_hook_that_raises_switches_its_feature_off_and_the_program_goes_on(ses
 
 
 TRAINING = """
+import functools
 import torch
 from torch import nn
 from torch._dynamo.symbolic_convert import InstructionTranslatorBase
 
 run, traced = InstructionTranslatorBase.run, set()
 
+@functools.wraps(run)
 def noting(translator):
     traced.add(translator.f_code.co_filename)
     return run(translator)

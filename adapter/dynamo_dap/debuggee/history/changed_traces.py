@@ -96,7 +96,7 @@ def is_full_graph(top: types.FrameType) -> bool:
 
 
 def _compiling_frame(top: types.FrameType | None) -> types.FrameType | None:
-    code = CHANGING.resolve(_COMPILE_FRAME).__code__
+    code = CHANGING.code_of(_COMPILE_FRAME)
     while top is not None and top.f_code is not code:
         top = top.f_back
     return top

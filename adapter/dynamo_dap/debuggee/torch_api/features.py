@@ -7,7 +7,9 @@ answers live as long as the process.
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
+import types
 from typing import Any
 
 
@@ -47,6 +49,15 @@ class Feature:
         self.require()
         assert self._resolved is not None
         return self._resolved[need]
+
+    def code_of(self, need: str) -> types.CodeType:
+        """Return the code of the function behind ``need``, without wrappers, ours among them.
+
+        Raises:
+            FeatureMissing: as ``resolve``.
+        """
+        code: types.CodeType = inspect.unwrap(self.resolve(need)).__code__
+        return code
 
     def _probe(self) -> None:
         resolved: dict[str, Any] = {}

@@ -504,7 +504,7 @@ def frame_at_comptime_breakpoint(frame: types.FrameType) -> TracedFrame | None:
             return TracedFrame(COMPTIME_BREAKPOINT.resolve(_COMPTIME_TRANSLATOR)(context))
     if COMPTIME_CALLS.problem is not None:
         return None
-    call = COMPTIME_CALLS.resolve(_COMPTIME_CALL).__code__
+    call = COMPTIME_CALLS.code_of(_COMPTIME_CALL)
     translator = next((each.f_locals.get("tx") for each in frames_of_trace(frame) if each.f_code is call), None)
     return None if translator is None else TracedFrame(translator)
 

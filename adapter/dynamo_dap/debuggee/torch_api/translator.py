@@ -44,7 +44,7 @@ def is_in_resume_prologue(translator: Translator) -> bool:
 
 def frames_of_trace(top: types.FrameType) -> Iterator[types.FrameType]:
     """Yield the Python frames from ``top`` down to where Dynamo was called."""
-    callback = CALLERS.resolve(_CALLBACK).__code__ if CALLERS.problem is None else None
+    callback = CALLERS.code_of(_CALLBACK) if CALLERS.problem is None else None
     call = retraced_call()
     end = None if call is None else call.frame
     frame: types.FrameType | None = top
@@ -56,14 +56,14 @@ def frames_of_trace(top: types.FrameType) -> Iterator[types.FrameType]:
 def running_translators(top: types.FrameType) -> Iterator[Translator]:
     """Yield the translators that run above ``top``, innermost first; none when this torch cannot tell."""
     if RUNNING.problem is None:
-        run = RUNNING.resolve(_RUN).__code__
+        run = RUNNING.code_of(_RUN)
         yield from (frame.f_locals["self"] for frame in frames_of_trace(top) if frame.f_code is run)
 
 
 def translator_of_traceback(traceback: types.TracebackType | None) -> Translator | None:
     """Return the innermost translator that an exception has passed; None when it passed none."""
     innermost = None
-    run = RUNNING.resolve(_RUN).__code__ if RUNNING.problem is None else None
+    run = RUNNING.code_of(_RUN) if RUNNING.problem is None else None
     while traceback is not None:
         if traceback.tb_frame.f_code is run:
             innermost = traceback.tb_frame.f_locals["self"]
@@ -103,7 +103,7 @@ def restart_reasons(top: types.FrameType) -> Sequence[str]:
         return tuple(known)
     if RESTARTS.problem is not None:
         return ()
-    code = RESTARTS.resolve(_COMPILE_FRAME).__code__
+    code = RESTARTS.code_of(_COMPILE_FRAME)
     frame: types.FrameType | None = top
     while frame is not None:
         if frame.f_code is code:
@@ -120,7 +120,7 @@ def frame_below_trace(top: types.FrameType) -> types.FrameType | None:
     call = retraced_call()
     if call is not None:
         return call.frame.f_back
-    callback = CALLERS.resolve(_CALLBACK).__code__ if CALLERS.problem is None else None
+    callback = CALLERS.code_of(_CALLBACK) if CALLERS.problem is None else None
     torch_directory = _torch_directory()
     frame: types.FrameType | None = top
     while frame is not None and frame.f_code is not callback:
