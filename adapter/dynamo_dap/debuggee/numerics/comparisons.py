@@ -28,9 +28,9 @@ from dynamo_dap.debuggee.torch_api.graph_runs import (
     NoRealValue,
     has_own_memory,
     in_transform,
-    is_custom_operator,
 )
 from dynamo_dap.debuggee.torch_api.isolation import data_reading
+from dynamo_dap.debuggee.torch_api.operations import is_custom_operator
 from dynamo_dap.debuggee.torch_api.retracing import compile_by, compiling_apart_from_the_program
 from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
 

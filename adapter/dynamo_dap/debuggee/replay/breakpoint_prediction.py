@@ -24,7 +24,8 @@ from dynamo_dap.debuggee.agent.frames import LOG_CONTEXT, Frame
 from dynamo_dap.debuggee.agent.own_rank import NAME as RANK
 from dynamo_dap.debuggee.agent.own_rank import names_beside
 from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
-from dynamo_dap.debuggee.torch_api.graph_runs import evaluating_on_real_values, is_operation
+from dynamo_dap.debuggee.torch_api.graph_runs import evaluating_on_real_values
+from dynamo_dap.debuggee.torch_api.operations import is_operation
 from dynamo_dap.debuggee.torch_api.retracing import CachedCall
 from dynamo_dap.debuggee.torch_api.saved_graphs import KeptGraph, KeptGraphInCall
 from dynamo_dap.debuggee.torch_api.tensor_facts import is_tensor

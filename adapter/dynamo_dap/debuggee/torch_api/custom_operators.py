@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from dynamo_dap.debuggee.torch_api.fake_evaluation import flattened, storage_of
-from dynamo_dap.debuggee.torch_api.graph_runs import has_own_memory, is_custom_operator
+from dynamo_dap.debuggee.torch_api.graph_runs import has_own_memory
 from dynamo_dap.debuggee.torch_api.isolation import data_reading
+from dynamo_dap.debuggee.torch_api.operations import is_custom_operator
 from dynamo_dap.debuggee.torch_api.symbols import hint_of, is_symbolic
 
 FAKE_KERNEL = "fake kernel"

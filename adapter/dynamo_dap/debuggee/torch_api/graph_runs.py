@@ -29,6 +29,7 @@ from dynamo_dap.debuggee.torch_api.fake_evaluation import (
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.graph import target_name
 from dynamo_dap.debuggee.torch_api.isolation import dynamo_off, not_reset
+from dynamo_dap.debuggee.torch_api.operations import COLLECTIVES, LEFT_OUT, is_custom_operator, is_ordinary
 from dynamo_dap.debuggee.torch_api.symbols import hint_of
 
 _MODES = "torch.utils._python_dispatch:_disable_current_modes"
@@ -171,27 +172,6 @@ def as_it_was(value: Any, memory: Mapping[object, Any]) -> Any:
 def in_transform() -> bool:
     """Whether a transform of torch.func is open on this thread: a tensor stands for many there."""
     return bool(REAL_VALUES.resolve(_DEPTH)() > 0)
-
-
-def is_operation(function: object, name: str) -> bool:
-    """Whether ``function`` is torch's function ``name``, which computes a result and does nothing else."""
-    torch: Any = sys.modules["torch"]
-    functions = getattr(torch._C, "_VariableFunctions", None)
-    return not name.endswith("_") and function is getattr(functions, name, name)
-
-
-_NAMESPACES = frozenset(
-    {"aten", "prim", "prims", "rngprims", "inductor", "quantized", "onednn", "mkldnn", "mkl", "profiler", "debugprims"}
-)
-"""Of torch's own operators."""
-
-
-def is_custom_operator(function: object) -> bool:
-    """Whether ``function`` is an operator that is not torch's: its declaration may be wrong."""
-    torch: Any = sys.modules["torch"]
-    if not isinstance(function, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
-        return False
-    return str(function).partition(".")[0] not in _NAMESPACES
 
 
 class GraphRunner:
@@ -456,13 +436,13 @@ class GraphRun:
         if node.op == "output":
             return self._operands(node)[0][0]
         name = target_name(node)
-        if any(part in name for part in _COLLECTIVES):
+        if any(part in name for part in COLLECTIVES):
             raise NoRealValue(
                 f"{name} is a collective: it is not run again, since other processes would have to as well"
             )
         if name.endswith("_set_grad_enabled"):
             self._records = bool(node.args[0])
-        if any(part in name for part in _LEFT_OUT):
+        if any(part in name for part in LEFT_OUT):
             return None
         if node.op == "get_attr":
             return self._given(self._graph.attribute(node.target))
@@ -556,27 +536,8 @@ class GraphRun:
 
 
 _OPERATIONS = ("call_function", "call_method", "call_module")
-_COLLECTIVES = ("_c10d_functional", "c10d", "torch.distributed")
-_LEFT_OUT = (
-    "_set_grad_enabled",
-    "_inference_mode",
-    "record_function",
-    "_saved_tensors_hooks",
-    "._print",
-)
-"""Parts of the names of what has no result and acts on more than the values."""
-_CARE = (*_COLLECTIVES, *_LEFT_OUT, "register_hook", "_enter_autocast", "_exit_autocast")
 _WRITES_UNSAID = {"native_batch_norm": (3, 4), "cudnn_batch_norm": (3, 4), "miopen_batch_norm": (3, 4)}
 """Operators that write to arguments although their schema does not say so: which ones, by position."""
-
-
-def is_ordinary(node: Any) -> bool:
-    """Whether a node is an operation on its operands and nothing else."""
-    return (
-        node.op in ("call_function", "call_method")
-        and not is_custom_operator(node.target)
-        and not any(part in target_name(node) for part in _CARE)
-    )
 
 
 @functools.cache

@@ -26,9 +26,9 @@ from dynamo_dap.debuggee.torch_api.graph_runs import (
     apart_from_the_program,
     as_it_was,
     has_own_memory,
-    is_ordinary,
 )
 from dynamo_dap.debuggee.torch_api.isolation import metadata_reading
+from dynamo_dap.debuggee.torch_api.operations import is_ordinary
 from dynamo_dap.debuggee.torch_api.retracing import retraced_call
 from dynamo_dap.debuggee.torch_api.symbols import hint_of
 from dynamo_dap.debuggee.torch_api.tensor_facts import is_tensor, version_of

@@ -1,0 +1,52 @@
+"""Says what an operation of a graph is: torch's own, a custom operator, a collective, or one that only has effects.
+
+Pure functions of a node or its target.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from dynamo_dap.debuggee.torch_api.graph import target_name
+
+COLLECTIVES = ("_c10d_functional", "c10d", "torch.distributed")
+LEFT_OUT = (
+    "_set_grad_enabled",
+    "_inference_mode",
+    "record_function",
+    "_saved_tensors_hooks",
+    "._print",
+)
+"""Parts of the names of what has no result and acts on more than the values."""
+_CARE = (*COLLECTIVES, *LEFT_OUT, "register_hook", "_enter_autocast", "_exit_autocast")
+
+
+def is_operation(function: object, name: str) -> bool:
+    """Whether ``function`` is torch's function ``name``, which computes a result and does nothing else."""
+    torch: Any = sys.modules["torch"]
+    functions = getattr(torch._C, "_VariableFunctions", None)
+    return not name.endswith("_") and function is getattr(functions, name, name)
+
+
+_NAMESPACES = frozenset(
+    {"aten", "prim", "prims", "rngprims", "inductor", "quantized", "onednn", "mkldnn", "mkl", "profiler", "debugprims"}
+)
+"""Of torch's own operators."""
+
+
+def is_custom_operator(function: object) -> bool:
+    """Whether ``function`` is an operator that is not torch's: its declaration may be wrong."""
+    torch: Any = sys.modules["torch"]
+    if not isinstance(function, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+        return False
+    return str(function).partition(".")[0] not in _NAMESPACES
+
+
+def is_ordinary(node: Any) -> bool:
+    """Whether a node is an operation on its operands and nothing else."""
+    return (
+        node.op in ("call_function", "call_method")
+        and not is_custom_operator(node.target)
+        and not any(part in target_name(node) for part in _CARE)
+    )
