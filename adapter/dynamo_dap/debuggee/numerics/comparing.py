@@ -97,7 +97,8 @@ def compared(call: GraphCall, cached_call: CachedCall) -> Comparison:
             "its configuration"
         )
     graph = graph_of_call(call, cached_call)
-    return Comparison(graph, outputs_of(call), cached_call.backend, call.kept.random)
+    may_fail = call.problem is not None
+    return Comparison(graph, outputs_of(call), cached_call.backend, call.kept.random, may_fail=may_fail)
 
 
 def find_fault(call: GraphCall, cached_call: CachedCall, comparison: Comparison) -> tuple[Fault | None, str | None]:
@@ -270,6 +271,25 @@ def body_without_graph(
         same=False,
         compared=stage is not None,
         outputs=Deviation(stage is None),
+        stage=stage,
+        path=None if line is None else line.path,
+        line=None if line is None else line.line,
+    )
+
+
+def body_of_failed_compile(
+    function: str, compile_id: str, backend: str, verdict: str, *, stage: str | None, line: Place | None
+) -> ComparisonBody:
+    """Return what is said of a compile that raised; ``stage``: the one that is at fault, if known."""
+    return ComparisonBody(
+        function=function,
+        compile_id=compile_id,
+        backend=backend,
+        call=0,
+        verdict=verdict,
+        same=False,
+        compared=stage is not None,
+        outputs=Deviation(same=stage is None),
         stage=stage,
         path=None if line is None else line.path,
         line=None if line is None else line.line,

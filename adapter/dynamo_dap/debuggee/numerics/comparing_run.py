@@ -9,15 +9,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
+from dynamo_dap.debuggee.agent.user_code import is_torch_file
 from dynamo_dap.debuggee.numerics.comparing import (
     NEEDED,
     CallsDifferByChance,
     as_it_began,
     body_of,
     body_of_backward,
+    body_of_failed_compile,
     body_of_lost_backward,
     body_without_graph,
     compared,
@@ -25,23 +28,30 @@ from dynamo_dap.debuggee.numerics.comparing import (
     needs_gradients,
     outputs_of,
 )
-from dynamo_dap.debuggee.numerics.comparisons import DYNAMO, Comparison, name_of
+from dynamo_dap.debuggee.numerics.comparisons import AOT_AUTOGRAD, DYNAMO, Comparison, name_of
 from dynamo_dap.debuggee.numerics.gradient_comparisons import GradientComparison, KeptBackward
 from dynamo_dap.debuggee.numerics.gradients import GRADIENTS as DIFFERENTIATING
 from dynamo_dap.debuggee.numerics.gradients import is_backward_compiled
 from dynamo_dap.debuggee.numerics.returned_gradients import BackwardPass, ReturnedGradients
 from dynamo_dap.debuggee.replay.graph_calls import GRAPH_CALLS, CallObserver, GraphCall
+from dynamo_dap.debuggee.replay.replays import place_of
 from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
 from dynamo_dap.debuggee.torch_api.compile_records import NOTED_PATHS
 from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name
+from dynamo_dap.debuggee.torch_api.errors import BackendFailure, error_behind, failure_of, is_failure_of_dynamo
 from dynamo_dap.debuggee.torch_api.fake_evaluation import switches
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
+from dynamo_dap.debuggee.torch_api.graph_breaks import frame_of_break, is_control_flow, is_graph_break
 from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue
 from dynamo_dap.debuggee.torch_api.real_values import limits_of_real_values
 from dynamo_dap.debuggee.torch_api.retracing import CachedCall
+from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.traced_paths import PATHS, NotValid
+from dynamo_dap.debuggee.torch_api.variable_trackers import Place
 from dynamo_dap.protocol.contract import GRADIENTS, ComparisonBody
 
+_OF_TORCH = ("Inductor", AOT_AUTOGRAD)
+"""Steps that fail by themselves; any other one is the backend."""
 _MAXIMUM_PASSES = 4
 """Of the backward passes through one call, so many are compared."""
 
@@ -58,6 +68,9 @@ class ComparingRun(CallObserver, CompileObserver):
         self._tell = tell
         self._told: set[str] = set()
         self._lock = threading.Lock()
+        self._failed_at: Place | None = None
+        """Where the trace of the compile that runs has raised."""
+        self._backend_failure: BackendFailure | None = None
 
     def begin(self) -> None:
         """Observe from now on; torch has been imported."""
@@ -65,14 +78,48 @@ class ComparingRun(CallObserver, CompileObserver):
             if feature.problem is not None:
                 self._tell(f"dynamo-dap: {feature.problem}\n")
                 return
-        HOOKS.want(self, (CompileObserver.compile_ended,))
+        HOOKS.want(self, (CompileObserver.compile_ended, CompileObserver.trace_failed, CompileObserver.backend_failed))
         NOTED_PATHS.want(self, wanted=True)
         GRAPH_CALLS.want(self, limits_of_real_values().bytes)
 
+    def trace_failed(self, frame: TracedFrame, exception: Exception) -> None:
+        """Note the line at which a trace ends that the program gets an exception from."""
+        frames = (frame_of_break(exception) or frame).with_callers()
+        innermost = next((each for each in frames if not is_torch_file(each.path)), frame)
+        self._failed_at = Place(innermost.path, innermost.line, 1)
+
+    def backend_failed(self, frame: TracedFrame, graph: Any, problem: BaseException) -> None:
+        """Note that a backend has failed, and which part of it."""
+        self._backend_failure = failure_of(problem)
+
     def compile_ended(self, compiling: FrameCompile, result: CompileResult, problem: BaseException | None) -> None:
-        """Observe what was compiled, from its first call on."""
+        """Observe what was compiled, from its first call on; say why a compile has raised."""
         if result.code is not None:
             GRAPH_CALLS.compiled(result.code)
+        failed_at, self._failed_at = self._failed_at, None
+        failure, self._backend_failure = self._backend_failure, None
+        if problem is None or is_control_flow(problem) or (is_graph_break(problem) and not compiling.one_graph):
+            return
+        error = error_behind(problem)
+        stage: str | None = None
+        if failure is not None:
+            text = f"{type(failure.inner).__name__}: {(str(failure.inner).strip().splitlines() or [''])[0]}"
+            stage = failure.step if failure.step in _OF_TORCH else name_of(compiling.backend)
+            verdict, failed_at = f"{stage}'s. It raises {text} when it compiles the graph.", None
+        elif is_failure_of_dynamo(problem):
+            stage, verdict = DYNAMO, f"Dynamo's. It raises {error.text} when it traces."
+        else:
+            verdict = f"the compile raises {(error.text.splitlines() or [''])[0]}; whether eager does is not known"
+        self._write(
+            body_of_failed_compile(
+                user_function_name(compiling.code),
+                compiling.compile_id,
+                name_of(compiling.backend),
+                verdict,
+                stage=stage,
+                line=failed_at,
+            )
+        )
 
     def returned(self, call: GraphCall) -> None:
         """Compare, and write down what was found."""
@@ -180,6 +227,13 @@ def _body_of_failure(call: GraphCall, cached_call: CachedCall) -> ComparisonBody
         return body_of(call, cached_call, comparison, fault, None)
     backend = name_of(cached_call.backend)
     body = body_of(call, cached_call, comparison, None, None)
+    if comparison.reference.failed is not None:
+        node, reason = comparison.reference.failed
+        body.verdict = f"nobody's: in eager {reason}"
+        place = place_of(node, is_torch_file)
+        if place is not None:
+            body.path, body.line = place[0].path, place[0].line
+        return body
     body.verdict = f"the backend's ({backend}). Its graph raises {problem}. Dynamo's graph raises nothing."
     body.same, body.stage = False, backend
     return body

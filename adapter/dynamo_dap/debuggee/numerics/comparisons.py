@@ -25,6 +25,7 @@ from dynamo_dap.debuggee.torch_api.custom_operators import (
 from dynamo_dap.debuggee.torch_api.fake_evaluation import random_state
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.graph_runs import (
+    Failed,
     NoRealValue,
     has_own_memory,
     in_transform,
@@ -50,8 +51,8 @@ DYNAMO = "Dynamo"
 class Reference:
     """What each operation of a graph gives in one call, run as it is."""
 
-    def __init__(self, graph: ReplayedGraph) -> None:
-        """Run it.
+    def __init__(self, graph: ReplayedGraph, *, may_fail: bool = False) -> None:
+        """Run it; ``may_fail``: an operation that raises is noted.
 
         Raises:
             NoRealValue: some operation cannot be run again.
@@ -65,11 +66,13 @@ class Reference:
         self.several: dict[Any, list[Any]] = {}
         """The tensors that an operation with several results gives, without those that later ones write to."""
         self._several: dict[Any, list[tuple[Any, int, Any]]] = {}
+        self.failed: tuple[Any, str] | None = None
+        """The first operation that has raised, and what."""
         self._calls = CheckedCalls(graph.promised)
         try:
             self.outputs = graph.run(self._note, self._calls)
         except NoRealValue:
-            if not self._calls.faults:
+            if not self._calls.faults and not (may_fail and self.failed):
                 raise
             self.outputs = []  # what comes after an operator that lies may fail
         self.values = {
@@ -95,7 +98,10 @@ class Reference:
             self._seen.clear()
             self._several.clear()
             self._taken.clear()
+            self.failed = None
         value = results[node]
+        if isinstance(value, Failed) and self.failed is None:
+            self.failed = node, value.reason
         before, self._random = self._random, random_state()
         is_drawn = before is not None and node.prev.op != "root" and not before.equal(self._random)
         if is_drawn or is_custom_operator(node.target):
@@ -228,14 +234,20 @@ class Comparison:
     """The compiled graph of one call beside Dynamo's graph."""
 
     def __init__(
-        self, graph: ReplayedGraph, outputs: Sequence[Any], backend: Any, random: Iterable[Callable[[], None]]
+        self,
+        graph: ReplayedGraph,
+        outputs: Sequence[Any],
+        backend: Any,
+        random: Iterable[Callable[[], None]],
+        *,
+        may_fail: bool = False,
     ) -> None:
-        """Run the graph; ``outputs`` are those of the compiled one.
+        """Run the graph; ``outputs`` are those of the compiled one. ``may_fail``: see ``Reference``.
 
         Raises:
             NoRealValue: some operation cannot be run again.
         """
-        self.reference = Reference(graph)
+        self.reference = Reference(graph, may_fail=may_fail)
         self.outputs = outputs
         self.graph = graph
         self._backend = backend
@@ -248,7 +260,7 @@ class Comparison:
         self.not_compared: list[str] = []
         self.runs = ["Dynamo's graph, operation by operation"]
         """What was run to come to the verdict."""
-        self.uninitialized = of_uninitialized_memory(graph)
+        self.uninitialized = None if self.reference.failed else of_uninitialized_memory(graph)
         if self.uninitialized is not None:
             outputs = self._leave_out_uninitialized(outputs, self.uninitialized)
         self.of_outputs = [

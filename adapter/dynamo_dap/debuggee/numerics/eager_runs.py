@@ -37,7 +37,8 @@ from dynamo_dap.debuggee.replay.graph_calls import GoesOnInFork
 from dynamo_dap.debuggee.replay.replays import places_of
 from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
 from dynamo_dap.debuggee.torch_api.features import Feature
-from dynamo_dap.debuggee.torch_api.graph_runs import has_own_memory, is_higher_order
+from dynamo_dap.debuggee.torch_api.graph import is_higher_order
+from dynamo_dap.debuggee.torch_api.graph_runs import has_own_memory
 from dynamo_dap.debuggee.torch_api.isolation import data_reading, dynamo_off
 from dynamo_dap.debuggee.torch_api.retracing import CachedCall
 from dynamo_dap.debuggee.torch_api.skipping import never_compile

@@ -16,7 +16,8 @@ from typing import Any
 from dynamo_dap.debuggee.numerics.differences import widened
 from dynamo_dap.debuggee.replay.replays import ReplayedGraph
 from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
-from dynamo_dap.debuggee.torch_api.graph_runs import has_own_memory, is_higher_order
+from dynamo_dap.debuggee.torch_api.graph import is_higher_order
+from dynamo_dap.debuggee.torch_api.graph_runs import has_own_memory
 from dynamo_dap.debuggee.torch_api.isolation import data_reading
 from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
 

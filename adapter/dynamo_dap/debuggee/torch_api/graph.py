@@ -6,6 +6,7 @@ Read only; tracing thread.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -37,6 +38,11 @@ def source_of_input(placeholder: Any) -> Any:
     """
     argument = placeholder.meta.get("grapharg")
     return getattr(argument, "source", None) or getattr(placeholder, "_dynamo_source", None)
+
+
+def is_higher_order(node: Any) -> bool:
+    """Whether a node calls an operator that runs a graph of its own."""
+    return isinstance(node.target, sys.modules["torch"]._ops.HigherOrderOperator)
 
 
 def target_name(node: Any) -> str:

@@ -69,7 +69,9 @@ class _WritesProgramsMemory(Exception):
 
 
 @dataclass(frozen=True)
-class _Failed:
+class Failed:
+    """In place of the result of an operation that has raised."""
+
     reason: str
 
 
@@ -154,11 +156,6 @@ def has_own_memory(value: Any) -> bool:
     return is_exactly(value, (torch.Tensor, torch.nn.Parameter)) and value.layout == torch.strided
 
 
-def is_higher_order(node: Any) -> bool:
-    """Whether a node calls an operator that runs a graph of its own."""
-    return isinstance(node.target, sys.modules["torch"]._ops.HigherOrderOperator)
-
-
 def as_it_was(value: Any, memory: Mapping[object, Any]) -> Any:
     """Return a tensor with what it held when the call began; anything that was not kept is itself."""
     if not memory or not has_own_memory(value) or storage_of(value) not in memory:
@@ -222,7 +219,7 @@ class GraphRunner:
                 raise NoRealValue(f"computing it takes more than {limit:.0f} MiB (realValues.memoryLimit)") from None
             finally:
                 self._run = None
-        if isinstance(result, _Failed):
+        if isinstance(result, Failed):
             raise NoRealValue(result.reason)
         return result
 
@@ -342,7 +339,7 @@ class GraphRun:
                         "go on (realValues.timeLimit)"
                     )
                 result = self._results[each] = self._result(each)
-                if each not in self._watched and not isinstance(result, _Failed):
+                if each not in self._watched and not isinstance(result, Failed):
                     self._watched[each] = is_ordinary(each)
                 if self._ran_observer is not None:
                     self._ran_observer(each, self._results)
@@ -407,10 +404,10 @@ class GraphRun:
         except (_WritesProgramsMemory, _LetGo):
             raise
         except NoRealValue as problem:
-            return _Failed(str(problem))
+            return Failed(str(problem))
         except Exception as problem:  # noqa: BLE001  (whatever an operation raises is told at its value)
             reason = (str(problem).splitlines() or [""])[0]
-            return _Failed(f"{target_name(node)} fails with these values: {type(problem).__name__}: {reason}")
+            return Failed(f"{target_name(node)} fails with these values: {type(problem).__name__}: {reason}")
 
     def _input(self, node: Any) -> Any:
         return self._given(self._graph.input_of(node))
@@ -466,7 +463,7 @@ class GraphRun:
     def _operands(self, node: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         def real(operand: Any) -> Any:
             result = self._results[operand]
-            if isinstance(result, _Failed):
+            if isinstance(result, Failed):
                 raise NoRealValue(result.reason)
             if result is _GONE:
                 raise _LetGo

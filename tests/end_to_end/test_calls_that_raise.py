@@ -1,0 +1,103 @@
+"""``dynamo-dap compare`` of calls and compiles that raise: each is an answer, with its stage and line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+PROGRAM = """
+import torch
+
+def failing(graph, inputs):
+    raise ValueError("cannot compile this")
+
+@torch.compile(backend=failing)
+def at_the_backend(x):
+    return x.sin()
+
+@torch.library.custom_op("raising::without_fake", mutates_args=())
+def without_fake(x: torch.Tensor) -> torch.Tensor:
+    return x + 1
+
+@without_fake.register_fake
+def _(x):
+    raise RuntimeError("no fake")
+
+@torch.compile(backend="eager")
+def in_the_trace(x):
+    y = x + 1
+    return without_fake(y)  # line: in_the_trace
+
+@torch.compile(backend="aot_eager")
+def in_eager_too(x):
+    y = x.sum()
+    assert y > 1e9, "too small"  # line: in_eager_too
+    return x + 1
+
+@torch.compile(backend="aot_eager")
+def of_an_index(x, index):
+    y = x * 2
+    return y[index]  # line: of_an_index
+
+@torch.compile(backend=lambda graph, inputs: lambda *args: 1 / 0)
+def alone(x):
+    return x.cos()
+
+x = torch.randn(3, 4)
+for call in (at_the_backend, in_the_trace, in_eager_too, alone):
+    try:
+        call(x)
+    except Exception:
+        pass
+try:
+    of_an_index(x, torch.tensor([7]))
+except IndexError:
+    pass
+"""
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """Run the program under the command; return its answers by function."""
+    path = tmp_path_factory.mktemp("raising") / "program.py"
+    path.write_text(PROGRAM, encoding="utf-8")
+    words = [sys.executable, "-m", "dynamo_dap", "compare", "--json", str(path)]
+    run = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
+    found = [json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")]
+    return {each["function"]: each for each in found}
+
+
+def line_of(function: str) -> int:
+    """Return the marked line."""
+    return next(at for at, text in enumerate(PROGRAM.splitlines(), 1) if text.endswith(f"# line: {function}"))
+
+
+def test_a_backend_that_fails_is_an_answer(answers: dict[str, dict[str, Any]]) -> None:
+    """The compile's exception is shown, and its stage."""
+    body = answers["at_the_backend"]
+    assert (body["same"], body["stage"]) == (False, "failing")
+    assert "ValueError: cannot compile this" in body["verdict"]
+
+
+def test_a_trace_that_fails_names_its_line(answers: dict[str, dict[str, Any]]) -> None:
+    """Whether eager fails as well is not known, so nobody is blamed."""
+    body = answers["in_the_trace"]
+    assert (body["compared"], body["line"]) == (False, line_of("in_the_trace"))
+    assert "RuntimeError: no fake" in body["verdict"]
+
+
+@pytest.mark.parametrize("function", ["in_eager_too", "of_an_index"])
+def test_what_raises_in_eager_too_is_nobodys(answers: dict[str, dict[str, Any]], function: str) -> None:
+    """The backend is not blamed for the program's own assertion or index."""
+    body = answers[function]
+    assert (body["same"], body["line"], body.get("stage")) == (True, line_of(function), None)
+
+
+def test_a_graph_that_raises_alone_is_the_backends(answers: dict[str, dict[str, Any]]) -> None:
+    """Dynamo's graph raises nothing then."""
+    body = answers["alone"]
+    assert (body["same"], "ZeroDivisionError" in body["verdict"]) == (False, True)
