@@ -74,7 +74,9 @@ def test_nothing_is_lost_at_the_end(session: Session, tmp_path: Path, how: str) 
     assert names[-2:] == ["exited", "terminated"]
 
 
-@pytest.mark.parametrize("how", ["pass", "os._exit(5)", "os.kill(os.getpid(), signal.SIGSEGV)"])
+@pytest.mark.parametrize(
+    "how", ["pass", "os._exit(5)", "os.kill(os.getpid(), signal.SIGSEGV)", "os.kill(os.getpid(), signal.SIGKILL)"]
+)
 def test_no_log_message_is_lost_at_the_end(session: Session, tmp_path: Path, how: str) -> None:
     program = write(tmp_path, f"import os, signal\nfor number in range(3000):\n    number + 1\n{how}\n")
     with session.launching(program):
@@ -82,6 +84,29 @@ def test_no_log_message_is_lost_at_the_end(session: Session, tmp_path: Path, how
     session.wait_for_exit()
     logged = [line for line in session.output().splitlines() if line.startswith("hit ")]
     assert logged == [f"hit {number}" for number in range(3000)]
+
+
+TRACED = """\
+import os, signal, torch
+
+@torch.compile(backend="eager")
+def fn(x, number):
+    y = x + number
+    return y * 2
+
+for number in range(200):
+    fn(torch.ones(2), torch.tensor(number))
+"""
+
+
+@pytest.mark.parametrize("how", ["pass", "os.kill(os.getpid(), signal.SIGKILL)"])
+def test_no_log_message_of_a_compiled_call_is_lost_at_the_end(session: Session, tmp_path: Path, how: str) -> None:
+    program = write(tmp_path, f"{TRACED}{how}\n")
+    with session.launching(program):
+        session.set_breakpoints(program, 5, log_message="hit {int(number)}")
+    session.wait_for_exit()
+    logged = [line for line in session.output().splitlines() if line.startswith("hit ")]
+    assert logged == [f"hit {number}" for number in range(200)]
 
 
 def test_the_end_is_told_while_a_descendant_holds_the_output_open(session: Session, tmp_path: Path) -> None:
