@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import pty
 import re
 import select
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 import uuid
 from collections.abc import Iterator, Sequence
@@ -249,8 +252,10 @@ _TAKE_TERMINAL = (
 class Terminal:
     """A pseudo terminal with the debugger in it."""
 
-    def __init__(self, arguments: Sequence[str], environment: dict[str, str]) -> None:
+    def __init__(self, arguments: Sequence[str], environment: dict[str, str], *, rows: int | None = None) -> None:
         self._master, follower = pty.openpty()
+        if rows is not None:
+            fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", rows, 100, 0, 0))
         self.process = subprocess.Popen(
             [sys.executable, "-c", _TAKE_TERMINAL, *DEBUG, *arguments],
             stdin=follower,
@@ -303,6 +308,55 @@ def test_typed_at_a_terminal(environment: dict[str, str]) -> None:
     terminal.type("\x03")
     terminal.wait_for("(dynamo)")
     terminal.type("quit\r")
+    assert terminal.close() == 0
+
+
+def test_keys_of_a_person(environment: dict[str, str], tmp_path: Path) -> None:
+    """What only a terminal has: a pasted block, completion, a question before all breakpoints go, pages."""
+    program = tmp_path / "program.py"
+    program.write_text("words = ['word'] * 90\ndef function(first):\n    return first\nprint(function(words))\n")
+    terminal = Terminal([str(program), f"--break={program}:3"], environment, rows=24)
+    terminal.wait_for("in function at")
+    terminal.wait_for("(dynamo)")
+    terminal.type("\x1b[200~for each in first[:2]:\r    last = each * 2\x1b[201~\r")
+    terminal.wait_for("last = each")
+    terminal.wait_for("(dynamo)")
+    terminal.type("last\r")
+    terminal.wait_for("'wordword'")
+    terminal.wait_for("(dynamo)")
+    terminal.type("firs\t")
+    terminal.wait_for("first")
+    terminal.type(".coun\t")
+    terminal.wait_for("count")
+    terminal.type("('word')\r")
+    terminal.wait_for("90")
+    terminal.wait_for("(dynamo)")
+    terminal.type(f"b {program}:2\t\r")
+    terminal.wait_for("● 2")
+    terminal.wait_for("(dynamo)")
+    terminal.type("cl\r")
+    terminal.wait_for("[y/N]")
+    terminal.type("\r")
+    terminal.wait_for("(dynamo)")
+    terminal.type("b\r")
+    terminal.wait_for("● 1")
+    terminal.wait_for("● 2")
+    terminal.wait_for("(dynamo)")
+    terminal.type("pp first\r")
+    terminal.wait_for("0 = 'word'")
+    terminal.wait_for("-- more")
+    assert "40 = " not in terminal.text
+    terminal.type("\r")
+    terminal.wait_for("40 = 'word'")
+    terminal.wait_for("-- more")
+    terminal.type("q\r")
+    terminal.wait_for("(dynamo)")
+    terminal.type("cl\r")
+    terminal.wait_for("[y/N]")
+    terminal.type("y\r")
+    terminal.wait_for("removed breakpoint 2")
+    terminal.wait_for("(dynamo)")
+    terminal.type("q\r")
     assert terminal.close() == 0
 
 

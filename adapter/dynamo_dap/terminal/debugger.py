@@ -343,10 +343,11 @@ class Debugger:
         except RequestFailed as failed:
             self.screen.problem(str(failed))
 
-    def drain(self) -> None:
-        """Take in the events that are there already."""
-        while not self._events.empty():
-            self._take(self._events.get())
+    def drain(self, grace: float = 0.0) -> None:
+        """Take in the events that are there already, or come within ``grace`` seconds of each other."""
+        with contextlib.suppress(queue.Empty):
+            while grace or not self._events.empty():
+                self._take(self._events.get(timeout=grace or None))
 
     # -- what is stopped -------------------------------------------------------------------------------------------
 

@@ -19,6 +19,8 @@ _PAGE = 100
 _TENSORS = 20
 _TENSOR_LEVELS = 3
 """Of a container that is printed."""
+_OUTPUT_GRACE = 0.2
+"""Seconds to wait for what a statement may have printed."""
 _RETURNED = "(return) "
 """How the name of a returned value begins among the variables."""
 
@@ -51,6 +53,9 @@ def evaluate(debugger: Debugger, argument: str) -> None:
         raise UsageError("give an expression, for instance: print x.shape")
     shown = debugger.screen.output_count
     result = debugger.change(lambda: debugger.client.evaluate(argument, debugger.frame_id(), "repl"))
+    if result.result in ("", "None") and "(" in argument and debugger.screen.output_count == shown:
+        # The program's output comes by another way than the answer.
+        debugger.drain(_OUTPUT_GRACE)
     # What prints, as ctx.print_locals() does, has said what there is to say.
     has_printed = debugger.screen.output_count > shown
     if result.result and not (has_printed and result.result == "None"):
