@@ -186,6 +186,52 @@ def test_a_line_without_a_gradient_says_why(session: Session, tmp_path: Path) ->
     assert session.output("stdout") == untouched(program)
 
 
+INSIDE = """
+import torch
+from torch.utils.checkpoint import checkpoint
+
+def block(x):
+    y = x * 2
+    return y * 3  # @last_of_block
+
+def helper(x):
+    return x * 5  # @last_of_helper
+
+def work(x):
+    t = helper(x).sin()
+    t[0].mul_(7)  # @view
+    for _ in range(2):
+        t = checkpoint(block, t, use_reentrant=False)
+    return t.sum()
+
+x = torch.zeros(2, requires_grad=True)
+torch.compile(work, backend="aot_eager")(x).backward()
+print(x.grad.tolist())
+"""
+
+
+@pytest.mark.timeout(300)
+def test_gradients_inside_of_bodies_calls_and_views(session: Session, tmp_path: Path) -> None:
+    """A line has the gradient of its own result, not of what its caller computes with it."""
+    program = program_of(INSIDE, tmp_path)
+    with session.launching(program):
+        places = ("last_of_block", "last_of_helper", "view")
+        session.set_breakpoints(
+            program, *(SourceBreakpoint(line=program.line(each), mode="backward") for each in places)
+        )
+    for marker, expected in (
+        ("last_of_block", [1.0, 1.0]),
+        ("last_of_block", [6.0, 6.0]),
+        ("view", [36.0, 36.0]),
+        ("last_of_helper", [252.0, 36.0]),
+    ):
+        stop = session.wait_for_stop("breakpoint", at=marker)
+        assert stop.frame.evaluate("__grad__.tolist()").text == str(expected)
+        session.resume()
+    assert session.wait_for_exit() == 0
+    assert session.output("stdout") == untouched(program)
+
+
 @pytest.mark.timeout(300)
 def test_a_whole_train_step_that_is_compiled(session: Session) -> None:
     """The backward pass runs while Dynamo is active: the debugger's hooks in it are not compiled."""

@@ -14,6 +14,7 @@ from typing import Any
 
 from dynamo_dap.debuggee.agent.breakpoints import LineBreakpoint
 from dynamo_dap.debuggee.agent.stepping import Step, StepKind
+from dynamo_dap.debuggee.torch_api.graph import is_erased
 from dynamo_dap.debuggee.torch_api.saved_graphs import KeptGraph
 from dynamo_dap.debuggee.trace.stepping import TracePoint
 
@@ -34,6 +35,8 @@ class Visit:
     is_user_code: bool
     before: str
     """The node that was added last when it began; empty for none."""
+    is_in_body: bool = False
+    """Whether it is in the body of a higher-order operator, whose nodes are in another graph."""
     nodes: tuple[str, ...] = ()
     """What it adds."""
 
@@ -65,7 +68,7 @@ class BackwardLines:
         """The lines that have a result, by file."""
         found: dict[str, set[int]] = {}
         for each in self.visits:
-            if each.nodes:
+            if each.nodes or each.is_in_body:
                 found.setdefault(each.path, set()).add(each.line)
         return {path: frozenset(lines) for path, lines in found.items()}
 
@@ -82,8 +85,10 @@ class Survey:
         self._found = BackwardLines()
         self._open: list[tuple[object, Visit]] = []
         """Interpreters, and the line that each of them is on; outermost first."""
-        self._created: list[str] = []
+        self._created: list[Any] = []
+        """Nodes: names are final only when the trace is over, since Dynamo names a node after its variable."""
         self._begun: dict[int, int] = {}
+        self._ended: list[tuple[Visit, int, int]] = []
 
     def came_to(self, point: TracePoint) -> None:
         """A line begins at ``point``."""
@@ -91,35 +96,52 @@ class Survey:
         if frame.attempt is not self._attempt:
             self._begin()  # the analysis was restarted
             self._attempt = frame.attempt
+        if self._open and self._open[-1][0] is not frame.interpreter:
+            running = {id(each.interpreter) for each in frame.with_callers()}
+            while self._open and id(self._open[-1][0]) not in running:
+                # What is made from here on is the caller's, as the operator whose body has just been traced.
+                self._close(self._open.pop()[1])
         last = self._note_nodes(point)
         if not point.begins_line:
             return
         chain = [each.interpreter for each in frame.with_callers()]
-        while self._open and (self._open[-1][0] is chain[0] or self._open[-1][0] not in chain):
+        if self._open and self._open[-1][0] is chain[0]:
             self._close(self._open.pop()[1])
         position = (point.progress.identity.attempt, point.progress.position)
         visit = Visit(
-            position, frame.path, point.line, frame.code.co_name, len(chain) - 1, point.is_user_code, before=last
+            position,
+            frame.path,
+            point.line,
+            frame.code.co_name,
+            len(chain) - 1,
+            point.is_user_code,
+            before=last,
+            is_in_body=frame.is_in_body,
         )
         self._begun[id(visit)] = len(self._created)
         self._open.append((chain[0], visit))
 
     def _note_nodes(self, point: TracePoint) -> str:
-        last = self._created[-1] if self._created else ""
-        self._created += point.frame.operations_since(last)
+        while self._created and is_erased(self._created[-1]):
+            self._created.pop()
+        self._created += point.frame.operations_since(self._created[-1] if self._created else None)
         return point.frame.last_operation
 
     def _close(self, visit: Visit) -> None:
-        visit.nodes = tuple(self._created[self._begun.pop(id(visit)) :])
+        self._ended.append((visit, self._begun.pop(id(visit)), len(self._created)))
         self._found.visits.append(visit)
 
     def finish(self, graph: Any) -> None:
         """The trace has made ``graph`` (``torch.fx.Graph``) of the last attempt."""
-        last = self._created[-1] if self._created else ""
-        names = [node.name for node in graph.nodes if node.op not in ("placeholder", "output")]
-        self._created += names[names.index(last) + 1 :] if last in names else []
+        last = self._created[-1].name if self._created else ""
+        nodes = [node for node in graph.nodes if node.op not in ("placeholder", "output")]
+        names = [node.name for node in nodes]
+        self._created += nodes[names.index(last) + 1 :] if last in names else []
         while self._open:
             self._close(self._open.pop()[1])
+        for visit, begun, ended in self._ended:
+            visit.nodes = tuple(node.name for node in self._created[begun:ended])
+        self._created, self._ended = [], []
         self._found.graph.finish(self._attempt, graph)
 
     def result(self) -> BackwardLines:

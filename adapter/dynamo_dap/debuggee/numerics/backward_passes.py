@@ -298,13 +298,17 @@ class BackwardPasses:
         """Stop where the backward pass is to stop, after a visit or from the beginning."""
         visits = kept.lines.visits[::-1]
         left = visits if after is None else visits[visits.index(after) + 1 :]
-        armed, names = self._armed_in(kept.lines), run.names
+        armed = self._armed_in(kept.lines)
         with self._host.holding():
-            run.compute([name for visit in left if visit.place in armed and (name := result_of(visit, names))])
-        told: dict[tuple[str, int], str] = dict.fromkeys(armed, "what it makes needs no gradient")
+            run.compute(
+                [name for visit in left if visit.place in armed and (name := result_of(kept.lines, visit, run))]
+            )
+        told = {visit.place: _why_without(visit) for visit in visits if visit.place in armed}
         for visit in left:
             here = armed.get(visit.place, [])
-            if (here or self._host.steps.current() is not None) and (result := result_of(visit, names)) is not None:
+            if (here or self._host.steps.current() is not None) and (
+                result := result_of(kept.lines, visit, run)
+            ) is not None:
                 has_gradient = self._come_to(_Moment(kept, run, visit, result), here)
                 if has_gradient:
                     told.pop(visit.place, None)
@@ -342,7 +346,7 @@ class BackwardPasses:
         if not armed and not is_stepped_to:
             return True
         with self._host.holding():
-            gradient = moment.run.gradient(moment.result, moment.visit.nodes[-1], limits_of_real_values().bytes)
+            gradient = _gradient_of(moment)
         if gradient is None:
             return False
         if all(map(_asks_for_gradient_alone, armed)):
@@ -483,9 +487,32 @@ _NO_PAST = (
 )
 
 
-def result_of(visit: Visit, names: frozenset[str]) -> str | None:
-    """Return the last thing with a gradient that a line computes; None when there is none."""
-    return next((name for name in reversed(visit.nodes) if name in names), None)
+def result_of(lines: BackwardLines, visit: Visit, run: GradientRun) -> str | None:
+    """Return the last thing with a gradient that a line computes; None when there is none, or it is not known which."""
+    if visit.is_in_body:
+        here = sorted((each for each in lines.visits if each.place == visit.place), key=lambda each: each.position)
+        results = list(run.results_in_bodies.get(visit.place, {}).values())
+        # A loop in a body comes to the line more than once.
+        return results[here.index(visit)] if len(results) == len(here) else None
+    return next((name for name in reversed(visit.nodes) if name in run.names), None)
+
+
+def _gradient_of(moment: _Moment) -> Any:
+    """Return the gradient of what a line computes, or of what it writes to: a view has none of its own then."""
+    nodes, limit = moment.visit.nodes, limits_of_real_values().bytes
+    at = nodes[-1] if nodes else ""
+    found = moment.run.gradient(moment.result, at, limit)
+    for name in moment.run.written_by(nodes) if found is None else ():
+        if (found := moment.run.gradient(name, at, limit)) is not None:
+            return found
+    return found
+
+
+def _why_without(visit: Visit) -> str:
+    """Return why nothing with a gradient is known of a line."""
+    if visit.is_in_body:
+        return "it is in the body of an operator, and its own gradient is not known"
+    return "what it makes needs no gradient"
 
 
 def _asks_for_gradient_alone(breakpoint: LineBreakpoint) -> bool:

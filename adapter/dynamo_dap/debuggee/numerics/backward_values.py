@@ -189,10 +189,10 @@ class BackwardValues:
         made = Made(node, kind, gradient, 0)
         fault = BackwardFault(target_name(maker), made, visit.path, visit.line, visit.function, parameters)
         names = {GRADIENT: None, "__value__": gradient, "__kind__": kind}
-        result = result_of(visit, run.names)
+        result = result_of(lines, visit, run)
         if result is not None:
             with self._host.holding():
-                names[GRADIENT] = run.gradient(result, visit.nodes[-1], limit)
+                names[GRADIENT] = run.gradient(result, visit.nodes[-1] if visit.nodes else "", limit)
         if self._may_hold(names):
             self._passes.at_line(kept, run, visit, lambda point: self._stop_at(point, kept, visit, fault, names))
             self._passes.go_on(kept, run, visit)

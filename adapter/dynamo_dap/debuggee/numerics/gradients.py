@@ -13,7 +13,7 @@ import contextlib
 import functools
 import sys
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -22,7 +22,7 @@ from dynamo_dap.debuggee.numerics.bodies import calling, run_observed
 from dynamo_dap.debuggee.numerics.not_finite import made_in_body
 from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
 from dynamo_dap.debuggee.torch_api.features import Feature
-from dynamo_dap.debuggee.torch_api.graph import target_name
+from dynamo_dap.debuggee.torch_api.graph import target_name, user_place
 from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue, apart_from_the_program
 from dynamo_dap.debuggee.torch_api.skipping import never_compile
 
@@ -299,6 +299,8 @@ class GradientRun:
         self._is_forward = True
         self.bodies: dict[str, Any] = {}
         """The bodies of higher-order operators that have run, by target."""
+        self.results_in_bodies: dict[tuple[str, int], dict[str, str]] = {}
+        """By file and line, and by body, the last thing with a gradient that a line computes."""
         self.made_in_bodies: list[Any] = []
         """What bodies have made in what was differentiated last: the backward of an ``autograd.Function``."""
         torch: Any = sys.modules["torch"]
@@ -340,6 +342,11 @@ class GradientRun:
             if not is_small:
                 return self._found.pop(key)
         return self._found[key]
+
+    def written_by(self, names: Collection[str]) -> list[str]:
+        """Return the nodes to whose memory some nodes have written, the last of them first."""
+        numbers = {self._numbers[name] for name in names if name in self._numbers}
+        return [name for name, (_, *later) in reversed(self._written.items()) if not numbers.isdisjoint(later)]
 
     def contribution(self, results: Sequence[str], name: str, limit: int) -> Any:
         """Return the part of a node's gradient that comes from some nodes alone; None when there is none.
@@ -462,7 +469,10 @@ class GradientRun:
         def note(node: Any, results: Mapping[Any, Any]) -> None:
             result = results[node]
             if is_noted and isinstance(result, sys.modules["torch"].Tensor) and result.requires_grad:
-                self._note(f"{target}.{node.name}", -1, result)
+                name = f"{target}.{node.name}"
+                self._note(name, -1, result)
+                if node.op != "placeholder" and (place := user_place(node)) is not None:
+                    self.results_in_bodies.setdefault((place[0].path, place[0].line), {})[target] = name
 
         return run_observed(body, operands, note)
 

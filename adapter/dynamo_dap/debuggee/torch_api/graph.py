@@ -85,6 +85,11 @@ def user_place(node: Any) -> tuple[Place, str] | None:
     return innermost
 
 
+def is_erased(node: Any) -> bool:
+    """Whether a node was taken out of its graph."""
+    return bool(node._erased)
+
+
 def operands_of(node: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the node's positional and keyword operands: nodes, constants, and containers of them."""
     return tuple(node.args), dict(node.kwargs)

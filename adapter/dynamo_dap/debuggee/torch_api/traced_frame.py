@@ -455,13 +455,19 @@ class TracedFrame:
             return "" if node.op == "placeholder" else str(node.name)
         return ""
 
-    def operations_since(self, name: str) -> list[str]:
-        """Return the names of the nodes behind ``name`` in the outermost graph, or of all if it is gone."""
-        found: list[str] = []
+    @property
+    def is_in_body(self) -> bool:
+        """Whether what is traced now is in the body of a higher-order operator."""
+        output = self.translator.output
+        return output.current_tracer is not output.root_tracer
+
+    def operations_since(self, last: Any) -> list[Any]:
+        """Return the nodes behind ``last`` in the outermost graph, or all for None; Dynamo may rename them later."""
+        found: list[Any] = []
         for node in reversed(self.translator.output.root_tracer.graph.nodes):
-            if node.op == "placeholder" or node.name == name:
+            if node.op == "placeholder" or node is last:
                 break
-            found.append(node.name)
+            found.append(node)
         return found[::-1]
 
     def keep_graph(self, graph: KeptGraph) -> int:
