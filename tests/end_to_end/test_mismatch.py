@@ -596,3 +596,67 @@ def test_the_parameters_of_a_compiled_optimizer_stay(session: Session, tmp_path:
     launch(session, program)
     assert session.wait_for_exit() == 0
     assert session.output("stdout") == untouched(program)
+
+
+NOT_VALID = """
+import torch
+
+class Switched(torch.nn.Module):
+    flag = False
+
+    def forward(self, x):
+        y = x + 1
+        if self.flag:
+            y = y * 3  # @switched
+        return y
+
+def without_constants(guards):
+    return [each.guard_type not in ("CONSTANT_MATCH", "EQUALS_MATCH") for each in guards]
+
+model = Switched()
+model.flag = False
+compiled = torch.compile(model, backend="eager", options={"guard_filter_fn": without_constants})
+x = torch.ones(4)
+for flag in (False, False, True):
+    model.flag = flag
+    print(compiled(x).sum().item())
+"""
+
+
+def test_a_call_that_an_invalid_compile_serves(session: Session, tmp_path: Path) -> None:
+    """The stop names the value that no guard checks, not the backend."""
+    program = program_of(NOT_VALID, tmp_path)
+    launch(session, program)
+    stop = session.wait_for_stop("exception", at="switched")
+    exception_id, (_, where, whose) = told(session, stop)
+    assert "self.flag was False when it was compiled and is True now" in exception_id
+    assert where.startswith(f"Where: {program.path}:{program.line('switched')}")
+    assert whose == "Whose: Dynamo's."
+    session.resume()
+    assert session.wait_for_exit() == 0
+    assert session.output("stdout") == untouched(program)
+
+
+OBSERVED = """
+import torch
+
+def turned(graph, inputs):
+    return lambda *args: tuple(each.t().contiguous().t() for each in graph(*args))
+
+@torch.compile(backend=turned)
+def work(x):
+    y = x + 1
+    return y.relu()  # @turned
+
+work(torch.ones(2, 3))
+"""
+
+
+def test_a_result_with_other_strides(session: Session, tmp_path: Path) -> None:
+    """All values are right: the stop names what a caller can observe."""
+    program = program_of(OBSERVED, tmp_path)
+    launch(session, program)
+    stop = session.wait_for_stop("exception", at="turned")
+    assert "has strides (1, 2) in place of (3, 1)" in told(session, stop)[0]
+    session.resume()
+    assert session.wait_for_exit() == 0

@@ -31,7 +31,13 @@ _INDUCTOR = (
     "pass_over_the_joint_graph",
 )
 _DECOMPOSITIONS = ("wrong_decomposition", "wrong_decomposition_later", "decomposition_of_a_backward")
-_DYNAMO = ("another_function_is_traced", "another_function_is_traced_with_aot", "a_side_effect_is_wrong")
+_DYNAMO = (
+    "another_function_is_traced",
+    "another_function_is_traced_with_aot",
+    "a_side_effect_is_wrong",
+    "stale_number",
+    "stale_tensor",
+)
 STAGES = {
     **dict.fromkeys(_DECOMPOSITIONS, "decomposition"),
     **dict.fromkeys(("backward_of_an_operator", "wrong_partition"), "AOTAutograd"),

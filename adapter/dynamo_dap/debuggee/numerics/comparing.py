@@ -42,7 +42,9 @@ from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name
 from dynamo_dap.debuggee.torch_api.fake_evaluation import preserved_global_state, switches
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
 from dynamo_dap.debuggee.torch_api.graph import target_name
+from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue
 from dynamo_dap.debuggee.torch_api.retracing import CachedCall
+from dynamo_dap.debuggee.torch_api.traced_paths import PATHS, NotValid
 from dynamo_dap.debuggee.torch_api.tracing_hooks import NODES
 from dynamo_dap.debuggee.torch_api.variable_trackers import Place
 from dynamo_dap.protocol.contract import GRADIENTS, ComparedLine, ComparisonBody, Deviation
@@ -99,6 +101,24 @@ def compared(call: GraphCall, cached_call: CachedCall) -> Comparison:
     graph = graph_of_call(call, cached_call)
     may_fail = call.problem is not None
     return Comparison(graph, outputs_of(call), cached_call.backend, call.kept.random, may_fail=may_fail)
+
+
+def compared_if_valid(call: GraphCall, cached_call: CachedCall) -> Comparison | NotValid:
+    """Do as ``compared``; return why not if a compile serves the call that is not valid for it.
+
+    Raises:
+        CallsDifferByChance: see ``compared``.
+        NoRealValue: see ``compared``.
+    """
+    try:
+        comparison = compared(call, cached_call)
+    except NoRealValue:
+        # The replay of such a call gives another graph, which cannot be compared.
+        invalid = PATHS.why_not_valid(cached_call)
+        if invalid is None:
+            raise
+        return invalid
+    return PATHS.why_not_valid(cached_call, comparison.graph.module.graph) or comparison
 
 
 def find_fault(call: GraphCall, cached_call: CachedCall, comparison: Comparison) -> tuple[Fault | None, str | None]:

@@ -24,6 +24,7 @@ from dynamo_dap.debuggee.numerics.comparing import (
     body_of_lost_backward,
     body_without_graph,
     compared,
+    compared_if_valid,
     find_fault,
     needs_gradients,
     outputs_of,
@@ -46,7 +47,7 @@ from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue
 from dynamo_dap.debuggee.torch_api.real_values import limits_of_real_values
 from dynamo_dap.debuggee.torch_api.retracing import CachedCall
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
-from dynamo_dap.debuggee.torch_api.traced_paths import PATHS, NotValid
+from dynamo_dap.debuggee.torch_api.traced_paths import NotValid
 from dynamo_dap.debuggee.torch_api.variable_trackers import Place
 from dynamo_dap.protocol.contract import GRADIENTS, ComparisonBody
 
@@ -147,17 +148,9 @@ class ComparingRun(CallObserver, CompileObserver):
             self._cannot(call, cached_call, problem)
 
     def _body_of_call(self, call: GraphCall, cached_call: CachedCall) -> ComparisonBody:
-        try:
-            comparison = compared(call, cached_call)
-        except NoRealValue:
-            # The replay of such a call gives another graph, which cannot be compared.
-            invalid = PATHS.why_not_valid(cached_call)
-            if invalid is None:
-                raise
-            return _body_of_invalid(call, cached_call, invalid)
-        invalid = PATHS.why_not_valid(cached_call, comparison.graph.module.graph)
-        if invalid is not None:
-            return _body_of_invalid(call, cached_call, invalid)
+        comparison = compared_if_valid(call, cached_call)
+        if isinstance(comparison, NotValid):
+            return _body_of_invalid(call, cached_call, comparison)
         comparison.look_at_nodes()
         body = body_of(call, cached_call, comparison, *find_fault(call, cached_call, comparison))
         self._await_backward(call, cached_call, comparison, body)

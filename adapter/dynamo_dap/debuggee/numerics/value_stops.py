@@ -32,13 +32,13 @@ from dynamo_dap.debuggee.numerics.comparing import (
     CallsDifferByChance,
     as_it_began,
     body_of,
-    compared,
+    compared_if_valid,
     find_fault,
     graph_of_call,
     outputs_of,
     place_of_fault,
 )
-from dynamo_dap.debuggee.numerics.comparisons import Comparison, Fault, draws_its_own_numbers
+from dynamo_dap.debuggee.numerics.comparisons import DYNAMO, Comparison, Fault, draws_its_own_numbers
 from dynamo_dap.debuggee.numerics.not_finite import (
     INF,
     NAN,
@@ -52,8 +52,9 @@ from dynamo_dap.debuggee.numerics.not_finite import (
 )
 from dynamo_dap.debuggee.numerics.stored_state import LeftOtherwise
 from dynamo_dap.debuggee.replay.graph_calls import GRAPH_CALLS, CallObserver, GraphCall
-from dynamo_dap.debuggee.replay.replays import ReplayedGraph, place_of
+from dynamo_dap.debuggee.replay.replays import ReplayedGraph, graph_of, place_of
 from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
+from dynamo_dap.debuggee.torch_api.compile_records import NOTED_PATHS
 from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name
 from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
 from dynamo_dap.debuggee.torch_api.generated_code import original_of
@@ -62,6 +63,7 @@ from dynamo_dap.debuggee.torch_api.graph_runs import evaluating_on_real_values, 
 from dynamo_dap.debuggee.torch_api.real_values import limits_of_real_values
 from dynamo_dap.debuggee.torch_api.retracing import CachedCall, trace_again
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame, running_frame
+from dynamo_dap.debuggee.torch_api.traced_paths import PATHS, NotValid
 from dynamo_dap.debuggee.torch_api.tracing_hooks import NODE_HOOK, add_line_hook
 from dynamo_dap.debuggee.torch_api.variable_trackers import Place
 from dynamo_dap.debuggee.trace.evaluation import evaluate_to_python
@@ -70,6 +72,7 @@ from dynamo_dap.debuggee.trace.stop_texts import (
     ParameterState,
     mismatch,
     mismatch_in_stored,
+    mismatch_of_invalid,
     mismatch_of_operator,
     not_finite,
     not_finite_input,
@@ -78,6 +81,9 @@ from dynamo_dap.debuggee.values.model import text_of_raised
 from dynamo_dap.debuggee.wrapping.patches import Patches
 from dynamo_dap.protocol.contract import MISMATCH
 from dynamo_dap.protocol.contract import NAN as NAN_FILTER
+
+NOT_VALID = "not valid"
+"""In ``ObservedGraph.told``."""
 
 
 class StopTrace(Protocol):
@@ -134,6 +140,7 @@ class ValueStops(CallObserver, CompileObserver):
         limit = self._limit(wanted) if wanted and self._host.options.compile_time else None
         HOOKS.want(self, () if limit is None else (CompileObserver.graph_made, CompileObserver.compile_ended))
         GRAPH_CALLS.want(self, limit)
+        NOTED_PATHS.want(self, wanted=limit is not None and MISMATCH in wanted)
 
     def _limit(self, wanted: list[str]) -> int | None:
         try:
@@ -148,6 +155,7 @@ class ValueStops(CallObserver, CompileObserver):
     def close(self) -> None:
         """Look at no call any more. Any thread."""
         HOOKS.want(self, ())
+        NOTED_PATHS.want(self, wanted=False)
         GRAPH_CALLS.want(self, None)
 
     def _tell_once(self, text: str) -> None:
@@ -241,10 +249,12 @@ class ValueStops(CallObserver, CompileObserver):
 
     def _mismatch(self, call: GraphCall, cached_call: CachedCall) -> Culprit | None:
         try:
-            comparison = compared(call, cached_call)
+            comparison = compared_if_valid(call, cached_call)
         except CallsDifferByChance as problem:
             self._tell_once(f"calls of {user_function_name(cached_call.code)} are not compared: {problem}")
             return None
+        if isinstance(comparison, NotValid):
+            return _of_invalid(call, cached_call, comparison)
         if call.problem is None:
             fault, missing = find_fault(call, cached_call, comparison)
         else:
@@ -405,6 +415,22 @@ class _Visits:
             self._count += 1
             if self._count == self._number:
                 self._stop_at(frame)
+
+
+def _of_invalid(call: GraphCall, cached_call: CachedCall, invalid: NotValid) -> Culprit | None:
+    """Stop where the program computes something else than the compile that serves the call; once for each compile."""
+    if NOT_VALID in call.graph.told:
+        return None
+    call.graph.told.add(NOT_VALID)
+    graph = graph_of(cached_call, None)
+    here = PATHS.why_not_valid(cached_call, graph.module.graph) or invalid
+    node = next((each for each in graph.nodes if each in here.unproven and each in graph.numbers), None)
+    number = max(graph.numbers.values()) if node is None else graph.numbers[node]
+    operation = here.replayed or here.compiled
+    place = None if operation is None else operation.place
+    where = _text_of(None if place is None else (place, ""))
+    raised = mismatch_of_invalid(here.text, where or user_function_name(cached_call.code))
+    return Culprit(number, raised, {"__stage__": DYNAMO}, MISMATCH, graph.call)
 
 
 def _stored_otherwise(comparison: Comparison, fault: Fault, what: LeftOtherwise, verdict: str) -> Culprit:

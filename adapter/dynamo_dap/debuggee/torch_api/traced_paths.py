@@ -18,6 +18,8 @@ from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.torch_api.fake_evaluation import flattened
 from dynamo_dap.debuggee.torch_api.generated_code import cache_entry_of, original_of
 from dynamo_dap.debuggee.torch_api.graph import places_in, target_name
+from dynamo_dap.debuggee.torch_api.graph_runs import has_own_memory
+from dynamo_dap.debuggee.torch_api.isolation import data_reading
 from dynamo_dap.debuggee.torch_api.retracing import CachedCall, CompleteTrace
 from dynamo_dap.debuggee.torch_api.sources import functions_of_sources, user_expression
 from dynamo_dap.debuggee.torch_api.symbols import hint_of, is_symbolic
@@ -62,6 +64,8 @@ class TracedPath:
 
     operations: Sequence[Operation]
     constants: Sequence[Constant]
+    attributes: Mapping[str, weakref.ref[Any]] = field(default_factory=dict)
+    """Tensors that the graph has for its own, by name: Dynamo took them as constants."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +82,16 @@ class NotValid:
     """The operation of the replay there; None when it has ended."""
     unproven: frozenset[Any] = frozenset()
     """Nodes of the replay from there on: the program computes something else."""
+    has_stale_tensor: bool = False
+    """Whether the two differ in a tensor that is a constant of the graph."""
 
     @property
     def text(self) -> str:
         """The reason as the end of a sentence."""
         parts = [f"{name} was {before!r} when it was compiled and is {now!r} now" for name, before, now in self.changed]
-        if not parts:
+        if not parts and self.has_stale_tensor:
+            parts.append(f"{_described(self.replayed)} takes a tensor as a constant, which is another one now")
+        elif not parts:
             parts.append(f"the compile ran {_described(self.compiled)}, this call comes to {_described(self.replayed)}")
         return f"this call was served by a compile that is not valid for it: {'; '.join(parts)}; no guard checks it"
 
@@ -109,7 +117,8 @@ class TracedPaths:
         key = id(code)
         if key not in self._references:
             self._references[key] = weakref.ref(code, lambda _: self._forget(key))
-        path = TracedPath(tuple(operations_of(graph)), tuple(_constants(given, output)))
+        attributes = {name: weakref.ref(each) for name, each in _tensors_of(graph).items()}
+        path = TracedPath(tuple(operations_of(graph)), tuple(_constants(given, output)), attributes)
         self._paths.setdefault(key, {})[compile_id] = path
 
     def _forget(self, key: int) -> None:
@@ -138,13 +147,16 @@ class TracedPaths:
         position = _first_difference(path.operations, [each for _, each in replayed])
         if position is None and is_complete and len(replayed) < len(path.operations):
             position = len(replayed)
+        stale = None
+        if position is None and graph is not None:
+            stale = position = _first_stale(path.attributes, graph, [node for node, _ in replayed])
         if position is None:
             return NotValid(changed, None, None, None) if changed else None
         compiled = path.operations[position] if position < len(path.operations) else None
         node, operation = replayed[position] if position < len(replayed) else (None, None)
         nodes = [] if graph is None else list(graph.nodes)
         unproven = frozenset(nodes[nodes.index(node) :] if node is not None else ())
-        return NotValid(changed, position, compiled, operation, unproven)
+        return NotValid(changed, position, compiled, operation, unproven, stale is not None)
 
     def why_trace_not_valid(self, call: CachedCall, trace: CompleteTrace) -> NotValid | None:
         """Return why the compile that serves ``call`` is not valid for it, by a replay that came to its end."""
@@ -207,6 +219,31 @@ def _flat(value: Any, numbers: Mapping[Any, object]) -> Iterator[object]:
         yield _ANY
     else:
         yield f"{type(value).__name__} {value}" if type(value).__module__ == "torch" else type(value).__name__
+
+
+def _tensors_of(graph: Any) -> dict[str, Any]:
+    """Return the tensors that a graph has for its own; parameters and buffers of the program are no constants."""
+    module = graph.owning_module
+    names = {str(node.target) for node in graph.nodes if node.op == "get_attr" and "." not in str(node.target)}
+    found: dict[str, Any] = {name: getattr(module, name, None) for name in names}
+    return {name: each for name, each in found.items() if has_own_memory(each) and not each.requires_grad}
+
+
+def _first_stale(before: Mapping[str, weakref.ref[Any]], graph: Any, operations: Sequence[Any]) -> int | None:
+    """Return the position of the first operation that takes such a tensor, and another one at the compile."""
+    changed = set()
+    for name, now in _tensors_of(graph).items():
+        reference = before.get(name)
+        then = None if reference is None else reference()
+        if then is None or then is now or then.device.type == "meta":
+            continue
+        with data_reading():
+            if (then.shape, then.dtype) != (now.shape, now.dtype) or not bool(((then == now) | (now != now)).all()):  # noqa: PLR0124  (NaN)
+                changed.add(name)
+    for position, node in enumerate(operations):
+        if any(each.op == "get_attr" and each.target in changed for each in node.all_input_nodes):
+            return position
+    return None
 
 
 def _first_difference(compiled: Sequence[Operation], replayed: Sequence[Operation]) -> int | None:

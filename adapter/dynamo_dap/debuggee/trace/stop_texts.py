@@ -128,6 +128,8 @@ def mismatch(fault: Fault, worst: Difference, whose: str, operation: str, where:
     what = f"The compiled call does not return what Dynamo's graph gives: {worst.text}."
     if fault.stage == DYNAMO:
         what = "The compiled call does not return what the function does when it runs as ordinary Python."
+    if fault.observed is not None:
+        return _raised(f"Mismatch: {fault.observed}", [fault.observed, f"Where: {where}", f"Whose: {whose}"])
     if fault.node is None:
         lines = [what, f"Where: it is returned at {where}", f"Whose: {whose}"]
         return _raised(f"Mismatch: {worst.text}", lines)
@@ -142,6 +144,11 @@ def mismatch_of_operator(fault: Fault, came: str, whose: str, operation: str, wh
     """Tell in three lines what a custom operator does wrong, where it is called, and what came of it."""
     what = f"{operation} does not do what the compiler was told. {came}"
     return _raised(f"Mismatch: {operation}: {fault.stage}", [what, f"Where: {where}", f"Whose: {whose}"])
+
+
+def mismatch_of_invalid(why: str, where: str) -> RaisedException:
+    """Tell that a call was served by a compile that is not valid for it, and where the two part."""
+    return _raised(f"Mismatch: {why}", [f"Cause: {why}.", f"Where: {where}", "Whose: Dynamo's."])
 
 
 def mismatch_in_stored(what: LeftOtherwise, whose: str, where: str) -> RaisedException:
