@@ -5,7 +5,7 @@ import type { Locator } from "@playwright/test";
 import { expect, test } from "./harness/test.js";
 
 /** The language server starts with the window, beside everything else. */
-const LATE = { timeout: 60_000 };
+const LATE = { timeout: 150_000 };
 
 test("a run of the file is recorded, and its report is a page in an editor", async ({ vscode, picture }) => {
     const { page } = vscode;

@@ -42,17 +42,6 @@ test("ready-made configurations are offered", async ({ vscode }) => {
     }
 });
 
-test("the walkthrough shows its three steps", async ({ vscode, picture }) => {
-    const { page } = vscode;
-    await vscode.command("Welcome: Open Walkthrough");
-    await vscode.quickInput.choose("Debug torch.compile");
-    const steps = page.locator(".getting-started-step .step-title");
-    await expect(steps).toHaveText(["Install dynamo-dap next to torch", "Stop while Dynamo traces", "Step the generated code"]);
-    await steps.nth(1).click();
-    await expect(page.getByRole("button", { name: "Debug the file in the editor" })).toBeVisible();
-    await picture("walkthrough");
-});
-
 test("launch.json completes every option with its description", async ({ vscode, workspace, picture }) => {
     await workspace.write(".vscode/launch.json", launchJson({}).replace('"name": "x",', '"name": "x",\n            \n'));
     await vscode.openFile(".vscode/launch.json");

@@ -71,7 +71,7 @@ test("a failure of the backend is minified by one click, and the result is debug
     await workspace.write(".vscode/launch.json", launchJson({}));
     await vscode.openFile("failing.py");
     await vscode.startDebugging();
-    const offered = told("Compiling failing.py fails in the backend.");
+    const offered = told("The backend failed to compile failing.py.");
     await expect(offered.getByRole("button", { name: "Find the Stage" })).toBeVisible(LATE);
     await picture("backend-failure");
     await offered.getByRole("button", { name: "Minify" }).click();

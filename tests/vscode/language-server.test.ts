@@ -4,7 +4,7 @@ import { expect, test } from "./harness/test.js";
 
 const FILE = "graph_break.py";
 /** The server starts with the window, beside everything else. */
-const LATE = { timeout: 60_000 };
+const LATE = { timeout: 150_000 };
 
 test("a run leaves diagnostics, inlay hints and a lens in the editor", { tag: "@core" }, async ({ vscode, workspace, picture }) => {
     const { editor, page } = vscode;

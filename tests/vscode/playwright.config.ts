@@ -15,7 +15,7 @@ export default defineConfig({
     workers: 1,
     // A test that fails now and then is a defect, and is not tried again.
     retries: 0,
-    timeout: 3 * MINUTES,
+    timeout: 5 * MINUTES,
     globalTimeout: 60 * MINUTES,
     expect: { timeout: 15_000 },
 });

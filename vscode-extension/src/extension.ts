@@ -12,6 +12,7 @@ import { registerAssistants } from "./environment/assistants.js";
 import { registerInstallation } from "./environment/installation.js";
 import { registerRecording } from "./editor/recording.js";
 import { registerSavedCalls } from "./editor/saved-calls.js";
+import { registerWalkthrough } from "./editor/walkthrough.js";
 import { registerListings } from "./editor/listings.js";
 import { registerStageMarks } from "./editor/stage-marks.js";
 import { registerLanguageServer } from "./language/language-server.js";
@@ -61,6 +62,7 @@ export function activate(context: vscode.ExtensionContext): void {
         registerInstallation(context.extensionPath),
         registerCommands(),
         registerRecording(),
+        registerWalkthrough(context),
         registerSavedCalls(),
         registerFailingCompiles(),
         registerCodeLenses(),

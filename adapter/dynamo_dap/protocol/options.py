@@ -19,21 +19,21 @@ Port = Annotated[int, Meta(ge=1, le=65535)]
 
 BOTH = "both"
 MODES = {
-    BOTH: "Stop while Dynamo traces and in the bytecode that it generates.",
+    BOTH: "Stop while Dynamo traces, and in the bytecode that it generates.",
     COMPILE_TIME: "Stop only while Dynamo traces a function: symbolic values, the graph and the guards so far.",
     RUN_TIME: "Stop only in the bytecode that Dynamo generated: real tensors and Python's value stack.",
 }
 LISTINGS = {
-    STATEMENTS: "As Python: each group of instructions as the statement that it is.",
-    INSTRUCTIONS: "As bytecode: each instruction, with what it is for.",
+    STATEMENTS: "Decompiled to Python statements.",
+    INSTRUCTIONS: "As bytecode, each instruction with its purpose.",
 }
 REPLAY = "replay"
 AS_PYTHON = "eager"
 GENERATED = "generated"
 CACHED_CALLS = {
-    REPLAY: "Trace the call once more, for looking only: its lines are stopped at with real values.",
-    AS_PYTHON: "Run the function as ordinary Python, uncompiled, while it has breakpoints.",
-    GENERATED: "Stop in the generated code alone: at breakpoints of mode run-time, and when stepping in.",
+    REPLAY: "Trace the call again without running it, and stop on its lines with real values.",
+    AS_PYTHON: "Run the function uncompiled, as ordinary Python, while it has breakpoints.",
+    GENERATED: "Stop only in generated code: at run-time breakpoints and when stepping in.",
 }
 DEFAULT_STANCE, FAIL_ON_RECOMPILE, EAGER_ON_RECOMPILE, FORCE_EAGER = (
     "default",
@@ -42,34 +42,32 @@ DEFAULT_STANCE, FAIL_ON_RECOMPILE, EAGER_ON_RECOMPILE, FORCE_EAGER = (
     "force_eager",
 )
 STANCES = {
-    DEFAULT_STANCE: "It is compiled.",
-    FAIL_ON_RECOMPILE: "If its function was compiled before, it raises an exception.",
-    EAGER_ON_RECOMPILE: "If its function was compiled before, it runs as Python.",
-    FORCE_EAGER: "It runs as Python, as does what is compiled already.",
+    DEFAULT_STANCE: "Compile it.",
+    FAIL_ON_RECOMPILE: "Raise an exception if the function was compiled before.",
+    EAGER_ON_RECOMPILE: "Run it as Python if the function was compiled before.",
+    FORCE_EAGER: "Run it as Python, and run compiled functions as Python too.",
 }
 FRESH = "fresh"
 INTERPRET = "interpret"
-TRITON = {
-    INTERPRET: "In Triton's interpreter, on the CPU and without a GPU: their lines are stepped as Python, slowly."
-}
-CACHES = {FRESH: "In a new folder, that is removed when the program ends: everything is compiled."}
+TRITON = {INTERPRET: "In Triton's interpreter: no GPU is needed and kernel lines can be stepped. Slow."}
+CACHES = {FRESH: "Use a new, empty cache folder and remove it when the program ends."}
 ALONE, TOGETHER = "alone", "together"
 STOP_RANKS = {
-    ALONE: "One rank by itself.",
-    TOGETHER: "All ranks that are debugged: when one stops the others pause, and continuing one continues all. A step "
-    "of one is done by those that are held at the same line, too; the console says which rank parts from them.",
+    ALONE: "Each rank by itself.",
+    TOGETHER: "All debugged ranks: when one stops, the others pause; continuing one continues all. Stepping one rank "
+    "also steps every rank stopped on the same line; the console reports a rank that diverges.",
 }
 PREFIXED, OWN_CONSOLE, OWN_TERMINAL, PLAIN = "prefixed", "own", "terminal", "plain"
 RANK_OUTPUT = {
-    PREFIXED: "Together, each line with its rank: [rank 1].",
-    OWN_CONSOLE: "In the debug console of each rank's own session; what ranks print that are not debugged, as above.",
-    OWN_TERMINAL: "As with own, and in VS Code in a terminal for each rank, too.",
-    PLAIN: "Together, as the ranks write it.",
+    PREFIXED: "In one console, each line prefixed with its rank: [rank 1].",
+    OWN_CONSOLE: "In the debug console of each rank's session. Ranks that are not debugged print as with prefixed.",
+    OWN_TERMINAL: "As with own. VS Code also opens a terminal for each rank.",
+    PLAIN: "In one console, without prefixes.",
 }
 CONSOLES = {
-    "internalConsole": "Output goes to the Debug Console; the program has no input.",
-    "integratedTerminal": "The program runs in a terminal in the editor.",
-    "externalTerminal": "The program runs in a terminal window of its own.",
+    "internalConsole": "The Debug Console. The program has no input.",
+    "integratedTerminal": "A terminal in the editor.",
+    "externalTerminal": "A separate terminal window.",
 }
 
 
@@ -87,10 +85,10 @@ class RealValues(Struct, rename="camel", frozen=True, kw_only=True):
     """What computing the real values of a trace may cost."""
 
     memory_limit: Annotated[
-        float, Meta(gt=0, description="MiB of results held for one trace; beyond it values are computed one at a time.")
+        float, Meta(gt=0, description="MiB of results kept for one trace. Above it, values are computed one at a time.")
     ] = 4096.0
     time_limit: Annotated[
-        float, Meta(gt=0, description="Seconds per request; what was computed is kept, and the next request continues.")
+        float, Meta(gt=0, description="Seconds per request. Results are kept, and the next request continues.")
     ] = 10.0
 
 
@@ -100,30 +98,32 @@ class CompilingOptions(Struct, rename="camel", frozen=True, kw_only=True):
     compile_only: Annotated[
         list[str],
         _described(
-            "Compile only these functions, and what they call: names (fn, Model.forward) or files (model.py). The rest "
-            "of what the program compiles runs as Python."
+            "Compile only these functions and the functions they call: names (fn, Model.forward) or files (model.py). "
+            "Other functions run as Python."
         ),
     ] = []
-    stance: Annotated[str | None, _one_of("What becomes of a call that would be compiled.", STANCES)] = None
+    stance: Annotated[
+        str | None, _one_of("What torch does with a call it would compile (torch.compiler.set_stance).", STANCES)
+    ] = None
     backend: Annotated[
         str | None,
         _described(
-            "Compile by this backend (eager, aot_eager, inductor), whichever the program names. What is compiled "
-            "already stays."
+            "Use this backend (eager, aot_eager, inductor) instead of the program's. Functions that are already "
+            "compiled keep theirs."
         ),
     ] = None
     torch_logs: Annotated[
         str | None,
         _described(
-            "Log what TORCH_LOGS would (recompiles,graph_breaks or +dynamo), in the console: each message with a link "
-            "to the line that it is about."
+            "Print torch's logs in the console, as TORCH_LOGS would (recompiles,graph_breaks or +dynamo). Each message "
+            "links to its line."
         ),
     ] = None
     torch_config: Annotated[
         dict[str, bool | int | float | str | None],
-        _described('Settings of torch, whatever the program sets them to: {"_dynamo.recompile_limit": 16}.'),
+        _described('Settings of torch that override those of the program: {"_dynamo.recompile_limit": 16}.'),
     ] = {}
-    cache: Annotated[str | None, _one_of("Where compiled kernels and graphs are kept, and taken from.", CACHES)] = None
+    cache: Annotated[str | None, _one_of("Which cache torch uses for compiled kernels and graphs.", CACHES)] = None
 
 
 COMPILING_OPTIONS = {
@@ -187,78 +187,69 @@ class DebuggingOptions(CompilingOptions, rename="camel", frozen=True, kw_only=Tr
 
     mode: Annotated[
         str,
-        _one_of(
-            "What of a compiled function is debugged: Dynamo's tracing, the code that it generates, or both.", MODES
-        ),
+        _one_of("What to debug in a compiled function: Dynamo's tracing, the code that it generates, or both.", MODES),
     ] = BOTH
-    just_my_code: Annotated[
-        bool, _described("Leave out frames and breakpoints in installed packages and in the standard library.")
-    ] = True
-    stop_on_entry: Annotated[bool, _described("Stop at the first line that is debugged.")] = False
+    just_my_code: Annotated[bool, _described("Skip installed packages and the standard library.")] = True
+    stop_on_entry: Annotated[bool, _described("Stop on the first line.")] = False
     pause_on_restart: Annotated[
         bool,
         _described(
-            "Hit a breakpoint again when Dynamo restarts its analysis of the same function (after a graph break, for "
-            "instance)."
+            "Hit a breakpoint again when Dynamo restarts its analysis of the function, for example after a graph break."
         ),
     ] = False
-    stop_on_generated_code: Annotated[bool, _described("Stop on entry of every function that Dynamo generated.")] = (
+    stop_on_generated_code: Annotated[bool, _described("Stop on entry to every function that Dynamo generated.")] = (
         False
     )
     cached_calls: Annotated[
-        str, _one_of("Where a call stops that the cache serves, which Dynamo does not trace any more.", CACHED_CALLS)
+        str,
+        _one_of("How breakpoints are hit in calls that reuse compiled code (no tracing takes place).", CACHED_CALLS),
     ] = REPLAY
-    listing: Annotated[str, _one_of("How code that Dynamo generated is shown.", LISTINGS)] = STATEMENTS
+    listing: Annotated[str, _one_of("How generated code is shown.", LISTINGS)] = STATEMENTS
     trace_instructions: Annotated[
         bool,
         _described(
-            "Record every instruction of generated code as it runs, so that a crash of the process (SIGSEGV) can be "
-            "located. Slow."
+            "Record every instruction of generated code as it runs, to locate a crash of the process (SIGSEGV). Slow."
         ),
     ] = False
-    record: Annotated[
-        bool, _described('Write what is compiled to a record file, for the command "dynamo-dap report".')
-    ] = True
+    record: Annotated[bool, _described('Record compiles in a file, for "dynamo-dap report".')] = True
     explore: Annotated[
         bool,
         _described(
             "Keep the stages of each compile, from Dynamo's graph to the kernels, as documents and for "
-            '"dynamo-dap explore". Compiles take longer, and take nothing from caches of compiled graphs.'
+            '"dynamo-dap explore". Compiles take longer and skip the caches of compiled graphs.'
         ),
     ] = False
     real_values: Annotated[
         RealValues | Literal["off"],
         _described(
-            "Real values of tensors while Dynamo traces, computed when they are looked at by running the graph so far: "
-            "limits of memory and time, or off."
+            "Real tensor values while Dynamo traces, computed on demand by running the graph so far: limits of memory "
+            "and time, or off."
         ),
     ] = RealValues()
-    triton: Annotated[str | None, _one_of("Where kernels of Triton's run, if not compiled on a GPU.", TRITON)] = None
+    triton: Annotated[str | None, _one_of("Where Triton kernels run, if not compiled on a GPU.", TRITON)] = None
     triton_program: Annotated[
         list[Annotated[int, Meta(ge=0)]],
         Meta(max_length=3),
         _described(
-            "The program of a kernel's launches in which breakpoints without a condition stop: [3, 0, 0]. Default: the "
+            "The program of a Triton kernel in which breakpoints without a condition stop: [3, 0, 0]. Default: the "
             "first."
         ),
     ] = []
     compare_every: Annotated[
         int,
         Meta(ge=1),
-        _described('With the exception filter "mismatch": compare each N-th call of a compiled graph, not every one.'),
+        _described('With the filter "mismatch": compare only every N-th call of a compiled graph.'),
     ] = 1
     stretch_timeouts: Annotated[
         bool,
         _described(
-            "In a distributed job, have ranks wait up to a day for one that is held, whatever timeouts the program "
-            "gives its process groups."
+            "In a distributed job, let ranks wait up to a day for a stopped rank, regardless of the timeouts of the "
+            "process groups."
         ),
     ] = True
     evaluation_timeout: Annotated[
         Seconds,
-        _described(
-            "Seconds after which an evaluation is interrupted; one that is stuck in C code is reported instead."
-        ),
+        _described("Seconds until an evaluation is interrupted. One that is stuck in C code is reported instead."),
     ] = 5.0
 
 
@@ -297,26 +288,26 @@ class SessionOptions(DebuggingOptions, rename="camel", frozen=True, kw_only=True
     sub_process: Annotated[
         bool | None,
         _described(
-            "Debug child processes, each in a session of its own, where ordinary Python is debugged and the editor "
-            "can start sessions.",
+            "Debug child processes, each in its own session. Needs eager, and an editor that can start sessions.",
             editor=True,
         ),
     ] = None
     ranks: Annotated[
         list[Annotated[int, Meta(ge=0)]] | None,
         _described(
-            "Of a distributed job (torchrun, torch.multiprocessing.spawn), debug only these ranks; the others run at "
-            "full speed. When attaching: of those that come to listen; or those that listen, each at the port of "
-            "connect plus its number."
+            "Debug only these ranks of a distributed job (torchrun, torch.multiprocessing.spawn); the others run at "
+            "full speed. When attaching with connect, rank N listens at the given port plus N."
         ),
     ] = None
-    stop_ranks: Annotated[str, _one_of("What stops, steps and continues in a distributed job.", STOP_RANKS)] = ALONE
+    stop_ranks: Annotated[
+        str, _one_of("Which ranks of a distributed job stop, step and continue together.", STOP_RANKS)
+    ] = ALONE
     rank_output: Annotated[
-        str, _one_of("Where ranks print that torchrun or torch.multiprocessing.spawn starts.", RANK_OUTPUT)
+        str, _one_of("Where the output of ranks appears (torchrun, torch.multiprocessing.spawn).", RANK_OUTPUT)
     ] = PREFIXED
-    launch_timeout: Annotated[
-        Seconds, _described("Seconds for the program to start, to connect to the debugger and to answer it.")
-    ] = 60.0
+    launch_timeout: Annotated[Seconds, _described("Seconds for the program to start and connect to the debugger.")] = (
+        60.0
+    )
     access_token: str | None = None
     """For clients of ``dynamo-dap --listen``, which read no launch.json."""
 
@@ -334,12 +325,12 @@ class LaunchArguments(SessionOptions, rename="camel", frozen=True, kw_only=True)
     code: Annotated[
         str | list[str] | None,
         _described(
-            "Python code to run, as with python -c: text, or a list of lines. Give one of program, module and code."
+            "Python code to run, as with python -c: text or a list of lines. Give one of program, module and code."
         ),
     ] = None
     args: Annotated[
         str | list[str],
-        _described("Command-line arguments of the program: a list, or one text that is split as a shell would."),
+        _described("Command-line arguments of the program: a list, or text that is split as a shell would."),
     ] = []
     cwd: Annotated[str | None, _described("The working directory of the program.", editor="${workspaceFolder}")] = None
     env: Annotated[
@@ -347,29 +338,29 @@ class LaunchArguments(SessionOptions, rename="camel", frozen=True, kw_only=True)
     ] = {}
     env_file: Annotated[
         str | None,
-        _described("A file of lines NAME=value to add to the program's environment. What env says comes after it."),
+        _described("A file of NAME=value lines to add to the program's environment. env overrides it."),
     ] = None
     python: Annotated[
         str | list[str] | None,
         _described(
-            "The Python interpreter to run the program with, or its command as a list. Default: the server's own; in "
-            "VS Code the one chosen in the Python extension, else the setting dynamo.python, else python3 on the PATH."
+            "The Python interpreter of the program, or its command as a list. Default: the server's own; in VS Code "
+            "the Python extension's choice, else dynamo.python, else an environment with torch in the folder."
         ),
     ] = None
     console: Annotated[
         str,
-        _one_of("Where the program's input and output are.", CONSOLES),
+        _one_of("Where to run the program: Debug Console, integrated or external terminal.", CONSOLES),
     ] = "internalConsole"
     profile: Annotated[
         bool,
         _described(
-            'Write where compile time goes when the program ends, as "dynamo-dap profile" does: PROGRAM.cpuprofile in '
-            "the working directory, which VS Code opens. Time at stops in compiled functions is left out."
+            'Write a profile of compile time when the program ends, as "dynamo-dap profile" does: PROGRAM.cpuprofile '
+            "in the working directory. Time at stops in compiled functions is not counted."
         ),
     ] = False
     trace: Annotated[
         bool,
-        _described('Have torch write its own trace as well, for "dynamo-dap report --tlparse".'),
+        _described('Also write torch\'s own trace, for "dynamo-dap report --tlparse".'),
     ] = False
     no_debug: bool = False
     """An IDE's own: Run Without Debugging."""
@@ -387,12 +378,12 @@ class ListenTarget(Struct, rename="camel", frozen=True, kw_only=True):
     """Where a program is waited for."""
 
     host: Annotated[
-        str, _described("Host name or address; one that other machines can reach needs an access token.")
+        str, _described("Host name or address. An address that other machines can reach requires an access token.")
     ] = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535), _described("Port number; 0 is any free one.")]
     access_token: Annotated[
         str | None,
-        _described("The access token that the program has to present; if not given, a random one is told."),
+        _described("The access token that the program must present. Without it, the console shows a random one."),
     ] = None
     access_token_variable: Annotated[
         str | None, _described("The environment variable that holds the access token, instead of accessToken.")
@@ -416,15 +407,15 @@ class AttachArguments(SessionOptions, rename="camel", frozen=True, kw_only=True)
     connect: Annotated[
         ConnectTarget | None,
         _described(
-            "Where the program listens: the address given to dynamo_dap.listen() or debugpy.listen().",
+            "The address that the program gave to dynamo_dap.listen() or debugpy.listen().",
             editor={"host": "127.0.0.1", "port": 5678},
         ),
     ] = None
     listen: Annotated[
         ListenTarget | None,
         _described(
-            "Wait here for a program that calls dynamo_dap.connect(), or for the ranks of a job, on any machine, "
-            'instead of "connect".'
+            "Wait for a program that calls dynamo_dap.connect(), or for the ranks of a job on any machine, instead of "
+            '"connect".'
         ),
     ] = None
     arrival: ArrivalTarget | None = None

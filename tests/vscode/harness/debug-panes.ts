@@ -7,7 +7,7 @@ import { expect, type Locator, type Page } from "@playwright/test";
 import { scrollTo } from "./scrolling.js";
 
 /** A stop may come after torch was imported and compiled something. */
-const STOP_MILLISECONDS = 60_000;
+const STOP_MILLISECONDS = 120_000;
 
 /** In the toolbar, which is docked to the view's title. */
 const STOP_BUTTON = ".part.sidebar .codicon-debug-stop, .part.sidebar .codicon-debug-disconnect";
@@ -83,8 +83,8 @@ export class DebugPanes {
 
     /** Waits until the session that was started is over. */
     async waitForEnd(): Promise<void> {
-        const over = async (): Promise<boolean> =>
-            (await this.hasStarted()) && (await this.page.locator(STOP_BUTTON).count()) === 0;
+        await this.show();
+        const over = async (): Promise<boolean> => (await this.hasStarted()) && (await this.page.locator(STOP_BUTTON).count()) === 0;
         await expect.poll(over, { message: "the session ends", timeout: STOP_MILLISECONDS }).toBe(true);
     }
 

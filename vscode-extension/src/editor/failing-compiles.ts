@@ -45,7 +45,7 @@ class FailingCompiles implements vscode.Disposable {
 
     /** At a failure of the backend in a session. */
     private async offer(program: Program): Promise<void> {
-        const text = `Compiling ${program.name} fails in the backend. Which stage is it, or what is the least that fails?`;
+        const text = `The backend failed to compile ${program.name}.`;
         const chosen = await vscode.window.showWarningMessage(text, BISECT, MINIFY);
         if (chosen === BISECT) {
             await this.bisect(Promise.resolve(program), "exit");
@@ -60,13 +60,13 @@ class FailingCompiles implements vscode.Disposable {
         if (program === undefined || check === undefined) {
             return;
         }
-        const verdict = await this.runs.answer<Verdict | null>(`Which stage of ${program.name} is wrong`, program, ["bisect", "--json", "--check", check]);
+        const verdict = await this.runs.answer<Verdict | null>(`Bisecting the compiler stages of ${program.name}`, program, ["bisect", "--json", "--check", check]);
         if (verdict === undefined) {
             void vscode.window.showInformationMessage("Cancelled.");
             return;
         }
         if (verdict === null) {
-            void vscode.window.showInformationMessage(`Every stage of compiling ${program.name} is right, with torch's own backends.`);
+            void vscode.window.showInformationMessage(`No compiler stage of ${program.name} is wrong with torch's own backends.`);
             return;
         }
         const { text, thing } = verdict;
@@ -100,7 +100,7 @@ class FailingCompiles implements vscode.Disposable {
         // What is in the result's folder is found from there: the tensors that it is given.
         const configuration = { name: `Minified: ${program.name}`, type: DEBUG_TYPE, request: "launch", program: path, cwd: dirname(path) };
         const fails = error === "" ? "" : ` It fails with: ${error}`;
-        const told = `${nodes} of ${before} nodes are left.${fails}`;
+        const told = `Minimized the graph from ${before} nodes to ${nodes}.${fails}`;
         let chosen = await vscode.window.showInformationMessage(told, DEBUG, ...(program.folder === undefined ? [] : [KEEP]));
         if (chosen === KEEP) {
             const launch = vscode.workspace.getConfiguration("launch", program.folder ?? null);
@@ -130,10 +130,10 @@ async function telling(act: () => Promise<void>): Promise<void> {
 async function askedCheck(): Promise<string | undefined> {
     const checks = [
         { label: "It ends without an error", check: "exit" },
-        { label: "It prints what it prints uncompiled", check: "output" },
-        { label: "An expression is true at its end…", check: undefined },
+        { label: "It prints the same as uncompiled", check: "output" },
+        { label: "An expression is true at the end…", check: undefined },
     ];
-    const chosen = await vscode.window.showQuickPick(checks, { title: "How is a run told to be right?" });
+    const chosen = await vscode.window.showQuickPick(checks, { title: "How can a correct run be recognized?" });
     if (chosen !== undefined && chosen.check === undefined) {
         return vscode.window.showInputBox({ prompt: "Expression over the names of the program", placeHolder: "torch.allclose(result, expected)" });
     }
@@ -143,7 +143,7 @@ async function askedCheck(): Promise<string | undefined> {
 async function askedAccuracy(): Promise<boolean | undefined> {
     const kinds = [
         { label: "It fails to compile", looksForAccuracy: false },
-        { label: "It computes something else when compiled", looksForAccuracy: true },
+        { label: "Its results are wrong when compiled", looksForAccuracy: true },
     ];
     return (await vscode.window.showQuickPick(kinds, { title: "What is wrong with the program?" }))?.looksForAccuracy;
 }

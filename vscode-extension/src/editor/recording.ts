@@ -72,6 +72,7 @@ async function offerProfile(exitCode: number | undefined, file: string, cwd: str
 }
 
 async function offerReport(exitCode: number | undefined): Promise<void> {
+    void vscode.commands.executeCommand("setContext", "dynamo.hasRecorded", true);
     const open = "Open Report";
     const text = exitCode === 0 ? "The run is recorded." : `The program ended with ${exitCode ?? "a signal"}; what was compiled is recorded.`;
     if ((await vscode.window.showInformationMessage(text, open)) === open) {
@@ -82,7 +83,7 @@ async function offerReport(exitCode: number | undefined): Promise<void> {
 async function tryFixes(): Promise<void> {
     const editor = vscode.window.activeTextEditor;
     if (editor === undefined || !(await vscode.commands.getCommands(true)).includes(TRY_FIX)) {
-        void vscode.window.showErrorMessage("The language server that tries fixes does not run: is dynamo-dap installed?");
+        void vscode.window.showErrorMessage("Cannot try fixes: the torch.compile language server is not running. Is dynamo-dap installed?");
         return;
     }
     const place = { uri: editor.document.uri.toString(), line: editor.selection.active.line };

@@ -40,6 +40,7 @@ export async function requireDynamoDap(
         return undefined;
     }
     if (check.ok) {
+        void vscode.commands.executeCommand("setContext", "dynamo.isInstalled", true);
         return python;
     }
     if (!check.output.includes("No module named")) {
@@ -98,6 +99,7 @@ async function installInto(extensionPath: string, python: readonly string[], sco
         void offerAfterFailure(`Installing ${PACKAGE} into ${python.join(" ")} failed: ${reason(ended.output)}`, scope);
     }
     if (ended.ok) {
+        void vscode.commands.executeCommand("setContext", "dynamo.isInstalled", true);
         // It did not start without the package.
         await vscode.commands.executeCommand("dynamo.restartLanguageServer");
     }

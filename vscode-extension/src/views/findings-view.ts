@@ -3,6 +3,7 @@
  * Findings come from the language server's diagnostics and from the debug session that is followed.
  */
 
+import type { DebugProtocol } from "@vscode/debugprotocol";
 import * as vscode from "vscode";
 
 import { DEBUG_TYPE } from "../configuration/options.js";
@@ -14,6 +15,9 @@ import { makeNode, PullTree, type TreeNode } from "./pull-tree.js";
 
 const SOURCE = "torch.compile";
 const QUIET_MILLISECONDS = 120;
+
+/** What the descriptions of stops at wrong values begin with. */
+const WRONG = /^(NaN|Inf|Mismatch)/;
 
 /** Node of a finding; `finding` is what its inline commands act on. */
 interface FindingNode extends TreeNode {
@@ -45,6 +49,7 @@ class Findings implements vscode.Disposable {
     private readonly changed = new vscode.EventEmitter<void>();
     private readonly registrations: vscode.Disposable[];
     private timer: NodeJS.Timeout | undefined;
+    private stopped: Finding[] = [];
 
     readonly onDidChange = this.changed.event;
 
@@ -56,6 +61,20 @@ class Findings implements vscode.Disposable {
             }, QUIET_MILLISECONDS);
         };
         this.registrations = [
+            vscode.debug.registerDebugAdapterTrackerFactory(DEBUG_TYPE, {
+                createDebugAdapterTracker: (session): vscode.DebugAdapterTracker => ({
+                    onDidSendMessage: (message: DebugProtocol.StoppedEvent): void => {
+                        if (message.type === "event" && message.event === "stopped" && WRONG.test(message.body.description ?? "")) {
+                            void this.note(session, message.body).then(changeSoon);
+                        }
+                    },
+                }),
+            }),
+            vscode.debug.onDidStartDebugSession((session) => {
+                if (session.type === DEBUG_TYPE && session.parentSession === undefined) {
+                    this.stopped = [];
+                }
+            }),
             compiles.onDidChange(changeSoon),
             vscode.languages.onDidChangeDiagnostics(changeSoon),
             vscode.debug.onDidTerminateDebugSession((session) => {
@@ -77,7 +96,18 @@ class Findings implements vscode.Disposable {
         const ofSession = functions.flatMap((compiled) =>
             compiled.compiles.flatMap((compile: Compile) => findingsOf(compiled, compile)),
         );
-        return merged([...ofSession, ...recorded()]);
+        return merged([...this.stopped, ...ofSession, ...recorded()]);
+    }
+
+    /** Keeps a stop at a NaN or at a line that differs from eager. */
+    private async note(session: vscode.DebugSession, body: DebugProtocol.StoppedEvent["body"]): Promise<void> {
+        const wanted: DebugProtocol.StackTraceArguments = { threadId: body.threadId ?? 0, levels: 1 };
+        const answer = (await session.customRequest("stackTrace", wanted)) as DebugProtocol.StackTraceResponse["body"];
+        const [top] = answer.stackFrames;
+        const [title = "", ...details] = (body.text ?? "").split("\n");
+        if (top?.source?.path !== undefined) {
+            this.stopped.push({ title, details, place: { path: top.source.path, line: top.line }, severity: "error", isRecorded: false });
+        }
     }
 }
 

@@ -6,7 +6,7 @@ import type { LoggedValues } from "../session/logged.js";
 import { openPage } from "./page.js";
 
 const QUIET_MILLISECONDS = 250;
-const BODY = `<p id="empty">No log message has printed a number yet. Right-click beside a line, <em>Add Logpoint…</em>, and write an expression in braces: <code>{loss.item()}</code></p><div id="plots"></div>`;
+const BODY = `<p id="empty">No numbers logged yet. Add a logpoint such as <code>{loss.item()}</code> to plot it here.</p><div id="plots"></div>`;
 
 /** Registers `dynamo.plotLogMessages`. */
 export function registerLogPlot(extension: vscode.Uri, logged: LoggedValues): vscode.Disposable {
