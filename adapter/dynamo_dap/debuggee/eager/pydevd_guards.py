@@ -59,8 +59,17 @@ def install(seconds: Callable[[], float], has_stopped_for: Callable[[BaseExcepti
         _guard_evaluations,
         _guard_conditions,
         _guard_exceptions,
+        _say_nothing_of_gevent,
     )
-    for wrap in (*wraps, _guard_pauses, _read_files_once, _trace_all_callers, _verify, pydevd_memory.install):
+    for wrap in (
+        *wraps,
+        _say_nothing_of_gevent,
+        _guard_pauses,
+        _read_files_once,
+        _trace_all_callers,
+        _verify,
+        pydevd_memory.install,
+    ):
         try:
             wrap()
         except AttributeError:
@@ -121,6 +130,12 @@ def _trace_all_callers() -> None:
 
 def _is_pydevds(thread: threading.Thread) -> bool:
     return any(getattr(thread, name, False) for name in ("is_pydev_daemon_thread", "pydev_do_not_trace"))
+
+
+def _say_nothing_of_gevent() -> None:
+    """Have its threads write nothing of gevent to the program's stderr: the debugger leaves such a program."""
+    for name in ("pydevd_comm", "pydevd_daemon_thread"):
+        vars(_module(name))["notify_about_gevent_if_needed"] = lambda stream=None: False
 
 
 def _guard_pauses() -> None:

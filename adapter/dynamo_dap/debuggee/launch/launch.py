@@ -20,7 +20,7 @@ import msgspec
 
 from dynamo_dap.debuggee.agent.agent import Agent
 from dynamo_dap.debuggee.agent.binding import add_program_file
-from dynamo_dap.debuggee.agent.log import log_exception, start_log
+from dynamo_dap.debuggee.agent.log import log_exception, log_problem, start_log
 from dynamo_dap.debuggee.agent.own_rank import be_spawned_as
 from dynamo_dap.debuggee.agent.serving import AgentReceiver
 from dynamo_dap.debuggee.eager.debugpy_debugger import DebugpyDebugger
@@ -189,9 +189,13 @@ def _keep_from_children(description: LaunchDescription) -> None:
 
 def _say_goodbye(agent: Agent) -> None:
     """The program is ending, which can take a while yet."""
-    agent.torch_options.tell_unused()
-    agent.send_event(ENDING_EVENT)
-    agent.detach_client()
+    try:
+        agent.torch_options.tell_unused()
+        agent.send_event(ENDING_EVENT)
+        agent.detach_client()
+    except Exception as error:  # noqa: BLE001  (the program may have replaced what this uses; its stderr is not ours)
+        with contextlib.suppress(Exception):
+            log_problem(f"the end of the program was not told: {error}")
 
 
 def _before(agent: Agent, filename: str) -> None:

@@ -14,6 +14,7 @@ import threading
 from dynamo_dap.debuggee.agent.agent import Agent
 from dynamo_dap.debuggee.agent.engine import EntryReader
 from dynamo_dap.debuggee.agent.log import log_exception, start_log
+from dynamo_dap.debuggee.launch.green_threads import watch_for_green_threads
 from dynamo_dap.debuggee.launch.profiling import is_profiling
 from dynamo_dap.debuggee.launch.stops import install_breakpoint_hook, pause_eager
 from dynamo_dap.debuggee.torch_api.import_hooks import when_dynamo_is_imported, when_imported
@@ -44,6 +45,7 @@ def process_agent() -> Agent:
             # Not for the program, and not for its children.
             crash_folder = os.environ.pop(CRASH_CELL_VARIABLE, None)
             when_dynamo_is_imported(lambda: _add_engines(agent, crash_folder))
+            watch_for_green_threads(agent)
     return _agent
 
 

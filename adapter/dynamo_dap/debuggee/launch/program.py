@@ -46,6 +46,7 @@ def run(
 
     Exceptions end the process as they would without a debugger.
     """
+    uncaught: BaseException | None = None
     try:
         code = _prepare(program)
         before(code.co_filename)
@@ -56,16 +57,30 @@ def run(
         if isinstance(error, KeyboardInterrupt):
             # The interpreter ends by the signal then, after it has told: only that is ours to do.
             sys.excepthook = _telling_without_own_frames(sys.excepthook)
-        elif not isinstance(error, SystemExit):
-            _end_with(error)
-        raise
+        if isinstance(error, (KeyboardInterrupt, SystemExit)):
+            raise
+        uncaught = error
+    if uncaught is not None:
+        # Not while it is handled: sys.excepthook would find it as the context of what it raises itself.
+        _end_with(uncaught)
 
 
 def _end_with(error: BaseException) -> NoReturn:
     """Report an uncaught exception as the interpreter would, and exit."""
-    _telling_without_own_frames(sys.excepthook)(type(error), error, error.__traceback__)
-    main = sys.modules["__main__"]
-    if main.__spec__ is None:  # a script: the interpreter does so before functions of atexit run
+    problem: Exception | None = None
+    try:
+        _telling_without_own_frames(sys.excepthook)(type(error), error, error.__traceback__)
+    except Exception as raised:  # noqa: BLE001  (as Python/pythonrun.c: _PyErr_PrintEx)
+        problem = raised
+    if problem is not None:
+        tell = _telling_without_own_frames(sys.__excepthook__)
+        sys.stderr.write("Error in sys.excepthook:\n")
+        tell(type(problem), problem, problem.__traceback__)
+        sys.stderr.write("\nOriginal exception was:\n")
+        tell(type(error), error, error.__traceback__)
+    main = sys.modules.get("__main__")
+    if isinstance(main, types.ModuleType) and getattr(main, "__spec__", main) is None:
+        # A script: the interpreter removes the name before functions of atexit run.
         vars(main).pop("__file__", None)
     sys.exit(1)
 
