@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("mcp.server.mcpserver")
 
-from dynamo_dap.assistants.schemas import schema_of
+from dynamo_dap.commands.schema import schema_of
 from tests.assistants.client import assistant
 from tests.client.environments import need_inductor
 from tests.client.fixtures import FIXTURES, Fixture

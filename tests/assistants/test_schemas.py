@@ -12,9 +12,9 @@ from typing import Any
 import jsonschema
 import pytest
 
-from dynamo_dap.assistants.schemas import PRINTED, schema_of
 from dynamo_dap.command_line import main
 from dynamo_dap.commands.registry import COMMANDS
+from dynamo_dap.commands.schema import PRINTED, schema_of
 from dynamo_dap.protocol.contract import RECORDS_VARIABLE
 from tests.client import zygote
 from tests.client.environments import VirtualEnvironment

@@ -15,7 +15,7 @@ import pytest
 
 from dynamo_dap.protocol.bisection import BisectedBody, BisectedPlace, BisectionRun
 from dynamo_dap.protocol.contract import LaunchDescription
-from dynamo_dap.records.run import launching
+from dynamo_dap.records.program import launching
 from tests.client.environments import need_inductor
 from tests.client.fixtures import Fixture
 from tests.client.processes import MARK, wait_until_gone

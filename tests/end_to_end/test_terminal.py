@@ -733,3 +733,18 @@ def test_the_session_in_the_readme_is_what_the_terminal_prints(environment: dict
         check=False,
     )
     assert [line.rstrip() for line in run.stdout.strip().splitlines()] == expected.strip().splitlines()
+
+
+def test_the_sessions_of_the_docs_are_what_the_terminal_prints(environment: dict[str, str], tmp_path: Path) -> None:
+    """One session with all that docs/terminal.md types; the docs leave out the source that each stop shows."""
+    text = (FIXTURES.parent / "docs" / "terminal.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    lines = [line for block in blocks for line in block.splitlines()]
+    command = lines.pop(0)
+    script = tmp_path / "commands"
+    script.write_text(
+        "".join(f"{line.partition(') ')[2]}\n" for line in lines if line.startswith(("(dynamo) ", "(com) ")))
+    )
+    ran = run([*command.split()[3:], "-x", str(script)], environment)
+    assert len(lines) > 30
+    in_order(ran.stdout, *lines)

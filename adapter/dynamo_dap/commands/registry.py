@@ -30,10 +30,10 @@ class Command:
 GROUPS: dict[str, tuple[Command, ...]] = {
     "debug": (
         Command("debug", "debug a program in this terminal", "commands.debug"),
-        Command("connect", "run a program under the debugger that waits for it", "terminal.connecting"),
+        Command("connect", "run a program under the debugger that waits for it", "commands.connect"),
     ),
     "see what torch.compile does": (
-        Command("run", "run a program without stops and record its compiles", "records.run"),
+        Command("run", "run a program without stops and record its compiles", "commands.run"),
         Command("report", "print the newest record of this directory", "commands.report"),
         Command("explore", "show each line's graphs, operations and kernels", "commands.explore"),
         Command("entries", "run a program and print torch's cache for each function", "commands.entries"),
@@ -50,9 +50,9 @@ GROUPS: dict[str, tuple[Command, ...]] = {
     ),
     "check the installation": (Command("doctor", "report what works here, for bug reports too", "commands.doctor"),),
     "serve editors and assistants": (
-        Command("lsp", "start the language server, which shows the record in an editor", "language_server.server"),
+        Command("lsp", "start the language server, which shows the record in an editor", "commands.lsp"),
         Command("mcp", "start the server for assistants (Model Context Protocol)", "commands.mcp"),
-        Command("schema", "print the JSON Schema of what a command prints with --json", "assistants.schemas"),
+        Command("schema", "print the JSON Schema of what a command prints with --json", "commands.schema"),
     ),
 }
 """Each command once, by what a user wants to do."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import sys
+from pathlib import Path
 
 from dynamo_dap.commands.fix import known_fixes, print_trials, runner_of, settings_of, try_fixes
 from dynamo_dap.commands.recorded_program import CannotTry, add_consent, asks_for_strangers
@@ -23,7 +24,7 @@ from dynamo_dap.records.repeated_input import RepeatedInput
 
 def main(arguments: list[str]) -> int:
     """Print a report, with ``--try`` also what its suggestions did; return 1 if there is nothing to report."""
-    reader = report.parser()
+    reader = _parser()
     add_consent(reader, "with --try: ")
     options = reader.parse_args(arguments)
     status = report.main(reader, options)
@@ -34,6 +35,35 @@ def main(arguments: list[str]) -> int:
     except (CannotTry, UnreadableRecord) as problem:
         print(f"dynamo-dap: {problem}", file=sys.stderr)  # noqa: T201 - the user of a terminal reads it
         return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    """Return what reads the arguments of the command."""
+    parser = argparse.ArgumentParser(prog="dynamo-dap report", description="What torch.compile did in a program's run.")
+    parser.add_argument("record", nargs="?", type=Path, help="a record file; default: the newest of this directory")
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("--json", action="store_true", help="print everything that is recorded as JSON")
+    kind.add_argument(
+        "--html", action="store_true", help="open the report as a page, which is one file with everything in it"
+    )
+    kind.add_argument("--tlparse", action="store_true", help="open tlparse's report of the trace that was taken")
+    parser.add_argument(
+        "--ranks",
+        action="store_true",
+        help="what the ranks of a distributed job compiled, beside each other, and where one parted; --json as well",
+    )
+    parser.add_argument(
+        "--try",
+        dest="try_all",
+        action="store_true",
+        help="run the recorded program once for each suggestion, and print graphs, breaks and recompiles of both",
+    )
+    parser.add_argument("--python", default=sys.executable, help="with --try: the interpreter; default: this one")
+    parser.add_argument("--timeout", type=float, default=600.0, metavar="SECONDS", help="with --try: of each run")
+    parser.add_argument(
+        "--no-browser", action="store_true", help="with --html or --tlparse: only print where the report is"
+    )
+    return parser
 
 
 def _try(options: argparse.Namespace) -> int:

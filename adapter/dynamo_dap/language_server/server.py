@@ -5,10 +5,8 @@ Everything runs on pygls's event loop, which also polls for new records.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
-import gc
 import logging
 import sys
 import tempfile
@@ -388,23 +386,3 @@ def _add_answers(server: RecordServer) -> None:
     @server.command(WRITE_REPORT)
     async def write_report() -> str | None:
         return await server.write_report()
-
-
-def main(arguments: list[str]) -> int:
-    """Serve until the editor ends it; return the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="dynamo-dap lsp",
-        description="A language server that shows what torch.compile did: graph breaks, recompiles, shapes. "
-        "It speaks the Language Server Protocol over stdin and stdout, and watches the newest record of the workspace.",
-    )
-    # Some clients add it by themselves.
-    parser.add_argument("--stdio", action="store_true", help="accepted, and the default: nothing else is supported")
-    parser.parse_args(arguments)
-    server = make_server()
-    # What was imported stays for good: looking through it for garbage would only keep a hover waiting.
-    gc.freeze()
-    try:
-        server.start_io()
-    finally:
-        server.close()
-    return 0

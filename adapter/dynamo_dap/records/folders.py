@@ -16,6 +16,8 @@ from dynamo_dap.protocol.contract import RECORDS_VARIABLE
 
 SUFFIX = ".jsonl"
 TRACE_SUFFIX = ".trace"
+TRACE_VARIABLE = "TORCH_TRACE"
+"""Names the folder of torch's own trace."""
 RUN_SUFFIX = ".run"
 """Of a folder: the records of the processes that a program started."""
 KEPT = 20
@@ -72,3 +74,8 @@ def remove_old_records(folder: Path) -> None:
     for suffix in (TRACE_SUFFIX, RUN_SUFFIX):
         for old in sorted(folder.glob(f"*{suffix}"))[:-KEPT]:
             shutil.rmtree(old, ignore_errors=True)
+
+
+def trace_folder(directory: Path) -> Path:
+    """Return a new folder for torch's own trace of a program that is to run in ``directory``."""
+    return records_folder(directory) / f"{new_name()}{TRACE_SUFFIX}"

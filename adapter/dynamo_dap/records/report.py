@@ -91,35 +91,6 @@ def _tell_of_others(file: Path, console: Console) -> None:
         console.print(f"  and {len(others) - _OTHERS} more there", markup=False)
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return what reads the arguments of the command."""
-    parser = argparse.ArgumentParser(prog="dynamo-dap report", description="What torch.compile did in a program's run.")
-    parser.add_argument("record", nargs="?", type=Path, help="a record file; default: the newest of this directory")
-    kind = parser.add_mutually_exclusive_group()
-    kind.add_argument("--json", action="store_true", help="print everything that is recorded as JSON")
-    kind.add_argument(
-        "--html", action="store_true", help="open the report as a page, which is one file with everything in it"
-    )
-    kind.add_argument("--tlparse", action="store_true", help="open tlparse's report of the trace that was taken")
-    parser.add_argument(
-        "--ranks",
-        action="store_true",
-        help="what the ranks of a distributed job compiled, beside each other, and where one parted; --json as well",
-    )
-    parser.add_argument(
-        "--try",
-        dest="try_all",
-        action="store_true",
-        help="run the recorded program once for each suggestion, and print graphs, breaks and recompiles of both",
-    )
-    parser.add_argument("--python", default=sys.executable, help="with --try: the interpreter; default: this one")
-    parser.add_argument("--timeout", type=float, default=600.0, metavar="SECONDS", help="with --try: of each run")
-    parser.add_argument(
-        "--no-browser", action="store_true", help="with --html or --tlparse: only print where the report is"
-    )
-    return parser
-
-
 def chosen_record(given: Path | None, directory: Path | None = None) -> Path:
     """Return the record that was given, or the newest of a directory in which a compile was finished.
 

@@ -11,10 +11,8 @@ from pathlib import Path
 
 import msgspec
 
-from dynamo_dap.records.folders import TRACE_SUFFIX, new_name, records_folder
+from dynamo_dap.records.folders import TRACE_VARIABLE, trace_folder
 from dynamo_dap.records.program import add_program, given_program, launching
-
-TRACE_VARIABLE = "TORCH_TRACE"
 
 
 def main(arguments: list[str]) -> int:
@@ -28,11 +26,6 @@ def main(arguments: list[str]) -> int:
     if options.trace:
         environment.setdefault(TRACE_VARIABLE, str(trace_folder(Path.cwd())))
     os.execve(options.python, command, environment)
-
-
-def trace_folder(directory: Path) -> Path:
-    """Return a new folder for torch's own trace of a program that is to run in ``directory``."""
-    return records_folder(directory) / f"{new_name()}{TRACE_SUFFIX}"
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,0 +1,28 @@
+"""``dynamo-dap lsp``: starts the language server, which an editor ends. Main thread of the command."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+
+from dynamo_dap.language_server.server import make_server
+
+
+def main(arguments: list[str]) -> int:
+    """Serve until the editor ends it; return the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="dynamo-dap lsp",
+        description="A language server that shows what torch.compile did: graph breaks, recompiles, shapes. "
+        "It speaks the Language Server Protocol over stdin and stdout, and watches the newest record of the workspace.",
+    )
+    # Some clients add it by themselves.
+    parser.add_argument("--stdio", action="store_true", help="accepted, and the default: nothing else is supported")
+    parser.parse_args(arguments)
+    server = make_server()
+    # What was imported stays for good: looking through it for garbage would only keep a hover waiting.
+    gc.freeze()
+    try:
+        server.start_io()
+    finally:
+        server.close()
+    return 0
