@@ -209,15 +209,14 @@ print(len(traced) > 3)
 def test_dynamo_traces_nothing_of_ours(session: Session, tmp_path: Path) -> None:
     """In compiled train steps, and in backward passes that compiled autograd compiles."""
     program = program_of(TRAINING, tmp_path)
-    undebugged = subprocess.run(
-        [sys.executable, str(program.path)], capture_output=True, text=True, timeout=300, check=True
-    ).stdout
+    alone = subprocess.run([sys.executable, str(program.path)], capture_output=True, text=True, timeout=300, check=True)
     with session.launching(program):
         _set_all(session, program, {"traced": None, "resumed": "run-time", "gradient": "backward"})
     assert session.wait_for_exit() == 0
-    assert session.output("stdout") == undebugged
-    assert undebugged.endswith("[]\nTrue\n")
-    assert not session.output("stderr")
+    assert session.output("stdout") == alone.stdout
+    assert alone.stdout.endswith("[]\nTrue\n")
+    # Each warning of torch's has its time.
+    assert len(session.output("stderr").splitlines()) == len(alone.stderr.splitlines())
 
 
 def _set_all(session: Session, program: Fixture, places: dict[str, str | None]) -> None:

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from dynamo_dap.profile.files import OWN, SPEEDSCOPE, UnreadableProfile, cpu_profile, read_profile
-from dynamo_dap.profile.model import FUNCTION, Profile, function_times, phase_times, stage_times, totals
+from dynamo_dap.profile.model import FUNCTION, Profile, compile_times, function_times, phase_times, stage_times, totals
 from dynamo_dap.protocol.contract import RECORDS_VARIABLE
 from tests.client import Session
 from tests.client.environments import need_inductor
@@ -392,3 +392,38 @@ def test_processes_that_the_program_starts(tmp_path: Path) -> None:
     assert explored.count("dynamo  Dynamo's graph  1 operation") == 4
     assert len(re.findall(r"^f \[0/\d of process \d+\]", explored, re.MULTILINE)) == 3
     assert command("explore") == explored
+
+
+POOL = """
+import multiprocessing
+import torch
+
+def f(x):
+    return x + 1
+
+def work(size):
+    return torch.compile(f, backend="eager")(torch.ones(size)).sum().item()
+
+if __name__ == "__main__":
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        print(pool.map(work, [3, 3]))
+"""
+
+
+def test_workers_of_a_pool_are_profiled_and_compared(tmp_path: Path) -> None:
+    """The pool kills them at its end."""
+    (interpreter,) = python()
+    program = written(tmp_path, POOL)
+    profiled(program.path, tmp_path, "--python", interpreter)
+    (worker,) = tmp_path.glob(f"made.*{OWN}")
+    assert [name for name, _ in compile_times(read_profile(worker))] == ["compile f [0/0]"]
+    compared = subprocess.run(
+        [sys.executable, "-m", "dynamo_dap", "compare", "--python", interpreter, "--json", str(program.path)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=True,
+    )
+    found = [json.loads(line) for line in compared.stdout.splitlines() if line.startswith("{")]
+    assert [(each["function"], each.get("compared", True), each["same"]) for each in found] == [("f", True, True)] * 2

@@ -38,7 +38,9 @@ def main(arguments: list[str]) -> int:
     program = given_program(parser, options)
     with tempfile.TemporaryDirectory(prefix="dynamo-dap-") as folder:
         file = Path(folder) / "comparisons.jsonl"
-        description = msgspec.structs.replace(program, comparisons=str(file), compare_every=options.every)
+        description = msgspec.structs.replace(
+            program, comparisons=str(file), compare_every=options.every, with_children=True
+        )
         status = run_program(options.python, description, prints_for_others=options.json)
         lines = file.read_bytes().splitlines() if file.exists() else []
     found = with_backward_passes([msgspec.json.decode(line, type=ComparisonBody) for line in lines])

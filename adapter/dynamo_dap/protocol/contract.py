@@ -145,6 +145,9 @@ class RecordedRun(Struct, rename="camel", omit_defaults=True):
     """As in ``LaunchDescription``; each process appends its id."""
     explore: str | None = None
     """The same."""
+    comparisons: str | None = None
+    """The same; all processes write to the one file."""
+    compare_every: int = 0
     rank: Rank | None = None
     """The child's, where it is known to who makes it."""
 

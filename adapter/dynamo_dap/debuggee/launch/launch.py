@@ -81,7 +81,7 @@ def launch() -> None:
         if description.profile is not None:
             begin_profile(description.profile, description.began)
         if description.with_children:
-            begin_run(description.profile, description.explore)
+            begin_run(description)
         _record_only(description)
         _run_alone(program, description.results)
         return
@@ -259,10 +259,14 @@ def join(invitation: str) -> bool:
     join_run(recorded)
     if recorded.profile is not None:
         stem = own_path(recorded.profile)
-        begin_profile(stem, time.time())
+        begin_profile(stem, time.time(), is_child=True)
         # Of processes that have nothing to do with torch there is nothing to tell.
         when_dynamo_is_imported(Path(stem + BEGUN).touch)
-    _record_only(LaunchDescription(explore=recorded.explore))
+    _record_only(
+        LaunchDescription(
+            explore=recorded.explore, comparisons=recorded.comparisons, compare_every=recorded.compare_every
+        )
+    )
     return False
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import atexit
 import functools
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.user_code import is_package_file, is_user_file
@@ -31,11 +32,14 @@ def begin_profile(
     began: float,
     clock: Callable[[], float] = time.perf_counter,
     tell: Callable[[str], None] | None = None,
+    *,
+    is_child: bool = False,
 ) -> None:
     """Profile from now on.
 
     ``stem``: see ``write_profile``; ``began``: when the process was started, as ``time.time()`` says it; ``clock``
-    gives seconds, and ``tell`` hears at the end where the profile is.
+    gives seconds, and ``tell`` hears at the end where the profile is. A worker of multiprocessing (``is_child``) may
+    be killed without a chance to write: it writes after its compiles, too.
     """
     global _profiler
     # Imported only now: a program without a profile pays nothing.
@@ -43,6 +47,8 @@ def begin_profile(
 
     _profiler = Profiler(began, clock)
     while_torch_is_imported(_profiler.import_of)
+    if is_child:
+        _profiler.on_compiled = _KeptProfile(_profiler, Path(stem)).write
     when_dynamo_is_imported(functools.partial(_arm, _profiler))
     atexit.register(_write, _profiler, Path(stem), tell)
 
@@ -75,6 +81,30 @@ def _arm(profiler: Profiler) -> None:
     except Exception as error:  # noqa: BLE001  (this runs inside the program's own import of torch)
         log_exception("beginning the profile")
         sys.stderr.write(f"dynamo-dap: cannot profile with this torch: {type(error).__name__}: {error}\n")
+
+
+class _KeptProfile:
+    """Writes the profile of a worker so far. On the threads that compile."""
+
+    def __init__(self, profiler: Profiler, stem: Path) -> None:
+        self._profiler = profiler
+        self._stem = stem
+        self._next = 0.0
+        self._lock = threading.Lock()
+
+    def write(self) -> None:
+        """Write it, unless that has been done just now: a tenth of the time at most goes into it."""
+        began = time.perf_counter()
+        process: Any = sys.modules.get("multiprocessing.process")
+        if began < self._next or process is None or process.parent_process() is None:
+            return
+        # Imported only now: as above.
+        from dynamo_dap.profile.files import write_profile
+
+        with self._lock:
+            write_profile(self._profiler.so_far(), self._stem)
+            ended = time.perf_counter()
+            self._next = ended + 9 * (ended - began)
 
 
 def _write(profiler: Profiler, stem: Path, tell: Callable[[str], None] | None) -> None:

@@ -23,16 +23,19 @@ from dynamo_dap.debuggee.launch.child_command import Argument, debugged_command,
 from dynamo_dap.debuggee.launch.child_processes import invite_workers
 from dynamo_dap.debuggee.torch_api.import_hooks import when_imported
 from dynamo_dap.debuggee.torch_api.spawning import rank_of_spawned
-from dynamo_dap.protocol.contract import ENTRY, RecordedRun
+from dynamo_dap.protocol.contract import ENTRY, LaunchDescription, RecordedRun
 from dynamo_dap.records.folders import RUN_SUFFIX, SUFFIX, new_name, records_folder
 
 _run: RecordedRun | None = None
 
 
-def begin_run(profile: str | None = None, explore: str | None = None) -> None:
+def begin_run(told: LaunchDescription | None = None) -> None:
     """This process is the first of a run, unless it is in one: what it starts is recorded as well, and so on."""
     if _run is None:
-        join_run(RecordedRun(new_name(), str(records_folder(Path.cwd())), profile, explore))
+        told = told or LaunchDescription()
+        run = RecordedRun(new_name(), str(records_folder(Path.cwd())), told.profile, told.explore)
+        run.comparisons, run.compare_every = told.comparisons, told.compare_every
+        join_run(run)
 
 
 def join_run(run: RecordedRun) -> None:

@@ -38,7 +38,7 @@ from dynamo_dap.debuggee.numerics.stored_state import (
 )
 from dynamo_dap.debuggee.replay.graph_calls import GRAPHS, GraphCall
 from dynamo_dap.debuggee.replay.replays import ReplayedGraph, graph_of, place_of, places_of
-from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name
+from dynamo_dap.debuggee.torch_api.dynamo_names import is_compiled_backward, user_function_name
 from dynamo_dap.debuggee.torch_api.fake_evaluation import preserved_global_state, switches
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
 from dynamo_dap.debuggee.torch_api.graph import target_name
@@ -79,8 +79,10 @@ def graph_of_call(call: GraphCall, cached_call: CachedCall) -> ReplayedGraph:
     """Trace the call again, and return its graph.
 
     Raises:
-        NoRealValue: it is another graph than the one that was compiled.
+        NoRealValue: it is another graph than the one that was compiled, or a backward pass.
     """
+    if is_compiled_backward(cached_call.code):
+        raise NoRealValue("compiled autograd made it: its inputs are gone, and another run would add to gradients")
     graph = graph_of(cached_call, None if call.problem is not None else len(outputs_of(call)))
     graph.take_inputs(call.inputs)
     return graph

@@ -59,7 +59,7 @@ from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name
 from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
 from dynamo_dap.debuggee.torch_api.generated_code import original_of
 from dynamo_dap.debuggee.torch_api.graph import target_name
-from dynamo_dap.debuggee.torch_api.graph_runs import evaluating_on_real_values, has_own_memory
+from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue, evaluating_on_real_values, has_own_memory
 from dynamo_dap.debuggee.torch_api.real_values import limits_of_real_values
 from dynamo_dap.debuggee.torch_api.retracing import CachedCall, trace_again
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame, running_frame
@@ -205,7 +205,8 @@ class ValueStops(CallObserver, CompileObserver):
             if culprit is not None and self._may_hold(culprit):
                 self._hold(call, culprit)
         except Exception as problem:  # noqa: BLE001  (whatever it is, the program goes on with its outputs)
-            log_exception(f"looking at a call for '{name}'")
+            if not isinstance(problem, NoRealValue):
+                log_exception(f"looking at a call for '{name}'")
             function = user_function_name(cached_call.code)
             reason = (str(problem).strip().splitlines() or [""])[0]
             self._tell_once(f"{_CANNOT[name].format(function)}: {type(problem).__name__}: {reason}")

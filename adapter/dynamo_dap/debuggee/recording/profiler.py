@@ -8,12 +8,15 @@ costs is measured at the end: by noting many events in a tree that is thrown awa
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import CodeType
+
+import msgspec
 
 from dynamo_dap.debuggee.recording import facts
 from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
@@ -129,6 +132,14 @@ class _Tree:
             self.times.append(now)
             self.running.append(0)
 
+    def copy(self) -> _Tree:
+        """Return the tree so far; this one goes on."""
+        made = copy.copy(self)
+        made.nodes = [msgspec.structs.replace(node, lines=dict(node.lines)) for node in self.nodes]
+        made.frames, made.stack, made._lines = list(self.frames), list(self.stack), list(self._lines)
+        made.times, made.running = list(self.times), list(self.running)
+        return made
+
     def close(self) -> None:
         """Whatever still runs ends now. Other threads have clocks of their own: there it ended before."""
         if self.is_main:
@@ -161,6 +172,8 @@ class Profiler(CompileObserver):
         self._own_nanoseconds = 0
         self._is_armed = False
         """Whether Dynamo was imported. If it was not, it must not be asked for anything: that would import it."""
+        self.on_compiled: Callable[[], None] = lambda: None
+        """Is called after a compile, on its thread."""
 
     # -- beginning and end: the main thread ------------------------------------------------------------------------
 
@@ -190,12 +203,16 @@ class Profiler(CompileObserver):
                 HOOKS.want(self, ())
                 HOOKS.around = None
                 TIMING.remove()
-            self._profile = self._made()
+            self._profile = self._made(self._trees)
         return self._profile
 
-    def _made(self) -> Profile:
+    def so_far(self) -> Profile:
+        """Return what was noted so far."""
+        return self._made([tree.copy() for tree in list(self._trees)])
+
+    def _made(self, trees: Sequence[_Tree]) -> Profile:
         frames: dict[Frame, int] = {}
-        tracks = [_track(tree, frames, self._began) for tree in self._trees]
+        tracks = [_track(tree, frames, self._began) for tree in trees]
         return Profile(
             VERSION,
             list(sys.argv),
@@ -207,8 +224,8 @@ class Profiler(CompileObserver):
             self._hits,
             self._misses,
             cost=self._cost() if self._is_armed else 0,
-            notices=sum(tree.entered + tree.line_notices + tree.instructions for tree in self._trees),
-            is_cut=any(tree.is_cut for tree in self._trees),
+            notices=sum(tree.entered + tree.line_notices + tree.instructions for tree in trees),
+            is_cut=any(tree.is_cut for tree in trees),
             problems=TIMING.problems if self._is_armed else [],
         )
 
@@ -308,6 +325,9 @@ class Profiler(CompileObserver):
         depth = self._depths.pop(compiling, None)
         if depth is not None:
             self._tree().leave(depth)
+            if not self._depths:
+                with self._own_work():
+                    self.on_compiled()
 
     def attempt_restarted(self, compiling: FrameCompile, reason: str) -> None:
         """See ``CompileObserver``."""

@@ -58,6 +58,14 @@ def goes_on_after_break(generated: CodeType) -> bool:
     return any(name.startswith("__resume_at_") for name in generated.co_names)
 
 
+_OF_COMPILED_BACKWARD = ("inputs", "sizes", "scalars", "hooks", "packed_data")
+
+
+def is_compiled_backward(code: CodeType) -> bool:
+    """Whether ``code`` is the graph of a backward pass, which compiled autograd gives to Dynamo."""
+    return code.co_filename.startswith("<eval_with_key>") and set(_OF_COMPILED_BACKWARD) <= {*code.co_varnames}
+
+
 def user_function_name(code: CodeType) -> str:
     """Return the user's name of a function: ``Model.forward``, ``fn (resumed at line 8)``."""
     if is_generated(code.co_filename):

@@ -437,6 +437,8 @@ class GraphRun:
             raise NoRealValue(
                 f"{name} is a collective: it is not run again, since other processes would have to as well"
             )
+        if _ACCUMULATING in name:
+            raise NoRealValue(f"{name} is not run again: it would add to a gradient of the program once more")
         if name.endswith("_set_grad_enabled"):
             self._records = bool(node.args[0])
         if any(part in name for part in LEFT_OUT):
@@ -533,6 +535,7 @@ class GraphRun:
 
 
 _OPERATIONS = ("call_function", "call_method", "call_module")
+_ACCUMULATING = "accumulate_grad"
 _WRITES_UNSAID = {"native_batch_norm": (3, 4), "cudnn_batch_norm": (3, 4), "miopen_batch_norm": (3, 4)}
 """Operators that write to arguments although their schema does not say so: which ones, by position."""
 
