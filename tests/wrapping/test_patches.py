@@ -25,6 +25,10 @@ class Owner:
     def double(one: int) -> int:
         return 2 * one
 
+    @classmethod
+    def named(cls, name: str) -> str:
+        return f"{cls.__name__}.{name}"
+
     def fails(self) -> None:
         raise KeyError("the program's own")
 
@@ -80,12 +84,15 @@ def test_a_hook_changes_arguments_and_result() -> None:
     patches.remove()
 
 
-def test_a_static_method_and_an_inherited_one_are_as_before_afterwards() -> None:
+def test_methods_of_each_kind_are_as_before_afterwards() -> None:
     patches, seen = Patches("looking"), list[object]()
     patches.before(Owner, "double", seen.append)
+    patches.before(Owner, "named", lambda *given: seen.append(given))
     patches.before(Child, "add", lambda child, *_: seen.append(type(child)))
     assert (Owner.double(2), Owner().double(3), Child().add(1), Owner().add(1)) == (4, 6, 2, 2)
     assert seen == [2, 3, Child]
+    assert Child.named("it") == "Child.it"
+    assert seen[3:] == [(Child, "it")]
     patches.remove()
 
 

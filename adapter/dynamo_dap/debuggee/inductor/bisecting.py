@@ -39,7 +39,7 @@ class BisectedRun:
         self._number = number
         self._settings = dict(settings)
         self._is_told = False
-        self._patches = Patches(BISECTING.name)
+        self._patches = Patches(BISECTING.name, self._fail)
 
     def begin(self) -> None:
         """Listen as soon as torch has what is listened to. Before the program."""
@@ -47,13 +47,17 @@ class BisectedRun:
         if self._number is not None:
             when_imported("torch.fx.passes.graph_transform_observer", self._watch_passes)
 
+    def _fail(self) -> None:
+        # A count that is too low would name the wrong thing.
+        self.body.problem = "a hook of the debugger failed: nothing is known of this run"
+
     def _install(self) -> None:
         if BISECTING.problem is not None:
             self.body.problem = BISECTING.problem
             return
         bisector = BISECTING.resolve(_BISECTOR)
 
-        def count(backend: str, subsystem: str, debug_info: Any = None) -> None:
+        def count(_: Any, backend: str, subsystem: str, debug_info: Any = None) -> None:
             if bisector.get_backend() == backend and bisector.get_subsystem() == subsystem:
                 if self.body.count == self._number:
                     self._tell(subsystem, debug_info, calling_frame())
@@ -61,7 +65,7 @@ class BisectedRun:
 
         self._patches.before(bisector, "disable_subsystem", count)
         if self._settings:
-            self._patches.around(bisector, "get_config_change", lambda name: answering(dict(self._settings)))
+            self._patches.around(bisector, "get_config_change", lambda *_: answering(dict(self._settings)))
 
     def _tell(self, subsystem: str, debug_info: Any, caller: types.FrameType) -> None:
         name = str(debug_info()) if debug_info is not None else subsystem

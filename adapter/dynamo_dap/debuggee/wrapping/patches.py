@@ -101,7 +101,8 @@ class Patches:
     def before(self, owner: Any, name: str | int, hook: Callable[..., object]) -> None:
         """Call ``hook`` with the arguments of each call of ``owner.name`` before it runs.
 
-        ``owner`` is a module, a class, or a list or dictionary of functions.
+        ``owner`` is a module, a class, or a list or dictionary of functions. A hook of a class method gets the class
+        first.
         """
         self._add(owner, name, _Hook(self, hook))
 
