@@ -17,7 +17,9 @@ def test_the_first_stop_names_line_and_kind(session: Session, program: str) -> N
     """Each program stops at the line that made the first NaN or Inf."""
     need_inductor("programs on Inductor")
     assert sum(len(culprits(each)) for each in WRONG) >= 40
-    assert [each for each in scores(program, stops_in(session, program)) if not each.is_right] == []
+    told = stops_in(session, program)
+    assert [each for each in scores(program, told) if not each.is_right] == []
+    assert program == "backward.py" or any(" in forward of self.layers.1: " in each.text for each in told)
 
 
 @pytest.mark.timeout(300)

@@ -191,6 +191,35 @@ def recorded(program: Path, folder: Path, *options: str) -> dict[str, Any]:
     return answer
 
 
+DECORATED = """
+import functools
+
+import torch
+
+def decorated(function):
+    @functools.wraps(function)
+    def wrapper(*arguments):
+        return function(*arguments)
+    return wrapper
+
+class Net(torch.nn.Module):
+    @decorated
+    def forward(self, x):
+        return x + 1
+
+torch.compile(Net(), backend="eager")(torch.ones(2))
+"""
+
+
+def test_a_call_is_found_by_the_name_that_reports_have(tmp_path: Path) -> None:
+    """A decorator's wrapper is compiled, and reports name what it wraps."""
+    program = tmp_path / "program.py"
+    program.write_text(DECORATED, encoding="utf-8")
+    answer = recorded(program, tmp_path / "call", "--function", "Net.forward")
+    assert answer.get("problem") is None
+    assert (tmp_path / "call").is_dir()
+
+
 WITHOUT_GRADIENTS = """
 import torch
 

@@ -78,7 +78,14 @@ def begin_recording_call(asked: RecordingRun) -> None:
 def _observe(asked: RecordingRun) -> None:
     # Imported only now: a program without Dynamo pays nothing.
     from dynamo_dap.debuggee.history.held_calls import compiled_call
+    from dynamo_dap.debuggee.recording.facts import wrapped_function
     from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, FrameCompile
+
+    def _names_of(compiling: FrameCompile) -> set[str]:
+        """Return what users call a function by: its name, or that which its decorator wraps, whole or at its end."""
+        wrapped = wrapped_function(compiling)
+        names = {qualified_name(compiling.code), *([wrapped[0]] if wrapped is not None else [])}
+        return names | {name.rpartition(".")[2] for name in names}
 
     class Saver(CompileObserver):
         feature = "recording calls"
@@ -86,8 +93,7 @@ def _observe(asked: RecordingRun) -> None:
         count = 0
 
         def compile_began(self, compiling: FrameCompile) -> None:
-            name = qualified_name(compiling.code)
-            if asked.function not in (None, name, name.rpartition(".")[2]):
+            if asked.function is not None and asked.function not in _names_of(compiling):
                 return
             held = compiled_call(compiling)
             if held is None:

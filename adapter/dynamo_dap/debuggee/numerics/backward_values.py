@@ -37,7 +37,7 @@ from dynamo_dap.debuggee.replay.graph_calls import GraphCall
 from dynamo_dap.debuggee.replay.replays import place_of
 from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name
 from dynamo_dap.debuggee.torch_api.fake_evaluation import preserved_global_state, switches
-from dynamo_dap.debuggee.torch_api.graph import target_name
+from dynamo_dap.debuggee.torch_api.graph import module_path, target_name
 from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue, evaluating_on_real_values
 from dynamo_dap.debuggee.torch_api.real_values import limits_of_real_values
 from dynamo_dap.debuggee.torch_api.retracing import CachedCall
@@ -187,7 +187,9 @@ class BackwardValues:
         if visit is None:
             raise NoRealValue(f"{target_name(maker)} is of no line")
         made = Made(node, kind, gradient, 0)
-        fault = BackwardFault(target_name(maker), made, visit.path, visit.line, visit.function, parameters)
+        module = module_path(maker)
+        function = visit.function if module is None else f"{visit.function} of {module}"
+        fault = BackwardFault(target_name(maker), made, visit.path, visit.line, function, parameters)
         names = {GRADIENT: None, "__value__": gradient, "__kind__": kind}
         result = result_of(lines, visit, run)
         if result is not None:

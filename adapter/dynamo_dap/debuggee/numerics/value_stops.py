@@ -58,7 +58,7 @@ from dynamo_dap.debuggee.torch_api.compile_records import NOTED_PATHS
 from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name
 from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
 from dynamo_dap.debuggee.torch_api.generated_code import original_of
-from dynamo_dap.debuggee.torch_api.graph import target_name
+from dynamo_dap.debuggee.torch_api.graph import module_path, target_name
 from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue, evaluating_on_real_values, has_own_memory
 from dynamo_dap.debuggee.torch_api.real_values import limits_of_real_values
 from dynamo_dap.debuggee.torch_api.retracing import CachedCall, trace_again
@@ -453,7 +453,10 @@ def _place_text(node: Any, caller: tuple[Place, str] | None = None) -> str:
     """
     found = place_of(node, is_torch_file)
     if found is not None and caller is not None and is_torch_file(found[0].path):
-        found = caller
+        return _text_of(caller) or target_name(node)
+    module = module_path(node)
+    if found is not None and module is not None:
+        found = found[0], f"{found[1]} of {module}"
     return _text_of(found) or target_name(node)
 
 

@@ -85,6 +85,19 @@ def user_place(node: Any) -> tuple[Place, str] | None:
     return innermost
 
 
+_ROOT = re.compile(r"[LG]\['([^']*)'\]")
+_ITEM = re.compile(r"\._modules\['([^']*)'\]|\['([^']*)'\]")
+
+
+def module_path(node: Any) -> str | None:
+    """Return the innermost module whose forward made the node, as the user writes it: ``self.layers.1``."""
+    modules = list((node.meta.get("nn_module_stack") or {}).values())
+    if not modules:
+        return None
+    path = _ROOT.sub(r"\1", str(modules[-1][0]), count=1)
+    return _ITEM.sub(lambda match: f".{match[1] or match[2]}", path)
+
+
 def is_erased(node: Any) -> bool:
     """Whether a node was taken out of its graph."""
     return bool(node._erased)

@@ -52,7 +52,8 @@ class KeptGraph:
             if each in self._copies or each.op == "output":
                 continue
             copy = self._graph.node_copy(each, self._copies.__getitem__)
-            copy.meta = {}
+            modules = each.meta.get("nn_module_stack") or {}
+            copy.meta = {"nn_module_stack": {key: (str(path), None) for key, (path, *_) in modules.items()}}
             self._copies[each] = copy
             self.nodes.append(copy)
             if each.op == "placeholder":
