@@ -152,8 +152,13 @@ def _finding(item: Item) -> Finding:
 
 
 def _skip(frame: SkippedFrame) -> Finding:
-    title = f"{frame.name} is not compiled: {frame.reason}"
-    return Finding(SKIPPED, frame.name, frame.reason, 1, *_where(frame.place), title=title)
+    reason = _FOLDERS.sub("", frame.reason)
+    title = f"{frame.name} is not compiled: {reason}"
+    return Finding(SKIPPED, frame.name, reason, 1, *_where(frame.place), title=title)
+
+
+_FOLDERS = re.compile(r"(?<![\w.:/])(?:/|[A-Za-z]:[\\/])(?:[^\s'\":,()\\/]+[\\/])+")
+"""The folders of an absolute path: they differ between machines, and a finding's key must not."""
 
 
 def _where(place: Place | None) -> tuple[str | None, int | None, int | None]:
