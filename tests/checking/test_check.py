@@ -195,7 +195,7 @@ def test_functions_that_are_skipped(tmp_path: Path) -> None:
 def test_reasons_of_skipped_functions_name_no_folder() -> None:
     """They are a part of the baseline, which another machine reads."""
     record = Record()
-    record.skipped = [SkippedFrame("helper", "skipped by '/home/me/project/rules.py', see https://a.org/b/c")]
+    record.skipped = [SkippedFrame("helper", "skipped by '/srv/project/rules.py', see https://a.org/b/c")]
     (finding,) = findings_in([record], None).findings
     assert finding.reason == "skipped by 'rules.py', see https://a.org/b/c"
 
