@@ -31,6 +31,7 @@ from dynamo_dap.debuggee.torch_api.real_values import input_of_traced_call, limi
 from dynamo_dap.debuggee.torch_api.retracing import CachedCall, trace_again
 from dynamo_dap.debuggee.torch_api.sources import user_expression
 from dynamo_dap.debuggee.torch_api.symbols import hint_of, is_symbolic
+from dynamo_dap.debuggee.torch_api.traced_paths import ORIGINALS
 from dynamo_dap.debuggee.torch_api.tracing_hooks import NODE_HOOK
 from dynamo_dap.debuggee.torch_api.variable_trackers import Place, source_name
 
@@ -74,6 +75,7 @@ class ReplayedGraph:
     def take_attributes(self) -> None:
         """Have the graph own copies of the program's tensors that belong to it, as an optimizer's parameters do."""
         torch: Any = sys.modules["torch"]
+        vars(self.module)[ORIGINALS] = self._originals
         for name in {node.target for node in self.nodes if node.op == "get_attr"}:
             tensor: Any = getattr(self.module, name, None)
             if not has_own_memory(tensor):

@@ -221,11 +221,16 @@ def _flat(value: Any, numbers: Mapping[Any, object]) -> Iterator[object]:
         yield f"{type(value).__name__} {value}" if type(value).__module__ == "torch" else type(value).__name__
 
 
+ORIGINALS = "_dynamo_dap_originals"
+"""Where a replay's graph has the program's tensors, by name, in whose place it runs on copies."""
+
+
 def _tensors_of(graph: Any) -> dict[str, Any]:
     """Return the tensors that a graph has for its own; parameters and buffers of the program are no constants."""
     module = graph.owning_module
     names = {str(node.target) for node in graph.nodes if node.op == "get_attr" and "." not in str(node.target)}
-    found: dict[str, Any] = {name: getattr(module, name, None) for name in names}
+    originals = vars(module).get(ORIGINALS, {})
+    found: dict[str, Any] = {name: originals.get(name, getattr(module, name, None)) for name in names}
     return {name: each for name, each in found.items() if has_own_memory(each) and not each.requires_grad}
 
 
