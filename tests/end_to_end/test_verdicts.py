@@ -28,6 +28,18 @@ def test_the_row_at_fault_is_never_the_same() -> None:
                 assert not all(each["same"] for each in kinds), body["function"]
 
 
+def test_the_part_of_inductor_is_named() -> None:
+    """As ``bisect`` does, ``compare`` says which decomposition, pass or lowering is at fault."""
+    need_inductor("functions with defects in Inductor")
+    calls = [*compared("stages.py")[1], *compared("gradients.py")[1]]
+    parts = {each["function"]: each["part"] for each in calls if "part" in each}
+    assert parts["wrong_decomposition"] == "the decomposition of aten.silu.default"
+    assert parts["wrong_lowering_of_sine"] == "the lowering of sin"
+    assert parts["wrong_pass"] == "the post-grad pass post_grad_custom_post_pass"
+    assert parts["decomposition_of_a_backward"] == "the decomposition of aten.silu_backward.default"
+    assert {*parts} >= {"lowering_of_a_backward", "wrong_lowering_of_a_maximum"}
+
+
 def test_correct_programs_do_not_differ() -> None:
     """No call of a correct program differs; what was left out is listed."""
     status, calls = compared("correct.py")

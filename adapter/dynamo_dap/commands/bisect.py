@@ -20,7 +20,7 @@ from pathlib import Path
 
 import msgspec
 
-from dynamo_dap.protocol.bisection import BisectedBody, BisectedThing, BisectionRun
+from dynamo_dap.protocol.bisection import KINDS, PARTS, BisectedBody, BisectedThing, BisectionRun, first_bad
 from dynamo_dap.protocol.contract import LaunchDescription
 from dynamo_dap.records.program import add_program, given_program, launching
 from dynamo_dap.records.repeated_input import RepeatedInput
@@ -33,18 +33,6 @@ _STAGES = {
 }
 _AS_IT_IS = "program"
 _AS_IT_IS_MEANING = "the program as it is, with its own backend"
-_DECOMPOSITIONS, _LOWERINGS = "decomposition", "lowerings"
-_KINDS = {
-    _DECOMPOSITIONS: "the decomposition of",
-    "pre_grad_passes": "the pre-grad pass",
-    "joint_graph_passes": "the joint graph pass",
-    "post_grad_passes": "the post-grad pass",
-    _LOWERINGS: "the lowering of",
-}
-_PARTS = {
-    "aot_eager_decomp_partition": (_DECOMPOSITIONS,),
-    "inductor": ("pre_grad_passes", "joint_graph_passes", "post_grad_passes", _LOWERINGS),
-}
 _SETTINGS = {
     "aot_eager_decomp_partition": {"cse": False},
     "inductor": {
@@ -180,7 +168,7 @@ class _Bisection:
         return variables
 
     def _looked_into(self, stage: str, problem: str) -> Verdict:
-        for part in _PARTS.get(stage, ()):
+        for part in PARTS.get(stage, ()):
             if self._run(f"{stage} without {part.replace('_', ' ')}", self._stage(stage, part, -1)).is_good:
                 return self._halved(stage, part, problem)
         for name, value in _SETTINGS.get(stage, {}).items():
@@ -192,16 +180,16 @@ class _Bisection:
 
     def _halved(self, stage: str, part: str, problem: str) -> Verdict:
         whole = self._run(f"{stage} with all {part.replace('_', ' ')}", self._stage(stage, part, sys.maxsize))
-        # With those up to ``good`` it is right, with those up to ``bad`` it is wrong.
-        good, bad, thing = -1, whole.told.count - 1, None
-        while bad - good > 1:
-            middle = (good + bad) // 2
-            text = f"{stage} with {middle + 1} of {whole.told.count} {part.replace('_', ' ')}"
-            ended = self._run(text, self._stage(stage, part, middle), number=middle)
-            if ended.is_good:
-                good = middle
-            else:
-                bad, thing = middle, ended.told.thing
+        things: dict[int, BisectedThing | None] = {}
+
+        def is_good(last: int) -> bool:
+            text = f"{stage} with {last + 1} of {whole.told.count} {part.replace('_', ' ')}"
+            ended = self._run(text, self._stage(stage, part, last), number=last)
+            things[last] = ended.told.thing
+            return ended.is_good
+
+        bad = first_bad(whole.told.count, is_good)
+        thing = things.get(bad)
         if thing is None:
             thing = self._run(f"{stage}: which one", self._stage(stage, part, bad), number=bad).told.thing
         return Verdict(stage, problem, part, bad + 1, thing)
@@ -285,12 +273,12 @@ def verdict_text(found: Verdict) -> str:
     thing = found.thing
     if found.part is not None:
         name = thing.name if thing is not None else "?"
-        lines.append(f"  in {_KINDS[found.part]} {name}, number {found.number} of its kind")
+        lines.append(f"  in {KINDS[found.part]} {name}, number {found.number} of its kind")
     if thing is not None and (thing.gone or thing.made):
         lines.append(f"  it made {', '.join(thing.made) or 'nothing'} of {', '.join(thing.gone) or 'nothing'}")
     if thing is not None:
         lines += [f"  at {place.path}:{place.line} in {place.function}" for place in thing.places]
     lines += [f"  it is right with {name} = {value}" for name, value in found.settings.items()]
-    if found.part is None and not found.settings and found.stage in _PARTS:
+    if found.part is None and not found.settings and found.stage in PARTS:
         lines.append("  none of its passes, decompositions or lowerings alone")
     return "\n".join(lines) + "\n"

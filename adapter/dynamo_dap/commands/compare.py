@@ -65,7 +65,7 @@ def with_backward_passes(found: Sequence[ComparisonBody]) -> list[ComparisonBody
         call.evidence += [one for each in of_call for one in each.evidence if one not in call.evidence]
         wrong = next((each for each in of_call if each.compared and not each.same), None)
         if wrong is not None and call.stage is None:
-            call.verdict, call.same, call.stage = wrong.verdict, False, wrong.stage
+            call.verdict, call.same, call.stage, call.part = wrong.verdict, False, wrong.stage, wrong.part
             call.path, call.line, call.lines, call.outputs = wrong.path, wrong.line, wrong.lines, wrong.outputs
             call.is_backward = True
     return calls

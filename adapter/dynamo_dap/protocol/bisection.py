@@ -1,8 +1,41 @@
-"""How a program is run by ``dynamo-dap bisect``, and what such a run tells. Structs; any process, any thread."""
+"""How a compile is bisected: its parts, how one is halved, and what a run of ``dynamo-dap bisect`` tells.
+
+``bisect`` runs whole programs, ``compare`` compiles one graph again: both go through the same parts. Any process, any
+thread.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from msgspec import Struct
+
+DECOMPOSITIONS, LOWERINGS = "decomposition", "lowerings"
+KINDS = {
+    DECOMPOSITIONS: "the decomposition of",
+    "pre_grad_passes": "the pre-grad pass",
+    "joint_graph_passes": "the joint graph pass",
+    "post_grad_passes": "the post-grad pass",
+    LOWERINGS: "the lowering of",
+}
+"""What torch's bisector can leave out, as the beginning of a phrase."""
+PARTS = {
+    "aot_eager_decomp_partition": (DECOMPOSITIONS,),
+    "inductor": ("pre_grad_passes", "joint_graph_passes", "post_grad_passes", LOWERINGS),
+}
+"""By stage."""
+
+
+def first_bad(count: int, is_good: Callable[[int], bool]) -> int:
+    """Return the number of the first of ``count`` things that makes a compile wrong.
+
+    ``is_good`` says whether it is right with the things up to a number; without any it is, with all it is not.
+    """
+    good, bad = -1, count - 1
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        good, bad = (middle, bad) if is_good(middle) else (good, middle)
+    return bad
 
 
 class BisectionRun(Struct, rename="camel", omit_defaults=True):

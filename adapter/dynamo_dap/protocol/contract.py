@@ -400,6 +400,8 @@ class ComparisonBody(Struct, rename="camel", omit_defaults=True):
     """Of what the compiled graph returned, the output that differs most."""
     stage: str | None = None
     """The stage at fault."""
+    part: str | None = None
+    """The decomposition, pass or lowering without which nothing differs, if that is known."""
     path: str | None = None
     """Where the first line is that differs."""
     line: int | None = None

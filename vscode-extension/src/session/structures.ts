@@ -219,6 +219,8 @@ export interface ComparisonBody {
     outputs: Deviation;
     /** The stage at fault. */
     stage?: string;
+    /** The decomposition, pass or lowering without which nothing differs, if that is known. */
+    part?: string;
     /** Where the first line is that differs. */
     path?: string;
     line?: number;

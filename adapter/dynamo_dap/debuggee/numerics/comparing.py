@@ -211,6 +211,7 @@ def body_of(
         same=fault is None and not lines_differ,
         outputs=_deviation(comparison.worst),
         stage=None if fault is None else fault.stage or backend,
+        part=None if fault is None else fault.part,
         path=None if place is None else place[0],
         line=None if place is None else place[1],
         lines=_lines(comparison, fault),
@@ -239,6 +240,7 @@ def body_of_backward(call: KeptBackward, comparison: GradientComparison, fault: 
         same=fault is None,
         outputs=Deviation(same=True) if worst is None else _deviation(worst.difference),
         stage=None if fault is None else fault.stage or name_of(call.backend),
+        part=None if fault is None else fault.part,
         path=None if place is None else place[0],
         line=None if place is None else place[1],
         evidence=list(dict.fromkeys(comparison.evidence)),
@@ -276,7 +278,7 @@ def _whose_gradient(fault: Fault, worst: GradientOfInput, backend: str) -> str:
     what = f"The gradient of {worst.name} differs: {worst.difference.text}."
     if fault.node is None:
         return f"the backend's ({backend}), but not again: compiled once more, its gradients are right. {what}"
-    return f"{_owner(fault, backend)}. The backward of {target_name(fault.node)} is wrong. {what}"
+    return f"{_owner(fault, backend)}. The backward of {target_name(fault.node)} is wrong. {what}{_part_text(fault)}"
 
 
 def body_without_graph(
@@ -353,7 +355,11 @@ def whose_fault(fault: Fault, backend: str) -> str:
         return f"the backend's ({backend}), but not again: compiled once more, the graph gives what it should."
     if fault.stage == DYNAMO:
         return "Dynamo's. Its graph gives something else than the function does when it runs as ordinary Python."
-    return f"{_owner(fault, backend)}. {_EVIDENCE.get(fault.stage, _ALREADY)}"
+    return f"{_owner(fault, backend)}. {_EVIDENCE.get(fault.stage, _ALREADY)}{_part_text(fault)}"
+
+
+def _part_text(fault: Fault) -> str:
+    return "" if fault.part is None else f" It is right without {fault.part}."
 
 
 def _owner(fault: Fault, backend: str) -> str:

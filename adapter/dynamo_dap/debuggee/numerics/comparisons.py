@@ -31,6 +31,7 @@ from dynamo_dap.debuggee.torch_api.graph_runs import (
     in_transform,
 )
 from dynamo_dap.debuggee.torch_api.isolation import data_reading
+from dynamo_dap.debuggee.torch_api.left_out import wrong_part
 from dynamo_dap.debuggee.torch_api.operations import is_custom_operator
 from dynamo_dap.debuggee.torch_api.retracing import compile_by, compiling_apart_from_the_program
 from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
@@ -177,6 +178,18 @@ def stages_before(backend: Any) -> list[tuple[str, Callable[..., Any]]]:
     return stages
 
 
+def part_at_fault(backend: Any, stage: str | None, is_right: Callable[[Any], bool]) -> str | None:
+    """Return the decomposition, pass or lowering at fault, as ``dynamo-dap bisect`` finds it; None if none is known.
+
+    ``is_right`` says whether what a backend makes of the graph is right.
+    """
+    if not is_inductor(backend) or stage == AOT_AUTOGRAD:
+        return None
+    if stage is None:
+        return wrong_part("inductor", lambda: is_right(backend))
+    return wrong_part("aot_eager_decomp_partition", lambda: is_right(STAGES.resolve(_DECOMPOSED)))
+
+
 def name_of(backend: Any) -> str:
     """Return the backend's name as a user gives it to ``torch.compile``."""
     name = getattr(backend, "compiler_name", None)
@@ -226,6 +239,8 @@ class Fault:
     """Which time the line is come to, if something is stored there."""
     written: str | None = None
     """The input that the compiled graph leaves with other contents, if that is at fault."""
+    part: str | None = None
+    """The decomposition, pass or lowering without which it does not differ, if that is known."""
     observed: str | None = None
     """What else a caller can observe of a result that differs, if that is at fault."""
 
@@ -377,7 +392,9 @@ class Comparison:
         node, how, value = found
         if (told := self._changes_its_mind(node)) is not None:
             return Fault(node, how, OPERATOR, value, operator=told)
-        return Fault(node, how, self._stage(node), value)
+        stage = self._stage(node)
+        part = part_at_fault(self._backend, stage, lambda backend: self._first_by(backend, node) is None)
+        return Fault(node, how, stage, value, part=part)
 
     def fault_in_memory(self, after: Sequence[Any]) -> Fault | None:
         """Return the first input that the compiled graph alone leaves with other contents, and whose fault that is.

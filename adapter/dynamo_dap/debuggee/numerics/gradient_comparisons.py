@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dynamo_dap.debuggee.numerics.comparisons import Fault, stages_before
+from dynamo_dap.debuggee.numerics.comparisons import Fault, part_at_fault, stages_before
 from dynamo_dap.debuggee.numerics.differences import Difference, difference, widened
 from dynamo_dap.debuggee.numerics.exact_runs import DISTURBED_RUNS, Noise, widened_graph
 from dynamo_dap.debuggee.numerics.gradients import GradientRun, Gradients, KeptInput
@@ -362,7 +362,8 @@ class GradientComparison:
             if again is not None:
                 stage = name
                 break
-        return Fault(use[1], how, stage, None)
+        part = part_at_fault(self._kept.backend, stage, lambda backend: self._first(backend, [use]) is None)
+        return Fault(use[1], how, stage, None, part=part)
 
     def _first(self, backend: Callable[..., Any], uses: Sequence[Use]) -> tuple[Use, Difference] | None:
         """Return the use that comes first in the backward pass and whose gradient differs."""

@@ -1,0 +1,66 @@
+"""Compiles a graph without some decompositions, passes or lowerings, to find the one that makes it wrong.
+
+Torch's ``CompilerBisector`` is asked at each of them; while a graph is compiled apart from the program, this answers.
+Thread that compiles, which holds the lock of compiles.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from dynamo_dap.debuggee.torch_api.features import Feature
+from dynamo_dap.protocol.bisection import KINDS, PARTS, first_bad
+
+_OVERLOAD = re.compile(r"<OpOverload\(op='([\w.:]+)', overload='(\w+)'\)>")
+_BISECTOR = "torch._inductor.compiler_bisector:CompilerBisector"
+
+LEAVING_OUT = Feature("naming the pass or the lowering at fault", _BISECTOR)
+
+
+def wrong_part(stage: str, is_right: Callable[[], bool]) -> str | None:
+    """Return what makes a compile by ``stage`` wrong, for a person; None where nothing alone does.
+
+    ``is_right`` compiles the graph again and says whether it is right.
+    """
+    if LEAVING_OUT.problem is not None:
+        return None
+    for part in PARTS.get(stage, ()):
+        with _leaving_out(part, -1):
+            if not is_right():
+                continue
+        with _leaving_out(part, sys.maxsize) as asked:
+            if is_right():
+                return None  # it is wrong at random
+        names = list(asked)
+
+        def is_good(last: int, part: str = part) -> bool:
+            with _leaving_out(part, last):
+                return is_right()
+
+        return f"{KINDS[part]} {names[first_bad(len(names), is_good)]}" if names else None
+    return None
+
+
+@contextlib.contextmanager
+def _leaving_out(part: str, last: int) -> Iterator[list[str]]:
+    """Leave out what comes after number ``last``; yield the names of what torch asks for, in order."""
+    bisector: Any = LEAVING_OUT.resolve(_BISECTOR)
+    config: Any = sys.modules["torch._functorch.config"]
+    names: list[str] = []
+
+    def disable_subsystem(_: str, subsystem: str, debug_info: Callable[[], str] | None = None) -> bool:
+        if subsystem != part:
+            return False
+        names.append(_OVERLOAD.sub(r"\1.\2", subsystem if debug_info is None else str(debug_info())))
+        return len(names) - 1 > last
+
+    with contextlib.ExitStack() as stack:
+        for name, value in (("disable_subsystem", staticmethod(disable_subsystem)), ("bisection_enabled", True)):
+            stack.callback(setattr, bisector, name, bisector.__dict__[name])
+            setattr(bisector, name, value)  # while it is enabled, torch takes nothing from its cache of graphs
+        stack.enter_context(config.patch(enable_autograd_cache=False))
+        yield names
