@@ -228,6 +228,8 @@ ORIGINALS = "_dynamo_dap_originals"
 def _tensors_of(graph: Any) -> dict[str, Any]:
     """Return the tensors that a graph has for its own; parameters and buffers of the program are no constants."""
     module = graph.owning_module
+    if module is None:
+        return {}  # its trace still runs
     names = {str(node.target) for node in graph.nodes if node.op == "get_attr" and "." not in str(node.target)}
     originals = vars(module).get(ORIGINALS, {})
     found: dict[str, Any] = {name: originals.get(name, getattr(module, name, None)) for name in names}
