@@ -236,9 +236,7 @@ def _code_of_module(name: str | None) -> types.CodeType:
         sys.exit(f"{sys.executable}: {error}")
     # The interpreter takes __file__ from the module of a script at its end, and from no other module.
     main = sys.modules["__main__"] = types.ModuleType("__main__")
-    vars(main)["__builtins__"] = builtins
-    if sys.version_info < (3, 14):  # as Python/pylifecycle.c: add_main_module
-        vars(main)["__annotations__"] = {}
+    vars(main).update(_names_of_new_main())
     nothing = compile("", spec.origin, "exec")
     private._run_code(nothing, vars(main), None, "__main__", spec)  # sets the attributes
     assert isinstance(code, types.CodeType)
@@ -248,7 +246,6 @@ def _code_of_module(name: str | None) -> types.CodeType:
 def _empty_main() -> types.ModuleType:
     """Return the ``__main__`` that the interpreter made, as it was before its script ran."""
     main = sys.modules["__main__"]
-    kept = {name: vars(main)[name] for name in ("__annotations__", "__builtins__") if name in vars(main)}
     vars(main).clear()
     vars(main).update(
         __name__="__main__",
@@ -256,6 +253,12 @@ def _empty_main() -> types.ModuleType:
         __package__=None,
         __loader__=importlib.machinery.BuiltinImporter,
         __spec__=None,
-        **kept,
+        **_names_of_new_main(),
     )
     return main
+
+
+def _names_of_new_main() -> dict[str, object]:
+    """Return what the interpreter puts into each ``__main__`` (Python/pylifecycle.c: add_main_module)."""
+    annotations: dict[str, object] = {} if sys.version_info >= (3, 14) else {"__annotations__": {}}
+    return {**annotations, "__builtins__": builtins}
