@@ -14,6 +14,17 @@ export class Editor {
         this.quickInput = new QuickInput(page);
     }
 
+    /** Asks for suggestions at the cursor until one has a text, and returns all: a language's server may start late. */
+    async suggest(text: string): Promise<Locator> {
+        const suggestions = this.page.locator(".suggest-widget .monaco-list-row");
+        await expect(async () => {
+            await this.page.keyboard.press("Escape");
+            await this.page.keyboard.press("Control+Space");
+            await expect(suggestions.filter({ hasText: text }).first()).toBeVisible({ timeout: 3000 });
+        }, `${text} is suggested`).toPass({ timeout: 90_000 });
+        return suggestions;
+    }
+
     /** The editor that has the focus, or had it last. */
     get area(): Locator {
         return this.page.locator(".editor-group-container.active .editor-instance").first();
