@@ -69,7 +69,7 @@ test("launch.json offers ready-made configurations as snippets", async ({ vscode
     await vscode.openFile(".vscode/launch.json");
     await editor.goToLine(4);
     await page.keyboard.press("End");
-    const suggestions = await editor.suggest("torch.compile: Module");
+    const suggestions = await editor.suggest("Node.js: Launch Program");
     await page.keyboard.type("torch");
     for (const name of ["Current File", "Module", "pytest", "Tracing Only", "Generated Code", "Attach"]) {
         await expect(suggestions.filter({ hasText: `torch.compile: ${name}` }).first()).toBeVisible();
