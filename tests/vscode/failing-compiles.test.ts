@@ -49,7 +49,7 @@ test("the stage that is wrong is found, and its line is a click away", async ({ 
     await vscode.openFile("decomposed.py");
     await vscode.command("torch.compile: Bisect Compiler Stages…");
     await vscode.quickInput.choose("It ends without an error");
-    const progress = told("Which stage of decomposed.py is wrong");
+    const progress = told("Bisecting the compiler stages of decomposed.py");
     await expect(progress, "how far it is").toContainText("uncompiled: right", LATE);
     await progress.getByRole("button", { name: "Cancel" }).click();
     await expect(told("Cancelled.")).toBeVisible(LATE);
