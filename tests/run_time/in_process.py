@@ -97,6 +97,7 @@ class ScriptedHost:
         self.options = AgentOptions(**{"mode": "run-time", **options})
         self.breakpoints = BreakpointTable()
         self.is_holding = False
+        self.is_for_vs_code = False
         self.printed: list[str] = []
         self.events: list[tuple[str, Any]] = []
         self.steps = Steps(self._arm, lambda: None)

@@ -23,6 +23,7 @@ from dynamo_dap.protocol.types import (
     BreakpointEventBody,
     ContinuedEventBody,
     ExitedEventBody,
+    GotoArguments,
     InitializeRequestArguments,
     OutputEventBody,
     Scope,
@@ -269,6 +270,12 @@ class Debugger:
         self._steps_by_instruction = False
         thread_id = self.stopped_thread()
         self.client.request(command, arguments)
+        self._take_continued(thread_id)
+        self.wait()
+
+    def go_to(self, thread_id: int, target: int) -> None:
+        """Jump to a target of ``gotoTargets`` and wait for the stop there, which may come after the answer."""
+        self.client.request("goto", GotoArguments(thread_id, target))
         self._take_continued(thread_id)
         self.wait()
 

@@ -22,7 +22,6 @@ from dynamo_dap.protocol.contract import (
 )
 from dynamo_dap.protocol.messages import decode
 from dynamo_dap.protocol.types import (
-    GotoArguments,
     GotoTargetsArguments,
     GotoTargetsResponseBody,
     SetExpressionArguments,
@@ -98,7 +97,7 @@ def jump(debugger: Debugger, argument: str) -> None:
     targets = debugger.client.ask("gotoTargets", arguments, GotoTargetsResponseBody).targets
     if not targets:
         raise UsageError(f"no line that can be gone to begins at line {line}")
-    debugger.change(lambda: debugger.client.request("goto", GotoArguments(thread_id, targets[0].id)))
+    debugger.go_to(thread_id, targets[0].id)
 
 
 @command("pause", Group.RUN)
