@@ -343,5 +343,5 @@ def test_what_child_processes_compile_counts(tmp_path: Path) -> None:
     processes = report["processes"]
     assert len({one["id"] for one in processes}) == len(processes) == 6
     (lost,) = [one for one in processes if not one["ended"]]
-    assert f"process {lost['id']} ({program}) was killed or goes on: it may have compiled more" in ran.stderr
+    assert f"process {lost['id']} ({program.name}) was killed or goes on: it may have compiled more" in ran.stderr
     assert any(one["program"] == f"{program} script" for one in processes)

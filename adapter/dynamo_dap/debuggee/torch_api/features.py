@@ -89,9 +89,12 @@ def needs() -> dict[str, list[str]]:
 
 def owner_of(need: str) -> tuple[Any, str]:
     """Return the module or class that has ``need``, and the attribute's name there."""
-    owner, _, attribute = need.replace(":", ".").rpartition(".")
-    module_name = need.partition(":")[0]
-    return _lookup(f"{module_name}:{owner.removeprefix(module_name).removeprefix('.')}"), attribute
+    module_name, _, path = need.partition(":")
+    owner: Any = importlib.import_module(module_name)
+    *classes, attribute = path.split(".")
+    for name in classes:
+        owner = getattr(owner, name)
+    return owner, attribute
 
 
 def _lookup(need: str) -> Any:
