@@ -22,7 +22,8 @@ async function choose({ page }: Workbench, row: () => Promise<Locator>, name: st
     }, `"${name}" is chosen`).toPass({ timeout: 20_000 });
 }
 
-async function press({ page }: Workbench, button: string): Promise<void> {
+async function press({ debug, page }: Workbench, button: string): Promise<void> {
+    await debug.show();
     await page.locator(".debug-toolbar, .part.sidebar").getByRole("button", { name: button }).first().click();
 }
 
