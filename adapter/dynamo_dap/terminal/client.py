@@ -57,6 +57,19 @@ from dynamo_dap.protocol.types import (
 )
 from dynamo_dap.protocol.user_files import read_regular
 
+INTRODUCTION = InitializeRequestArguments(
+    adapter_id="dynamo",
+    client_id="dynamo-dap-terminal",
+    client_name="dynamo-dap in the terminal",
+    path_format="path",
+    lines_start_at1=True,
+    columns_start_at1=True,
+    supports_variable_type=True,
+    supports_variable_paging=True,
+)
+"""How the terminal introduces itself to the server."""
+
+
 DEFAULT_COMMAND = (sys.executable, "-m", "dynamo_dap")
 
 

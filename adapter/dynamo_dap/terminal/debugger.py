@@ -24,7 +24,6 @@ from dynamo_dap.protocol.types import (
     ContinuedEventBody,
     ExitedEventBody,
     GotoArguments,
-    InitializeRequestArguments,
     OutputEventBody,
     Scope,
     StackFrame,
@@ -33,21 +32,11 @@ from dynamo_dap.protocol.types import (
     Variable,
 )
 from dynamo_dap.terminal.breakpoints import BreakpointList, UsageError
-from dynamo_dap.terminal.client import Client, PendingResponse, Server, ServerProcess, SourceText
+from dynamo_dap.terminal.client import INTRODUCTION, Client, PendingResponse, Server, ServerProcess, SourceText
 from dynamo_dap.terminal.own_terminal import OwnTerminal
 from dynamo_dap.terminal.prompt_state import Displays, PromptState
 from dynamo_dap.terminal.screen import CONTEXT_LINES, Screen
 
-_INTRODUCTION = InitializeRequestArguments(
-    adapter_id="dynamo",
-    client_id="dynamo-dap-terminal",
-    client_name="dynamo-dap in the terminal",
-    path_format="path",
-    lines_start_at1=True,
-    columns_start_at1=True,
-    supports_variable_type=True,
-    supports_variable_paging=True,
-)
 T = TypeVar("T")
 _STACK_LEVELS = 100
 _END_TIMEOUT = 10.0
@@ -150,7 +139,7 @@ class Debugger:
         )
         try:
             introduction = msgspec.structs.replace(
-                _INTRODUCTION, supports_run_in_terminal_request=self._terminal is not None
+                INTRODUCTION, supports_run_in_terminal_request=self._terminal is not None
             )
             self._client.initialize(introduction)
             self._beginning = self._client.begin(self._request, self._configuration)
