@@ -241,6 +241,6 @@ def _given_lines(options: argparse.Namespace) -> list[str]:
         except OSError as error:
             raise UsageError(f"{file}: {error.strerror}") from None
         except UnicodeDecodeError as error:
-            raise UsageError(f"{file} is no text: {error}") from None
+            raise UsageError(f"{file} is not a text file: {error}") from None
         lines += [line for line in text.splitlines() if line.strip() and not line.startswith("##")]
     return [*lines, *options.command]

@@ -217,7 +217,7 @@ class Router:
         return True
 
     def _expect(self, request: Request) -> None:
-        """Look after a while why there is no answer to ``request``."""
+        """Check after a delay why ``request`` has no answer."""
         self._asked[request.seq] = request
         if self._looks_again is None:
             self._looks_again = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look_again)

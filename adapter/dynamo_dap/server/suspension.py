@@ -85,7 +85,7 @@ _HAS_PROC = Path("/proc/self/stat").exists()
 
 
 def _state_of(process_id: int) -> str:
-    """Return the letter for the state of a process of this user; empty if it cannot be told."""
+    """Return the letter for the state of a process of this user; empty if it is unknown."""
     if _HAS_PROC:
         with contextlib.suppress(OSError, IndexError):
             entry = Path("/proc", str(process_id))

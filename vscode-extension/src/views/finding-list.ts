@@ -1,7 +1,5 @@
 /** Lists what a session's compiles report about lines, without VS Code's API. */
 
-import { basename } from "node:path";
-
 import type { Compile, CompiledFunction, Place } from "../session/requests.js";
 
 /** Something about a line of the user's program. */
@@ -46,7 +44,7 @@ export function findingsOf(compiled: CompiledFunction, compile: Compile): Findin
 export function merged(findings: readonly Finding[]): Finding[] {
     const known = new Map<string, Finding>();
     for (const finding of findings) {
-        const key = `${finding.title}\n${basename(finding.place.path)}\n${finding.place.line}`;
+        const key = `${finding.title}\n${finding.place.path}\n${finding.place.line}`;
         const first = known.get(key);
         if (first === undefined) {
             known.set(key, { ...finding, details: [...finding.details] });

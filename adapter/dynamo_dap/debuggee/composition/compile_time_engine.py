@@ -181,7 +181,7 @@ class CompileTimeEngine:
     def _watch(self, frame: TracedFrame, watched: tuple[DataEntry, ...]) -> None:
         """Stop for what the instruction before has changed."""
         changes = self._data_watch.changes(watched, frame)
-        # At the very beginning of a function there is no instruction before.
+        # A function begins without a previous instruction.
         if not changes or not frame.next_index:
             return
         point = self._point(frame, self._progress_of(frame))

@@ -72,7 +72,7 @@ def _set_trace(function: Any) -> None:
         if before is not None and is_own_tracer(before):
             _replaced.function = before
         _tell_once("sys.settrace", caller.f_code.co_filename, caller.f_lineno)
-    # Last: a call of the debugger's after it would be the first that the program's function is told of.
+    # Last: the program's function would otherwise get a call event of the debugger first.
     set_trace(function)
     if is_programs and function is None:
         _put_back(caller)

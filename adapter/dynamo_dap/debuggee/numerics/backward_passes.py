@@ -492,7 +492,7 @@ def result_of(lines: BackwardLines, visit: Visit, run: GradientRun) -> str | Non
     if visit.is_in_body:
         here = sorted((each for each in lines.visits if each.place == visit.place), key=lambda each: each.position)
         results = list(run.results_in_bodies.get(visit.place, {}).values())
-        # A loop in a body comes to the line more than once.
+        # A loop in a body runs the line more than once.
         return results[here.index(visit)] if len(results) == len(here) else None
     return next((name for name in reversed(visit.nodes) if name in run.names), None)
 

@@ -295,7 +295,7 @@ class GradientRun:
         """Gradients that have arrived, by edge, where they are the whole."""
         self._states = states
         self._ran = ran
-        """Is told of each node that has run, with the results so far."""
+        """Receives each node that has run, with the results so far."""
         self._is_forward = True
         self.bodies: dict[str, Any] = {}
         """The bodies of higher-order operators that have run, by target."""

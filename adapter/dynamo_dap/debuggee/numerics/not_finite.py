@@ -53,7 +53,7 @@ def may_have_any(values: Any, sums: Sequence[Any] = ()) -> bool:
 
 
 def sum_of(value: Any) -> Any:
-    """Return a number that is finite only if all of a tensor is, still on the device; None for what is no such tensor.
+    """Return a number that is finite only if all of a tensor is, still on the device; None for anything else.
 
     A sum is finite only if all that it sums up is, and so is a sum of squares, which is read at the speed of memory.
     """

@@ -103,6 +103,8 @@ class RealValues:
         self.limits = Limits()
         self.reachable: Wanted = lambda: None
         self._runners: WeakKeyDictionary[Any, GraphRunner] = WeakKeyDictionary()
+        self._cheapness: tuple[tuple[int, ...], bool] = (), False
+        """The state of a graph that was looked at last, and whether computing its values is cheap."""
 
     def value_of(self, node: Any, reachable: Wanted) -> object:
         """Return what ``node`` (``torch.fx.Node``) gives in this call: a tensor, a number, a tuple of them.
@@ -133,10 +135,18 @@ class RealValues:
         Raises:
             NoRealValue: there is none; the text says why.
         """
-        nodes: list[Any] = list(node.graph.nodes)
-        if len(nodes) > _CHEAP_NODES or not all(map(_is_cheap, nodes)):
-            return None
-        return self.value_of(node, reachable)
+        return self.value_of(node, reachable) if self._is_cheap(node.graph) else None
+
+    def _is_cheap(self, graph: Any) -> bool:
+        """Whether a graph so far is short and its results are small; each state of a graph is looked at once."""
+        count = len(graph.nodes)
+        # By number: a node that is held here would keep its trace alive.
+        state = id(graph), count, id(next(iter(reversed(graph.nodes)), None))
+        known, is_cheap = self._cheapness
+        if known != state:
+            is_cheap = count <= _CHEAP_NODES and all(map(_is_cheap, graph.nodes))
+            self._cheapness = state, is_cheap
+        return is_cheap
 
     def as_written(self, value: Any, reachable: Wanted) -> Any:
         """Return a tensor of the program with what the graph so far has written to memory that it shares.
