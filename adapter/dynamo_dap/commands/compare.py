@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from dynamo_dap.protocol.contract import GRADIENTS, ComparedLine, ComparisonBody, Deviation
+from dynamo_dap.protocol.contract import GRADIENTS, NEVER_COMPARED, ComparedLine, ComparisonBody, Deviation
 from dynamo_dap.records.program import add_program, given_program, run_program
 
 _WIDTH = 120
@@ -105,6 +105,8 @@ def _count(text: str) -> int:
 
 def _print(found: Sequence[ComparisonBody], *, as_json: bool) -> None:
     if as_json:
+        for each in found:
+            each.not_compared += NEVER_COMPARED
         sys.stdout.write("".join(msgspec.json.encode(each).decode() + "\n" for each in found))
         return
     console = Console(highlight=False, soft_wrap=True)
@@ -114,6 +116,8 @@ def _print(found: Sequence[ComparisonBody], *, as_json: bool) -> None:
         console.print("No call of a compiled graph was compared.")
     for each in found:
         print_comparison(each, console)
+    if found:
+        console.print(f"[dim]in no call compared: {', '.join(NEVER_COMPARED)}[/dim]")
 
 
 def print_comparison(body: ComparisonBody, console: Console) -> None:

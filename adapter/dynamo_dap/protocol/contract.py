@@ -352,6 +352,12 @@ class UnpatchBody(Struct):
 
 GRADIENTS = "gradients"
 """In ``ComparisonBody.not_compared``: they are compared once a backward pass comes through the call."""
+NEVER_COMPARED = (
+    "sizes of resized storages",
+    "states of random generators after the call",
+    "strides of gradients",
+)
+"""What ``dynamo-dap compare`` looks at in no call."""
 
 
 class Deviation(Struct, rename="camel", omit_defaults=True):
