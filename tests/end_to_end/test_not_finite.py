@@ -190,11 +190,11 @@ def test_each_culprit_is_found_at_its_line(session: Session, tmp_path: Path) -> 
     launch(session, program)
     for marker, headline in EXPECTED.items():
         stop = session.wait_for_stop("exception", at=marker)
-        exception_id, (what, where, whose) = told(session, stop)
+        exception_id, (what, where, cause) = told(session, stop)
         assert exception_id == headline
         assert what.startswith(f"The call returns {headline[:3]}. ")
         assert where.startswith(f"Where: {program.path}:{stop.frame.line} in ")
-        assert whose.startswith("Whose: the program's.")
+        assert cause.startswith("Cause: your code.")
         assert stop.description == headline[:3]
         if marker in OPERANDS:
             expression, value = OPERANDS[marker]
@@ -339,11 +339,11 @@ def test_a_parameter_that_the_optimizer_made_nan_is_named(session: Session, tmp_
     """Adam divides a gradient of zero by the root of zero: ``eps`` is zero. It is told once."""
     launch(session, program_of(OPTIMIZER, tmp_path))
     stop = session.wait_for_stop("exception", at="taken")
-    exception_id, (what, _, whose) = told(session, stop)
+    exception_id, (what, _, cause) = told(session, stop)
     assert exception_id == "NaN: in self.unused before the call"
     assert what == "The call began with NaN in self.unused: 4 of 4 elements are NaN, first [0]."
     changed = "whatever changed self.unused since the call before, which returned none"
-    assert whose == f"Whose: the optimizer, or {changed}. Its gradient is finite."
+    assert cause == f"Cause: the optimizer, or {changed}. Its gradient is finite."
     assert session.run_to_end() == 0
 
 
@@ -387,9 +387,9 @@ def test_it_is_armed_and_disarmed_at_any_time(session: Session, tmp_path: Path) 
     assert of_log.frame.evaluate("__value__").text.startswith("Tensor f32[3]")
     assert of_log.frame.evaluate("__value__.isnan().sum().item()").text == "1"
     of_backend = session.go_on(at="sine")
-    exception_id, (_, _, whose) = told(session, of_backend)
+    exception_id, (_, _, cause) = told(session, of_backend)
     assert exception_id == "NaN: made by the compiled graph alone"
-    assert whose.startswith("Whose: AOTAutograd's or the backend's.")
+    assert cause.startswith("Cause: AOTAutograd or the backend.")
     last = session.go_on(at="called")
     session.request("setExceptionBreakpoints", {"filters": []})
     assert last.frame.evaluate(OURS).text == "[False, False]"

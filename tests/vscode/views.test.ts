@@ -69,9 +69,9 @@ test("a call that differs when compiled is compared line by line", async ({ vsco
     await debug.waitForStop(at("block", file, differs));
     const widget = page.locator(".exception-widget");
     await expect(widget).toContainText("Mismatch: torch.nn.functional.silu: largest difference");
-    await expect(widget.locator(".description")).toContainText(/^The compiled call .*\nWhere: .*\nWhose: the backend's \(wrong\)/);
+    await expect(widget.locator(".description")).toContainText(/^Compiled and eager results differ .*\nWhere: .*\nCause: the backend \(wrong\)/);
     await compiles.show("Compare");
-    await expect(compiles.row("Compare", "Whose: the backend's (wrong)")).toBeVisible();
+    await expect(compiles.row("Compare", "Cause: the backend (wrong)")).toBeVisible();
     await expect(compiles.row("Compare", "hidden = x @ weight")).toContainText("compiled ±0");
     await expect(compiles.row("Compare", "silu(hidden)")).toContainText(/compiled ±0\.\d/);
     await expect(compiles.row("Compare", "hidden = x @ weight").locator(".codicon-pass")).toBeVisible();

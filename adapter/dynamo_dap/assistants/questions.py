@@ -368,7 +368,9 @@ def _comparison_answer(ended: Ended) -> CallToolResult:
     for each in sorted(found, key=lambda one: one.same):
         print_comparison(each, screen)
     wrong = [
-        f"{one.path}:{one.line} in {one.function}: {one.verdict}" for one in found if one.compared and not one.same
+        f"{one.path}:{one.line} in {one.function}. Cause: {one.verdict}"
+        for one in found
+        if one.compared and not one.same
     ]
     count = sum(each.compared for each in found)
     same = f"The same in {count} compared calls." if count else "No call was compared."

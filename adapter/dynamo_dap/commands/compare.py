@@ -129,7 +129,7 @@ def print_comparison(body: ComparisonBody, console: Console) -> None:
     elif body.same:
         console.print(f"[green]The same[/green]: {_numbers(body.outputs)}")
     else:
-        console.print(f"[red]Differs[/red]: {_numbers(body.outputs)}. Whose: {escape(body.verdict)}")
+        console.print(f"[red]Differs[/red]: {_numbers(body.outputs)}. Cause: {escape(body.verdict)}")
     for path in dict.fromkeys(line.path for line in body.lines):
         console.print(f"[dim]{escape(os.path.relpath(path))}[/dim]")
         table = Table(box=None, pad_edge=False, show_header=path == body.lines[0].path)

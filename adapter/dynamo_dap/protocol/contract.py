@@ -400,7 +400,7 @@ class ComparisonBody(Struct, rename="camel", omit_defaults=True):
     call: int
     """Which call of the graph it is, of those that were looked at."""
     verdict: str
-    """Whether something differs, and whose fault that is, for a person."""
+    """The cause of a difference, or that nothing differs, for a person."""
     same: bool
     outputs: Deviation
     """Of what the compiled graph returned, the output that differs most."""

@@ -212,7 +212,7 @@ export interface ComparisonBody {
     backend: string;
     /** Which call of the graph it is, of those that were looked at. */
     call: number;
-    /** Whether something differs, and whose fault that is, for a person. */
+    /** The cause of a difference, or that nothing differs, for a person. */
     verdict: string;
     same: boolean;
     /** Of what the compiled graph returned, the output that differs most. */

@@ -23,7 +23,7 @@ export function createComparisonView(compiles: Compiles): PullTree {
         }
         const answer = await requestComparison(session);
         view.description = `call ${answer.call} of ${answer.function}`;
-        const found = makeNode("verdict", `Whose: ${answer.verdict}`, "law");
+        const found = makeNode("verdict", answer.same ? "Nothing differs" : `Cause: ${answer.verdict}`, "law");
         return [found, ...(answer.lines ?? []).map(lineNode)];
     });
 }

@@ -38,6 +38,7 @@ from dynamo_dap.debuggee.numerics.stored_state import (
 )
 from dynamo_dap.debuggee.replay.graph_calls import GRAPHS, GraphCall
 from dynamo_dap.debuggee.replay.replays import ReplayedGraph, graph_of, place_of, places_of
+from dynamo_dap.debuggee.torch_api.custom_operators import FAKE_KERNEL
 from dynamo_dap.debuggee.torch_api.dynamo_names import is_compiled_backward, user_function_name
 from dynamo_dap.debuggee.torch_api.fake_evaluation import preserved_global_state, switches
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
@@ -52,7 +53,7 @@ from dynamo_dap.protocol.contract import GRADIENTS, ComparedLine, ComparisonBody
 NEEDED = (GRAPHS, NODES, COMPARING)
 _MAXIMUM_STORED = 8
 """Of what is stored otherwise, the lines are looked for."""
-_SAME = "nobody's: nothing differs."
+_SAME = "nothing differs."
 
 
 class CallsDifferByChance(Exception):
@@ -196,10 +197,10 @@ def body_of(
     ``fault`` is None where nothing differs; ``problem`` says what is missing.
     """
     backend = name_of(cached_call.backend)
-    verdict = _SAME if fault is None else whose_fault(fault, backend)
+    verdict = _SAME if fault is None else cause_of(fault, backend)
     lines_differ = fault is None and not all(each.is_same for each in comparison.by_node.values())
     if lines_differ:
-        verdict = "nobody's in this call. Compiled once more so that each line's result is returned, some differ."
+        verdict = "unknown. This call's results match; compiled again to return each line's result, some differ."
     place = None if fault is None else line_at_fault(fault)
     return ComparisonBody(
         function=user_function_name(cached_call.code),
@@ -236,7 +237,7 @@ def body_of_backward(call: KeptBackward, comparison: GradientComparison, fault: 
         backend=name_of(call.backend),
         call=call.number,
         token=call.token,
-        verdict=_SAME if fault is None or worst is None else _whose_gradient(fault, worst, name_of(call.backend)),
+        verdict=_SAME if fault is None or worst is None else _cause_of_gradient(fault, worst, name_of(call.backend)),
         same=fault is None,
         outputs=Deviation(same=True) if worst is None else _deviation(worst.difference),
         stage=None if fault is None else fault.stage or name_of(call.backend),
@@ -274,10 +275,10 @@ def body_of_lost_backward(call: KeptBackward, reason: str) -> ComparisonBody:
     )
 
 
-def _whose_gradient(fault: Fault, worst: GradientOfInput, backend: str) -> str:
+def _cause_of_gradient(fault: Fault, worst: GradientOfInput, backend: str) -> str:
     what = f"The gradient of {worst.name} differs: {worst.difference.text}."
     if fault.node is None:
-        return f"the backend's ({backend}), but not again: compiled once more, its gradients are right. {what}"
+        return f"the backend ({backend}), but only once: compiled again, its gradients match. {what}"
     return f"{_owner(fault, backend)}. The backward of {target_name(fault.node)} is wrong. {what}{_part_text(fault)}"
 
 
@@ -335,10 +336,11 @@ def place_of_fault(fault: Fault) -> tuple[Place, str] | None:
     return next((each for each in places_of(fault.node) if (each[0].path, each[0].line) == fault.line), None)
 
 
-def whose_fault(fault: Fault, backend: str) -> str:
-    """Return whose fault a difference is, and what tells."""
+def cause_of(fault: Fault, backend: str) -> str:
+    """Return the cause of a difference, and the evidence."""
     if fault.operator is not None:
-        return f"{target_name(fault.node)}, its {fault.stage}'s. {fault.operator}"
+        kernel = f"the {fault.stage} of " if fault.stage == FAKE_KERNEL else ""
+        return f"{kernel}{target_name(fault.node)}. {fault.operator}"
     if fault.written is not None:
         stage = _owner(fault, backend)
         writes = "" if fault.node is not None else " Dynamo's graph does not write to it."
@@ -348,13 +350,13 @@ def whose_fault(fault: Fault, backend: str) -> str:
     if fault.stored is not None:
         what = fault.stored
         return (
-            f"Dynamo's. It replays what the function stores: {what.expression} is {what.by_compiled} then, and "
-            f"{what.by_python} where the function runs as ordinary Python."
+            f"Dynamo. It replays what the function stores: {what.expression} is {what.by_compiled} after that, and "
+            f"{what.by_python} in ordinary Python."
         )
     if fault.node is None:
-        return f"the backend's ({backend}), but not again: compiled once more, the graph gives what it should."
+        return f"the backend ({backend}), but only once: compiled again, the graph matches eager."
     if fault.stage == DYNAMO:
-        return "Dynamo's. Its graph gives something else than the function does when it runs as ordinary Python."
+        return "Dynamo. Its graph does not match the function run as ordinary Python."
     return f"{_owner(fault, backend)}. {_EVIDENCE.get(fault.stage, _ALREADY)}{_part_text(fault)}"
 
 
@@ -364,15 +366,15 @@ def _part_text(fault: Fault) -> str:
 
 def _owner(fault: Fault, backend: str) -> str:
     if fault.stage is None:
-        return f"the backend's ({backend})"
-    return "a decomposition's that Inductor asks for" if fault.stage == DECOMPOSITION else f"{fault.stage}'s"
+        return f"the backend ({backend})"
+    return "an Inductor decomposition" if fault.stage == DECOMPOSITION else fault.stage
 
 
 _EVIDENCE = {
-    None: "What AOTAutograd hands to it gives what Dynamo's graph gives.",
-    DECOMPOSITION: "Without it AOTAutograd gives what Dynamo's graph gives.",
+    None: "The graph that AOTAutograd hands to it matches eager.",
+    DECOMPOSITION: "Without it, AOTAutograd matches eager.",
 }
-_ALREADY = "Compiled no further than that, the graph gives something else already."
+_ALREADY = "Compiled up to that stage, the graph already differs from eager."
 
 
 def _lines(comparison: Comparison, fault: Fault | None) -> list[ComparedLine]:

@@ -106,9 +106,9 @@ class ComparingRun(CallObserver, CompileObserver):
         if failure is not None:
             text = f"{type(failure.inner).__name__}: {(str(failure.inner).strip().splitlines() or [''])[0]}"
             stage = failure.step if failure.step in _OF_TORCH else name_of(compiling.backend)
-            verdict, failed_at = f"{stage}'s. It raises {text} when it compiles the graph.", None
+            verdict, failed_at = f"{stage}. It raises {text} when it compiles the graph.", None
         elif is_failure_of_dynamo(problem):
-            stage, verdict = DYNAMO, f"Dynamo's. It raises {error.text} when it traces."
+            stage, verdict = DYNAMO, f"Dynamo. It raises {error.text} when it traces."
         else:
             verdict = f"the compile raises {(error.text.splitlines() or [''])[0]}; whether eager does is not known"
         self._write(
@@ -208,7 +208,9 @@ class ComparingRun(CallObserver, CompileObserver):
 
 def _body_of_invalid(call: GraphCall, cached_call: CachedCall, invalid: NotValid) -> ComparisonBody:
     place = next((each.place for each in (invalid.replayed, invalid.compiled) if each is not None), None)
-    return body_without_graph(call, cached_call, f"Dynamo's: {invalid.text}.", stage=DYNAMO, line=place)
+    return body_without_graph(
+        call, cached_call, f"Dynamo. {invalid.text[:1].upper()}{invalid.text[1:]}.", stage=DYNAMO, line=place
+    )
 
 
 def _body_of_failure(call: GraphCall, cached_call: CachedCall) -> ComparisonBody:
@@ -222,11 +224,11 @@ def _body_of_failure(call: GraphCall, cached_call: CachedCall) -> ComparisonBody
     body = body_of(call, cached_call, comparison, None, None)
     if comparison.reference.failed is not None:
         node, reason = comparison.reference.failed
-        body.verdict = f"nobody's: in eager {reason}"
+        body.verdict = f"your code. Eager also raises: {reason}"
         place = place_of(node, is_torch_file)
         if place is not None:
             body.path, body.line = place[0].path, place[0].line
         return body
-    body.verdict = f"the backend's ({backend}). Its graph raises {problem}. Dynamo's graph raises nothing."
+    body.verdict = f"the backend ({backend}). Its graph raises {problem}. Dynamo's graph raises nothing."
     body.same, body.stage = False, backend
     return body

@@ -93,7 +93,7 @@ _SHOWN_KINDS = {NAN: "NaN", INF: "Inf"}
 def not_finite(
     made: Made | None, kind: str, where: str, changed: Sequence[str] = (), state: ParameterState | None = None
 ) -> RaisedException:
-    """Tell in three lines what a call returned, where it was made, and by whom.
+    """Report in three lines what a call returned, where it was made, and the cause.
 
     ``made`` is None when the operations of Dynamo's graph make none; ``state`` tells of what was there before the call.
     ``changed`` are inputs that may not be what they were when the call began.
@@ -101,61 +101,61 @@ def not_finite(
     shown = _SHOWN_KINDS[kind]
     if state is not None and made is not None:
         what = f"The call began with {shown} in {state.name}: {made.text}."
-        whose = state.history
+        cause = state.history
         headline = f"{shown}: in {state.name} before the call"
     elif made is None:
-        what = f"The compiled call returns {shown}, which Dynamo's graph does not give."
-        whose = "Whose: AOTAutograd's or the backend's. The graph's operations, run one by one, give none."
+        what = f"The compiled call returns {shown}, and Dynamo's graph does not."
+        cause = f"Cause: AOTAutograd or the backend. Running the same operations eagerly gives no {shown}."
         headline = f"{shown}: made by the compiled graph alone"
     else:
         what = f"The call returns {shown}. {target_name(made.node)} made the first: {made.text}."
-        whose = "Whose: the program's. The graph's operations, run one by one on what the call was given, give it too."
+        cause = f"Cause: your code. Running the same operations eagerly also gives {shown}."
         headline = f"{shown}: {target_name(made.node)}: {made.text}"
     note = f"Not kept, so that they may differ from what the call was given: {', '.join(changed)}" if changed else None
-    return _raised(headline, [what, f"Where: {where}", whose, note])
+    return _raised(headline, [what, f"Where: {where}", cause, note])
 
 
 def not_finite_input(name: str, given: Given, where: str) -> RaisedException:
     """Report an input that had a NaN before the call, and the line of the caller."""
     had = f"input {name} has {given.text}"
-    what = f"The call returns NaN, which it was given: {had}."
-    whose = "Whose: the data's, or that of the code that made the data before the call."
-    return _raised(f"NaN: {had}", [what, f"Where: {where}", whose])
+    what = f"The call returns a NaN that it was given: {had}."
+    cause = "Cause: the data, or the code that made the data before the call."
+    return _raised(f"NaN: {had}", [what, f"Where: {where}", cause])
 
 
-def mismatch(fault: Fault, worst: Difference, whose: str, operation: str, where: str) -> RaisedException:
-    """Tell in three lines how a compiled call differs from Dynamo's graph, where that begins, and by whose fault."""
-    what = f"The compiled call does not return what Dynamo's graph gives: {worst.text}."
+def mismatch(fault: Fault, worst: Difference, cause: str, operation: str, where: str) -> RaisedException:
+    """Report in three lines how compiled and eager results differ, where that begins, and the cause."""
+    what = f"Compiled and eager results differ ({worst.text})."
     if fault.stage == DYNAMO:
-        what = "The compiled call does not return what the function does when it runs as ordinary Python."
+        what = "Dynamo's graph and ordinary Python differ."
     if fault.observed is not None:
-        return _raised(f"Mismatch: {fault.observed}", [fault.observed, f"Where: {where}", f"Whose: {whose}"])
+        return _raised(f"Mismatch: {fault.observed}", [fault.observed, f"Where: {where}", f"Cause: {cause}"])
     if fault.node is None:
-        lines = [what, f"Where: it is returned at {where}", f"Whose: {whose}"]
+        lines = [what, f"Where: it is returned at {where}", f"Cause: {cause}"]
         return _raised(f"Mismatch: {worst.text}", lines)
-    first = f"{operation} is the first to differ: {fault.difference.text}."
+    first = f"First difference: {operation}, {fault.difference.text}."
     if fault.stage == DYNAMO:
-        first = f"The first line that differs: {fault.difference.text}."
-    lines = [f"{what} {first}", f"Where: {where}", f"Whose: {whose}"]
+        first = f"First line that differs: {fault.difference.text}."
+    lines = [f"{what} {first}", f"Where: {where}", f"Cause: {cause}"]
     return _raised(f"Mismatch: {operation}: {fault.difference.text}", lines)
 
 
-def mismatch_of_operator(fault: Fault, came: str, whose: str, operation: str, where: str) -> RaisedException:
-    """Tell in three lines what a custom operator does wrong, where it is called, and what came of it."""
-    what = f"{operation} does not do what the compiler was told. {came}"
-    return _raised(f"Mismatch: {operation}: {fault.stage}", [what, f"Where: {where}", f"Whose: {whose}"])
+def mismatch_of_operator(fault: Fault, result: str, cause: str, operation: str, where: str) -> RaisedException:
+    """Report in three lines what a custom operator does wrong, where it is called, and the result."""
+    what = f"{operation} does not do what it declares. {result}"
+    return _raised(f"Mismatch: {operation}: {fault.stage}", [what, f"Where: {where}", f"Cause: {cause}"])
 
 
 def mismatch_of_invalid(why: str, where: str) -> RaisedException:
-    """Tell that a call was served by a compile that is not valid for it, and where the two part."""
-    return _raised(f"Mismatch: {why}", [f"Cause: {why}.", f"Where: {where}", "Whose: Dynamo's."])
+    """Report that a call was served by a compile that is not valid for it, and where the two part."""
+    return _raised(f"Mismatch: {why}", [f"{why}.", f"Where: {where}", "Cause: Dynamo."])
 
 
-def mismatch_in_stored(what: LeftOtherwise, whose: str, where: str) -> RaisedException:
-    """Tell in three lines what a compiled call leaves behind otherwise than the function does, and the line of it."""
+def mismatch_in_stored(what: LeftOtherwise, cause: str, where: str) -> RaisedException:
+    """Report in three lines a stored value that differs after the compiled call, its line, and the cause."""
     left = f"{what.expression} is {what.by_compiled} after the compiled call"
-    told = f"{left}, and {what.by_python} after ordinary Python"
-    return _raised(f"Mismatch: {told}", [f"{told}.", f"Where: {where}", f"Whose: {whose}"])
+    text = f"{left}, and {what.by_python} after ordinary Python"
+    return _raised(f"Mismatch: {text}", [f"{text}.", f"Where: {where}", f"Cause: {cause}"])
 
 
 @dataclass(frozen=True)
@@ -173,17 +173,15 @@ class BackwardFault:
 
 
 def not_finite_in_backward(fault: BackwardFault, call: str) -> RaisedException:
-    """Tell in three lines what a backward pass made, at which line, and what becomes of it."""
+    """Report in three lines what a backward pass made, at which line, and the cause."""
     shown = _SHOWN_KINDS[fault.made.kind]
     text = linecache.getline(fault.path, fault.line).strip()
     where = f"Where: {fault.path}:{fault.line} in {fault.function}" + (f": {text}" if text else "")
     what = f"The backward pass of {call} makes {shown}: {fault.operation} passes back a gradient of which"
     reached = f"The gradients of {', '.join(fault.parameters)} have it too." if fault.parameters else ""
-    whose = (
-        f"Whose: the program's. The gradients that came to the call, and to this line, were finite. {reached}".strip()
-    )
+    cause = f"Cause: your code. The gradients that came to the call and to this line were finite. {reached}".strip()
     headline = f"{shown} in the backward pass: {fault.operation}"
-    return _raised(headline, [f"{what} {fault.made.text}.", where, whose])
+    return _raised(headline, [f"{what} {fault.made.text}.", where, cause])
 
 
 @dataclass(frozen=True)
@@ -198,13 +196,13 @@ class ParameterState:
 
     @property
     def history(self) -> str:
-        """Who made it so."""
+        """The cause."""
         since = "since the call before, which returned none" if self.calls > 1 else "before the first call looked at"
         if self.gradient is None:
-            return f"Whose: whatever changed {self.name} {since}; it has no gradient."
+            return f"Cause: whatever changed {self.name} {since}. It has no gradient."
         if self.gradient:
-            return f"Whose: the backward pass. The gradient of {self.name} has {' and '.join(_kinds(self.gradient))}."
-        return f"Whose: the optimizer, or whatever changed {self.name} {since}. Its gradient is finite."
+            return f"Cause: the backward pass. The gradient of {self.name} has {' and '.join(_kinds(self.gradient))}."
+        return f"Cause: the optimizer, or whatever changed {self.name} {since}. Its gradient is finite."
 
 
 def _kinds(kinds: Kinds) -> list[str]:
