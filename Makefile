@@ -43,10 +43,11 @@ test-long: unit-long vscode-long  ## The tests that "make test" leaves out
 
 test-all: test test-long  ## Every test
 
-check: $(READY)  ## Lint, format, types
+check: $(READY)  ## Lint, format, types, plain English
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python -m pytest -n 0 -q tests/structure/test_plain_english.py
 
 check-typescript: $(TYPESCRIPT_READY)
 	$(foreach folder,$(TYPESCRIPT),$(NPM) --prefix $(folder) run --silent check &&) true

@@ -10,7 +10,7 @@ if sys.path and not getattr(sys.flags, "safe_path", False) and not sys.flags.iso
     if first == os.path.realpath(os.curdir) and first != _HOME:
         del sys.path[0]
 
-from dynamo_dap.command_line import main  # noqa: E402
+from dynamo_dap.command_line import main  # noqa: E402  (the path is set first)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -78,7 +78,7 @@ def test_what_a_program_compiles(folder: Path) -> None:
     async def ask() -> None:
         async with assistant(folder.parent, roots=[folder]) as one:
             assert "no program has been recorded" in await one.refused("what_was_recorded")
-            assert "no record tells of" in await one.refused("try_this_fix", file="program.py", line=1)
+            assert "no record mentions" in await one.refused("try_this_fix", file="program.py", line=1)
             text, data = await one.ask("why_did_it_break_or_recompile", program="program.py")
             assert f"Graph break at {place}: Call to `torch._dynamo.graph_break()`" in text
             (found,) = [each for each in data["findings"] if each["kind"] == "graph break"]

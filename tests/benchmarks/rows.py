@@ -70,8 +70,8 @@ _TRIED = {
         "file, 0.2 the graph and 0.2 the lines and values that were traced."
     ),
     "breaks.session": (
-        "Clients are told once that compiles have changed, until they ask. What is left: the record, and the log "
-        "(`travel.log`)."
+        "The server tells clients once that compiles have changed, until they ask. What is left: the record, and the "
+        "log (`travel.log`)."
     ),
     "breaks.condition": (
         "Generated code is taken apart only where a breakpoint may stop in it, and not to look for torch's marker; "
@@ -86,7 +86,7 @@ _TRIED = {
     ),
     "calls.nan": "All outputs are looked at by one reduction each. What is left: that.",
     "steps.generated-p99": (
-        "What is told of a piece of generated code is worked out at its first stop, and kept; scopes are counted "
+        "The description of generated code is worked out at its first stop, and kept; scopes are counted "
         "without their values. The slow steps are the first in a piece of code (3 ms for its listing) "
         "and the one over the first call of a function that torch wraps by `disable` (1 ms without a debugger)."
     ),
@@ -110,7 +110,7 @@ _TRIED = {
 _ROWS = (
     Row("first-stop.plain", "launch to the first stop, no torch; to debugpy's own adapter", "", 0.4),
     Row("first-stop.traced", "launch to the first stop in a trace; to the plain program's way there", "", 1.25),
-    Row("encoder.idle", "compile of a 12-layer encoder, nothing armed; to plain", "", 1.02),
+    Row("encoder.idle", "compile of a 12-layer encoder, no breakpoint set; to plain", "", 1.02),
     Row("encoder.record", "the same with the record", "", 1.03),
     Row("encoder.elsewhere", "the same, 200 breakpoints elsewhere", "", 1.05),
     Row("encoder.false", "the same, 200 breakpoints in it, a false condition", "", 1.3),
@@ -118,7 +118,7 @@ _ROWS = (
     Row("breaks.session", "the same, default session", "", 1.05),
     Row("breaks.condition", "the same, a breakpoint with a false condition", "", 1.1),
     Row("breaks.compile-time", "the same, of mode compile-time", "", 1.05),
-    Row("calls.idle", "compiled calls, nothing armed; to plain", "", 1.01),
+    Row("calls.idle", "compiled calls, no breakpoint set; to plain", "", 1.01),
     Row("calls.elsewhere", "compiled calls, a breakpoint elsewhere", "", 1.02),
     Row("calls.nan", "calls of a model of some 10 ms, exception filter nan", "", 1.02),
     Row("steps.trace", "a step to its variables in a trace, p50", "ms", 3.0),
@@ -139,15 +139,15 @@ _ROWS = (
     Row("opening.graph", "first page of a graph of 5,000 nodes", "ms", 50.0),
     Row("opening.tensor", "first page of a tensor of a billion elements, ordinary Python", "ms", 50.0),
     Row("opening.tensor-trace", "the same in a trace", "ms", 50.0),
-    Row("opening.tensor-cached", "the same in a call that the cache serves", "ms", 50.0),
+    Row("opening.tensor-cached", "the same in a cached call", "ms", 50.0),
     Row("opening.tensor-generated", "the same in generated code", "ms", 50.0),
     Row("setting.first", "1,000 breakpoints in ten files, set for the first time", "ms", 300.0),
     Row("setting.more", "one more in each of these files", "ms", 300.0),
     Row("stops.server", "a stop at each of 10,000 lines, all scopes opened: growth of the server", "%", 5.0),
     Row("stops.program", "the same: growth of the program", "%", 5.0),
-    Row("flat.layers", "cost of a compile, 64 layers to 1; nothing armed", "", 1.05),
+    Row("flat.layers", "cost of a compile, 64 layers to 1; no breakpoint set", "", 1.05),
     Row("flat.breakpoints", "a compile, 10,000 breakpoints elsewhere to 1", "", 1.05),
-    Row("values.retrace", "a cached call of Llama traced once more; to its compile", ""),
+    Row("values.retrace", "replay of a cached call of Llama; to its compile", ""),
     Row("values.stop", "a cached call to its stop; to an eager call", ""),
     Row("values.condition", "a cached call, a condition on data that is false; to an eager call", ""),
     Row("values.elsewhere", "a cached call, armed in its file elsewhere; to plain", "", 1.02),

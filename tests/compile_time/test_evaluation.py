@@ -460,7 +460,7 @@ def test_what_the_interpreter_is_asked_is_taken_back_and_told() -> None:
     shown, watched = stopped(look)
     assert shown == "<class 'list'>"
     assert "would have changed the trace" in "".join(told)
-    assert "taken back" in watched
+    assert "reverted" in watched
 
 
 def test_random_states_and_switches_are_put_back() -> None:

@@ -246,7 +246,7 @@ function(torch.ones(3))
 @pytest.mark.parametrize(
     ("option", "said"),
     [
-        ({}, "and in calls that the cache serves"),
+        ({}, "and in cached calls"),
         ({"cachedCalls": "eager"}, "and then as ordinary Python: what is compiled runs uncompiled"),
         ({"cachedCalls": "generated"}, "and in the code that Dynamo generated"),
     ],

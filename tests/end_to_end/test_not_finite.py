@@ -652,4 +652,4 @@ def test_other_random_numbers_of_inductor_are_no_evidence(session: Session, tmp_
     launch(session, program_of(CHANCE, tmp_path), "__value__ is None")
     assert session.wait_for_exit() == 0
     assert session.output("stdout") == "True\n"
-    assert "which line made it cannot be told" in session.output("important")
+    assert "the line that made it is unknown" in session.output("important")

@@ -401,8 +401,8 @@ def test_generated_code_is_patched(environment: dict[str, str]) -> None:
         "from the next call on: LOAD_CONST 30 (Dynamo generated LOAD_CONST 3)",
         "record (generated #1: #0 patched)",
         "[patched, was LOAD_CONST 3]",
-        "1 patched instruction taken back",
-        "0 patched instructions taken back",
+        "1 patched instruction reverted",
+        "0 patched instructions reverted",
         "stored [3, 30, 3, 3]",
     )
 
@@ -575,9 +575,9 @@ def test_what_if(environment: dict[str, str], tmp_path: Path) -> None:
         "-    cos = y.cos()",
         "# <changed by the debugger>:2: y = y * 2",
         "(dynamo) keep",
-        "warning: this call of function will run what comes of the changed trace",
+        "warning: this call of function will run the graph of the changed trace",
         "(dynamo) continue",
-        "the call runs what came of it",
+        "the call runs its graph",
         "+    sin = y_2.sin()",
         "[0.98935",
     )

@@ -78,7 +78,7 @@ test("an instruction of generated code is patched from the next call on, and tak
     await debug.waitForStop(/^record \(generated #1: #0 patched\) /);
     await expect.poll(() => editor.text()).toContain("[patched, was LOAD_CONST 3]");
     await vscode.command("Revert All Bytecode Patches");
-    await expect(page.locator(".notification-toast").first()).toContainText("Patched instructions that were taken back: 1.");
+    await expect(page.locator(".notification-toast").first()).toContainText("Reverted patched instructions: 1.");
     await page.keyboard.press("F5");
     await debug.waitForStop(/^record \(generated #0\) /);
 });

@@ -60,7 +60,7 @@ test("a variable is set in a trace, and the graphs are compared", async ({ vscod
     await expect(debug.headline()).toHaveText("Call 2 of compute [0/0], changed by the debugger");
     await debug.waitForStop(at("compute", FILE, await call));
     await vscode.command("torch.compile: Apply What-If Changes to This Call");
-    await expect(page.locator(".notification-toast").first()).toContainText("this call of compute will run what comes of the changed trace");
+    await expect(page.locator(".notification-toast").first()).toContainText("this call of compute will run the graph of the changed trace");
     await page.keyboard.press("F5");
     await debug.waitForEnd();
 });

@@ -151,7 +151,7 @@ class Questions:
     async def which_kernels_compute(
         self,
         roots: Roots,
-        line: Annotated[str | None, Field(description="FILE:LINE or LINE: only what became of this line.")] = None,
+        line: Annotated[str | None, Field(description="FILE:LINE or LINE: only the stages of this line.")] = None,
         function: Annotated[str | None, Field(description="Only compiles of functions with this in the name.")] = None,
         stage: Annotated[
             str | None,
@@ -163,7 +163,7 @@ class Questions:
         folder: Folder = None,
         seconds: Seconds = WAIT,
     ) -> CallToolResult:
-        """Which Inductor kernels compute which line; or what becomes of one line, stage by stage; or one whole stage.
+        """Which Inductor kernels compute which line; or one line, stage by stage; or one whole stage.
 
         Without a program: what was explored last in the folder.
         """
@@ -204,7 +204,7 @@ class Questions:
         check: Annotated[
             str,
             Field(
-                description="How a run is told to be right: `exit` (exit status 0), `output` (it prints what it prints "
+                description="What counts as a correct run: `exit` (exit status 0), `output` (it prints what it prints "
                 "uncompiled), or a Python expression that is true in the program's module at its end."
             ),
         ] = "exit",
@@ -307,7 +307,7 @@ class Questions:
         return await self._runs.ask(words, cwd, finish, seconds, _OUTPUT)
 
 
-# -- what becomes of what a command printed --------------------------------------------------------------------------
+# -- answers from what a command printed --------------------------------------------------------------------------
 
 
 def _printed(ended: Ended, hint: str | None = None) -> CallToolResult:
@@ -342,7 +342,7 @@ def _newest_with(folder: Path, path: Path) -> Path:
         with contextlib.suppress(UnreadableRecord):
             if any(os.path.realpath(one) == str(path) for one in read_record(file).sources):
                 return file
-    raise ToolError(f"no record tells of {path}: ask why_did_it_break_or_recompile with the program first")
+    raise ToolError(f"no record mentions {path}: ask why_did_it_break_or_recompile with the program first")
 
 
 def _record_answer(folder: Path, file: Path | None = None, head: str | None = None) -> CallToolResult:

@@ -108,9 +108,9 @@ def main(arguments: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="dynamo-dap bisect",
-        description="Run a program uncompiled and with one stage of the compile more each time, and tell which stage, "
-        "which pass, decomposition or lowering in it, and which of your lines goes wrong. The backend that the program "
-        "asks for is replaced; if all stages are right, the program runs with it, too. Each run gets the standard "
+        description="Run a program uncompiled, then with one more stage of the compiler each time. Print the stage "
+        "that is wrong, the pass, decomposition or lowering in it, and your line. The backend that the program asks "
+        "for is replaced; if all stages are right, the program runs with it, too. Each run gets the standard "
         "input of this command, unless that is a terminal. The exit status is 1 when a stage is wrong, 2 when the "
         "program itself is.",
     )
@@ -118,9 +118,9 @@ def _parser() -> argparse.ArgumentParser:
         "--check",
         default=_EXIT,
         metavar="CHECK",
-        help='how a run is told to be right: "exit" (its exit status is 0), "output" (it prints what it prints '
-        "uncompiled), or an expression that is true in the program's module at its end; the last two also compare the "
-        "exit status with that of the uncompiled run; default: exit",
+        help='what counts as a correct run: "exit" (exit status 0), "output" (same output as uncompiled), or an '
+        "expression that is true in the program's module at its end; the last two also compare the exit status with "
+        "that of the uncompiled run; default: exit",
     )
     parser.add_argument("--timeout", type=float, default=300.0, metavar="SECONDS", help="for one run; default: 300")
     parser.add_argument("--json", action="store_true", help="print one object, or null when every stage is right")

@@ -51,14 +51,14 @@ def main(arguments: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="dynamo-dap explore",
-        description="Run a program and show what becomes of its lines: Dynamo's graph, AOTAutograd's, Inductor's "
+        description="Run a program and show its lines at each stage: Dynamo's graph, AOTAutograd's, Inductor's "
         "operations, output code and kernels. Without a program: what was explored last in this directory. The program "
         "compiles afresh: caches of compiled graphs are left alone.",
         epilog="Stages: " + ", ".join(STAGES) + ". The end of a name is enough: kernels.",
     )
     parser.add_argument("--function", metavar="NAME", help="only compiles of functions with this in their name")
     parser.add_argument("--stage", metavar="NAME", help="print this stage; where passes ran, what they changed")
-    parser.add_argument("--line", metavar="[FILE:]LINE", help="print what became of a line of yours, stage by stage")
+    parser.add_argument("--line", metavar="[FILE:]LINE", help="print one of your lines, stage by stage")
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
     parser.add_argument("--html", metavar="FILE", type=Path, help="write a page, which is one file, with linked panes")
     add_program(parser)

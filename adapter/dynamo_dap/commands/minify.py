@@ -52,7 +52,7 @@ class _Timeout(Exception):
 
 
 def main(arguments: list[str]) -> int:
-    """Minify what fails in a program; print where the result is."""
+    """Minify the failing graph of a program; print where the result is."""
     parser = _parser()
     options = parser.parse_args(arguments)
     program = given_program(parser, options)
@@ -78,9 +78,9 @@ def main(arguments: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="dynamo-dap minify",
-        description="Run a program whose compile fails (or, with --accuracy, computes something else) until it does, "
-        "and have torch's minifier make the graph smaller for as long as that fails alike. The result is a program in "
-        "a folder below 'minified'. Ctrl-C ends it, with the smallest so far.",
+        description="Run a program until its compile fails or, with --accuracy, computes something else. Then have "
+        "torch's minifier make the graph smaller for as long as it fails in the same way. The result is a program in "
+        "a folder below 'minified'. Ctrl-C ends the search and keeps the smallest graph so far.",
     )
     parser.add_argument("--accuracy", action="store_true", help="look for wrong results, not for errors")
     parser.add_argument(

@@ -24,7 +24,7 @@ class Command:
     def load(self) -> Main:
         """Import the module and return the function that runs the command."""
         module, _, function = self.module.partition(":")
-        return getattr(importlib.import_module(f"dynamo_dap.{module}"), function or "main")  # type: ignore[no-any-return]
+        return getattr(importlib.import_module(f"dynamo_dap.{module}"), function or "main")  # type: ignore[no-any-return]  # looked up by name
 
 
 GROUPS: dict[str, tuple[Command, ...]] = {

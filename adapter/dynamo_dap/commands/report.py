@@ -75,7 +75,7 @@ def _try(options: argparse.Namespace) -> int:
     runner = dataclasses.replace(
         runner,
         given=RepeatedInput(),
-        tell=lambda which: print(f"running {runner.command} {which}", file=sys.stderr),  # noqa: T201
+        tell=lambda which: print(f"running {runner.command} {which}", file=sys.stderr),  # noqa: T201  (the terminal is the only place for it)
     )
     print_trials(try_fixes(fixes, runner, {}))
     return 0

@@ -30,8 +30,8 @@ def record_call(arguments: list[str]) -> int:
     """Run a program until a function is compiled, and save that call; 2 when there is none."""
     parser = argparse.ArgumentParser(
         prog="dynamo-dap record-call",
-        description="Run a program until it compiles a function, save that call as a folder (code, arguments, the "
-        "globals that it reads, torch's settings, versions), and end the program. Make it again with: "
+        description="Run a program until it compiles a function, save that call as a folder, and end the program. The "
+        "folder has code, arguments, the globals that it reads, torch's settings and versions. Make it again with: "
         "dynamo-dap replay FOLDER. In a debug session, 'record-call' saves the call at a stop.",
     )
     parser.add_argument("--function", metavar="NAME", help="the function: fn, Model.forward; default: the first")

@@ -159,5 +159,5 @@ class Links:
             each = waiting.pop()
             if each not in found:
                 found.add(each)
-                waiting += following(each)  # type: ignore[operator]
+                waiting += following(each)  # type: ignore[operator]  # a function by its name
         return found

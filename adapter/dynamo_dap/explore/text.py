@@ -35,9 +35,7 @@ def print_overview(compiled: Explored, console: Console) -> None:
     for text in _peaks(compiled):
         console.print(f"  {escape(text)}")
     _print_lines(compiled, console)
-    console.print(
-        "[dim]--stage NAME shows a stage, --line FILE:LINE what became of a line, --html FILE all of it[/dim]"
-    )
+    console.print("[dim]--stage NAME shows a stage, --line FILE:LINE a line at each stage, --html FILE all of it[/dim]")
     console.print()
 
 

@@ -52,7 +52,7 @@ class _Event(msgspec.Struct, rename="camel", omit_defaults=True, tag_field="even
 
     def without_details(self) -> Event:
         """Return what of it is kept in a file that has become large."""
-        event: Event = self  # type: ignore[assignment]
+        event: Event = self  # type: ignore[assignment]  # the class is one of Event
         return event
 
 

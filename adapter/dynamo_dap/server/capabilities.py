@@ -189,9 +189,8 @@ AGENT_CAPABILITIES = Capabilities(
         ExceptionBreakpointsFilter(
             filter=RACE,
             label="Races in Triton",
-            description="Stop where a program of a Triton kernel, run in Triton's interpreter, accesses an element "
-            "that another program has accessed, and one of them stores there without an atomic operation. Every launch "
-            "is interpreted",
+            description="Stop where two programs of a Triton kernel access one element and one of them stores "
+            "there without an atomic operation. Every launch runs in Triton's interpreter",
             supports_condition=True,
             condition_description="Python expression over the kernel's locals, __tensor__ (the parameter), "
             "__elements__, __programs__ (both) and __differ__ (False for two stores of the same values): __differ__",

@@ -159,7 +159,7 @@ class RankMeeting:
         elif member in self._late:
             text = f"{member.name} has not come back from its step yet: it does not step with {leader.name}."
         elif member.is_asked:
-            text = f"{member.name} has not come to a line since it was to pause: it may wait for other ranks."
+            text = f"{member.name} has not reached a line since the pause; it may wait for other ranks."
         else:
             text = f"{member.name} runs: it does not step with {leader.name}."
         if member.told_apart != text:
@@ -192,7 +192,7 @@ class RankMeeting:
         for member in step.waiting - step.told_waiting:
             step.told_waiting.add(member)
             for listener in {step.leader, *step.arrived}:
-                listener.tell(f"{member.name} has not come to a line yet, as {_names(step.arrived)} did.")
+                listener.tell(f"{member.name} has not reached a line yet, as {_names(step.arrived)} did.")
         if step.is_interrupted and step.waiting:
             # Another one has met a breakpoint: these are not to run on while that is looked at.
             self._late |= step.waiting

@@ -34,7 +34,7 @@ _ANSWER_TIMEOUT = 10.0
 def main() -> int:
     """Do the job and return the program's exit code, as a shell would give it."""
     if len(sys.argv) != 2:
-        print("usage: supervisor.py JOB (the debug server runs this)", file=sys.stderr)  # noqa: T201
+        print("usage: supervisor.py JOB (the debug server runs this)", file=sys.stderr)  # noqa: T201  (the terminal is the only place for it)
         return 2
     file = Path(sys.argv[1])
     job = json.loads(file.read_text(encoding="utf-8"))
@@ -46,10 +46,10 @@ def main() -> int:
         connection = _connect(job, orders, {"processId": program.pid} if program else {"problem": problem})
     except Exception as error:  # noqa: BLE001 - whatever it is, the program must not be left behind
         orders.kill()
-        print(f"dynamo-dap: the debug server does not answer: {error}", file=sys.stderr)  # noqa: T201
+        print(f"dynamo-dap: the debug server does not answer: {error}", file=sys.stderr)  # noqa: T201  (the terminal is the only place for it)
         return 1
     if program is None:
-        print(f"dynamo-dap: {problem}", file=sys.stderr)  # noqa: T201
+        print(f"dynamo-dap: {problem}", file=sys.stderr)  # noqa: T201  (the terminal is the only place for it)
         connection.close()
         return 1
     exit_code = _wait(program)

@@ -65,7 +65,7 @@ async function takePatchesBack(): Promise<string | undefined> {
         throw new Error("no program is being debugged.");
     }
     const { count } = await requestUnpatch(session);
-    return `Patched instructions that were taken back: ${count}.`;
+    return `Reverted patched instructions: ${count}.`;
 }
 
 async function telling(work: () => Promise<string | undefined>): Promise<void> {

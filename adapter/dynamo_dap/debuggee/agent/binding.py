@@ -82,7 +82,7 @@ def _when_it_stops(mode: str | None, options: AgentOptions) -> str | None:
 
 
 _IN_CACHED_CALLS = {
-    REPLAY: "and in calls that the cache serves",
+    REPLAY: "and in cached calls",
     AS_PYTHON: "and then as ordinary Python: what is compiled runs uncompiled while it has breakpoints",
     GENERATED: "and in the code that Dynamo generated",
 }

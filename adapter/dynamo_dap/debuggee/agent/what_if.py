@@ -37,7 +37,7 @@ def _difference(programs: str, changed: str) -> str:
 def in_words(body: WhatIfBody) -> str:
     """Return what the user is told when it is over."""
     how = "is over" if body.problem is None else f"ended: {body.problem}"
-    served = "runs what came of it" if body.kept else "is served by the program's own"
+    served = "runs its graph" if body.kept else "is served by the program's own"
     text = f"dynamo-dap: the trace of {body.function} [{body.compile_id}] that was changed {how}; the call {served}.\n"
     if body.program_graph is None:
         return text

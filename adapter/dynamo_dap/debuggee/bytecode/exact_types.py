@@ -30,7 +30,7 @@ def is_a(value: object, base: type[T]) -> TypeGuard[T]:
 
 def has_base(cls: type, base: type) -> bool:
     """Whether ``base`` is ``cls`` or one of its bases."""
-    for each in _mro(cls):  # noqa: SIM110  (as above)
+    for each in _mro(cls):  # noqa: SIM110  (a generator would take twice as long here, too)
         if each is base:
             return True
     return False

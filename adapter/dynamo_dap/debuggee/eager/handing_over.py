@@ -65,7 +65,7 @@ class HandingOver:
         try:
             if message.get("type") == "event":
                 self._on_event(message.get("event"), message.get("body") or {})
-        except Exception:  # noqa: BLE001  (as above)
+        except Exception:  # noqa: BLE001  (debugpy must not notice our failure)
             log_exception("looking at an event of debugpy")
 
     def _on_request(self, command: str, arguments: dict[str, Any]) -> None:

@@ -428,7 +428,7 @@ def _guard_conditions() -> None:
                 make_message(self, pybreakpoint, info, new_frame)
         except Interrupted:
             info.pydev_message = f"<took longer than {_seconds():g} s>"
-        except BaseException as error:  # noqa: BLE001  (as above)
+        except BaseException as error:  # noqa: BLE001  (the user's log message may raise anything)
             info.pydev_message = f"<{text_of_raised(error)}>"
         pydevd_messages.has_evaluated_message()
 

@@ -214,7 +214,7 @@ def forget() -> None:
     debugger()._client_socket.close()
     importlib.import_module("_pydevd_bundle.pydevd_constants").set_global_debugger(None)
     importlib.import_module("_pydevd_bundle.pydevd_custom_frames").custom_frames_container_init()
-    threading.current_thread().additional_info = None  # type: ignore[attr-defined]
+    threading.current_thread().additional_info = None  # type: ignore[attr-defined]  # pydevd's attribute
 
 
 _has_wrapped_process_creation = False
@@ -297,7 +297,7 @@ def _schema() -> Any:
 
 
 def _thread(ident: int) -> threading.Thread | None:
-    return threading._active.get(ident)  # type: ignore[attr-defined,no-any-return]
+    return threading._active.get(ident)  # type: ignore[attr-defined,no-any-return]  # private to threading
 
 
 def thread_id_of(ident: int) -> int:
@@ -317,7 +317,7 @@ def ident_of_thread(thread_id: int) -> int | None:
         return None
     if key.startswith("thread "):
         return int(key.removeprefix("thread "))
-    for ident, thread in list(threading._active.items()):  # type: ignore[attr-defined]
+    for ident, thread in list(threading._active.items()):  # type: ignore[attr-defined]  # private to threading
         if getattr(thread, "__pydevd_id__", None) == key:
             return int(ident)
     return None
@@ -574,5 +574,5 @@ def show_in_stacks(is_shown: Callable[[str], bool]) -> None:
             return False
         return bool(is_filtered(frame, file_name, force))
 
-    apply_files_filter.shows_more = True  # type: ignore[attr-defined]
+    apply_files_filter.shows_more = True  # type: ignore[attr-defined]  # a mark on the function
     pydb.apply_files_filter = apply_files_filter

@@ -106,7 +106,7 @@ def never_step_into(paths: Iterable[str], is_passed: Callable[[types.FrameType],
 
     tell = pydb.notify_skipped_step_in_because_of_filters
     pydb.notify_skipped_step_in_because_of_filters = lambda frame: None if is_passed(frame) else tell(frame)
-    apply_files_filter.shows_more = getattr(is_filtered, "shows_more", False)  # type: ignore[attr-defined]
+    apply_files_filter.shows_more = getattr(is_filtered, "shows_more", False)  # type: ignore[attr-defined]  # a mark on the function
     pydb.apply_files_filter = apply_files_filter
     if pydevd_internals.uses_monitoring():
         # There the filter is asked once for each code, whoever steps through it. (Where libraries are not stepped in,
@@ -142,7 +142,7 @@ def _go_on_stepping_in(pydb: Any, is_passed: Callable[[types.FrameType], bool]) 
             end_step()
         wait(thread, frame, event, *args, **kwargs)
 
-    suspend_unless_passed.is_of_passing = True  # type: ignore[attr-defined]
+    suspend_unless_passed.is_of_passing = True  # type: ignore[attr-defined]  # a mark on the function
     pydb.set_suspend, pydb.do_wait_suspend = suspend_unless_passed, do_wait_suspend
 
 

@@ -99,7 +99,7 @@ class CacheEntries:
         """
         code = next((reference() for number, reference in self._ids.values() if number == function_id), None)
         if code is None:
-            raise NoSuchEntry("there is no such function any more")
+            raise NoSuchEntry("the function no longer exists")
         try:
             if compile_id is None:
                 return forget_function(code)

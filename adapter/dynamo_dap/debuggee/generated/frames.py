@@ -89,7 +89,7 @@ class GeneratedFrame(Frame):
         return values
 
     @property
-    def instruction_pointer_reference(self) -> str | None:  # type: ignore[override]
+    def instruction_pointer_reference(self) -> str | None:  # type: ignore[override]  # read-only here
         """The address of the current instruction."""
         return self._running.generated.reference(self._running.index)
 

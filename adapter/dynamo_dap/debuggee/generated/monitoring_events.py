@@ -29,7 +29,7 @@ class MonitoringEvents:
         """``sink`` receives the events; ``codes`` knows generated code by identity."""
         self._sink = sink
         self._codes = codes
-        self._monitoring: Any = sys.monitoring  # type: ignore[attr-defined]
+        self._monitoring: Any = sys.monitoring  # type: ignore[attr-defined]  # Python 3.12 and newer
         self._tool: int | None = None
         self._watched: dict[int, GeneratedCode] = {}
         self._wants_raises = False
@@ -120,7 +120,7 @@ class MonitoringEvents:
         if generated is not None:
             try:
                 self._sink.on_instruction(generated, sys._getframe(1), offset)
-            except Exception:  # noqa: BLE001  (see above)
+            except Exception:  # noqa: BLE001  (an exception here would become the program's)
                 log_exception("looking at an instruction")
 
     def _on_return(self, code: CodeType, offset: int, value: object) -> None:
@@ -128,7 +128,7 @@ class MonitoringEvents:
         if generated is not None:
             try:
                 self._sink.on_return(generated, sys._getframe(1), value)
-            except Exception:  # noqa: BLE001  (see above)
+            except Exception:  # noqa: BLE001  (an exception here would become the program's)
                 log_exception("looking at a return")
 
     def _on_raise(self, code: CodeType, offset: int, exception: BaseException) -> None:
@@ -136,7 +136,7 @@ class MonitoringEvents:
         if generated is not None:
             try:
                 self._sink.on_raise(generated, sys._getframe(1), offset, exception)
-            except Exception:  # noqa: BLE001  (see above)
+            except Exception:  # noqa: BLE001  (an exception here would become the program's)
                 log_exception("looking at an exception")
 
     def _on_unwind(self, code: CodeType, offset: int, exception: BaseException) -> None:
@@ -144,5 +144,5 @@ class MonitoringEvents:
         if generated is not None:
             try:
                 self._sink.on_unwind(generated, sys._getframe(1))
-            except Exception:  # noqa: BLE001  (see above)
+            except Exception:  # noqa: BLE001  (an exception here would become the program's)
                 log_exception("looking at the end of a frame")

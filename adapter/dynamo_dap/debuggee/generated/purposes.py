@@ -56,7 +56,7 @@ class Purposes:
         for index, purpose in enumerate(filled):
             if purpose is None:
                 following = next((other for other in filled[index:] if other is not None), None)
-                purpose = previous or following or Purpose(Kind.OTHER, "", index)  # noqa: PLW2901
+                purpose = previous or following or Purpose(Kind.OTHER, "", index)  # noqa: PLW2901  (a changed item replaces it)
             yield purpose
             previous = purpose
 

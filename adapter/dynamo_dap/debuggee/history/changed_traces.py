@@ -237,7 +237,7 @@ def _call(frame: TracedFrame, statements: list[Any], values: dict[str, Tracker],
     module = ast.fix_missing_locations(ast.Module([function], []))
     for node in ast.walk(module):
         if "lineno" in node._attributes:
-            node.lineno, node.end_lineno = line, line  # type: ignore[attr-defined]
+            node.lineno, node.end_lineno = line, line  # type: ignore[attr-defined]  # by its attributes
     outer = compile(module, CHANGED, "exec")
     code = next(each for each in outer.co_consts if isinstance(each, types.CodeType))
     made = types.FunctionType(code, frame.globals, "changed")
@@ -392,11 +392,11 @@ def sizes_changed(changes: Sequence[SizeChange]) -> Iterator[None]:
                 context.constraint_sizes[each.dimension] = None
         return context
 
-    module._automatic_dynamic = contexts  # type: ignore[attr-defined]
+    module._automatic_dynamic = contexts  # type: ignore[attr-defined]  # private to torch
     try:
         yield
     finally:
-        module._automatic_dynamic = original  # type: ignore[attr-defined]
+        module._automatic_dynamic = original  # type: ignore[attr-defined]  # private to torch
 
 
 # -- other lines -------------------------------------------------------------------------------------------------------

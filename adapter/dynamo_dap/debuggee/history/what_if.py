@@ -397,7 +397,7 @@ class WhatIfs(CompileObserver):
             raise RequestError(text, error_id=ErrorId.CANNOT_CHANGE)
         branch.is_kept = True
         name = user_function_name(branch.call.code)
-        text = f"this call of {name} will run what comes of the changed trace, not what its code says"
+        text = f"this call of {name} will run the graph of the changed trace, not of its own code"
         if not branch.call.is_compiled_now:
             text += ", if no more than the graph differs from what its cache entry runs"
         self._host.print(f"dynamo-dap: warning: {text}\n", "important")

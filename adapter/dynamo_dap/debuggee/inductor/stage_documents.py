@@ -414,7 +414,7 @@ def _why(node: Any) -> list[str]:
     if not target.startswith(_COPYING):
         return []
     names, _ = forward_of(node)
-    return [f"a copy: {target} is what became of {names[-1]}"] if names else [f"a copy: {target}"]
+    return [f"a copy: {target} was made from {names[-1]}"] if names else [f"a copy: {target}"]
 
 
 def _together(parts: Sequence[Part]) -> dict[str, Any]:

@@ -137,7 +137,7 @@ def _begin_exploring(path: str) -> None:
         from dynamo_dap.debuggee.launch.recording import make_explorer
 
         make_explorer(lambda: None, lambda: True, _print_problem, lambda: Path(own_path(path, STAGES_SUFFIX))).arm()
-    except Exception as error:  # noqa: BLE001  (as below)
+    except Exception as error:  # noqa: BLE001  (the program runs also without our feature)
         log_exception("beginning to explore")
         _print_problem(f"dynamo-dap: cannot explore with this torch: {type(error).__name__}: {error}\n")
 
@@ -148,7 +148,7 @@ def _begin_comparing(path: str, every: int) -> None:
         from dynamo_dap.debuggee.numerics.comparing_run import ComparingRun
 
         ComparingRun(path, every, _print_problem).begin()
-    except Exception as error:  # noqa: BLE001  (as below)
+    except Exception as error:  # noqa: BLE001  (the program runs also without our feature)
         log_exception("beginning to compare")
         _print_problem(f"dynamo-dap: cannot compare with this torch: {type(error).__name__}: {error}\n")
 
@@ -170,7 +170,7 @@ def _begin_entries(path: str, function: str | None) -> None:
         from dynamo_dap.debuggee.launch.entries import write_entries_at_end
 
         write_entries_at_end(path, function)
-    except Exception as error:  # noqa: BLE001  (as above)
+    except Exception as error:  # noqa: BLE001  (the program runs also without our feature)
         log_exception("beginning to note cache entries")
         _print_problem(f"dynamo-dap: cannot read the cache of this torch: {type(error).__name__}: {error}\n")
 

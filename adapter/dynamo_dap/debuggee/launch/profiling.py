@@ -116,7 +116,7 @@ def _write(profiler: Profiler, stem: Path, tell: Callable[[str], None] | None) -
         if profile is not None:
             write_profile(profile, stem)
             if tell is not None:
-                tell(f"dynamo-dap: where compile time went is told by {stem}{CPU_PROFILE}\n")
+                tell(f"dynamo-dap: compile time is in {stem}{CPU_PROFILE}\n")
     except Exception as error:  # noqa: BLE001  (the program has ended; how is for its own exit status to say)
         log_exception("writing the profile")
         sys.stderr.write(f"dynamo-dap: cannot write the profile {stem}: {type(error).__name__}: {error}\n")

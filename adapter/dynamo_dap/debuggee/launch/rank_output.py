@@ -84,7 +84,7 @@ class _RankOutput(io.RawIOBase):
         return os.isatty(self._descriptor)
 
     def write(self, data: object, /) -> int:
-        written = bytes(data)  # type: ignore[call-overload]
+        written = bytes(data)  # type: ignore[call-overload]  # any buffer
         if self._show is None or not self._show(self._decoder.decode(written), self._category):
             self._write_prefixed(written)
         return len(written)

@@ -44,7 +44,7 @@ def use_copies(copies: Mapping[str, str]) -> None:
         return stats(self, path)
 
     setattr(SourceFileLoader, "get_data", get_data)  # noqa: B010 (mypy knows it of the base class only)
-    SourceFileLoader.path_stats = path_stats  # type: ignore[method-assign]
+    SourceFileLoader.path_stats = path_stats  # type: ignore[method-assign]  # a wrapper of it
     for path, copy in copies.items():
         with tokenize.open(copy) as file:
             text = file.read()

@@ -273,7 +273,7 @@ class BackwardPasses:
             if not arrived or self._host.is_holding or not self.are_wanted() or any(map(is_fake_tensor, gradients)):
                 return
             self._come_back(kept, gradients)
-        except Exception as problem:  # noqa: BLE001  (see above)
+        except Exception as problem:  # noqa: BLE001  (an exception here would be one of the backward pass)
             self._report_failure(kept.call, problem)
 
     def _come_back(self, kept: KeptCall, gradients: Gradients) -> None:

@@ -115,7 +115,7 @@ class BackwardValues:
                 total = sum_of(gradient)
                 if total is not None:
                     self._thread.passed_on.setdefault(number, []).append(total)
-        except Exception:  # noqa: BLE001  (see above)
+        except Exception:  # noqa: BLE001  (an exception here would be one of the backward pass)
             log_exception("noting a backward pass")
 
     def _on_gradients(self, noted: _Noted, gradients: Gradients) -> None:
@@ -128,7 +128,7 @@ class BackwardValues:
                 self._thread.arrived[number] = []
                 at_end_of_pass(lambda: self._is_over(number))
             self._thread.arrived[number].append((noted, gradients))
-        except Exception:  # noqa: BLE001  (see above)
+        except Exception:  # noqa: BLE001  (an exception here would be one of the backward pass)
             log_exception("noting a backward pass")
 
     def _is_wanted(self) -> bool:
@@ -144,10 +144,10 @@ class BackwardValues:
             left = [each.grad for each in given.values() if each.is_leaf and each.grad is not None]
             if may_have_any(left, passed_on):
                 self._find(arrived)
-        except Exception as problem:  # noqa: BLE001  (see above)
+        except Exception as problem:  # noqa: BLE001  (an exception here would be one of the backward pass)
             log_exception("looking for what made a NaN in a backward pass")
             reason = (str(problem).strip().splitlines() or [""])[0]
-            text = f"a backward pass left NaN or Inf, and which line made it cannot be told: {reason}"
+            text = f"a backward pass left NaN or Inf; the line that made it is unknown: {reason}"
             if text not in self._told:
                 self._told.add(text)
                 self._host.print(f"dynamo-dap: {text}\n", "important")

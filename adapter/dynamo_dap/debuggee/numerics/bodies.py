@@ -59,7 +59,7 @@ def run_observed(body: Any, operands: tuple[Any, ...], observer: Observer) -> An
 def _interpreter() -> Any:
     base: Any = sys.modules["torch"].fx.Interpreter
 
-    class Observing(base):  # type: ignore[misc]
+    class Observing(base):  # type: ignore[misc]  # the base is known at run time
         def __init__(self, body: Any, observer: Observer) -> None:
             super().__init__(body, garbage_collect_values=False)
             self._observer = observer

@@ -161,7 +161,7 @@ def visits_that_store(
 
     def work() -> object:
         _begin_again(call, random)
-        stores = _Stores(is_passed_over, [lambda one=one: value_at(roots, *one) for one in wanted])  # type: ignore[misc]
+        stores = _Stores(is_passed_over, [lambda one=one: value_at(roots, *one) for one in wanted])  # type: ignore[misc]  # a lambda in a loop
         with dynamo_off():
             sys.settrace(stores.trace)
             try:
@@ -384,17 +384,17 @@ def _arguments(call: CachedCall) -> tuple[list[Any], dict[str, Any]]:
     keywords = {name: values[name] for name in names[count : count + code.co_kwonlyargcount]}
     position = count + code.co_kwonlyargcount
     if code.co_flags & inspect.CO_VARARGS:
-        positional += values[names[position]]  # type: ignore[arg-type]
+        positional += values[names[position]]  # type: ignore[arg-type]  # a tuple by the flag
         position += 1
     if code.co_flags & inspect.CO_VARKEYWORDS:
-        keywords.update(values[names[position]])  # type: ignore[call-overload]
+        keywords.update(values[names[position]])  # type: ignore[call-overload]  # a dict by the flag
     return positional, keywords
 
 
 def _mode(take: Callable[[Any], None]) -> Any:
     base: Any = EAGER_RUNS.resolve(_MODE)
 
-    class Noting(base):  # type: ignore[misc]
+    class Noting(base):  # type: ignore[misc]  # the base is known at run time
         def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             result = function(*args, **(kwargs or {}))
             take(result)

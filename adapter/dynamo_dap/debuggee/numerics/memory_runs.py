@@ -67,7 +67,7 @@ class WrittenInputs:
         versions = {node: version_of(each) for node, each in watched.items()}
         writers = self._writers
 
-        class Watching(torch.fx.Interpreter):  # type: ignore[misc]
+        class Watching(torch.fx.Interpreter):  # type: ignore[misc]  # the base is known at run time
             def run_node(self, node: Any) -> Any:
                 result = super().run_node(node)
                 for placeholder, tensor in watched.items():
@@ -153,7 +153,7 @@ def _apart(one: Any, two: Any) -> Any:
     if not has_own_memory(one) or one.shape != two.shape:
         return None
     with data_reading():
-        mask = (one != two) & ~((one != one) & (two != two))  # noqa: PLR0124  (NaN)
+        mask = (one != two) & ~((one != one) & (two != two))  # noqa: PLR0124  (only NaN differs from itself)
         return mask if bool(mask.any()) else None
 
 

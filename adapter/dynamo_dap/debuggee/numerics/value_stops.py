@@ -482,6 +482,6 @@ def _text_of(found: tuple[Place, str] | None) -> str | None:
 
 _FEATURES = {NAN_FILTER: NEEDED[:2], MISMATCH: NEEDED}
 _CANNOT = {
-    NAN_FILTER: "a call of {} returned NaN or Inf, and which line made it cannot be told",
+    NAN_FILTER: "a call of {} returned NaN or Inf; the line that made it is unknown",
     MISMATCH: "calls of {} cannot be compared",
 }

@@ -382,7 +382,7 @@ class RepeatedCall:
             return made[statement.name]
         # The statement stands in a function, whose variables it captures: these are parameters of one of ours.
         around = ast.parse(f"def make({', '.join(outside)}):\n    return {statement.name}")
-        around.body[0].body.insert(0, statement)  # type: ignore[attr-defined]
+        around.body[0].body.insert(0, statement)  # type: ignore[attr-defined]  # a function has a body
         found: dict[str, Any] = {}
         exec(compile(ast.fix_missing_locations(around), path, "exec", dont_inherit=True), names, _Made(names, found))
         return found["make"](**outside)

@@ -168,7 +168,7 @@ class ReplayedCalls:
                 finally:
                     self._thread.is_only_noting = False
             self._note_begun(call, traced)
-        except Exception:  # noqa: BLE001  (as above)
+        except Exception:  # noqa: BLE001  (the program's call must not fail)
             log_exception("tracing a call once more that was compiled")
             return None
         return traced
@@ -187,7 +187,7 @@ class ReplayedCalls:
             with kept.trace.lent(kept.trace.given_to(call)):
                 self._walk(Leg(kept.past, before=before))
         except CannotKeep as problem:
-            log_problem(f"the kept trace of {user_function_name(call.code)} does not serve: {problem}")
+            log_problem(f"the saved trace of {user_function_name(call.code)} cannot be used: {problem}")
             return False
         return True
 

@@ -79,7 +79,7 @@ def _guarding_class() -> Any:
     base: Any = EVALUATION.resolve(_DISPATCH_MODE)
     tensor = sys.modules["torch"].Tensor
 
-    class Guarding(base):  # type: ignore[misc]
+    class Guarding(base):  # type: ignore[misc]  # the base is known at run time
         def __init__(self) -> None:
             super().__init__()
             self._made: dict[int, Any] = {}

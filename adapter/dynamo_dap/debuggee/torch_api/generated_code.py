@@ -44,7 +44,7 @@ MARKERS = Feature("torch._dynamo.bytecode_debugger.breakpoint()", _MARKER, _DEBU
 AS_PYTHON_CALLS = Feature("running a compiled function as ordinary Python", _SET_STRATEGY, _STRATEGY, _ACTION)
 REPLACING = Feature("patching generated code", _ORIGINALS, _CACHE_ENTRIES, _OUTPUT_CODES, _REGISTER_MARKED)
 ONCE = Feature(
-    "keeping what comes of a changed trace",
+    "applying what-if changes to a call",
     REGISTER_HOOK,
     _CLEANUPS,
     _ORIGINALS,
@@ -107,13 +107,13 @@ class Notifier:
         except KeyboardInterrupt:
             # It was meant for the program, which it cannot reach from here.
             threading.Timer(0.0, _thread.interrupt_main).start()
-        except BaseException:  # noqa: BLE001  (see above)
+        except BaseException:  # noqa: BLE001  (torch calls this during the program's compile)
             self._tell("telling of generated code")
         previous = self._previous
         if previous is not None:
             try:
                 previous(code)
-            except BaseException:  # noqa: BLE001  (see above)
+            except BaseException:  # noqa: BLE001  (torch calls this during the program's compile)
                 self._tell("calling the hook for generated code that was there before")
 
     def _tell(self, doing: str) -> None:

@@ -545,7 +545,7 @@ def _watching() -> Any:
     """Return a dispatch mode that tells each tensor that is about to be written to."""
     base: Any = REAL_VALUES.resolve(_DISPATCH_MODE)
 
-    class Watching(base):  # type: ignore[misc]
+    class Watching(base):  # type: ignore[misc]  # the base is known at run time
         def __init__(self, check: Callable[[Any], None]) -> None:
             super().__init__()
             self._check = check

@@ -159,7 +159,7 @@ def uncompiled_data_reading() -> contextlib.AbstractContextManager[object]:
     """
     torch: Any = sys.modules["torch"]
     if not torch._C._len_torch_dispatch_stack() and not torch._C._len_torch_function_stack():
-        return torch.no_grad()  # type: ignore[no-any-return]
+        return torch.no_grad()  # type: ignore[no-any-return]  # torch is untyped
     return _without_modes()
 
 
@@ -192,7 +192,7 @@ def tensor_texts(text: Callable[[Any], str]) -> Iterator[None]:
         return
     asked = (tensor.__repr__, tensor.__format__)
 
-    class Texts(mode):  # type: ignore[misc]
+    class Texts(mode):  # type: ignore[misc]  # the base is known at run time
         def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             return text(args[0]) if function in asked else function(*args, **(kwargs or {}))
 

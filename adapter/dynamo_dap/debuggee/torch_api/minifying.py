@@ -167,7 +167,7 @@ def _fork_for_attempts() -> None:
     def isolated(*arguments: Any, module_fails: Callable[..., bool], **named: Any) -> Any:
         return minifier(*arguments, module_fails=fails_in_fork(module_fails), **named)
 
-    sys.modules["functorch.compile"].minifier = isolated  # type: ignore[attr-defined]
+    sys.modules["functorch.compile"].minifier = isolated  # type: ignore[attr-defined]  # a module as a value
 
 
 def _with_backend(program: str, name: str, backend: Any) -> str:

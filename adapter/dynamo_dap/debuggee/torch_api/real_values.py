@@ -38,7 +38,7 @@ from dynamo_dap.debuggee.torch_api.variable_trackers import mutation_state
 
 _VISIT = "torch._dynamo.variables.base:VariableTracker.visit"
 
-VISITING = Feature("letting go of values that nothing leads to any more", _VISIT)
+VISITING = Feature("releasing real values that nothing refers to", _VISIT)
 
 
 def limit_real_values(limits: Limits | None) -> None:

@@ -47,7 +47,7 @@ _OUTPUT = "torch._dynamo.output_graph:OutputGraph"
 _TRACING = "torch._guards:tracing"
 
 RETRACING = Feature(
-    "stopping in calls that the cache serves",
+    "stopping in cached calls",
     _COMPILE_FRAME,
     _LOCK,
     _MODES,

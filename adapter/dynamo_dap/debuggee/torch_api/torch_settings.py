@@ -116,7 +116,7 @@ def _find_config(key: str) -> tuple[Any, str]:
     if name not in names:
         known_keys = [f"{begin}.{one}" for one in names]
         raise BadSetting(f'torch has no setting "{key}"{nearest(plain, known_keys) or _nearest_anywhere(key)}')
-    if not hasattr(names[name], "env_value_force"):  # type: ignore[index]
+    if not hasattr(names[name], "env_value_force"):  # type: ignore[index]  # a mapping in torch
         raise BadSetting(f'"{key}": this version of torch keeps its settings in another way')
     return module, name
 

@@ -245,7 +245,7 @@ def _first_stale(before: Mapping[str, weakref.ref[Any]], graph: Any, operations:
         if then is None or then is now or then.device.type == "meta":
             continue
         with data_reading():
-            if (then.shape, then.dtype) != (now.shape, now.dtype) or not bool(((then == now) | (now != now)).all()):  # noqa: PLR0124  (NaN)
+            if (then.shape, then.dtype) != (now.shape, now.dtype) or not bool(((then == now) | (now != now)).all()):  # noqa: PLR0124  (only NaN differs from itself)
                 changed.add(name)
     for position, node in enumerate(operations):
         if any(each.op == "get_attr" and each.target in changed for each in node.all_input_nodes):
@@ -270,7 +270,7 @@ def _are_same(one: Operation, other: Operation) -> bool:
 def _is_same(one: object, other: object) -> bool:
     if _ANY in (one, other):
         return True
-    return type(one) is type(other) and (one == other or (one != one and other != other))  # noqa: PLR0124  (NaN)
+    return type(one) is type(other) and (one == other or (one != one and other != other))  # noqa: PLR0124  (only NaN differs from itself)
 
 
 def _constants(given: Mapping[str, Any], output: Any) -> Iterator[Constant]:

@@ -187,7 +187,7 @@ def _holds(value: object) -> bool:
     if is_tracker(value):
         return True
     if is_exactly(value, (list, tuple)):
-        return any(is_tracker(item) for item in value)  # type: ignore[attr-defined]
+        return any(is_tracker(item) for item in value)  # type: ignore[attr-defined]  # a container by its type
     return type(value) is dict and any(is_tracker(item) for item in value.values())
 
 

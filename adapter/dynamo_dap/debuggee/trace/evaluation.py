@@ -83,7 +83,7 @@ def evaluate(
     evaluation = _Evaluation(frame, scratch if scratch is not None else {}, console, reports=context == "repl")
     parsed = parse(expression, statements_allowed=context == "repl")
     if parsed.is_bare:
-        value = evaluation.paths.follow(parsed.expression)  # type: ignore[arg-type]
+        value = evaluation.paths.follow(parsed.expression)  # type: ignore[arg-type]  # parsed as an expression
         if value is not UNKNOWN:
             return evaluation.shown(value, expression.strip(), context)
     if context == "repl" and evaluation.assigns_to_program(parsed):
@@ -145,7 +145,7 @@ def _take_back(undo: Undo) -> list[str]:
     """
     changes, left = undo.take_back()
     if left:
-        raise EvaluationError(f"the expression changed the trace, and it could not be taken back: {', '.join(left)}")
+        raise EvaluationError(f"the expression changed the trace, and this could not be reverted: {', '.join(left)}")
     return changes
 
 
@@ -235,7 +235,7 @@ class _Evaluation:
             raise
         changes = _take_back(undo)
         if changes:
-            text = f"this would have changed the trace ({', '.join(changes)}); it was taken back"
+            text = f"this would have changed the trace ({', '.join(changes)}); it was reverted"
             if not self._reports:
                 raise EvaluationError(text)
             self._console(f"{text}\n")

@@ -105,11 +105,11 @@ def _make_launch(torch: Any, operator: Any) -> Callable[..., None]:
     """Return ``launch``. What it refers to is all that Dynamo has to know when it traces it."""
     tensor, data_type = torch.Tensor, sys.modules["triton.language"].dtype
 
-    @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+    @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]  # torch is untyped
     def written(number: int) -> tuple[str, ...]:
         return tuple(sorted(_written_by(number)))
 
-    @torch.compiler.disable(reason="an argument of a Triton kernel is neither a tensor nor a number")  # type: ignore[untyped-decorator]
+    @torch.compiler.disable(reason="an argument of a Triton kernel is neither a tensor nor a number")  # type: ignore[untyped-decorator]  # untyped
     def launch_apart(kernel: Any, grid: Any, args: Any, kwargs: Any) -> None:
         kernel.run(*args, grid=grid, warmup=False, **kwargs)
 

@@ -88,7 +88,7 @@ class _Reader(ast.NodeVisitor):
         found = set(self._sources.get(value.id, ())) if isinstance(value, ast.Name) else set()
         for part in ast.iter_child_nodes(value):
             if isinstance(part, ast.keyword):
-                part = part.value  # noqa: PLW2901
+                part = part.value  # noqa: PLW2901  (a changed item replaces it)
             if isinstance(part, ast.expr):
                 found |= self._sources_of(part)
         return found

@@ -31,7 +31,7 @@ def text_of_raised(error: BaseException) -> str:
         text = str(error)
     except Interrupted:
         raise
-    except BaseException:  # noqa: BLE001  (as above)
+    except BaseException:  # noqa: BLE001  (the program's own __str__)
         text = ""
     name = type(error).__name__
     return f"{name}: {text}" if text else name

@@ -68,6 +68,6 @@ def unique_names(variables: Iterable[Variable]) -> list[Variable]:
         seen[variable.name] = times
         if times > 1:
             name = f"{variable.name} ({times})"
-            variable = Variable(name, variable.value, variable.evaluate_name, variable.declaration)  # noqa: PLW2901
+            variable = Variable(name, variable.value, variable.evaluate_name, variable.declaration)  # noqa: PLW2901  (a changed item replaces it)
         result.append(variable)
     return result

@@ -283,7 +283,7 @@ def _chunks(shape: list[int], index: tuple[Any, ...] = ()) -> Iterator[Part]:
     rows = _MOST_AT_ONCE // max(1, below)
     for start in range(0, left[0], rows):
         place = (*index, slice(start, start + rows))
-        yield lambda tensor, place=place: tensor[place]  # type: ignore[misc]
+        yield lambda tensor, place=place: tensor[place]  # type: ignore[misc]  # a lambda in a loop
 
 
 def _at_random(shape: list[int]) -> Part:

@@ -387,7 +387,7 @@ class ArrayChildren(Children):
         facts = [
             Variable(name, self._view.value(getattr(self._array, name)), self._path(f".{name}")) for name in _METADATA
         ]
-        statistics = [lazy_variable(name, lambda name=name: self._statistic(name)) for name in ("min", "max", "mean")]  # type: ignore[misc]
+        statistics = [lazy_variable(name, lambda name=name: self._statistic(name)) for name in ("min", "max", "mean")]  # type: ignore[misc]  # a lambda in a loop
         value = [] if self._array.ndim else [lazy_variable("value", lambda: Value(str(self._array.item())))]
         return [*facts, *value, *(statistics if self._array.dtype.kind in "biufc" and self._array.size else ())]
 

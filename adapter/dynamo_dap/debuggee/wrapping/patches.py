@@ -72,7 +72,7 @@ def answering(value: object) -> Generator[None, Outcome, Result]:
 reporters: list[Callable[[str], None]] = []
 """Each gets a line for the user when a feature is switched off, while the exception is being handled."""
 _lock = threading.RLock()
-os.register_at_fork(after_in_child=_lock._at_fork_reinit)  # type: ignore[attr-defined]
+os.register_at_fork(after_in_child=_lock._at_fork_reinit)  # type: ignore[attr-defined]  # not in the stubs
 _groups: weakref.WeakSet[Patches] = weakref.WeakSet()
 
 
@@ -169,7 +169,7 @@ class Patches:
         if self._on_failure is not None:
             try:
                 self._on_failure()
-            except Exception:  # noqa: BLE001  (as above)
+            except Exception:  # noqa: BLE001  (the program must not notice our failure)
                 for report in list(reporters):
                     report(f"dynamo-dap: {self.feature} could not be switched off completely")
 
@@ -232,7 +232,7 @@ class _Around(_Hook):
         except StopIteration as answered:
             answer: Result | None = answered.value
             return answer
-        except Exception:  # noqa: BLE001  (as above)
+        except Exception:  # noqa: BLE001  (the program must not notice our failure)
             self.patches.fail()
             return None
         return _Running(functools.partial(self._end, generator), given)
@@ -243,7 +243,7 @@ class _Around(_Hook):
         except StopIteration as ended:
             result: Result | None = ended.value
             return result
-        except Exception:  # noqa: BLE001  (as above)
+        except Exception:  # noqa: BLE001  (the program must not notice our failure)
             self.patches.fail()
         return None
 

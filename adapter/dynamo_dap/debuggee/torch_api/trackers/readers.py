@@ -408,7 +408,7 @@ def _skipped(read: _Reading) -> Form:
 @_reads("NestedUserFunctionVariable")
 def _nested_function(read: _Reading) -> Form:
     code, closure = constant_in(read["code"]), read.get("closure")
-    cells = read.form_of(closure).items if closure is not None else ()  # type: ignore[union-attr]
+    cells = read.form_of(closure).items if closure is not None else ()  # type: ignore[union-attr]  # its form is a container
     return FunctionForm(
         str(constant_in(read["fn_name"])),
         code,

@@ -1,0 +1,214 @@
+"""Finds phrases that CONTRIBUTING.md replaces, in texts for users and in docstrings and comments.
+
+Texts for users (strings, ``package.json``, pages) may have none. Docstrings and comments of older modules still have
+some: ``plain_english.json`` has how many each package may have at most. The numbers only fall:
+``python -m tests.structure.plain_english`` prints each place, ``--lower`` writes today's lower numbers.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import re
+import sys
+import tokenize
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.structure.sources import ADAPTER, ROOT, adapter_modules, guides
+
+EXTENSION = ROOT / "vscode-extension"
+LIMITS = Path(__file__).with_suffix(".json")
+LONGEST_SENTENCE = 25
+
+# The phrase, and what to write in its place.
+BANNED = {
+    r"(?:is|are|was|were|be) told(?! to\b)": "is reported; the actor and what it reports",
+    r"told (?:of|apart)": "reported, distinguished",
+    r"tells? of": "reports",
+    r"(?:is|are) no more\b": "no longer is",
+    r"none any more": "is gone",
+    r"c[oa]mes? (?:to|upon) (?:a|the|its|that|this) (?:line|stop|breakpoint|instruction)": "reaches",
+    r"(?:becomes|became|comes|came) of": "result, effect",
+    r"\b(?:takes?|took|taken) (?:it |them |that )?back\b": "revert",
+    r"\bput back\b": "restore",
+    r"(?:that|which|what) the cache (?:serves|served)": "cached call",
+    r"\bstands?-in\b": "placeholder",
+    r"\banother than\b": "differs from",
+    r"\bjourneys?\b": "history",
+    r"\btraced once more\b": "replayed",
+    r"\bkept traces?\b": "saved trace",
+    r"\b(?:is|are) not to (?:be|end|stop)\b": "must not",
+    r"\bNothing armed\b": "no breakpoint set",
+    r"\b(?:has|have) \w+ forgotten\b": "forget",
+    r"\bfor what there is\b": "if there is",
+    r"\bRaised by who\b": "the actor",
+    r"\bWhat (?:stops|moves|goes) who\b": "the actor",
+    r"\bwhat is wanted of\b": "the request",
+    r"\b(?:no|none|nobody|nothing) (?:\w+ ){0,2}any more\b": "no longer",
+}
+_BANNED = {re.compile(phrase, re.IGNORECASE): better for phrase, better in BANNED.items()}
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text that people read, where it stands."""
+
+    path: Path
+    line: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.path.relative_to(ROOT)}:{self.line}: {' '.join(self.text.split())[:100]}"
+
+
+def banned_in(texts: Iterator[Text]) -> Iterator[str]:
+    """Return each banned phrase in ``texts``, with its place and what to write."""
+    for text in texts:
+        plain = " ".join(text.text.split())
+        for phrase, better in _BANNED.items():
+            for found in phrase.finditer(plain):
+                yield f"{text.path.relative_to(ROOT)}:{text.line}: {found[0]!r}: write {better!r}"
+
+
+def messages_in_python(path: Path) -> Iterator[Text]:
+    """Return the strings of a module that are several words, without its docstrings."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    docstrings = {id(node) for node, _ in _docstrings(tree)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            docstrings.add(id(node.value))  # A text below an attribute.
+    parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            pieces = [part.value if isinstance(part, ast.Constant) else "x" for part in node.values]
+            text = "".join(piece for piece in pieces if isinstance(piece, str))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings | parts:
+            text = node.value
+        else:
+            continue
+        if len(text.split()) > 2:
+            yield Text(path, node.lineno, text)
+
+
+def explanations_in_python(path: Path) -> Iterator[Text]:
+    """Return a module's docstrings and comments."""
+    source = path.read_text(encoding="utf-8")
+    for node, line in _docstrings(ast.parse(source)):
+        yield Text(path, line, node.value)
+    block: list[tuple[int, str]] = []
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type != tokenize.COMMENT:
+            continue
+        if block and token.start[0] != block[-1][0] + 1:
+            yield _joined(path, block)
+            block = []
+        block.append((token.start[0], token.string.lstrip("# ")))
+    if block:
+        yield _joined(path, block)
+
+
+def _joined(path: Path, block: list[tuple[int, str]]) -> Text:
+    return Text(path, block[0][0], " ".join(text for _, text in block))
+
+
+def _docstrings(tree: ast.Module) -> Iterator[tuple[ast.Constant, int]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.body[0] if node.body else None
+            if ast.get_docstring(node, clean=False) and isinstance(first, ast.Expr):
+                assert isinstance(first.value, ast.Constant)
+                yield first.value, first.lineno
+
+
+def messages_in_typescript(path: Path) -> Iterator[Text]:
+    """Return the strings of a TypeScript file that are several words, without its comments."""
+    source = re.sub(r"/\*.*?\*/", lambda match: "\n" * match[0].count("\n"), path.read_text("utf-8"), flags=re.DOTALL)
+    for number, line in enumerate(source.splitlines(), start=1):
+        code = re.sub(r"(?<!:)//.*", "", line)
+        for found in re.finditer(r'"((?:[^"\\]|\\.)*)"|`((?:[^`\\]|\\.)*)`', code):
+            text = found[1] or found[2] or ""
+            if len(text.split()) > 2:
+                yield Text(path, number, text)
+
+
+def messages_of_the_extension() -> Iterator[Text]:
+    """Return every text that ``package.json`` and the catalogue of its texts show."""
+    for name in ("package.json", "package.nls.json"):
+        path = EXTENSION / name
+        if path.is_file():
+            for text in _strings(json.loads(path.read_text(encoding="utf-8"))):
+                yield Text(path, 1, text)
+
+
+def _strings(value: object) -> Iterator[str]:
+    if isinstance(value, dict):
+        for each in value.values():
+            yield from _strings(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _strings(each)
+    elif isinstance(value, str) and len(value.split()) > 2:
+        yield value
+
+
+def prose_of_pages() -> Iterator[Text]:
+    """Return the paragraphs of the pages, without code."""
+    pages = [*guides(), *sorted((EXTENSION / "media").glob("*.md"))]
+    pages += [ROOT / name for name in ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")]
+    pages += [EXTENSION / name for name in ("README.md", "CHANGELOG.md")]
+    for page in pages:
+        source = page.read_text(encoding="utf-8")
+        source = re.sub(r"^```.*?^```", lambda m: "\n" * m[0].count("\n"), source, flags=re.DOTALL | re.MULTILINE)
+        line = 1
+        for paragraph in re.split(r"(\n\n+)", source):
+            if paragraph.strip():
+                yield Text(page, line, paragraph)
+            line += paragraph.count("\n")
+
+
+def user_texts() -> Iterator[Text]:
+    """Return every text that users read."""
+    for module in adapter_modules():
+        yield from messages_in_python(module.path)
+    for path in sorted((EXTENSION / "src").rglob("*.ts")):
+        yield from messages_in_typescript(path)
+    yield from messages_of_the_extension()
+    yield from prose_of_pages()
+
+
+def package_of(path: Path) -> str:
+    """Return the package that a module's number is kept for, such as ``debuggee/replay``."""
+    parts = path.relative_to(ADAPTER / "dynamo_dap").parts[:-1]
+    return "/".join(parts[:2]) or "."
+
+
+def explained() -> dict[str, list[str]]:
+    """Return the banned phrases in docstrings and comments, by package."""
+    found: dict[str, list[str]] = {}
+    for module in adapter_modules():
+        found.setdefault(package_of(module.path), []).extend(banned_in(explanations_in_python(module.path)))
+    return found
+
+
+def long_sentences(texts: Iterator[Text]) -> Iterator[str]:
+    """Return the sentences that are longer than people read at once."""
+    for text in texts:
+        plain = re.sub(r"`[^`]*`|\{[^}]*\}|\[[^\]]*\]\([^)]*\)", "x", text.text)
+        for sentence in re.split(r"[.:;!?](?:\s|$)|\n", plain):
+            if len(words := sentence.split()) > LONGEST_SENTENCE:
+                yield f"{text}: {len(words)} words"
+
+
+if __name__ == "__main__":
+    for line in banned_in(user_texts()):
+        print(line)  # noqa: T201 - what the command is for
+    counted = explained()
+    for lines in counted.values():
+        print("\n".join(lines))  # noqa: T201 - what the command is for
+    if "--lower" in sys.argv:
+        old = json.loads(LIMITS.read_text(encoding="utf-8")) if LIMITS.is_file() else {}
+        new = {name: min(len(lines), old.get(name, len(lines))) for name, lines in sorted(counted.items()) if lines}
+        LIMITS.write_text(json.dumps(new, indent=2) + "\n", encoding="utf-8")

@@ -1,0 +1,105 @@
+"""Texts stay plain: no banned phrase, no endless sentence, a reason for each waiver, readable commit subjects."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from itertools import chain
+
+import pytest
+
+from tests.structure import plain_english
+from tests.structure.plain_english import LIMITS, Text, banned_in, long_sentences, user_texts
+from tests.structure.sources import ADAPTER, ROOT, adapter_modules
+
+# Commits before this rule keep their subjects. A date holds in shallow clones and after a rebase.
+_FIRST_COMMITS = "2026-11-24T19:05:00+00:00"
+_LONGEST_SUBJECT = 65
+_WAIVER = re.compile(r"#\s*(?:noqa(?::\s*[A-Z]+\d+(?:,\s*[A-Z]+\d+)*)?|type: ?ignore(?:\[[\w,\s-]+\])?)(?P<reason>.*)$")
+# Verbs that end like a participle or a third person.
+_VERBS = re.compile(
+    r"(?:Press|Pass|Process|Address|Express|Discuss|Guess|Focus|Canvas|Alias|Bring|String|Ring|Embed|Need|Feed|Seed|Speed|Shed)$"
+)
+
+
+def test_texts_for_users_have_no_banned_phrase() -> None:
+    assert not (found := list(banned_in(user_texts()))), "\n".join(found)
+
+
+def test_explanations_have_no_more_banned_phrases_than_before() -> None:
+    limits = json.loads(LIMITS.read_text(encoding="utf-8"))
+    over = {
+        package: [f"{len(lines)} of at most {limits.get(package, 0)}", *lines]
+        for package, lines in plain_english.explained().items()
+        if len(lines) > limits.get(package, 0)
+    }
+    assert not over, json.dumps(over, indent=1)
+
+
+def test_sentences_of_the_interface_are_short() -> None:
+    modules = [*(ADAPTER / "dynamo_dap/commands").glob("*.py"), *(ADAPTER / "dynamo_dap/server").glob("*.py")]
+    modules += [ADAPTER / "dynamo_dap/protocol/options.py", *(ADAPTER / "dynamo_dap/debuggee").rglob("*.py")]
+    names = re.compile(r"[A-Z0-9_ ]+")
+    messages = (
+        text
+        for path in modules
+        for text in plain_english.messages_in_python(path)
+        if not names.fullmatch(" ".join(text.text.split()))
+    )
+    texts = chain(plain_english.messages_of_the_extension(), messages)
+    assert not (found := list(long_sentences(texts))), "\n".join(found)
+
+
+def test_banned_phrases_and_long_sentences_are_found() -> None:
+    path = ROOT / "README.md"
+    assert len(list(banned_in(iter([Text(path, 1, "the user is told\nof it by calls that the cache serves")])))) == 3
+    assert list(long_sentences(iter([Text(path, 1, "word " * 26)])))
+    assert not list(long_sentences(iter([Text(path, 1, "word " * 20 + "end. " + "word " * 20)])))
+
+
+def test_each_waiver_has_its_own_reason() -> None:
+    """``noqa`` and ``type: ignore`` say why here; "as above" leads nowhere after an edit."""
+    missing = []
+    for module in adapter_modules():
+        for number, line in enumerate(module.path.read_text(encoding="utf-8").splitlines(), start=1):
+            waiver = _WAIVER.search(line)
+            if waiver and (len(waiver["reason"].split()) < 2 or re.search(r"(?:as|see) (?:above|below)", waiver[0])):
+                missing.append(f"{module.path.relative_to(ROOT)}:{number}: {waiver[0]}")
+    assert not missing, "\n".join(missing)
+
+
+def test_subjects_of_new_commits_are_short_and_imperative() -> None:
+    command = ["git", "log", "--no-merges", "--format=%aI%x00%s", "-n", "300"]
+    logged = subprocess.run(command, cwd=ROOT, capture_output=True, check=False, text=True)
+    if logged.returncode:
+        pytest.skip("not a repository")
+    commits = [line.split("\0", 1) for line in logged.stdout.splitlines()]
+    wrong = [problem for date, subject in commits if date > _FIRST_COMMITS and (problem := _problem(subject))]
+    assert not wrong, "\n".join(wrong)
+
+
+def _problem(subject: str) -> str | None:
+    first = subject.split(maxsplit=1)[0]
+    if len(subject) > _LONGEST_SUBJECT:
+        return f"{len(subject)} characters, at most {_LONGEST_SUBJECT}: {subject}"
+    if not first[0].isupper() or subject.endswith("."):
+        return f"a sentence without its period: {subject}"
+    if re.search(r"(?:ed|ing|[^s]s)$", first) and not _VERBS.match(first):
+        return f"begin with a verb in the imperative: {subject}"
+    return None
+
+
+@pytest.mark.parametrize(
+    ("subject", "is_right"),
+    [
+        ("Reuse the saved trace for conditions", True),
+        ("Pass the token to ranks", True),
+        ("Fixed a hang", False),
+        ("Fixes a hang", False),
+        ("fix a hang", False),
+        ("Fix a hang that many users of very old versions met in their own programs", False),
+    ],
+)
+def test_problems_of_subjects_are_found(subject: str, is_right: bool) -> None:
+    assert (_problem(subject) is None) is is_right
