@@ -36,6 +36,7 @@ BANNED = {
     r"\bput back\b": "restore",
     r"(?:that|which|what) the cache (?:serves|served)": "cached call",
     r"\bstands?-in\b": "placeholder",
+    r"\bWhose: ": "Cause: ",
     r"\banother than\b": "differs from",
     r"\bjourneys?\b": "history",
     r"\btraced once more\b": "replayed",

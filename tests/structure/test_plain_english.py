@@ -9,6 +9,7 @@ from itertools import chain
 
 import pytest
 
+import dynamo_dap
 from tests.structure import plain_english
 from tests.structure.plain_english import LIMITS, Text, banned_in, long_sentences, user_texts
 from tests.structure.sources import ADAPTER, ROOT, adapter_modules
@@ -67,6 +68,19 @@ def test_each_waiver_has_its_own_reason() -> None:
             if waiver and (len(waiver["reason"].split()) < 2 or re.search(r"(?:as|see) (?:above|below)", waiver[0])):
                 missing.append(f"{module.path.relative_to(ROOT)}:{number}: {waiver[0]}")
     assert not missing, "\n".join(missing)
+
+
+def test_the_changelog_is_cut_into_versions_with_short_entries() -> None:
+    """Unreleased is at the top, the newest version is this one, and an entry has at most three lines."""
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    headings = re.findall(r"^## (.+)$", text, re.MULTILINE)
+    assert headings[0] == "Unreleased"
+    assert re.fullmatch(rf"{re.escape(dynamo_dap.__version__)} \(\d{{4}}-\d\d-\d\d\)", headings[1])
+    released = text.partition(headings[1])[2]
+    assert set(re.findall(r"^### (.+)$", released, re.MULTILINE)) <= {"Added", "Changed", "Fixed"}
+    entries = re.findall(r"^- .*(?:\n {2}.*)*", text, re.MULTILINE)
+    assert not [entry for entry in entries if entry.count("\n") > 2]
+    assert len(entries) == len(set(entries)), "an entry stands twice: was a conflict resolved with both sides?"
 
 
 def test_subjects_of_new_commits_are_short_and_imperative() -> None:
