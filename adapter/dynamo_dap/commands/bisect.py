@@ -22,7 +22,7 @@ import msgspec
 
 from dynamo_dap.protocol.bisection import KINDS, PARTS, BisectedBody, BisectedThing, BisectionRun, first_bad
 from dynamo_dap.protocol.contract import LaunchDescription
-from dynamo_dap.records.program import add_program, given_program, launching
+from dynamo_dap.records.program import UNCOMPILED, add_program, given_program, launching
 from dynamo_dap.records.repeated_input import RepeatedInput
 
 _STAGES = {
@@ -42,7 +42,6 @@ _SETTINGS = {
         "comprehensive_padding": False,
     },
 }
-_UNCOMPILED = {"TORCHDYNAMO_DISABLE": "1"}
 _FRESH = {"TORCHINDUCTOR_FX_GRAPH_CACHE": "0", "TORCHINDUCTOR_AUTOGRAD_CACHE": "0"}
 """A compile that a cache serves goes through no stage. What the C++ compiler made is kept: it follows from the code."""
 _EXIT, _OUTPUT = "exit", "output"
@@ -147,7 +146,7 @@ class _Bisection:
 
     def verdict(self) -> Verdict | None:
         """Find what is wrong; None when nothing is."""
-        plain = self._run("uncompiled", _UNCOMPILED)
+        plain = self._run("uncompiled", UNCOMPILED)
         if plain.problem is not None:
             raise _NothingToFind(f"the program is wrong without torch.compile, too: {plain.problem}")
         self._expected = plain

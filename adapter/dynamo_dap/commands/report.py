@@ -11,8 +11,9 @@ import dataclasses
 import sys
 from pathlib import Path
 
-from dynamo_dap.commands.fix import known_fixes, print_trials, runner_of, settings_of, try_fixes
+from dynamo_dap.commands.fix import known_fixes, print_trials, settings_of
 from dynamo_dap.commands.recorded_program import CannotTry, add_consent, asks_for_strangers
+from dynamo_dap.commands.trial import runner_of, try_fixes
 from dynamo_dap.language_server.fixes.edits import Fix
 from dynamo_dap.records import report
 from dynamo_dap.records.advice import what_to_do

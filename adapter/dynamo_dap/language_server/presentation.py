@@ -30,7 +30,7 @@ from lsprotocol.types import (
 )
 from rich.console import Console
 
-from dynamo_dap.commands.fix import Trial
+from dynamo_dap.commands.trial import Trial
 from dynamo_dap.language_server.document import Document, Positions
 from dynamo_dap.language_server.findings import Finding, Kind
 from dynamo_dap.language_server.fixes.edits import Edit, Fix

@@ -18,8 +18,8 @@ from lsprotocol import types
 from pygls.lsp.server import LanguageServer
 
 from dynamo_dap import __version__
-from dynamo_dap.commands.fix import runner_of
 from dynamo_dap.commands.recorded_program import CannotTry
+from dynamo_dap.commands.trial import runner_of
 from dynamo_dap.language_server.document import Document, Positions, real_path
 from dynamo_dap.language_server.findings import Finding, findings_of
 from dynamo_dap.language_server.fixes import fixes_of
@@ -240,7 +240,8 @@ class RecordServer(LanguageServer):
             trial = self._trials.of(document, fix)
             if trial is not None and trial.changes_result and not self._shows_disabled:
                 continue
-            actions.append(action_of(fix, diagnostic, self._positions, trial))
+            if trial is not None or not fix.needs_trial:
+                actions.append(action_of(fix, diagnostic, self._positions, trial))
             if trial is None:
                 actions.append(trial_of(fix, diagnostic, params.text_document.uri))
         return actions

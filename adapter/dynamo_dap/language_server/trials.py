@@ -14,8 +14,8 @@ from dataclasses import replace
 from lsprotocol import types
 from pygls.lsp.server import LanguageServer
 
-from dynamo_dap.commands.fix import Cancelled, Runner, Trial, try_fixes
 from dynamo_dap.commands.recorded_program import CannotTry
+from dynamo_dap.commands.trial import Cancelled, Runner, Trial, try_fixes
 from dynamo_dap.language_server.document import Document
 from dynamo_dap.language_server.fixes.edits import Fix
 

@@ -231,6 +231,10 @@ def _broken(known: _Break) -> Item:
     link = one.link if one.link is not None and one.link.startswith("https://") else None
     settings = settings_of_break(one)
     hints = [*(f"{setting.text}  (drops what it logs)" for setting in settings if setting.adds), *one.hints]
+    if one.condition is not None:
+        promised = f"where this holds for all data: torch._check({one.condition}) before the line"
+        guarded = f"else torch.fx.experimental.symbolic_shapes.guard_or_false({one.condition})"
+        hints = [f"{promised}; {guarded}", *hints]
     if one.place is not None and _TORCH.search(one.place.path):
         # Nobody edits torch, and its hints are about the line.
         facts.append("the line is torch's own: there is nothing in it to change")

@@ -95,6 +95,21 @@ class Graph(Struct, rename="camel", omit_defaults=True):
     """What DistributedDataParallel had it cut into, each compiled by itself."""
 
 
+class DataSymbol(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
+    """A number that the program computes from data: ``mask.nonzero().shape[0]``."""
+
+    name: str
+    """Torch's: ``u0``."""
+    user_name: str | None = None
+    """As the user may write it at the break: ``n``, ``found.shape[0]``."""
+    operation: str | None = None
+    """What made it: ``nonzero``."""
+    place: Place | None = None
+    """The user's line that made it."""
+    range: str | None = None
+    """What it may be: ``0 … 6``."""
+
+
 class GraphBreak(Struct, rename="camel", omit_defaults=True):
     """Something that Dynamo could not trace."""
 
@@ -117,6 +132,10 @@ class GraphBreak(Struct, rename="camel", omit_defaults=True):
     """Torch's whole text."""
     at_fsdp_hook: bool = False
     """Whether it is a hook of FSDP's, which keeps Dynamo out: ``explanation`` and ``hints`` are not torch's then."""
+    condition: str | None = None
+    """What a data-dependent branch asks, as the user may write it at the line: ``n == 3``."""
+    data: list[DataSymbol] = []
+    """The numbers in it that depend on data."""
 
 
 class Guard(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):

@@ -15,6 +15,9 @@ import msgspec
 from dynamo_dap.protocol.contract import ENTRY, LAUNCH_VARIABLE, LaunchDescription
 from dynamo_dap.protocol.user_files import why_not_a_program
 
+UNCOMPILED = {"TORCHDYNAMO_DISABLE": "1"}
+"""The environment variables with which a program runs as ordinary Python."""
+
 
 def add_program(parser: argparse.ArgumentParser, what: str = "the Python file") -> None:
     """Add what every such subcommand ends with: the interpreter, the program or a module, the program's arguments."""

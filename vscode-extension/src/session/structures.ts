@@ -550,6 +550,10 @@ export interface GraphBreak {
     message?: string;
     /** Whether it is a hook of FSDP's, which keeps Dynamo out: `explanation` and `hints` are not torch's then. */
     atFsdpHook?: boolean;
+    /** What a data-dependent branch asks, as the user may write it at the line: `n == 3`. */
+    condition?: string;
+    /** The numbers in it that depend on data. */
+    data?: DataSymbol[];
 }
 
 /** A size or number that compiled code takes as it comes. */
@@ -637,6 +641,20 @@ export interface Bucket {
     parameters: string[];
     /** The lines of its operations. */
     places?: Place[];
+}
+
+/** A number that the program computes from data: `mask.nonzero().shape[0]`. */
+export interface DataSymbol {
+    /** Torch's: `u0`. */
+    name: string;
+    /** As the user may write it at the break: `n`, `found.shape[0]`. */
+    userName?: string;
+    /** What made it: `nonzero`. */
+    operation?: string;
+    /** The user's line that made it. */
+    place?: Place;
+    /** What it may be: `0 … 6`. */
+    range?: string;
 }
 
 /** Some lines of a document that are one thing: a node, an operation, a kernel, a call of one. */

@@ -27,6 +27,7 @@ _ITEMS = 200
 _CALLS = 1000
 _SEED = 0
 _DEPTH = 3
+_COMPILED = "_orig_mod."
 
 
 def use_copies(copies: Mapping[str, str]) -> None:
@@ -103,7 +104,8 @@ def _told(value: object, depth: int) -> Any:
     if torch is not None and isinstance(value, torch.Tensor):
         return _tensor(value)
     if torch is not None and isinstance(value, torch.nn.Module):
-        return {name: _tensor(one) for name, one in list(value.state_dict().items())[:_ITEMS]}
+        # A compiled module is the module itself where torch.compile is off.
+        return {name.replace(_COMPILED, ""): _tensor(one) for name, one in list(value.state_dict().items())[:_ITEMS]}
     return None
 
 

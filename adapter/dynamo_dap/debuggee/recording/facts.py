@@ -17,6 +17,7 @@ from dynamo_dap.debuggee.agent.user_code import is_torch_file, is_user_file
 from dynamo_dap.debuggee.bytecode.constants import without_addresses
 from dynamo_dap.debuggee.recording.guard_texts import guard_text
 from dynamo_dap.debuggee.torch_api.compile_hooks import FrameCompile
+from dynamo_dap.debuggee.torch_api.data_dependence import DataSymbol, data_dependence_of, explained
 from dynamo_dap.debuggee.torch_api.ddp_buckets import GraphBucket
 from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name
 from dynamo_dap.debuggee.torch_api.generated_code import user_function_of
@@ -37,6 +38,7 @@ from dynamo_dap.debuggee.values.graph_texts import GraphTexts, result_text
 from dynamo_dap.debuggee.values.model import bounded_text
 from dynamo_dap.debuggee.values.python_values import values_then_and_now
 from dynamo_dap.records.model import Bucket, Graph, GraphBreak, Guard, GuardFailure, Node, Place, Sharding, StackLine
+from dynamo_dap.records.model import DataSymbol as RecordedSymbol
 from dynamo_dap.records.texts import digest_of_line
 
 MAXIMUM_NODES = 2000
@@ -109,9 +111,11 @@ _WRAPPERS = 16
 """Decorators around one function that are followed at most."""
 
 
-def graph_break(exception: Any, effect: str | None) -> GraphBreak:
-    """Return a graph break."""
-    facts = facts_of_break(exception)
+def graph_break(exception: Any, effect: str | None, handler: TracedFrame | None = None) -> GraphBreak:
+    """Return a graph break; ``handler`` is the function whose trace handles it, where that is known."""
+    frame = frame_of_break(exception) or handler
+    dependence = None if frame is None else data_dependence_of(exception, frame)
+    facts = explained(facts_of_break(exception), dependence)
     return GraphBreak(
         reason=facts.kind,
         place=place(place_of_break(exception)),
@@ -124,7 +128,13 @@ def graph_break(exception: Any, effect: str | None) -> GraphBreak:
         stack=[StackLine(Place(at.path, at.line, at.column), name) for at, name in stack_of_break(exception)],
         message=text_of(facts.message, _MESSAGE),
         at_fsdp_hook=facts.at_fsdp_hook,
+        condition=None if dependence is None else dependence.user_condition,
+        data=[] if dependence is None else list(map(_data_symbol, dependence.symbols)),
     )
+
+
+def _data_symbol(symbol: DataSymbol) -> RecordedSymbol:
+    return RecordedSymbol(symbol.name, symbol.user_name, symbol.operation, place(symbol.place), symbol.range)
 
 
 def place_of_problem(problem: BaseException) -> Place | None:

@@ -341,7 +341,7 @@ class Recorder(CompileObserver):
     def graph_broke(self, frame: TracedFrame, reason: str, exception: Any) -> None:
         """See ``CompileObserver``."""
         if (recorded := self._recorded(HOOKS.current)) is not None:
-            self._take_break(recorded.id, facts.graph_break(exception, _effect_of(reason)))
+            self._take_break(recorded.id, facts.graph_break(exception, _effect_of(reason), frame))
 
     def _recorded(self, compiling: FrameCompile | None) -> _InProgress | None:
         return None if compiling is None else self._in_progress.get(compiling)

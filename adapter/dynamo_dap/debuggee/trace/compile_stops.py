@@ -18,6 +18,12 @@ from dynamo_dap.debuggee.agent.frames import Frame, caller_frame
 from dynamo_dap.debuggee.agent.stepping import RaisedException, Stop
 from dynamo_dap.debuggee.agent.user_code import is_user_file
 from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
+from dynamo_dap.debuggee.torch_api.data_dependence import (
+    DataDependence,
+    data_dependence_of,
+    explained,
+    value_in_call,
+)
 from dynamo_dap.debuggee.torch_api.errors import (
     UserError,
     error_behind,
@@ -175,10 +181,19 @@ class CompileStops(CompileObserver):
         if compiling is None or not self._is_on(name):
             return
         if self._is_new(compiling, (name, *_where(innermost), facts.kind)):
-            names = _names_of(facts)
+            dependence = data_dependence_of(exception, innermost)
+            facts = explained(facts, dependence)
             self._of(compiling).place = _where(innermost)
             error = error_being_raised(frame) if is_raised_by_user(exception) else None
-            self._stop_in_trace(name, innermost, graph_break(exception, facts, effect, error), names)
+            values = [] if dependence is None else self._values_in_call(dependence, innermost)
+            raised = graph_break(exception, facts, effect, error, values)
+            self._stop_in_trace(name, innermost, raised, _names_of(facts))
+
+    def _values_in_call(self, dependence: DataDependence, frame: TracedFrame) -> list[str]:
+        """Return what the call being traced has for the numbers of a data-dependent branch: ``n = 3``."""
+        with self._host.holding():
+            values = [(symbol, value_in_call(symbol, frame)) for symbol in dependence.symbols]
+        return [f"{symbol.user_name or symbol.name} = {value}" for symbol, value in values if value is not None]
 
     # -- exceptions of the user's ----------------------------------------------------------------------------------
 

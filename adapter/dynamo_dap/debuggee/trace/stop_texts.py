@@ -48,15 +48,18 @@ def _raised(
     return RaisedException(bounded_text(headline, 200), text, details=details)
 
 
-def graph_break(exception: Any, facts: BreakFacts, effect: str, error: UserError | None = None) -> RaisedException:
-    """Tell a graph break: why, what becomes of the function, what to do about it; the rest comes last.
+def graph_break(
+    exception: Any, facts: BreakFacts, effect: str, error: UserError | None = None, values: Sequence[str] = ()
+) -> RaisedException:
+    """Report a graph break: why, what becomes of the function, what to do about it; the rest comes last.
 
-    ``error`` is that of the user's that the break stands for.
+    ``error`` is the user's error that the break stands for; ``values`` are what its data is in this call.
     """
     headline = f"Graph break: {facts.kind}" + (f" [{facts.identifier}]" if facts.identifier else "")
     lines = [
         None if error is None else error.text,
         facts.explanation or facts.message,
+        f"In this call: {', '.join(values)}." if values else None,
         f"Then: {effect}.",
         *(f"Hint: {hint}" for hint in sorted(facts.hints, key=len)),
         f"Context: {facts.context}" if facts.context else None,

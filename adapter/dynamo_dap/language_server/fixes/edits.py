@@ -46,6 +46,8 @@ class Fix:
     edits: tuple[Edit, ...]
     settings: tuple[Setting, ...] = ()
     """Settings of torch, of a fix that edits nothing."""
+    needs_trial: bool = False
+    """Whether it assumes something of the data, so that it is offered only after a trial."""
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 - a call of ``torch._dynamo.graph_break()`` is removed;
 - a setting that torch's hint names is made below the imports;
 - ``torch._check`` before a branch on a size that depends on data, in the direction that held in every recorded call;
+- where the record does not say how such a branch goes: either direction, and ``guard_or_false``, after a trial only;
 - a function that is cut into several graphs runs eagerly (``@torch.compiler.disable``);
 - a call that prints or logs is moved to the end of its function: the graph is no longer cut in two.
 """
@@ -37,7 +38,8 @@ def fixes(situation: Situation) -> Iterator[Fix]:
         # What is at the user's line is the call into it.
         return
     yield from _removed(situation)
-    yield from _promised(situation, found)
+    promised = list(_promised(situation, found))
+    yield from promised or _assumed(situation, found)
     yield from _disabled(situation)
     yield from _moved(situation)
 
@@ -212,9 +214,51 @@ def _way_that_held(situation: Situation, statement: ast.If | ast.Assert) -> bool
 
 
 def _opposite(document: Document, test: ast.expr) -> str:
+    return _negated(test) or f"not ({document.source(test)})"
+
+
+def _negated(test: ast.expr) -> str | None:
     if isinstance(test, ast.Compare) and len(test.ops) == 1 and type(test.ops[0]) in _OPPOSITES:
         return ast.unparse(ast.Compare(test.left, [_OPPOSITES[type(test.ops[0])]()], test.comparators))
-    return f"not ({document.source(test)})"
+    return None
+
+
+_GUARD = "guard_or_false"
+_IMPORT = "from torch.fx.experimental.symbolic_shapes import guard_or_false"
+
+
+def _assumed(situation: Situation, found: GraphBreak) -> Iterator[Fix]:
+    """Yield what lets the trace go on at a data-dependent branch; each is right only for some data."""
+    document = situation.document
+    statement = document.statement_at(situation.line)
+    line = situation.line if statement is None else statement.lineno
+    if found.condition is None or statement is None or isinstance(statement, ast.While | ast.For | Function):
+        return
+    if not document.text(line).lstrip().startswith(("if ", "assert ", "return ")) and not is_alone(document, statement):
+        return
+    if knows_torch(document, line):
+        parsed = ast.parse(found.condition, mode="eval").body
+        for condition in (found.condition, _negated(parsed) or f"not ({found.condition})"):
+            check = f"torch._check({condition})"
+            edit = insert_lines(document, line, f"{document.indentation(line)}{check}")
+            yield Fix(f"Assume it for all data, with an error where it does not hold: {check}", (edit,), (), True)
+    yield from _guarded(situation, statement)
+
+
+def _guarded(situation: Situation, statement: ast.stmt) -> Iterator[Fix]:
+    """Yield the branch with ``guard_or_false``: it is not taken while Dynamo traces."""
+    document = situation.document
+    below = _below_imports(document)
+    if not isinstance(statement, ast.If) or below is None or statement.test.end_lineno != statement.test.lineno:
+        return
+    test, line = statement.test, statement.test.lineno
+    first, last = document.column(line, test.col_offset), document.column(line, test.end_col_offset or 0)
+    text = document.source(test)
+    edits = (
+        insert_lines(document, below, _IMPORT),
+        Edit(document, line, first, line, last, f"{_GUARD}({text})"),
+    )
+    yield Fix(f"Do not take the branch in compiled code: {_GUARD}({text})", edits, (), True)
 
 
 # -- torch.compiler.disable ----------------------------------------------------------------------------------------

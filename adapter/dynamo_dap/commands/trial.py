@@ -1,0 +1,436 @@
+"""Tries fixes: runs a program without an edit and with it, and compares what the two runs computed.
+
+The edit is made on a copy that only these runs see; the user's files stay as they are. What is compared is what the
+records count, the exit status, the output, what each call of a compiled function returned, and the values that
+``__main__`` holds at its end; numbers are equal within a tolerance. A program that fails without the edit is compared
+with a run as ordinary Python. Main thread of a command, or a worker thread of the language server.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import re
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from dynamo_dap.commands.recorded_program import (
+    CannotTry,
+    Consents,
+    RecordedProgram,
+    check_unchanged,
+    command_of,
+    recorded_program,
+    refuses_strangers,
+)
+from dynamo_dap.language_server.fixes.edits import Fix, edited
+from dynamo_dap.language_server.source_files import encoded_source
+from dynamo_dap.protocol.contract import RECORDS_VARIABLE, LaunchDescription
+from dynamo_dap.records.events import Started
+from dynamo_dap.records.file import read_record
+from dynamo_dap.records.folders import SUFFIX
+from dynamo_dap.records.model import Counts, counts_of
+from dynamo_dap.records.program import UNCOMPILED, launching
+from dynamo_dap.records.repeated_input import RepeatedInput
+from dynamo_dap.records.settings import Setting
+
+_TOLERANCE = 1e-4
+_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
+_OUTPUT = 20_000
+_LOOK_SECONDS = 0.2
+
+
+class Cancelled(CannotTry):
+    """The user does not want to wait for it any more."""
+
+
+class Results(msgspec.Struct):
+    """What a run computed, as ``debuggee.launch.trial`` writes it: each value in a few numbers."""
+
+    values: dict[str, Any] = {}
+    """What ``__main__`` held at its end."""
+    calls: list[Any] = []
+    """What each call of a compiled function returned."""
+    more_calls: int = 0
+    """Calls beyond those."""
+
+    def count(self) -> int:
+        """Return how many things there are to compare."""
+        return len(self.values) + sum(call is not None for call in self.calls)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One run."""
+
+    counts: Counts
+    status: int
+    output: str
+    errors: str
+    results: Results
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A fix and what it did."""
+
+    fix: Fix
+    before: Outcome
+    after: Outcome
+    difference: str | None
+    """What is another in the result; None when nothing is."""
+    is_random: bool = False
+    """Whether the result is another from run to run without an edit, too: then a difference tells nothing."""
+    reference: Outcome | None = None
+    """What the result is compared with where the program fails without the fix: a run as ordinary Python."""
+
+    @property
+    def changes_result(self) -> bool:
+        """Whether the program computes something else."""
+        return self.difference is not None and not self.is_random
+
+    @property
+    def helps(self) -> bool:
+        """Whether there are fewer breaks or recompiles, and not more of the other; or as many, and fewer graphs.
+
+        What no longer breaks may be compiled that ran eagerly before: then there are more graphs.
+        """
+        graphs, *others = self._before_and_after()
+        if all(new == old for old, new in others):
+            return graphs[1] < graphs[0]
+        return all(new <= old for old, new in others)
+
+    def _before_and_after(self) -> list[tuple[int, int]]:
+        return list(zip(*(_numbers(one.counts) for one in (self.before, self.after)), strict=True))
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether it helps and the result is the same, of a program that has a result."""
+        return self.helps and self.difference is None and self._has_result
+
+    @property
+    def _has_result(self) -> bool:
+        return bool(self._expected.results.count() or self._expected.output.strip())
+
+    @property
+    def _expected(self) -> Outcome:
+        return self.before if self.reference is None else self.reference
+
+    @property
+    def verdict(self) -> str:
+        """The result, as a sentence."""
+        if self.is_random:
+            helps = "helps" if self.helps else "does not help"
+            return f"It {helps}, but the result differs from run to run, even without the edit: {self.difference}"
+        if self.difference is not None:
+            return f"The result is not the same: {self.difference}"
+        if not self._has_result:
+            helps = "helps" if self.helps else "does not help"
+            return f"It {helps}, but there is no result to compare: the program prints nothing, and keeps nothing"
+        results, output = self._expected.results, self._expected.output
+        calls = len(results.calls) + results.more_calls
+        parts = [_count(calls, "call", " of compiled functions") if self.reference is None else ""]
+        parts += [_count(len(results.values), "value", " in __main__") if results.values else ""]
+        parts += [_count(len(output.splitlines()), "line", " of output") if output else ""]
+        same_as = "the same" if self.reference is None else "that of ordinary Python"
+        same = f"the result is {same_as} ({', '.join(filter(None, parts))})"
+        if self.helps:
+            return f"It helps, and {same}"
+        is_mixed = any(new < old for old, new in self._before_and_after())
+        return f"There are fewer of one kind and more of another; {same}" if is_mixed else f"It does not help; {same}"
+
+    def summary(self) -> str:
+        """Return the result in two sentences."""
+        return f"{self.verdict}. {self._changes() or 'Graphs, breaks and recompiles are as before'}."
+
+    def in_short(self) -> str:
+        """Return the result in a few words."""
+        if self.changes_result:
+            return "another result"
+        return self._changes() or "it does not help"
+
+    def _changes(self) -> str:
+        names = ("graphs", "graph breaks", "recompiles")
+        pairs = zip(names, self._before_and_after(), strict=True)
+        return ", ".join(f"{name} {old} → {new}" for name, (old, new) in pairs if old != new)
+
+    def text(self) -> str:
+        """Return everything, as lines for a person."""
+        rows = [("graphs", *(str(one.counts.graphs) for one in (self.before, self.after)))]
+        rows += [("graph breaks", *(str(one.counts.breaks) for one in (self.before, self.after)))]
+        rows += [("recompiles", *(str(one.counts.recompiles) for one in (self.before, self.after)))]
+        rows += [("compiling", *(f"{one.counts.seconds:.1f} s" for one in (self.before, self.after)))]
+        rows += [("whole run", *(f"{one.seconds:.1f} s" for one in (self.before, self.after)))]
+        rows += [("exit status", *(str(one.status) for one in (self.before, self.after)))]
+        table = [f"    {name:<14}{before:>10}{after:>10}" for name, before, after in (("", "before", "after"), *rows)]
+        return "\n".join([self.fix.title, *table, f"    {self.verdict}."])
+
+
+def as_json(trials: Sequence[Trial]) -> bytes:
+    """Return the result of each fix as a JSON list."""
+    found = [
+        {
+            "title": one.fix.title,
+            "isProven": one.is_proven,
+            "verdict": one.verdict,
+            "reference": "ordinary Python" if one.reference is not None else "the run without the fix",
+            "needsTrial": one.fix.needs_trial,
+            "before": _numbers_of(one.before),
+            "after": _numbers_of(one.after),
+        }
+        for one in trials
+    ]
+    return msgspec.json.encode(found)
+
+
+def _numbers_of(outcome: Outcome) -> dict[str, object]:
+    graphs, breaks, recompiles = _numbers(outcome.counts)
+    return {
+        "graphs": graphs,
+        "breaks": breaks,
+        "recompiles": recompiles,
+        "exitStatus": outcome.status,
+        "compileSeconds": outcome.counts.seconds,
+        "seconds": outcome.seconds,
+    }
+
+
+def _count(number: int, word: str, rest: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}{rest}"
+
+
+def _numbers(counts: Counts) -> tuple[int, int, int]:
+    return counts.graphs, counts.breaks, counts.recompiles
+
+
+# -- running -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Runner:
+    """Runs one program, as it was recorded."""
+
+    program: Sequence[str]
+    folder: str
+    python: str
+    seconds: float
+    """How long a run may take."""
+    module: str | None = None
+    """What ``python -m`` is given in place of the program's file."""
+    tell: Callable[[str], None] = lambda text: None
+    """Is told what is run, as it begins."""
+    is_cancelled: Callable[[], bool] = lambda: False
+    """Is asked all the time while the program runs; any thread."""
+    given: RepeatedInput | None = None
+    """What the program reads; None for nothing."""
+    recorded: RecordedProgram | None = None
+    """What the user agreed to, of a program that a record names."""
+
+    @property
+    def command(self) -> str:
+        """What is run, as a person would write it."""
+        return command_of(tuple(self.program), self.module)
+
+    def run(
+        self,
+        copies: Mapping[str, str],
+        which: str,
+        settings: Sequence[Setting] = (),
+        variables: Mapping[str, str] | None = None,
+    ) -> Outcome:
+        """Run it with other texts in place of some files, with settings of torch and environment variables.
+
+        ``which`` says to ``tell`` which run it is.
+
+        Raises:
+            CannotTry: it did not end in time, or it cannot be run at all.
+        """
+        if self.recorded is not None:
+            check_unchanged(self.recorded)
+        self.tell(which)
+        with tempfile.TemporaryDirectory(prefix="dynamo-dap-try-") as folder:
+            results, records = Path(folder, "results.json"), Path(folder, "records")
+            places = {}
+            for number, (path, text) in enumerate(copies.items()):
+                copy = Path(folder, f"{number}.py")
+                copy.write_bytes(encoded_source(text))
+                places[path] = str(copy)
+            description = LaunchDescription(
+                program=None if self.module else self.program[0],
+                module=self.module,
+                args=list(self.program[1:]),
+                copies=places,
+                results=str(results),
+                settings={one.key: one.value for one in settings if one.value is not None},
+                added=_added(settings),
+            )
+            command, launch_variables = launching(self.python, description)
+            # Every run begins with the same seeds: see the debuggee's side.
+            environment = {**os.environ, **(variables or {}), **launch_variables, "PYTHONHASHSEED": "0"}
+            environment[RECORDS_VARIABLE] = str(records)
+            began = time.monotonic()
+            status, output, errors = self._output_of(command, environment)
+            seconds = time.monotonic() - began
+            computed = msgspec.json.decode(results.read_bytes(), type=Results) if results.exists() else Results()
+            known = [read_record(path) for path in records.rglob(f"*{SUFFIX}")]
+        counts = counts_of([compiled for record in known for _, compiled in record.compiles()])
+        return Outcome(counts, status, output, errors, computed, seconds)
+
+    def _output_of(self, command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, str, str]:
+        if self.given is None:
+            return self._output_with(command, environment, subprocess.DEVNULL)
+        with self.given.for_a_run() as given:
+            return self._output_with(command, environment, given)
+
+    def _output_with(self, command: Sequence[str], environment: Mapping[str, str], given: int) -> tuple[int, str, str]:
+        try:
+            process = subprocess.Popen(
+                command,
+                env=environment,
+                cwd=self.folder,
+                stdin=given,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise CannotTry(f"cannot run {self.python} in {self.folder}: {error.strerror or error}") from None
+        end = time.monotonic() + self.seconds
+        try:
+            while True:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    output, errors = process.communicate(timeout=_LOOK_SECONDS)
+                    return process.returncode, output, errors
+                if self.is_cancelled():
+                    raise Cancelled("it was cancelled")
+                if time.monotonic() > end:
+                    raise CannotTry(f"the program did not end in {self.seconds:.0f} s; see --timeout")
+        finally:
+            if process.poll() is None:
+                # What it has started goes as well.
+                with contextlib.suppress(OSError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.communicate()
+
+
+def _added(settings: Sequence[Setting]) -> dict[str, list[str]]:
+    added: dict[str, list[str]] = {}
+    for one in settings:
+        if one.adds is not None:
+            added.setdefault(one.key, []).append(one.adds)
+    return added
+
+
+def runner_of(
+    started: Started | None,
+    program: Sequence[str],
+    python: str,
+    seconds: float,
+    consents: Consents = refuses_strangers,
+) -> Runner:
+    """Return what runs a recorded program, or another one in its place.
+
+    Raises:
+        CannotTry: there is no file to run, or ``consents`` refuses what the record names.
+    """
+    if program:
+        # The user's own words: nothing of the record is believed.
+        if not Path(program[0]).is_file():
+            raise CannotTry(f"there is no file {program[0]}")
+        return Runner(program, str(Path.cwd()), python, seconds)
+    recorded = recorded_program(started)
+    consents(recorded)
+    return Runner(recorded.program, recorded.folder, python, seconds, recorded.module, recorded=recorded)
+
+
+def try_fixes(fixes: Sequence[Fix], runner: Runner, texts: Mapping[str, str]) -> list[Trial]:
+    """Try each fix by itself; ``texts`` are those of files that are not saved.
+
+    Raises:
+        CannotTry: the program cannot be run again.
+    """
+    before = runner.run(texts, "without the edit")
+    if not before.counts.compiles:
+        problem = before.errors.strip().splitlines()[-1:] or ["it compiles nothing"]
+        raise CannotTry(f"the program, run again, does not compile anything: {problem[0]}")
+    reference = None
+    if before.status != 0:
+        # What compiles only with the fix has no compiled result without it.
+        eager = runner.run(texts, "as ordinary Python", variables=UNCOMPILED)
+        reference = eager if eager.status == 0 else None
+    trials = []
+    for fix in fixes:
+        documents = {edit.document.path: edit.document for edit in fix.edits}
+        texts_after = {path: edited(document, fix.edits) for path, document in documents.items()}
+        after = runner.run(
+            {**texts, **texts_after}, "with the setting" if fix.settings else "with the edit", fix.settings
+        )
+        difference = _difference(reference or before, after, with_calls=reference is None)
+        is_random = difference is not None and reference is None and before.status == after.status
+        is_random = is_random and _difference(before, runner.run(texts, "without the edit, once more")) is not None
+        trials.append(Trial(fix, before, after, difference, is_random, reference))
+    return trials
+
+
+# -- comparing -----------------------------------------------------------------------------------------------------
+
+
+def _difference(before: Outcome, after: Outcome, *, with_calls: bool = True) -> str | None:
+    if before.status != after.status:
+        last = _last_line(after.errors)
+        if before.status == 0:
+            return f"it crashes with {last or f'exit status {after.status}'}"
+        return f"exit status {after.status} instead of {before.status}: {last}"
+    endings = [_last_line(one.errors) for one in (after, before)] if after.status != 0 else ["", ""]
+    if endings[0] != endings[1]:
+        return f"it ends with {endings[0]!r} instead of {endings[1]!r}"
+    then, now = before.results, after.results
+    if not _are_equal(then.values, now.values):
+        names = sorted({*then.values, *now.values})
+        changed = [name for name in names if not _are_equal(then.values.get(name), now.values.get(name))]
+        return f"different values in __main__: {', '.join(changed)}"
+    if with_calls and (len(then.calls), then.more_calls) != (len(now.calls), now.more_calls):
+        counts = [len(one.calls) + one.more_calls for one in (now, then)]
+        return f"it calls compiled functions {counts[0]} times instead of {counts[1]}"
+    for number, (one, other) in enumerate(zip(then.calls, now.calls, strict=False) if with_calls else (), 1):
+        if not _are_equal(one, other):
+            return f"call {number} of a compiled function returns something else"
+    # What is printed later than before is printed all the same.
+    lines, others = (sorted(one.output[:_OUTPUT].splitlines()) for one in (before, after))
+    for line, other in zip(lines, others, strict=False):
+        if not _are_equal_texts(line, other):
+            return f"it prints {other!r} instead of {line!r}"
+    return None if len(lines) == len(others) else f"it prints {len(others)} lines instead of {len(lines)}"
+
+
+def _last_line(errors: str) -> str:
+    return (errors.strip().splitlines() or [""])[-1]
+
+
+def _are_equal(one: Any, other: Any) -> bool:
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=_TOLERANCE, abs_tol=1e-6) or (math.isnan(one) and math.isnan(other))
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_are_equal, one, other))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_are_equal(one[key], other[key]) for key in one)
+    return bool(one == other)
+
+
+def _are_equal_texts(one: str, other: str) -> bool:
+    if one == other:
+        return True
+    numbers, others = ([float(text) for text in _NUMBER.findall(line)] for line in (one, other))
+    return _NUMBER.sub("0", one) == _NUMBER.sub("0", other) and _are_equal(numbers, others)

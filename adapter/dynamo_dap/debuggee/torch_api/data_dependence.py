@@ -1,0 +1,201 @@
+"""Reads what a branch asks of a number that depends on data: the condition, and where the number came from.
+
+Torch raises ``GuardOnDataDependentSymNode`` for such a branch, with the condition as a sympy expression: ``Eq(u0, 3)``.
+A symbol ``u0`` stands for what the program computes from data: ``mask.nonzero().shape[0]``, ``x.item()``. Read only,
+compiling thread, while the exception is handled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import PurePath
+from typing import Any, NamedTuple
+
+from dynamo_dap.debuggee.torch_api.features import Feature
+from dynamo_dap.debuggee.torch_api.graph import example_of, graphs_of, nodes_of, target_name, user_place
+from dynamo_dap.debuggee.torch_api.graph_breaks import BreakFacts
+from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue
+from dynamo_dap.debuggee.torch_api.isolation import metadata_reading
+from dynamo_dap.debuggee.torch_api.symbols import expression_of, is_symbolic, range_text, replaced
+from dynamo_dap.debuggee.torch_api.tensor_facts import is_tensor
+from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_api.trackers.forms import NumberForm, TensorForm
+from dynamo_dap.debuggee.torch_api.variable_trackers import Place
+
+_ERROR = "torch.fx.experimental.symbolic_shapes:GuardOnDataDependentSymNode"
+_PRINTER = "torch.utils._sympy.printers:PythonPrinter"
+_IS_OF_DATA = "torch.fx.experimental.symbolic_shapes:ShapeEnv.is_unbacked_symint"
+
+DATA_DEPENDENCE = Feature("where the number of a data-dependent branch came from", _ERROR, _PRINTER, _IS_OF_DATA)
+
+_ANYTHING = "-∞ … ∞"
+_STEPS = 20
+"""Exceptions followed at most, from the outermost to what began it."""
+
+
+class DataSymbol(NamedTuple):
+    """A number that the program computes from data."""
+
+    name: str
+    """Torch's: ``u0``."""
+    user_name: str | None
+    """As the user may write it at the branch: ``n``, ``found.shape[0]``; None where no variable holds it."""
+    operation: str | None
+    """What made it: ``nonzero``."""
+    place: Place | None
+    """The user's line that made it."""
+    range: str | None
+    """What torch knows of it: ``0 … ∞``."""
+    known: tuple[str, ...]
+    """Relations that ``torch._check`` promised."""
+    node: Any
+    """The node of the graph whose result has it."""
+    position: int | None
+    """Which size of that result it is; None for a number."""
+
+    @property
+    def text(self) -> str:
+        """Its name, and the line that made it: ``n is size 0 of the result of nonzero at model.py:6``."""
+        name = self.name if self.user_name is None else self.user_name
+        if self.operation is None:
+            return f"{name} is known only when the program runs"
+        what = f"the result of {'indexing' if self.operation == 'operator.getitem' else self.operation}"
+        if self.position is not None:
+            what = f"size {self.position} of {what}"
+        where = "" if self.place is None else f" at {PurePath(self.place.path).name}:{self.place.line}"
+        known = "" if self.range is None else f", in the range {self.range}"
+        return f"{name} is {what}{where}{known}"
+
+
+class DataDependence(NamedTuple):
+    """What a branch asks."""
+
+    condition: str
+    """With torch's names: ``u0 == 3``."""
+    user_condition: str | None
+    """As the user may write it at the branch: ``n == 3``; None where a symbol has no name there."""
+    symbols: tuple[DataSymbol, ...]
+
+    @property
+    def text(self) -> str:
+        """The condition as the user may write it, else with torch's names."""
+        return self.condition if self.user_condition is None else self.user_condition
+
+
+def explained(facts: BreakFacts, dependence: DataDependence | None) -> BreakFacts:
+    """Return the facts of a break with the condition in the user's terms, where it is about one."""
+    if dependence is None:
+        return facts
+    asked = f"Dynamo has to decide {dependence.text} while it traces, and it depends on data."
+    made = [f"{symbol.text}." for symbol in dependence.symbols]
+    return replace(facts, kind=f"Data-dependent condition: {dependence.text}", explanation="\n".join([asked, *made]))
+
+
+def data_dependence_of(exception: BaseException, frame: TracedFrame) -> DataDependence | None:
+    """Return what the branch at ``frame`` asks that raised ``exception``; None for every other problem."""
+    if DATA_DEPENDENCE.problem is not None:
+        return None
+    error = _data_dependent_error(exception)
+    shape_env = getattr(frame.translator.output, "shape_env", None)
+    if error is None or shape_env is None:
+        return None
+    condition = replaced(error.cond, shape_env)
+    names = dict(_names_of_symbols(frame))
+    symbols = sorted(getattr(condition, "free_symbols", ()), key=str)
+    found = [_symbol(each, frame, shape_env, names) for each in symbols if shape_env.is_unbacked_symint(each)]
+    if not found:
+        return None
+    user_condition = None
+    if all(symbol in names for symbol in symbols):
+        sympy: Any = sys.modules["sympy"]
+        named = {symbol: sympy.Symbol(names[symbol], integer=True) for symbol in symbols}
+        user_condition = _printed(condition.xreplace(named))
+    return DataDependence(_printed(condition), user_condition, tuple(found))
+
+
+def _data_dependent_error(exception: BaseException | None) -> Any:
+    kind = DATA_DEPENDENCE.resolve(_ERROR)
+    for _ in range(_STEPS):
+        if exception is None or isinstance(exception, kind):
+            return exception
+        exception = exception.__cause__ or exception.__context__
+    return None
+
+
+def _printed(expression: Any) -> str:
+    """Return an expression as Python: sympy writes ``Eq(u0, 3)``."""
+    return str(DATA_DEPENDENCE.resolve(_PRINTER)().doprint(expression))
+
+
+def _names_of_symbols(frame: TracedFrame) -> Iterator[tuple[Any, str]]:
+    """Yield each symbol that a variable of the function stands for, with what the user writes for it.
+
+    A number goes before a size: the last one of a symbol counts.
+    """
+    forms = [(name, frame.form_of(tracker)) for name, tracker in frame.locals() if name.isidentifier()]
+    for name, form in reversed(forms):
+        if isinstance(form, TensorForm) and is_tensor(form.example):
+            for position, symbol in _symbols_of_sizes(form.example):
+                yield symbol, f"{name}.shape[{position}]"
+    for name, form in reversed(forms):
+        if isinstance(form, NumberForm) and is_symbolic(form.number):
+            expression = expression_of(form.number)
+            if getattr(expression, "is_Symbol", False):
+                yield expression, name
+
+
+def _symbols_of_sizes(tensor: Any) -> list[tuple[int, Any]]:
+    with metadata_reading():
+        sizes = list(tensor.size())
+    symbolic = [(position, expression_of(size)) for position, size in enumerate(sizes) if is_symbolic(size)]
+    return [(position, each) for position, each in symbolic if getattr(each, "is_Symbol", False)]
+
+
+def _symbol(symbol: Any, frame: TracedFrame, shape_env: Any, names: dict[Any, str]) -> DataSymbol:
+    node, position = _maker_of(symbol, frame)
+    made = None if node is None else user_place(node)
+    bounds = getattr(shape_env, "var_to_range", {}).get(symbol)
+    promised = getattr(shape_env, "deferred_runtime_asserts", {}).get(symbol, ())
+    return DataSymbol(
+        name=str(symbol),
+        user_name=names.get(symbol),
+        operation=None if node is None else target_name(node),
+        place=None if made is None else made[0],
+        range=None if bounds is None or (known := range_text(bounds)) == _ANYTHING else known,
+        known=tuple(_printed(each.expr) for each in promised),
+        node=node,
+        position=position,
+    )
+
+
+def _maker_of(symbol: Any, frame: TracedFrame) -> tuple[Any, int | None]:
+    """Return the first node whose result has the symbol, and which of its sizes that is."""
+    for graph in reversed(graphs_of(frame.translator)):
+        for node in nodes_of(graph):
+            example = example_of(node)
+            if is_symbolic(example) and expression_of(example) == symbol:
+                return node, None
+            if is_tensor(example):
+                position = next((number for number, each in _symbols_of_sizes(example) if each == symbol), None)
+                if position is not None:
+                    return node, position
+    return None, None
+
+
+def value_in_call(symbol: DataSymbol, frame: TracedFrame) -> int | float | bool | None:
+    """Return the number that ``symbol`` is in the call being traced; None where it cannot be computed.
+
+    The graph so far runs on the call's own inputs: only for a program that is held.
+    """
+    if symbol.node is None:
+        return None
+    with contextlib.suppress(NoRealValue):
+        value: Any = frame.real_value(symbol.node)
+        if symbol.position is not None and is_tensor(value):
+            return int(value.size(symbol.position))
+        if symbol.position is None and isinstance(value, int | float | bool):
+            return value
+    return None

@@ -1,0 +1,110 @@
+"""Functions that branch on what depends on data, each with the line that made the number: ``#@made_NAME``.
+
+``#@NAME`` marks the branch. Written for this test; the last cases are cut from models: a router, a detector, a sampler.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class DataCase:
+    """One function, and what is to be said of its branch."""
+
+    name: str
+    body: str
+    condition: str
+    """As the user may write it at the branch; with torch's names where no variable has the number."""
+    values: str
+    """The numbers in this call."""
+    operation: str
+    """What made the first of them."""
+    arguments: str = "x, mask"
+    is_named: bool = True
+    """Whether a variable has each number at the branch."""
+
+
+CASES = [
+    DataCase(
+        "rows", "found = mask.nonzero()  #@made_rows\nif found.shape[0] > 2:  #@rows\n    return x + 1\nreturn x",
+        "found.shape[0] > 2", "found.shape[0] = 4", "nonzero",
+    ),
+    DataCase(
+        "empty", "y = x[mask]  #@made_empty\nif y.numel() == 0:  #@empty\n    return x.sum()\nreturn y.mean()",
+        "y.shape[0] == 0", "y.shape[0] = 4", "operator.getitem",
+    ),
+    DataCase(
+        "item", "n = (x < 3).sum().item()  #@made_item\nif n > 2:  #@item\n    return x * n\nreturn x",
+        "n > 2", "n = 3", "item",
+    ),
+    DataCase(
+        "multiple", "n = (x < 3).sum().item()  #@made_multiple\nif n % 4 != 0:  #@multiple\n    return -x\nreturn x",
+        "(n % 4) != 0", "n = 3", "item",
+    ),
+    DataCase(
+        "arithmetic",
+        "n = (x < 3).sum().item()  #@made_arithmetic\nif 2 * n > x.shape[0]:  #@arithmetic\n    return x\nreturn -x",
+        "2*n > 6", "n = 3", "item",
+    ),
+    DataCase(
+        "two",
+        "a = mask.nonzero()  #@made_two\nb = (x > 4).nonzero()\n"
+        "if a.shape[0] < b.shape[0]:  #@two\n    return x\nreturn -x",
+        "a.shape[0] < b.shape[0]", "a.shape[0] = 4, b.shape[0] = 1", "nonzero",
+    ),
+    DataCase(
+        "unique", "u = x.unique()  #@made_unique\nif u.shape[0] == x.shape[0]:  #@unique\n    return u\nreturn x",
+        "u.shape[0] == 6", "u.shape[0] = 6", "unique",
+    ),
+    DataCase(
+        "expression", "n = (x < 3).sum().item()  #@made_expression\ny = x if n > 2 else -x  #@expression\nreturn y",
+        "n > 2", "n = 3", "item",
+    ),
+    DataCase(
+        "unnamed", "if x[mask].shape[0] > 2:  #@unnamed\n    return x\nreturn -x",
+        "u0 > 2", "u0 = 4", "operator.getitem", is_named=False,
+    ),
+    DataCase(
+        "inlined",
+        "def rows_of(m):\n    return m.nonzero().squeeze(-1)  #@made_inlined\nrows = rows_of(mask)\n"
+        "if rows.shape[0] == 0:  #@inlined\n    return x\nreturn x[rows]",
+        "rows.shape[0] == 0", "rows.shape[0] = 4", "nonzero",
+    ),
+    DataCase(
+        "detector",
+        "boxes = torch.stack([x, x + 1], 1)\nkept = boxes[boxes[:, 0] > 2]  #@made_detector\n"
+        "if kept.shape[0] == 0:  #@detector\n    return boxes.new_zeros(1, 2)\nreturn kept.mean(0, keepdim=True)",
+        "kept.shape[0] == 0", "kept.shape[0] = 3", "operator.getitem",
+    ),
+    DataCase(
+        "sampler",
+        "length = (x.cumsum(0) < 7).sum().item()  #@made_sampler\nif length >= 6:  #@sampler\n    return x\n"
+        "return x.narrow(0, 0, length).sum()",
+        "length >= 6", "length = 4", "item",
+    ),
+]  # fmt: skip
+
+_HEAD = """\
+import torch
+
+torch._dynamo.config.capture_scalar_outputs = True
+torch._dynamo.config.capture_dynamic_output_shape_ops = True
+
+x = torch.arange(6.0)
+mask = x > 1
+"""
+
+
+def write_program(folder: Path) -> Path:
+    """Write a program that compiles each function and calls it three times."""
+    parts = [_HEAD]
+    for case in CASES:
+        body = textwrap.indent(case.body, "    ")
+        parts.append(f'\n\n@torch.compile(backend="eager")\ndef {case.name}({case.arguments}):\n{body}\n')
+    parts += [f"\nfor _ in range(3):\n    print({case.name}({case.arguments}).sum().item())" for case in CASES]
+    path = folder / "program.py"
+    path.write_text("".join(parts) + "\n", encoding="utf-8")
+    return path

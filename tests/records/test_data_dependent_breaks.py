@@ -1,0 +1,121 @@
+"""A data-dependent break says what is asked in the user's terms, where the number came from, and what it is."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dynamo_dap.protocol.contract import RECORDS_VARIABLE
+from dynamo_dap.records.file import read_record
+from dynamo_dap.records.folders import SUFFIX
+from dynamo_dap.records.model import GraphBreak
+from tests.client import Session
+from tests.client.environments import python_option
+from tests.client.fixtures import Fixture
+from tests.client.timeline import DEADLINE
+from tests.records.data_dependent import CASES, write_program
+from tests.records.test_graph_break_stops import info_of, launch
+
+pytestmark = pytest.mark.timeout(300)
+
+ROUTER = """\
+import torch
+
+torch._dynamo.config.capture_dynamic_output_shape_ops = True
+
+
+class Router(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.experts = torch.nn.ModuleList(torch.nn.Linear(4, 4) for _ in range(2))
+
+    def forward(self, x, kinds):
+        out = torch.zeros_like(x)
+        for number, expert in enumerate(self.experts):
+            rows = self.rows_of(kinds, number)
+            if rows.shape[0] == 0:  #@branch
+                continue
+            out[rows] = expert(x[rows])
+        return out
+
+    def rows_of(self, kinds, number):
+        return (kinds == number).nonzero().squeeze(-1)  #@made
+
+
+model = torch.compile(Router(), backend="aot_eager", fullgraph=True)
+for kinds in (torch.tensor([0, 1, 1, 0, 0, 1]), torch.tensor([0, 0, 0, 0, 0, 1])):
+    out = model(torch.randn(6, 4), kinds)
+    out.sum().backward()
+    print(out.sum().item())
+"""
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A program with each case."""
+    return write_program(tmp_path_factory.mktemp("data"))
+
+
+def _run(program: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "dynamo_dap", *command],
+        env={**os.environ, RECORDS_VARIABLE: str(program.parent / "records"), "PYTHONUNBUFFERED": "1"},
+        cwd=program.parent,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
+    )
+
+
+def _breaks(program: Path) -> dict[int, GraphBreak]:
+    (path,) = (program.parent / "records").rglob(f"*{SUFFIX}")
+    found = [each for _, compiled in read_record(path).compiles() for each in compiled.breaks]
+    return {each.place.line: each for each in found if each.place is not None}
+
+
+def test_the_record_has_condition_and_origin(program: Path) -> None:
+    ran = _run(program, "run", *python_option(program), program.name)
+    assert ran.returncode == 0, ran.stderr
+    breaks, marked = _breaks(program), Fixture(program)
+    for case in CASES:
+        found = breaks[marked.line(case.name)]
+        assert found.reason == f"Data-dependent condition: {case.condition}", case.name
+        assert found.condition == (case.condition if case.is_named else None), case.name
+        first = found.data[0]
+        assert first.operation == case.operation, case.name
+        assert first.place is not None
+        assert first.place.line == marked.line(f"made_{case.name}" if case.is_named else case.name), case.name
+
+
+def test_a_stop_has_the_numbers_of_this_call(session: Session, program: Path) -> None:
+    alone = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, check=True)
+    launch(session, program, "graph-break")
+    for case in CASES:
+        stop = session.wait_for_stop("exception", at=case.name)
+        info: dict[str, Any] = info_of(session, stop)
+        assert info["exceptionId"].partition(" [")[0] == f"Graph break: Data-dependent condition: {case.condition}"
+        assert f"In this call: {case.values}." in info["description"], case.name
+        session.resume()
+    assert session.wait_for_exit() == 0
+    assert session.output("stdout") == alone.stdout
+
+
+def test_a_fix_is_right_only_if_the_program_gives_what_python_gives(tmp_path: Path) -> None:
+    """The program fails without a fix, so that its result is compared with that of ordinary Python."""
+    program = tmp_path / "router.py"
+    program.write_text(ROUTER, encoding="utf-8")
+    assert _run(program, "run", program.name).returncode == 1
+    tried = _run(program, "fix", f"router.py:{Fixture(program).line('branch')}", "--json")
+    assert tried.returncode == 0, tried.stderr
+    trials = {each["title"].rpartition(": ")[2]: each for each in json.loads(tried.stdout)}
+    assert not trials["torch._check(rows.shape[0] == 0)"]["isProven"]
+    assert trials["torch._check(rows.shape[0] != 0)"]["isProven"]
+    assert trials["guard_or_false(rows.shape[0] == 0)"]["isProven"]
+    assert all(each["reference"] == "ordinary Python" for each in trials.values())
