@@ -19,11 +19,12 @@ from rich.console import Console
 
 from dynamo_dap.protocol.contract import RECORDS_VARIABLE
 from dynamo_dap.protocol.options import LaunchArguments
-from dynamo_dap.records.advice import Kind, what_to_do
+from dynamo_dap.records.advice import what_to_do
 from dynamo_dap.records.events import BreakFound, CompileBegan, CompileEnded, GraphMade, Record, Started
 from dynamo_dap.records.file import RecordWriter, UnreadableRecord, read_record
 from dynamo_dap.records.folders import SUFFIX
 from dynamo_dap.records.html_report import html_report
+from dynamo_dap.records.items import Kind
 from dynamo_dap.records.model import Graph, GraphBreak, Node, Place, SkippedFrame, StackLine, counts_of
 from dynamo_dap.records.text_report import print_report
 from dynamo_dap.records.texts import digest_of_line

@@ -13,8 +13,9 @@ from typing import Annotated
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from dynamo_dap.records.advice import Item, Kind, what_to_do
+from dynamo_dap.records.advice import what_to_do
 from dynamo_dap.records.events import Record
+from dynamo_dap.records.items import Item, Kind
 from dynamo_dap.records.model import CompiledFunction, Counts, Place, SkippedFrame, counts_of
 
 SKIPPED = "skipped"

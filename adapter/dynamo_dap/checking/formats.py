@@ -30,6 +30,7 @@ _RULES = {
     "graph break": "Dynamo cannot trace a line, and cuts the function there",
     "recompile": "Something changes between calls, and the function is compiled again",
     "specialized": "A size that was to vary became a constant",
+    "cuda graph": "A CUDA graph is skipped, recorded again, or overwrites an output that is kept",
     "skipped": "A function is not compiled",
 }
 _PROGRAM = "the program"

@@ -25,9 +25,10 @@ from dynamo_dap.language_server.findings import findings_of
 from dynamo_dap.language_server.fixes import fixes_of
 from dynamo_dap.language_server.fixes.edits import Fix, Situation, edited
 from dynamo_dap.language_server.source_files import read_source_file
-from dynamo_dap.records.advice import Item, what_to_do
+from dynamo_dap.records.advice import what_to_do
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.file import UnreadableRecord, read_record
+from dynamo_dap.records.items import Item
 from dynamo_dap.records.model import Place
 from dynamo_dap.records.repeated_input import RepeatedInput
 from dynamo_dap.records.report import chosen_record

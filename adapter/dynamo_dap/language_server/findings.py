@@ -11,6 +11,7 @@ from enum import Enum
 from pathlib import PurePath
 
 from dynamo_dap.language_server.document import real_path
+from dynamo_dap.records.cuda_graph_items import cuda_graph_items
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.model import TRACING, Compile, CompiledFunction, GraphBreak, GuardFailure, Place, StackLine
 
@@ -24,6 +25,7 @@ class Kind(Enum):
     SKIPPED = "skipped"
     FAILED = "compile-failed"
     SPECIALIZED = "specialized"
+    CUDA_GRAPH = "cuda-graph"
     NEVER_TRACED = "never-traced"
 
 
@@ -135,6 +137,22 @@ def _where_it_is(record: Record, function: CompiledFunction, compiled: Compile) 
         if size.place is not None:
             message = f"Specialized: {size.expression}"
             yield Finding(Kind.SPECIALIZED, size.place, message, size.place.line, function, compiles=[compiled])
+    for item in cuda_graph_items([CompiledFunction(function.name, function.place, [compiled])]):
+        if item.place is not None:
+            related = [Related(place, "called here") for place in item.callers]
+            related += [Related(item.place, f"Not tried: {advice}") for advice in item.advice]
+            is_about_function = item.place == function.place
+            yield Finding(
+                Kind.CUDA_GRAPH,
+                item.place,
+                item.title,
+                item.place.line,
+                function,
+                is_about_function,
+                related,
+                link=item.link,
+                compiles=[compiled],
+            )
     place = compiled.problem_place or function.place
     if compiled.state == "failed" and not compiled.breaks and place is not None:
         message = f"The compile failed: {compiled.problem or 'torch does not say why'}"

@@ -47,6 +47,7 @@ _SEVERITIES = {
     Kind.SKIPPED: DiagnosticSeverity.Information,
     Kind.FAILED: DiagnosticSeverity.Error,
     Kind.SPECIALIZED: DiagnosticSeverity.Information,
+    Kind.CUDA_GRAPH: DiagnosticSeverity.Information,
     Kind.NEVER_TRACED: DiagnosticSeverity.Hint,
 }
 _PAGE = re.compile(r"https://[\w.-]+/[\w./-]*")

@@ -10,10 +10,10 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from enum import Enum
-from pathlib import PurePath
 
+from dynamo_dap.records.cuda_graph_items import cuda_graph_items
 from dynamo_dap.records.events import Record
+from dynamo_dap.records.items import Item, Kind, at, called, caller_of, compiles_of
 from dynamo_dap.records.model import Compile, CompiledFunction, GraphBreak, GuardFailure, Place
 from dynamo_dap.records.settings import Setting, settings_of_break, settings_of_failure
 
@@ -44,48 +44,6 @@ CONSTANTS = f"{_PAGES}compile/programming_model.recompilation.html#wrapping-cons
 LIMIT = f"{_PAGES}compile/programming_model.recompilation.html#changing-the-cache-size-limit"
 
 
-class Kind(Enum):
-    """What an item is about; in the order of their weight."""
-
-    FAILED = "failed"
-    LIMIT = "limit"
-    BREAK = "graph break"
-    CHANGE = "recompile"
-    SPECIALIZED = "specialized"
-
-
-@dataclass
-class Item:
-    """One thing to do something about."""
-
-    kind: Kind
-    title: str
-    facts: list[str] = field(default_factory=list)
-    """What happened, a line each."""
-    advice: list[str] = field(default_factory=list)
-    link: str | None = None
-    place: Place | None = None
-    """Where it happened."""
-    callers: list[Place] = field(default_factory=list)
-    """The user's lines that called."""
-    compiles: list[str] = field(default_factory=list)
-    """Ids of those that it happened in, or that it caused."""
-    seconds: float = 0.0
-    """What the compiles took that it caused."""
-    function: str = ""
-    """Where it happened; of a break the innermost one, which may have been inlined."""
-    subject: str = ""
-    """Why, in words that are the same in each run: torch's reason, or what of the function changed between calls."""
-    values: list[str] = field(default_factory=list)
-    """Its values."""
-    depth: int = 0
-    """How many calls lie above the function."""
-    settings: list[Setting] = field(default_factory=list)
-    """Settings of torch that may help: not tried."""
-    cause: str = ""
-    """Why a size changes, if that is known: such a size is not one with others of the same values."""
-
-
 def what_to_do(record: Record, only: CompiledFunction | None = None) -> list[Item]:
     """Return everything that a user may act on, of one function or of all: failures first, then what costs most."""
     functions = record.functions if only is None else [only]
@@ -93,37 +51,20 @@ def what_to_do(record: Record, only: CompiledFunction | None = None) -> list[Ite
     told = {(item.function, item.subject) for item in changes}
     specialized = [item for item in _specialized(functions) if (item.function, item.subject) not in told]
     items = [*_failures(functions), *_limits(functions), *_breaks(functions), *specialized, *_merged(changes)]
+    items += cuda_graph_items(functions)
     order = list(Kind)
     return sorted(items, key=lambda one: (order.index(one.kind), -one.seconds, -len(one.compiles)))
-
-
-def caller_of(function: CompiledFunction, compiled: Compile) -> Place | None:
-    """Return the user's line that called; of the rest of a function after a break that of its beginning."""
-    return compiled.caller or next((one.caller for one in function.compiles if one.caller is not None), None)
-
-
-def at(place: Place) -> str:
-    """Return a place in short: ``model.py:31``."""
-    return f"{PurePath(place.path).name}:{place.line}"
-
-
-def _called(places: Iterable[Place | None]) -> list[Place]:
-    return list(dict.fromkeys(place for place in places if place is not None))
 
 
 # -- failures and limits -------------------------------------------------------------------------------------------
 
 
-def _compiles(functions: Iterable[CompiledFunction]) -> Iterator[tuple[CompiledFunction, Compile]]:
-    return ((function, compiled) for function in functions for compiled in function.compiles)
-
-
 def _failures(functions: Iterable[CompiledFunction]) -> Iterator[Item]:
-    for function, compiled in _compiles(functions):
+    for function, compiled in compiles_of(functions):
         if compiled.state == "failed" and not compiled.breaks and compiled.limit is None:
             title = f"{compiled.name} could not be compiled"
             problem = (compiled.problem or "torch does not say why").strip()
-            place, callers = compiled.problem_place or function.place, _called([caller_of(function, compiled)])
+            place, callers = compiled.problem_place or function.place, called([caller_of(function, compiled)])
             yield Item(
                 Kind.FAILED,
                 title,
@@ -178,7 +119,7 @@ class _Break:
 
 def _breaks(functions: Iterable[CompiledFunction]) -> Iterator[Item]:
     found: dict[tuple[object, ...], _Break] = {}
-    for function, compiled in _compiles(functions):
+    for function, compiled in compiles_of(functions):
         for graph_break in compiled.breaks:
             key = graph_break.reason, graph_break.explanation, graph_break.place
             known = found.setdefault(key, _Break(graph_break))
@@ -225,7 +166,7 @@ def _broken(known: _Break) -> Item:
     way = [f"{at(line.place)} in {line.function}" for line in one.stack[:-1]]
     facts += [f"called through {', '.join(way)}"] if way else []
     facts += [f"then {one.effect}"] if one.effect else []
-    callers = _called(caller_of(function, compiled) for function, compiled in known.cut)
+    callers = called(caller_of(function, compiled) for function, compiled in known.cut)
     ids = list(dict.fromkeys(compiled.id for _, compiled in known.cut))
     title = f"Graph break{where}: {one.reason}"
     link = one.link if one.link is not None and one.link.startswith("https://") else None
@@ -278,7 +219,7 @@ def _list(names: list[str]) -> str:
 def _specialized(functions: Iterable[CompiledFunction]) -> Iterator[Item]:
     """Return the sizes that were symbols, as they were marked or had varied, until the code asked for a constant."""
     found: dict[tuple[str, str, Place | None], Item] = {}
-    for function, compiled in _compiles(functions):
+    for function, compiled in compiles_of(functions):
         for one in compiled.specializations:
             name, _, value = one.expression.rpartition(" == ")
             name = _subject_of(name)
@@ -304,7 +245,7 @@ def _specialized(functions: Iterable[CompiledFunction]) -> Iterator[Item]:
                     f"{', '.join(item.values[:_VALUES])}"
                 )
             item.compiles.append(compiled.id)
-            item.callers = _called([*item.callers, caller_of(function, compiled)])
+            item.callers = called([*item.callers, caller_of(function, compiled)])
     yield from found.values()
 
 
@@ -353,7 +294,7 @@ def _one_of(items: list[Item]) -> Item:
         outermost,
         title=f"A size changed from call to call: {', '.join(outermost.values)}",
         facts=[f"{subject} in {_list(functions)}" for subject, functions in by_subject.items()],
-        callers=_called(place for one in [outermost, *items] for place in one.callers),
+        callers=called(place for one in [outermost, *items] for place in one.callers),
         compiles=list(dict.fromkeys(identifier for one in items for identifier in one.compiles)),
         seconds=sum(item.seconds for item in items),
     )
@@ -436,7 +377,7 @@ def _changed(function: CompiledFunction, root: str, change: _Change) -> Item:
         list(dict.fromkeys(change.advice)),
         change.link,
         place,
-        _called(change.callers),
+        called(change.callers),
         list(change.compiles),
         sum(change.compiles.values()),
         function.name,

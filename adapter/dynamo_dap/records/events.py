@@ -20,6 +20,7 @@ from dynamo_dap.records.model import (
     Compile,
     CompiledFunction,
     Counts,
+    CudaGraph,
     Graph,
     GraphBreak,
     Guard,
@@ -279,6 +280,27 @@ class CompileEnded(_OfCompile, tag="compileEnded"):
         return msgspec.structs.replace(self, generated=None)
 
 
+class CudaGraphMet(_OfCompile, tag="cudaGraphMet"):
+    """Something happened to a CUDA graph of a compile."""
+
+    cuda_graph: CudaGraph
+
+    def merge(self, compiled: Compile) -> None:
+        """See ``_OfCompile``. The same at the same line is counted."""
+        new = self.cuda_graph
+        for known in compiled.cuda_graphs:
+            if msgspec.structs.replace(known, times=new.times, text=new.text) == new:
+                known.times += new.times
+                known.text = new.text
+                return
+        if len(compiled.cuda_graphs) < _CUDA_GRAPHS:
+            compiled.cuda_graphs.append(msgspec.structs.replace(new))
+
+
+_CUDA_GRAPHS = 200
+"""Of one compile that are kept."""
+
+
 class FilesWritten(_Event, tag="filesWritten"):
     """The backend wrote code outside of compiles: that of a backward pass, when it first ran."""
 
@@ -343,6 +365,7 @@ Event = (
     | GuardsMade
     | Traced
     | CompileEnded
+    | CudaGraphMet
     | FilesWritten
     | FrameSkipped
     | Profiled

@@ -12,9 +12,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from html import escape
 
-from dynamo_dap.records.advice import Item, Kind, at, caller_of, what_to_do
+from dynamo_dap.records.advice import what_to_do
+from dynamo_dap.records.cuda_graph_items import cuda_graph_text
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.html_shell import html_shell, page_file
+from dynamo_dap.records.items import Item, Kind, at, caller_of
 from dynamo_dap.records.model import STAGES, Compile, CompiledFunction, Graph, Place, StackLine, counts_of, shares_of
 from dynamo_dap.records.texts import counted, digest_of_line, readable_graph, recorded_line, sharding_text, source_lines
 
@@ -335,6 +337,10 @@ def _compile(record: Record, function: CompiledFunction, compiled: Compile, link
     parts += [
         f"<p>Specialized: {escape(specialization.expression)}{_at(' at', specialization.place)}</p>"
         for specialization in compiled.specializations
+    ]
+    parts += [
+        f"<p>CUDA graph {escape(cuda_graph_text(compiled, met))}{_at(' at', met.place)}</p>"
+        for met in compiled.cuda_graphs
     ]
     parts += [
         f"<p>Attempt {attempt.number} started again: {escape(attempt.restarted.splitlines()[0])}</p>"

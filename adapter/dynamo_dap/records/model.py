@@ -13,6 +13,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct, field
 
+from dynamo_dap.protocol.cuda_graphs import CAUSES, OUTCOMES
+
 TRACING = "tracing"
 """The state of a compile that has not come to an end."""
 STATES = (TRACING, "compiled", "skipped", "failed")
@@ -209,6 +211,22 @@ class TracedFunction(Struct, rename="camel", omit_defaults=True, frozen=True, gc
     """Those that Dynamo traced in this compile."""
 
 
+class CudaGraph(Struct, rename="camel", omit_defaults=True, gc=False):
+    """What happened to CUDA graphs of a compile, for one reason at one line."""
+
+    outcome: Annotated[str, Meta(extra={"choices": OUTCOMES})]
+    cause: Annotated[str | None, Meta(extra={"choices": CAUSES})] = None
+    text: str = ""
+    """What happened, in one line."""
+    place: Place | None = None
+    """The user's line that caused it."""
+    caller: Place | None = None
+    """The user's line that called, for what happened while the program ran."""
+    is_backward: bool = False
+    times: int = 1
+    """How often."""
+
+
 class Sharding(Struct, rename="camel", omit_defaults=True, frozen=True):
     """What FSDP (``fully_shard``) does with the parameters of the module whose method is compiled."""
 
@@ -278,6 +296,8 @@ class Compile(Struct, rename="camel", omit_defaults=True):
     """What FSDP does with its module."""
     module: int | None = None
     """Which module its method belongs to: 1 for the first that was compiled; modules of one class share the code."""
+    cuda_graphs: list[CudaGraph] = []
+    """What happened to its CUDA graphs; nothing where none were wanted."""
     is_shortened: bool = False
     """Whether nodes, guards and stacks are kept no longer: see ``Record.shorten``."""
 

@@ -12,8 +12,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from dynamo_dap.records.advice import Item, Kind, at, caller_of, what_to_do
+from dynamo_dap.records.advice import what_to_do
+from dynamo_dap.records.cuda_graph_items import cuda_graph_text
 from dynamo_dap.records.events import Record
+from dynamo_dap.records.items import Item, Kind, at, caller_of
 from dynamo_dap.records.model import TRACING, Compile, CompiledFunction, Counts, Graph, Place, counts_of, shares_of
 from dynamo_dap.records.texts import counted, recorded_line, sharding_text
 
@@ -26,6 +28,7 @@ _COLORS = {
     Kind.BREAK: "yellow",
     Kind.CHANGE: "cyan",
     Kind.SPECIALIZED: "magenta",
+    Kind.CUDA_GRAPH: "green",
 }
 
 
@@ -156,6 +159,9 @@ def _print_compile(function: CompiledFunction, compiled: Compile, console: Conso
     for size in compiled.specializations:
         where = f" at {size.place.path}:{size.place.line}" if size.place is not None else ""
         console.print(f"    [magenta]Specialized[/magenta] {escape(f'{size.expression}{where}')}")
+    for met in compiled.cuda_graphs:
+        where = f" at {met.place.path}:{met.place.line}" if met.place is not None else ""
+        console.print(f"    [green]CUDA graph[/green] {escape(f'{cuda_graph_text(compiled, met)}{where}')}")
     if compiled.state in ("skipped", "failed"):
         console.print(
             f"    [red]{compiled.state.capitalize()}[/red] {escape(_first_line(compiled.problem or ''))}".rstrip()

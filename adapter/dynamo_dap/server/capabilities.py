@@ -13,6 +13,7 @@ from dynamo_dap.protocol.contract import (
     BACKEND_FAILURE,
     BACKWARD,
     COMPILE_TIME,
+    CUDA_GRAPH,
     EAGER,
     GENERATED_CODE,
     GRAPH_BREAK,
@@ -152,6 +153,14 @@ AGENT_CAPABILITIES = Capabilities(
             description="Stop when a function was compiled too often and falls back to eager",
             supports_condition=True,
             condition_description="Python expression over the arguments and __limit__",
+        ),
+        ExceptionBreakpointsFilter(
+            filter=CUDA_GRAPH,
+            label="CUDA Graphs",
+            description="Stop when torch skips or records again a CUDA graph, or overwrites an output that is kept",
+            supports_condition=True,
+            condition_description="Python expression over the locals, __outcome__, __cause__ and __reason__: "
+            "__outcome__ == 'skipped'",
         ),
         ExceptionBreakpointsFilter(
             filter=GENERATED_CODE,

@@ -22,6 +22,7 @@ import {
     WHAT_IF,
     type ComparisonBody,
     type CompiledFunction,
+    type CudaGraph,
     type EntriesBody,
     type ForgetArguments,
     type ForgetBody,

@@ -350,6 +350,8 @@ export interface Compile {
     sharding?: Sharding;
     /** Which module its method belongs to: 1 for the first that was compiled; modules of one class share the code. */
     module?: number;
+    /** What happened to its CUDA graphs; nothing where none were wanted. */
+    cudaGraphs?: CudaGraph[];
     /** Whether nodes, guards and stacks are kept no longer: see `Record.shorten`. */
     isShortened?: boolean;
 }
@@ -594,6 +596,21 @@ export interface Sharding {
     isGathered: boolean;
     /** Whether they are freed after the forward, and gathered once more for the backward. */
     isShardedAgain: boolean;
+}
+
+/** What happened to CUDA graphs of a compile, for one reason at one line. */
+export interface CudaGraph {
+    outcome: "recorded" | "skipped" | "partial" | "re-recorded" | "overwritten";
+    cause?: "cpu" | "devices" | "mutation" | "dynamic shape" | "incompatible operation" | "address" | "size" | "liveness" | "re-record limit" | "forward" | "kept output" | "other";
+    /** What happened, in one line. */
+    text?: string;
+    /** The user's line that caused it. */
+    place?: Place;
+    /** The user's line that called, for what happened while the program ran. */
+    caller?: Place;
+    isBackward?: boolean;
+    /** How often. */
+    times?: number;
 }
 
 /** One stage of a compile, and where its text can be read. */

@@ -7,6 +7,7 @@ import type {
     Attempt,
     Compile,
     CompiledFunction,
+    CudaGraph,
     GraphBreak,
     GraphSummary,
     GuardFailure,
@@ -68,6 +69,7 @@ function compileNode(compile: Compile): SelectableNode {
         ...compile.graphs.map((graph) => graphNode(compile.id, graph)),
         ...compile.breaks.map((found, index) => breakNode(`${id} break ${index}`, found)),
         ...(compile.specializations ?? []).map((found, index) => specializationNode(`${id} size ${index}`, found)),
+        ...(compile.cudaGraphs ?? []).map((met, index) => cudaGraphNode(`${id} CUDA graph ${index}`, met)),
     ];
     const node = makeNode(id, `${compile.id}  ${compile.name}`, STATE_ICONS[compile.state], {
         description: [compile.state, elapsed(compile.seconds), compile.backend].filter((part) => part).join(" · "),
@@ -135,6 +137,13 @@ function shardingNode(id: string, sharding: Sharding): TreeNode {
 function specializationNode(id: string, found: Specialization): TreeNode {
     const node = makeNode(id, "Specialized", "pinned", { description: found.expression });
     linkTo(node.item, found.place);
+    return node;
+}
+
+function cudaGraphNode(id: string, met: CudaGraph): TreeNode {
+    const times = met.times === undefined ? "" : ` (${met.times} times)`;
+    const node = makeNode(id, `CUDA graph ${met.outcome}${times}`, "vm-active", { description: met.text });
+    linkTo(node.item, met.place);
     return node;
 }
 

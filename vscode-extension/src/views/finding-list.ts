@@ -14,7 +14,7 @@ export interface Finding {
     isRecorded: boolean;
 }
 
-/** Returns the findings of one compile in the order: failed, recompiled, broken, specialized. */
+/** Returns the findings of one compile in the order: failed, recompiled, broken, specialized, CUDA graphs. */
 export function findingsOf(compiled: CompiledFunction, compile: Compile): Finding[] {
     const found: Finding[] = [];
     const add = (title: string, place: Place | undefined, severity: Finding["severity"], details: (string | undefined)[]): void => {
@@ -36,6 +36,11 @@ export function findingsOf(compiled: CompiledFunction, compile: Compile): Findin
     }
     for (const found of compile.specializations ?? []) {
         add(`Specialized: ${found.expression}`, found.place, "info", []);
+    }
+    for (const met of compile.cudaGraphs ?? []) {
+        if (met.outcome !== "recorded" && met.cause !== "forward") {
+            add(`CUDA graph ${met.outcome}: ${met.text}`, met.place, "info", []);
+        }
     }
     return found;
 }

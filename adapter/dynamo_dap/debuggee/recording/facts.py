@@ -17,6 +17,7 @@ from dynamo_dap.debuggee.agent.user_code import is_torch_file, is_user_file
 from dynamo_dap.debuggee.bytecode.constants import without_addresses
 from dynamo_dap.debuggee.recording.guard_texts import guard_text
 from dynamo_dap.debuggee.torch_api.compile_hooks import FrameCompile
+from dynamo_dap.debuggee.torch_api.cuda_graph_texts import CudaGraphFacts
 from dynamo_dap.debuggee.torch_api.data_dependence import DataSymbol, data_dependence_of, explained
 from dynamo_dap.debuggee.torch_api.ddp_buckets import GraphBucket
 from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name
@@ -37,7 +38,18 @@ from dynamo_dap.debuggee.torch_api.variable_trackers import Place as TorchPlace
 from dynamo_dap.debuggee.values.graph_texts import GraphTexts, result_text
 from dynamo_dap.debuggee.values.model import bounded_text
 from dynamo_dap.debuggee.values.python_values import values_then_and_now
-from dynamo_dap.records.model import Bucket, Graph, GraphBreak, Guard, GuardFailure, Node, Place, Sharding, StackLine
+from dynamo_dap.records.model import (
+    Bucket,
+    CudaGraph,
+    Graph,
+    GraphBreak,
+    Guard,
+    GuardFailure,
+    Node,
+    Place,
+    Sharding,
+    StackLine,
+)
 from dynamo_dap.records.model import DataSymbol as RecordedSymbol
 from dynamo_dap.records.texts import digest_of_line
 
@@ -135,6 +147,18 @@ def graph_break(exception: Any, effect: str | None, handler: TracedFrame | None 
 
 def _data_symbol(symbol: DataSymbol) -> RecordedSymbol:
     return RecordedSymbol(symbol.name, symbol.user_name, symbol.operation, place(symbol.place), symbol.range)
+
+
+def cuda_graph(met: CudaGraphFacts) -> CudaGraph:
+    """Return what happened to a CUDA graph."""
+    return CudaGraph(
+        outcome=met.outcome,
+        cause=met.cause,
+        text=text_of(met.text, _MAXIMUM_LENGTH),
+        place=place(met.place),
+        caller=place(met.caller),
+        is_backward=met.is_backward,
+    )
 
 
 def place_of_problem(problem: BaseException) -> Place | None:

@@ -29,7 +29,7 @@ from dynamo_dap.debuggee.recording.answers import (
     guards_answer,
     guards_body,
 )
-from dynamo_dap.debuggee.recording.facts import digests_of
+from dynamo_dap.debuggee.recording.facts import cuda_graph, digests_of
 from dynamo_dap.debuggee.recording.guard_texts import plain_name
 from dynamo_dap.debuggee.recording.traced_values import traced_functions, values_of
 from dynamo_dap.debuggee.torch_api.compilation import (
@@ -42,6 +42,7 @@ from dynamo_dap.debuggee.torch_api.compilation import (
     resume_codes,
 )
 from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
+from dynamo_dap.debuggee.torch_api.cuda_graph_texts import CudaGraphFacts
 from dynamo_dap.debuggee.torch_api.ddp_buckets import GraphBucket
 from dynamo_dap.debuggee.torch_api.dynamo_names import resume_function, user_function_name
 from dynamo_dap.debuggee.torch_api.errors import error_behind
@@ -59,6 +60,7 @@ from dynamo_dap.records.events import (
     BreakFound,
     CompileBegan,
     CompileEnded,
+    CudaGraphMet,
     Event,
     FilesWritten,
     FrameSkipped,
@@ -97,6 +99,7 @@ EVENTS = (
     CompileObserver.frame_skipped,
     CompileObserver.specialized,
     CompileObserver.limit_exceeded,
+    CompileObserver.cuda_graph_met,
 )
 _MAXIMUM_LENGTH = 2000
 _STACK = 50
@@ -151,6 +154,8 @@ class Recorder(CompileObserver):
         self._clock = clock
         self._skipped: set[tuple[str, Place]] = set()
         self._sources: set[str] = set()
+        self._newest: dict[str, str] = {}
+        """The id of the record, by Dynamo's: what happens after a compile knows only that."""
         self._wrapped: dict[types.CodeType, tuple[str, Place]] = {}
         """Functions that were called last by wrappers, by the wrapper's code."""
         self._modules: dict[types.CodeType, list[weakref.ref[object]]] = {}
@@ -263,6 +268,7 @@ class Recorder(CompileObserver):
         code = compiling.code
         function, function_place = self._function_of(compiling)
         identifier, began = self._unused(compiling.compile_id), self._clock()
+        self._newest[compiling.compile_id] = identifier
         self.note_files()
         trace = Trace(_is_noted)
         self._in_progress[compiling] = _InProgress(identifier, began, threading.get_ident(), cache_counts(), trace)
@@ -405,6 +411,15 @@ class Recorder(CompileObserver):
             self._skipped.add(key)
             name, at = facts.function_of(code)
             self._take(FrameSkipped(SkippedFrame(name, facts.text_of(reason, _MAXIMUM_LENGTH), at)))
+
+    def cuda_graph_met(self, compiling: FrameCompile | None, facts: CudaGraphFacts) -> None:
+        """See ``CompileObserver``."""
+        recorded = self._recorded(compiling)
+        identifier = self._newest.get(facts.compile_id or "") if recorded is None else recorded.id
+        if identifier is not None:
+            met = cuda_graph(facts)
+            self._see(met.place, met.caller)
+            self._take(CudaGraphMet(identifier, met))
 
     def compile_ended(self, compiling: FrameCompile, result: CompileResult, problem: BaseException | None) -> None:
         """See ``CompileObserver``."""

@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from typing import Any, Concatenate, ParamSpec
 
 from dynamo_dap.debuggee.torch_api.chosen_compiles import CHOSEN
+from dynamo_dap.debuggee.torch_api.cuda_graph_texts import CudaGraphFacts
+from dynamo_dap.debuggee.torch_api.cuda_graphs import CudaGraphHooks
 from dynamo_dap.debuggee.torch_api.ddp_buckets import GraphBucket, buckets_of
 from dynamo_dap.debuggee.torch_api.features import Feature, owner_of
 from dynamo_dap.debuggee.torch_api.graph_breaks import was_logged
@@ -143,6 +145,9 @@ class CompileObserver:
     def guard_added(self, guard: RequestedGuard) -> None:
         """A guard that was not there yet was asked for."""
 
+    def cuda_graph_met(self, compiling: FrameCompile | None, facts: CudaGraphFacts) -> None:
+        """Something happened to a CUDA graph; while the program runs, or for a backward pass, outside of a compile."""
+
 
 P = ParamSpec("P")
 Event = Callable[..., None]
@@ -159,6 +164,9 @@ class CompileHooks:
         self._observers: weakref.WeakKeyDictionary[CompileObserver, Patches] = weakref.WeakKeyDictionary()
         self._patches = {name: Patches(hook.feature.name) for name, hook in _HOOKS.items()}
         self._current = threading.local()
+        self._cuda_graphs = CudaGraphHooks(
+            lambda facts: self.notify(CompileObserver.cuda_graph_met, self.current, facts)
+        )
         self._count = 0
         self.around: Callable[[CompileObserver], contextlib.AbstractContextManager[None]] | None = None
         """Is entered while an observer is told something: a profiler notes what that takes."""
@@ -171,7 +179,8 @@ class CompileHooks:
                 patches = self._observers[observer] = Patches(observer.feature, self._removing(observer))
             if patches is not None and patches.is_off:
                 events = ()
-            for event in {event for hook in _HOOKS.values() for event in hook.events}:
+            every = {event for hook in _HOOKS.values() for event in hook.events} | {CompileObserver.cuda_graph_met}
+            for event in every:
                 wanted = {
                     other: method for other, method in self._wanted.get(event, {}).items() if other is not observer
                 }
@@ -183,6 +192,7 @@ class CompileHooks:
             for name, hook in _HOOKS.items():
                 needed = any(self._wanted[event] for event in hook.events)
                 self._set(name, hook, needed or (is_any and hook.feature is COMPILES))
+            self._cuda_graphs.want(wanted=bool(self._wanted[CompileObserver.cuda_graph_met]))
 
     def _removing(self, observer: CompileObserver) -> Callable[[], None]:
         reference = weakref.ref(observer)
@@ -196,12 +206,14 @@ class CompileHooks:
     @property
     def installed(self) -> tuple[str, ...]:
         """The names of the hooks that are in."""
-        return tuple(name for name, patches in self._patches.items() if patches.is_installed)
+        names = [name for name, patches in self._patches.items() if patches.is_installed]
+        return (*names, *self._cuda_graphs.names)
 
     def problems(self, events: Collection[Event]) -> list[str]:
         """Return a sentence for each of ``events`` that cannot be had from this torch."""
         features = [hook.feature for hook in _HOOKS.values() if not set(events).isdisjoint(hook.events)]
-        return [feature.problem for feature in features if feature.problem is not None]
+        problems = [feature.problem for feature in features if feature.problem is not None]
+        return problems + (self._cuda_graphs.problems() if CompileObserver.cuda_graph_met in events else [])
 
     @property
     def current(self) -> FrameCompile | None:

@@ -1,4 +1,4 @@
-"""Stops that are not at a line: graph breaks, recompiles, failures of the backend, specializations, guards, the limit.
+"""Stops that are not at a line: graph breaks, recompiles, backend failures, specializations, guards, CUDA graphs.
 
 Each is an exception filter of the client. Part of the compile-time engine; called on the compiling thread. A restarted
 analysis reports the same events again: an event that was reported before in the same compile does not stop again.
@@ -13,11 +13,14 @@ from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
 from dynamo_dap.debuggee.agent.breakpoints import CHANGED, DataEntry
+from dynamo_dap.debuggee.agent.eager_expressions import is_true_python
 from dynamo_dap.debuggee.agent.engine import RAISED, Host
 from dynamo_dap.debuggee.agent.frames import Frame, caller_frame
 from dynamo_dap.debuggee.agent.stepping import RaisedException, Stop
 from dynamo_dap.debuggee.agent.user_code import is_user_file
 from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
+from dynamo_dap.debuggee.torch_api.cuda_graph_callers import frame_of_caller
+from dynamo_dap.debuggee.torch_api.cuda_graph_texts import CudaGraphFacts
 from dynamo_dap.debuggee.torch_api.data_dependence import (
     DataDependence,
     data_dependence_of,
@@ -59,6 +62,7 @@ from dynamo_dap.debuggee.trace.exception_stops import (
 from dynamo_dap.debuggee.trace.frames import FunctionFrame
 from dynamo_dap.debuggee.trace.stop_texts import (
     backend_failure,
+    cuda_graph,
     dynamo_failed,
     graph_break,
     guard_asked_for,
@@ -68,7 +72,17 @@ from dynamo_dap.debuggee.trace.stop_texts import (
     user_error,
 )
 from dynamo_dap.debuggee.values.model import text_of_raised
-from dynamo_dap.protocol.contract import BACKEND_FAILURE, GRAPH_BREAK, GUARD, LIMIT, RECOMPILE, SPECIALIZE, UNSUPPORTED
+from dynamo_dap.protocol.contract import (
+    BACKEND_FAILURE,
+    CUDA_GRAPH,
+    GRAPH_BREAK,
+    GUARD,
+    LIMIT,
+    RECOMPILE,
+    SPECIALIZE,
+    UNSUPPORTED,
+)
+from dynamo_dap.protocol.cuda_graphs import FORWARD, RECORDED
 
 EVENTS = {
     GRAPH_BREAK: (CompileObserver.graph_broke, CompileObserver.trace_failed, CompileObserver.compile_ended),
@@ -78,6 +92,7 @@ EVENTS = {
     SPECIALIZE: (CompileObserver.specialized,),
     GUARD: (CompileObserver.guard_added,),
     LIMIT: (CompileObserver.limit_exceeded,),
+    CUDA_GRAPH: (CompileObserver.cuda_graph_met,),
 }
 """The exception filters of compile-time debugging, and which events of torch each needs."""
 
@@ -263,6 +278,23 @@ class CompileStops(CompileObserver):
         if compiling.frame is not None and self._is_on(LIMIT):
             self._stop_before(LIMIT, compiling, limit_reached(compiling.code, limit), {"__limit__": limit})
 
+    # -- CUDA graphs -----------------------------------------------------------------------------------------------
+
+    def cuda_graph_met(self, compiling: FrameCompile | None, facts: CudaGraphFacts) -> None:
+        """Stop in the trace whose graph is skipped, and in the call that records again or overwrites an output."""
+        if facts.outcome == RECORDED or facts.cause == FORWARD or not self._is_on(CUDA_GRAPH):
+            return
+        names: dict[str, object] = {
+            "__outcome__": facts.outcome,
+            "__cause__": facts.cause,
+            "__reason__": facts.text,
+        }
+        frame = None if compiling is None else running_frame(sys._getframe())
+        if compiling is None or frame is None:
+            self._stop_in_call(CUDA_GRAPH, cuda_graph(facts), names)
+        elif self._is_new(compiling, (CUDA_GRAPH, facts.outcome, facts.cause, facts.place)):
+            self._stop_in_trace(CUDA_GRAPH, frame, cuda_graph(facts), names)
+
     # -- inside a trace --------------------------------------------------------------------------------------------
 
     def backend_failed(self, frame: TracedFrame, graph: Any, problem: BaseException) -> None:
@@ -321,6 +353,24 @@ class CompileStops(CompileObserver):
     def _stop_in_trace(self, name: str, frame: TracedFrame, raised: RaisedException, names: dict[str, object]) -> None:
         if self._holds(name, lambda condition: bool(evaluate_to_python(frame, condition, names))):
             self._stop_trace(frame, raised, filters={name})
+
+    def _stop_in_call(self, name: str, raised: RaisedException, names: dict[str, object]) -> None:
+        """Stop in ordinary Python, at the line whose call this is."""
+        top = frame_of_caller(sys._getframe())
+        if top is None:
+            self._host.print(f"{raised.headline}\n{raised.text}\n", "important")
+        # A condition must not read the frame's locals: that keeps outputs alive before Python 3.13.
+        elif self._holds(name, lambda condition: is_true_python(condition, top.f_globals, names)):
+            self._host.hold(
+                Stop(
+                    engine=self._engine_name,
+                    reason="exception",
+                    frames=lambda: self._host.python_stack(top),
+                    description=raised.headline,
+                    text=raised.text,
+                    exception=raised,
+                )
+            )
 
     def _stop_before(
         self,

@@ -14,6 +14,7 @@ from dynamo_dap.debuggee.numerics.differences import Difference
 from dynamo_dap.debuggee.numerics.not_finite import INF, NAN, Given, Kinds, Made
 from dynamo_dap.debuggee.numerics.stored_state import LeftOtherwise
 from dynamo_dap.debuggee.torch_api.compile_hooks import FrameCompile
+from dynamo_dap.debuggee.torch_api.cuda_graph_texts import CudaGraphFacts
 from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name
 from dynamo_dap.debuggee.torch_api.errors import BackendFailure, UserError
 from dynamo_dap.debuggee.torch_api.graph import target_name
@@ -26,6 +27,7 @@ from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.translator import CompileIdentity, restart_reasons
 from dynamo_dap.debuggee.values.model import bounded_text
 from dynamo_dap.debuggee.values.python_values import values_then_and_now
+from dynamo_dap.protocol.cuda_graphs import ADVICE, OVERWRITTEN, PARTIAL, RERECORDED, SKIPPED
 from dynamo_dap.protocol.types import ExceptionDetails
 
 _MAXIMUM_LENGTH = 4000
@@ -267,6 +269,30 @@ def specialized(facts: SpecializationFacts, message: str) -> RaisedException:
         message,
     ]
     return _raised(f"Specialized: {facts.source} == {facts.value}", lines)
+
+
+_CUDA_GRAPHS = {
+    SKIPPED: "skipped",
+    PARTIAL: "some operations left out",
+    RERECORDED: "recorded again",
+    OVERWRITTEN: "kept output overwritten",
+}
+
+
+def cuda_graph(facts: CudaGraphFacts) -> RaisedException:
+    """Report what happened to a CUDA graph: the reason, the user's line, what may help."""
+    part = "the backward pass" if facts.is_backward else "the function"
+    place = None if facts.place is None else f"{facts.place.path}:{facts.place.line}"
+    code = None if facts.place is None else linecache.getline(facts.place.path, facts.place.line).strip()
+    advice = ADVICE.get(facts.cause or "")
+    lines = [
+        f"{facts.text[:1].upper()}{facts.text[1:]}.",
+        None if place is None else f"Where: {place}" + (f": {code}" if code else ""),
+        f"Recorded for {part}: {facts.count} CUDA graphs." if facts.outcome == RERECORDED else None,
+        None if advice is None else f"Not tried: {advice}",
+    ]
+    links = [None if place is None else f"at {place}"]
+    return _raised(f"CUDA graph: {_CUDA_GRAPHS[facts.outcome]}: {facts.text}", lines, links=links)
 
 
 def guard_asked_for(requested: RequestedGuard) -> RaisedException:

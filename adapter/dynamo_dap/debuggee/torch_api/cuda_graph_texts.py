@@ -1,0 +1,108 @@
+"""Reads torch's sentences about CUDA graphs: which cause each names, and the user's line. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from dynamo_dap.debuggee.torch_api.graph import places_in
+from dynamo_dap.debuggee.torch_api.variable_trackers import Place
+from dynamo_dap.protocol.cuda_graphs import (
+    ADDRESS,
+    CPU,
+    DEVICES,
+    DYNAMIC,
+    LIMIT,
+    LIVENESS,
+    MUTATION,
+    OPERATION,
+    OTHER,
+)
+
+
+@dataclass(frozen=True)
+class CudaGraphFacts:
+    """One thing that happened to the CUDA graph of a compiled function."""
+
+    outcome: str
+    cause: str | None
+    text: str
+    """What happened, in one line."""
+    place: Place | None = None
+    """The user's line that caused it."""
+    function: str | None = None
+    """The function that this line is in."""
+    caller: Place | None = None
+    """The user's line whose call this was, for what happens while the program runs."""
+    compile_id: str | None = None
+    is_backward: bool = False
+    count: int = 1
+    """How many graphs the function has, this one included."""
+
+
+@dataclass(frozen=True)
+class Reason:
+    """What one of torch's sentences says."""
+
+    cause: str
+    text: str
+    place: Place | None = None
+    function: str | None = None
+
+
+_SKIPPING = re.compile(r"^(?:(?:skipping|disabling) cudagraphs? due to )+")
+_STACK = re.compile(r"\.?\s*Found from\s*:?\s*")
+_STACK_OF_INPUT = re.compile(r"\.?\s*input stack trace:\s*")
+_CAUSES = (
+    (re.compile(r"exceeding max re-recording limit"), LIMIT),
+    (re.compile(r"mutated inputs|input storage mutation"), MUTATION),
+    (re.compile(r"^(?:cpu device|cpu ops|multiple devices: $|DeviceCopy ops)"), CPU),
+    (re.compile(r"multiple devices"), DEVICES),
+    (re.compile(r"symbolic shapes|dynamic shape|unbacked"), DYNAMIC),
+    (re.compile(r"incompatible op|unsafe custom ops|custom partition op|Conditional ops"), OPERATION),
+    (re.compile(r"pointer changed"), ADDRESS),
+    (re.compile(r"dead indices"), LIVENESS),
+)
+_NO_CUDA = "multiple devices: "
+_ADDRESSES = re.compile(r"data pointer changed from \d+ to \d+")
+_NAMED_INPUT = re.compile(r"input name: (?P<name>\S+?)\.? data pointer changed")
+
+
+def read_reason(message: str) -> Reason:
+    """Return what a sentence of torch's says about a CUDA graph; of several inputs the first."""
+    text = _SKIPPING.sub("", message.strip(" \n") if message.strip() else "")
+    if message.endswith(_NO_CUDA):
+        return Reason(CPU, "no tensor of the graph is on a CUDA device")
+    head, _, stack = _split(text)
+    cause = next((cause for pattern, cause in _CAUSES if pattern.search(head)), OTHER)
+    places = list(places_in(stack))
+    place, function = places[-1] if places else (None, None)
+    return Reason(cause, _one_line(head), place, function)
+
+
+def read_mismatch(message: str) -> Reason:
+    """Return why a recording does not serve a call: which input is at another address, or which output lives."""
+    reason = read_reason(message)
+    named = _NAMED_INPUT.search(message)
+    if named is None:
+        return reason
+    text = f"input {named['name']} is at another address than when the graph was recorded"
+    return Reason(reason.cause, text, reason.place, reason.function)
+
+
+def _split(text: str) -> tuple[str, str, str]:
+    found = [match for pattern in (_STACK, _STACK_OF_INPUT) if (match := pattern.search(text)) is not None]
+    if not found:
+        return text, "", ""
+    first = min(found, key=lambda match: match.start())
+    return text[: first.start()], first[0], _first_stack(text[first.end() :])
+
+
+def _first_stack(text: str) -> str:
+    """Return the first stack of several: torch tells of each input that changed."""
+    return text.split("\ninput name: ", 1)[0]
+
+
+def _one_line(text: str) -> str:
+    # Addresses are others in each run.
+    return " ".join(_ADDRESSES.sub("data pointer changed", text).split()).rstrip(".")

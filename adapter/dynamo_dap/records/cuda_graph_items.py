@@ -1,0 +1,74 @@
+"""What a user may do about CUDA graphs that torch skips, records again, or whose outputs it overwrites. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from dynamo_dap.protocol.cuda_graphs import (
+    ADVICE,
+    FORWARD,
+    OVERWRITTEN,
+    PARTIAL,
+    RECORDED,
+    RERECORDED,
+    SIZE,
+    SKIPPED,
+)
+from dynamo_dap.records.items import Item, Kind, called, caller_of, compiles_of
+from dynamo_dap.records.model import Compile, CompiledFunction, CudaGraph
+
+LINK = "https://docs.pytorch.org/docs/main/user_guide/torch_compiler/torch.compiler_cudagraph_trees.html"
+_TITLES = {
+    SKIPPED: "torch skips the CUDA graph of {name}",
+    PARTIAL: "An operation of {name} stays outside of its CUDA graphs",
+    RERECORDED: "torch records a CUDA graph of {name} again",
+    OVERWRITTEN: "A run of {name} overwrites an output that this line keeps",
+}
+
+
+def cuda_graph_items(functions: Iterable[CompiledFunction]) -> Iterator[Item]:
+    """Yield one item for each reason and line; nothing for what was recorded once."""
+    found: dict[tuple[object, ...], Item] = {}
+    for function, compiled in compiles_of(functions):
+        for met in compiled.cuda_graphs:
+            # The item of the forward is enough.
+            if met.outcome == RECORDED or met.cause == FORWARD:
+                continue
+            key = (function.name, function.place, met.outcome, met.cause, met.place, met.is_backward)
+            item = found.get(key)
+            if item is None:
+                item = found[key] = _item(function, compiled, met)
+            item.compiles += [] if compiled.id in item.compiles else [compiled.id]
+            item.callers = called([*item.callers, met.caller or caller_of(function, compiled)])
+    yield from found.values()
+
+
+def _item(function: CompiledFunction, compiled: Compile, met: CudaGraph) -> Item:
+    name = f"the backward pass of {function.name}" if met.is_backward else function.name
+    advice = ADVICE.get(met.cause or "")
+    return Item(
+        Kind.CUDA_GRAPH,
+        f"{_TITLES[met.outcome].format(name=name)}: {_reason(compiled, met)}",
+        [f"{met.times} times" if met.times > 1 else "once"] if met.outcome == RERECORDED else [],
+        [] if advice is None else [advice],
+        LINK,
+        met.place or function.place,
+        function=function.name,
+        subject=f"{met.outcome}: {met.cause}",
+    )
+
+
+def _reason(compiled: Compile, met: CudaGraph) -> str:
+    """Return why, with the size as the user wrote it if there is only one that may vary."""
+    if met.cause == SIZE and len(compiled.symbols) == 1:
+        return met.text.replace("a size", compiled.symbols[0].source, 1)
+    return met.text
+
+
+def cuda_graph_text(compiled: Compile, met: CudaGraph) -> str:
+    """Return what happened in one line: ``backward: skipped: mutated inputs (1 instances)``."""
+    part = "backward: " if met.is_backward else ""
+    times = f" ({met.times} times)" if met.times > 1 else ""
+    if met.outcome == RECORDED:
+        return f"{part}recorded{times}"
+    return f"{part}{met.outcome}: {_reason(compiled, met)}{times}"

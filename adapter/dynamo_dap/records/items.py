@@ -1,0 +1,74 @@
+"""One thing that a user may do something about, and what several kinds of these need. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import PurePath
+
+from dynamo_dap.records.model import Compile, CompiledFunction, Place
+from dynamo_dap.records.settings import Setting
+
+
+class Kind(Enum):
+    """What an item is about; in the order of their weight."""
+
+    FAILED = "failed"
+    LIMIT = "limit"
+    BREAK = "graph break"
+    CHANGE = "recompile"
+    SPECIALIZED = "specialized"
+    CUDA_GRAPH = "cuda graph"
+
+
+@dataclass
+class Item:
+    """One thing to do something about."""
+
+    kind: Kind
+    title: str
+    facts: list[str] = field(default_factory=list)
+    """What happened, a line each."""
+    advice: list[str] = field(default_factory=list)
+    link: str | None = None
+    place: Place | None = None
+    """Where it happened."""
+    callers: list[Place] = field(default_factory=list)
+    """The user's lines that called."""
+    compiles: list[str] = field(default_factory=list)
+    """Ids of those that it happened in, or that it caused."""
+    seconds: float = 0.0
+    """What the compiles took that it caused."""
+    function: str = ""
+    """Where it happened; of a break the innermost one, which may have been inlined."""
+    subject: str = ""
+    """Why, in words that are the same in each run: torch's reason, or what of the function changed between calls."""
+    values: list[str] = field(default_factory=list)
+    """Its values."""
+    depth: int = 0
+    """How many calls lie above the function."""
+    settings: list[Setting] = field(default_factory=list)
+    """Settings of torch that may help: not tried."""
+    cause: str = ""
+    """Why a size changes, if that is known: such a size is not one with others of the same values."""
+
+
+def caller_of(function: CompiledFunction, compiled: Compile) -> Place | None:
+    """Return the user's line that called; of the rest of a function after a break that of its beginning."""
+    return compiled.caller or next((one.caller for one in function.compiles if one.caller is not None), None)
+
+
+def at(place: Place) -> str:
+    """Return a place in short: ``model.py:31``."""
+    return f"{PurePath(place.path).name}:{place.line}"
+
+
+def called(places: Iterable[Place | None]) -> list[Place]:
+    """Return the known places, each once."""
+    return list(dict.fromkeys(place for place in places if place is not None))
+
+
+def compiles_of(functions: Iterable[CompiledFunction]) -> Iterator[tuple[CompiledFunction, Compile]]:
+    """Return every compile with its function."""
+    return ((function, compiled) for function in functions for compiled in function.compiles)

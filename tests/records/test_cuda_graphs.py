@@ -1,0 +1,205 @@
+"""CUDA graphs: why torch skips them, records them again, and overwrites outputs that the program keeps.
+
+Skips are real here: Inductor and the backend ``cudagraphs`` decide them for CPU tensors as for any others. For the rest
+``fixtures/cuda_graphs.py`` runs torch's own tree of CUDA graphs without a device.
+"""
+
+from __future__ import annotations
+
+import io
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+import torch._inductor.cudagraph_utils as utils
+from rich.console import Console
+
+from dynamo_dap.debuggee.torch_api.cuda_graph_callers import CallSite
+from dynamo_dap.debuggee.torch_api.cuda_graph_texts import read_mismatch, read_reason
+from dynamo_dap.debuggee.torch_api.variable_trackers import Place
+from dynamo_dap.language_server.findings import Kind, findings_of
+from dynamo_dap.protocol import cuda_graphs as words
+from dynamo_dap.records.events import Record
+from dynamo_dap.records.file import read_record
+from dynamo_dap.records.folders import SUFFIX
+from dynamo_dap.records.html_report import html_report
+from dynamo_dap.records.text_report import print_report
+from tests.client import Session
+from tests.client.fixtures import Fixture
+from tests.client.timeline import DEADLINE
+from tests.records.test_graph_break_stops import info_of, launch
+
+SKIPPED = '''"""A training step whose tensors are on the CPU, and torch's backend for CUDA graphs."""
+import torch
+
+@torch.compile(mode="reduce-overhead")
+def step(x):
+    y = x.sin()  #@first
+    return y * 2
+
+@torch.compile(backend="cudagraphs")
+def other(x):
+    y = x.cos()  #@other
+    return y * 2
+
+x = torch.ones(4, requires_grad=True)
+for _ in range(2):
+    step(x).sum().backward()
+    other(torch.ones(4))
+'''
+
+
+def record_in(folder: Path) -> Record:
+    """The record of the one program that ran there."""
+    return read_record(next(folder.rglob(f"*{SUFFIX}")))
+
+
+def test_skipped_graphs_stop_and_are_recorded_with_the_line_that_cost_them(session: Session, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(SKIPPED, encoding="utf-8")
+    launch(session, program, "cudagraph")
+    lines = Fixture(program).markers
+    for function, place in (("step", "first"), ("other", "other")):
+        stop = session.wait_for_stop("exception")
+        info = info_of(session, stop)
+        assert stop.frame.name == function
+        assert info["exceptionId"].startswith("CUDA graph: skipped"), info
+        assert f"program.py:{lines[place]}" in info["description"], info
+        assert "Not tried: " in info["description"], info
+        assert stop.frame["Locals"]["x"].text.startswith("Tensor f32[4]")
+        session.resume()
+    # The second calls use what is compiled, and the backward pass has none because its forward has none.
+    assert session.wait_for_exit() == 0
+    step, other = record_in(tmp_path).functions
+    assert [(one.outcome, one.cause, one.is_backward) for one in step.compiles[0].cuda_graphs] == [
+        (words.SKIPPED, words.CPU, False),
+        (words.SKIPPED, words.FORWARD, True),
+    ]
+    first = step.compiles[0].cuda_graphs[0]
+    assert first.place is not None
+    assert first.place.line == lines["first"]
+    (found,) = other.compiles[0].cuda_graphs
+    assert (found.outcome, found.cause) == (words.SKIPPED, words.CPU)
+    assert found.place is not None
+    assert found.place.line == lines["other"]
+
+
+def test_recordings_are_followed_through_torchs_own_tree(session: Session, tmp_path: Path) -> None:
+    program = tmp_path / "cuda_graphs.py"
+    shutil.copy(Fixture("cuda_graphs").path, program)
+    plain = subprocess.run(
+        [sys.executable, str(program)], capture_output=True, text=True, check=True, cwd=tmp_path, timeout=DEADLINE
+    )
+    launch(session, program, "cudagraph")
+    stops = [
+        ("sized", "CUDA graph: recorded again", "sized"),
+        ("model", "CUDA graph: recorded again", "weight"),
+        ("writing", "CUDA graph: skipped", "written"),
+        ("kept", "CUDA graph: kept output overwritten", "kept"),
+    ]
+    lines = Fixture(program).markers
+    for at, headline, cause in stops:
+        stop = session.wait_for_stop("exception", at=at)
+        info = info_of(session, stop)
+        assert info["exceptionId"].startswith(headline), info
+        assert f"cuda_graphs.py:{lines[cause]}" in info["description"], info
+        assert stop.frame.name == "main"
+        if at == "kept":
+            # It has not happened yet: the output still has its values, which are others at the end of the program.
+            assert stop.frame.evaluate("[each.sum().item() for each in kept]").text.startswith("[0.0]")
+        session.resume()
+    assert session.wait_for_exit() == 0
+    assert session.output("stdout") == plain.stdout
+    assert plain.stdout.splitlines()[-1] == "tensor([4., 4., 4., 4.])"
+
+    record = record_in(tmp_path)
+    functions = {function.name: function.compiles[0] for function in record.functions}
+    outcomes = {name: [one.outcome for one in compiled.cuda_graphs] for name, compiled in functions.items()}
+    assert outcomes == {
+        "sized": [words.RECORDED, words.RERECORDED],
+        "Model.forward": [words.RECORDED, words.RERECORDED],
+        "writes": [words.SKIPPED],
+        # The loop that binds the same name again keeps nothing.
+        "doubled": [words.RECORDED, words.OVERWRITTEN],
+    }
+    causes = {name: compiled.cuda_graphs[-1].cause for name, compiled in functions.items()}
+    assert causes == {
+        "sized": words.SIZE,
+        "Model.forward": words.ADDRESS,
+        "writes": words.MUTATION,
+        "doubled": words.KEPT,
+    }
+    printed = io.StringIO()
+    print_report(record, Console(file=printed, width=200))
+    page = html_report(record, {}, lambda _: None)
+    for text in (printed.getvalue(), page):
+        assert "x.shape[0] is 6, and was 4" in text
+        assert "mutated inputs" in text
+    found = [one for one in findings_of(record)[str(program)] if one.kind is Kind.CUDA_GRAPH]
+    assert sorted(one.place.line for one in found) == sorted(lines[cause] for _, _, cause in stops)
+
+
+def test_torchs_own_sentences_are_read() -> None:
+    """Each is made by the function of torch that logs it, from a graph that Dynamo made."""
+    graphs = []
+
+    def backend(graph: torch.fx.GraphModule, _: object) -> torch.fx.GraphModule:
+        graphs.append(graph)
+        return graph
+
+    def written(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        y = x @ w
+        x.copy_(y)  # @copy
+        return y
+
+    x, w = torch.ones(2, 2), torch.ones(2, 2)
+    torch.compile(written, backend=backend)(x, w)
+    nodes = list(graphs[0].graph.nodes)
+    inputs = utils.get_placeholder_info(graphs[0].graph)
+    path, line = __file__, written.__code__.co_firstlineno
+
+    reason = read_reason(utils.get_mutation_stack_trace(inputs, [1, 0]))
+    assert reason.cause == words.MUTATION
+    assert "2 instances" in reason.text
+
+    cpu, first, second = torch.device("cpu"), torch.device("cuda:0"), torch.device("cuda:1")
+    reason = read_reason(str(utils.check_multiple_devices_or_any_cpu_nodes({cpu: nodes[0]})))
+    assert (reason.cause, reason.text) == (words.CPU, f"cpu device ({nodes[0].name})")
+    assert reason.place is not None
+    assert reason.place[:2] == (path, line + 1)
+    reason = read_reason(str(utils.check_multiple_devices_or_any_cpu_nodes({first: nodes[0], second: nodes[1]})))
+    assert reason.cause == words.DEVICES
+
+    status = utils.CheckInvariantStatus
+    addresses = [x.data_ptr(), 1]
+    moved = utils.log_data_ptr_mismatch(inputs, [x, w], addresses, [0, 1], status.StaticInputIdxMismatch)
+    reason = read_mismatch(moved)
+    assert reason.cause == words.ADDRESS
+    assert inputs[1].name in reason.text
+    assert reason.place is not None
+    assert reason.place[:2] == (path, line + 1)
+    # The address is another one in each run.
+    assert str(w.data_ptr()) not in reason.text
+    assert read_mismatch(str(status.ExpectedDeadIndicesBeforeGraphMismatch)).cause == words.LIVENESS
+
+
+def test_each_cause_has_advice() -> None:
+    assert words.ADVICE.keys() == set(words.CAUSES) - {words.OTHER, words.FORWARD}
+
+
+def test_a_result_that_only_goes_into_names_is_not_kept() -> None:
+    def site(text: str) -> CallSite:
+        code = compile(text, "call.py", "exec")
+        namespace = {"f": lambda: offsets.append(sys._getframe(1).f_lasti) or (1, 2), "kept": [], "g": lambda one: one}
+        offsets: list[int] = []
+        exec(code, namespace)
+        return CallSite(code, offsets[0], Place("call.py", 1, 1), "<module>")
+
+    assert site("y = f()").binds_a_name
+    assert site("y, z = f()").binds_a_name
+    assert not site("kept.append(f())").binds_a_name
+    assert not site("y = [f()]").binds_a_name
+    assert not site("y = g(f())").binds_a_name
+    assert not site("f()").binds_a_name
