@@ -164,7 +164,7 @@ class CompileHooks:
         self._observers: weakref.WeakKeyDictionary[CompileObserver, Patches] = weakref.WeakKeyDictionary()
         self._patches = {name: Patches(hook.feature.name) for name, hook in _HOOKS.items()}
         self._current = threading.local()
-        self._cuda_graphs = CudaGraphHooks(
+        self.cuda_graphs = CudaGraphHooks(
             lambda facts: self.notify(CompileObserver.cuda_graph_met, self.current, facts)
         )
         self._count = 0
@@ -179,8 +179,7 @@ class CompileHooks:
                 patches = self._observers[observer] = Patches(observer.feature, self._removing(observer))
             if patches is not None and patches.is_off:
                 events = ()
-            every = {event for hook in _HOOKS.values() for event in hook.events} | {CompileObserver.cuda_graph_met}
-            for event in every:
+            for event in {event for hook in _HOOKS.values() for event in hook.events}:
                 wanted = {
                     other: method for other, method in self._wanted.get(event, {}).items() if other is not observer
                 }
@@ -192,7 +191,7 @@ class CompileHooks:
             for name, hook in _HOOKS.items():
                 needed = any(self._wanted[event] for event in hook.events)
                 self._set(name, hook, needed or (is_any and hook.feature is COMPILES))
-            self._cuda_graphs.want(wanted=bool(self._wanted[CompileObserver.cuda_graph_met]))
+            self.cuda_graphs.want(wanted=bool(self._wanted[CompileObserver.cuda_graph_met]))
 
     def _removing(self, observer: CompileObserver) -> Callable[[], None]:
         reference = weakref.ref(observer)
@@ -207,13 +206,13 @@ class CompileHooks:
     def installed(self) -> tuple[str, ...]:
         """The names of the hooks that are in."""
         names = [name for name, patches in self._patches.items() if patches.is_installed]
-        return (*names, *self._cuda_graphs.names)
+        return (*names, *self.cuda_graphs.names)
 
     def problems(self, events: Collection[Event]) -> list[str]:
         """Return a sentence for each of ``events`` that cannot be had from this torch."""
         features = [hook.feature for hook in _HOOKS.values() if not set(events).isdisjoint(hook.events)]
         problems = [feature.problem for feature in features if feature.problem is not None]
-        return problems + (self._cuda_graphs.problems() if CompileObserver.cuda_graph_met in events else [])
+        return problems + (self.cuda_graphs.problems() if CompileObserver.cuda_graph_met in events else [])
 
     @property
     def current(self) -> FrameCompile | None:
@@ -382,7 +381,8 @@ def _passes(exception: BaseException, frame: types.FrameType) -> bool:
 
 def _backend(hooks: CompileHooks, /, output: Any, module: Any, *_: Any, **__: Any) -> _Steps:
     hooks.notify(CompileObserver.graph_made, hooks.current, module.graph)
-    problem = (yield None).error
+    with hooks.cuda_graphs.compiling(module.graph):
+        problem = (yield None).error
     if isinstance(problem, Exception):
         if output.root_tx is not None:
             hooks.notify(CompileObserver.backend_failed, TracedFrame(output.root_tx), module.graph, problem)
@@ -458,6 +458,7 @@ _HOOKS = {
             CompileObserver.graph_made,
             CompileObserver.graph_cut,
             CompileObserver.backend_failed,
+            CompileObserver.cuda_graph_met,
         ),
     ),
     "guards": _Hook(GUARDS, _BUILD_GUARDS, _build_guards, (CompileObserver.guards_made,)),

@@ -19,7 +19,7 @@ from typing import Any
 from dynamo_dap.debuggee.torch_api.cuda_graph_callers import CallSite, call_site
 from dynamo_dap.debuggee.torch_api.cuda_graph_texts import CudaGraphFacts, Reason, read_mismatch, read_reason
 from dynamo_dap.debuggee.torch_api.features import Feature, owner_of
-from dynamo_dap.debuggee.torch_api.graph import places_in, user_place
+from dynamo_dap.debuggee.torch_api.graph import nodes_of, places_in, user_place
 from dynamo_dap.debuggee.torch_api.import_hooks import when_imported
 from dynamo_dap.debuggee.torch_api.skipping import never_compile_own_functions
 from dynamo_dap.debuggee.wrapping.patches import Given, Outcome, Patches, calling_frame
@@ -87,6 +87,8 @@ class _OfThread(threading.local):
     def __init__(self) -> None:
         self.calls: list[_Call] = []
         self.waiting: list[CudaGraphFacts] = []
+        self.graph: Any = None
+        """Dynamo's graph, while a backend compiles it."""
         self.left_out: list[Reason] = []
         """Why operations of the graph that is being compiled stay outside of CUDA graphs."""
 
@@ -170,6 +172,15 @@ class CudaGraphHooks:
             for need, hook in hooks:
                 self._patches.around(*owner_of(need), hook)
 
+    @contextlib.contextmanager
+    def compiling(self, graph: Any) -> Iterator[None]:
+        """Know Dynamo's graph while a backend compiles it: a graph from Inductor's cache has no lines."""
+        self._thread.graph = graph
+        try:
+            yield
+        finally:
+            self._thread.graph = None
+
     # -- Inductor decides: the compiling thread ------------------------------------------------------------------------
 
     def _partition(self, scheduler: Any, *_: Any, **__: Any) -> _Steps:
@@ -195,7 +206,7 @@ class CudaGraphHooks:
         if problem is not None or not is_wanted:
             return
         is_backward = bool(graph_kwargs.get("is_backward"))
-        reason = _decision(compiled, left_out)
+        reason = _decision(compiled, self._thread.graph)
         if reason is None and not graph_kwargs.get("cudagraphs"):
             if not is_backward or before:
                 return
@@ -342,14 +353,16 @@ def _current_compile_id() -> str | None:
     return None if current is None else str(current)
 
 
-def _decision(compiled: Any, left_out: list[Reason]) -> Reason | None:
+def _decision(compiled: Any, graph: Any) -> Reason | None:
     """Return why a compiled graph has no CUDA graph; None when it has one, or when that is not known."""
     message = getattr(compiled, "disabled_cudagraphs_reason", None)
     if message:
         reason = read_reason(str(message))
-        first = next((each for each in left_out if each.cause == CPU), None)
-        if reason.cause == CPU and reason.place is None and first is not None:
-            return replace(reason, place=first.place, function=first.function)
+        if reason.cause == CPU and reason.place is None and graph is not None:
+            # No operation is on a device: the first is as good as any.
+            places = (user_place(node) for node in nodes_of(graph) if node.op.startswith("call_"))
+            first = next((found for found in places if found is not None), None)
+            return reason if first is None else replace(reason, place=first[0], function=first[1])
         return reason
     failed = getattr(getattr(compiled, "cudagraph_info", None), "cudagraph_fail_reasons", None)
     return read_reason(", ".join(map(str, failed))) if failed else None
