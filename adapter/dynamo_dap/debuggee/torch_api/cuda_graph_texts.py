@@ -99,7 +99,7 @@ def _split(text: str) -> tuple[str, str, str]:
 
 
 def _first_stack(text: str) -> str:
-    """Return the first stack of several: torch tells of each input that changed."""
+    """Return the first stack of several: torch lists each input that changed."""
     return text.split("\ninput name: ", 1)[0]
 
 
