@@ -39,7 +39,7 @@ from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.tracing_hooks import add_line_hook
 from dynamo_dap.debuggee.torch_api.translator import CompileIdentity
 from dynamo_dap.debuggee.trace.code_facts import CodeFactsCache
-from dynamo_dap.debuggee.trace.stepping import TraceProgress
+from dynamo_dap.debuggee.trace.stepping import ProgressOfTraces, TraceProgress
 from dynamo_dap.debuggee.wrapping.patches import Patches
 from dynamo_dap.protocol.types import SourceBreakpoint
 from tests.compile_time.observation import Observation, observe
@@ -56,7 +56,7 @@ class EveryCall(ReplayedCalls):
 
     def __init__(self, host: Any) -> None:
         self.logs = TraceLogs(CodeFactsCache(), lambda: False)
-        super().__init__(host, self.logs, self.walk)
+        super().__init__(host, self.logs, self.walk, ProgressOfTraces())
         self.count = 0
 
     def walk(self, leg: Leg) -> None:

@@ -563,3 +563,54 @@ def test_a_compile_that_is_not_valid_for_a_call_is_reported(session: Session, tm
     assert stop.frame.evaluate("y.sum().item()").text == "2.0"
     assert session.finish() == 0
     assert session.output("stdout").splitlines() == ["[1.0, 1.0]"] * 3
+
+
+HELPERS = """
+import torch
+
+def helper(x):
+    y = x * 2  #@logged
+    y = y - 1  #@counted
+    print("in helper")  #@break
+    return y + 1
+
+def between(x):
+    k = x - 1  #@between
+    return helper(k)
+
+def outer(x):
+    first = x + 1  #@first
+    h = between(helper(first))  #@call
+    return h * 2  #@last
+
+f = torch.compile(outer, backend="eager")
+for n in range(5):
+    f(torch.ones(3 + n // 2))
+"""
+
+
+@pytest.mark.parametrize("others", [(), ("first", "between", "last")], ids=["alone", "with-others"])
+def test_a_helper_that_breaks_the_graph_stops_once_for_each_execution(
+    session: Session, tmp_path: Path, others: tuple[str, ...]
+) -> None:
+    """Dynamo inlines it, gives that up at the break, and traces it by itself: that is one execution.
+
+    The calls are compiled, served by the cache, and compiled again for other sizes.
+    """
+    path = tmp_path / "helpers.py"
+    path.write_text(HELPERS, encoding="utf-8")
+    fixture = Fixture(path)
+    with session.launching(fixture):
+        logged = SourceBreakpoint(fixture.line("logged"), log_message="logged {x.shape[0]}")
+        counted = SourceBreakpoint(fixture.line("counted"), hit_condition="10")
+        plain = [SourceBreakpoint(fixture.line(each)) for each in ("break", *others)]
+        session.set_breakpoints(fixture, logged, counted, *plain)
+    expected = [
+        each for each in ("first", "break", "between", "break", "last") if each == "break" or each in others
+    ] * 5
+    expected.insert(len(expected) - 1 - expected[::-1].index("break"), "counted")
+    stops = [session.wait_for_stop("breakpoint").marker]
+    stops += [session.go_on().marker for _ in expected[1:]]
+    assert stops == expected
+    assert session.finish() == 0
+    assert session.output("console").count("logged") == 10

@@ -217,3 +217,41 @@ def test_overlapping_arguments_and_overrides(session: Session, tmp_path: Path) -
         assert session.go_on(at="override").frame.evaluate("y.tolist()").text == "[8.0, 8.0]"
     assert session.finish() == 0
     assert session.output("stdout") == untouched(program)
+
+
+VANISHING = """
+import torch
+
+@torch.compile(backend="aot_eager")
+def broken(x, scale):
+    kept = x + 1
+    total = kept.sum()
+    sizes = [1, 2]
+    again = 1
+    gone = 5
+    del gone
+    print("broken")
+    again = kept * 2
+    return again * scale  #@last
+
+for n in range(3):
+    broken(torch.full((2,), float(n)), 3)
+"""
+
+
+def test_locals_from_before_a_graph_break_are_shown_as_such(session: Session, tmp_path: Path) -> None:
+    """The rest of the function does not use them, so Dynamo does not hand them on."""
+    path = tmp_path / "vanishing.py"
+    path.write_text(VANISHING, encoding="utf-8")
+    session.launch(Fixture(path), "last")
+    for call in range(3):
+        stop = session.wait_for_stop("breakpoint", at="last") if call == 0 else session.go_on(at="last")
+        shown = stop.frame["Locals"]
+        assert list(shown.children) == ["scale", "kept", "again", "x", "total", "sizes", "of Dynamo"]
+        for name in ("x", "total", "sizes"):
+            assert shown[name].text.endswith("(before the graph break)")
+            assert shown[name].variable.presentation_hint.attributes == ["readOnly"]
+        assert f"= {2 * call + 2}.0" in shown["total"].text
+        assert stop.frame.evaluate("total").text == shown["total"].text
+        assert "before" not in shown["again"].text
+    assert session.finish() == 0

@@ -221,3 +221,9 @@ BINARY_OPERATORS = {
     "BINARY_RSHIFT": ">>",
 }
 """What the instructions up to Python 3.10 are that compute with two values; newer ones have ``BINARY_OP``."""
+
+
+def names_deleted(code: CodeType) -> frozenset[str]:
+    """Return the local variables that a function deletes, those of ``except ... as name`` included."""
+    names = (each.argval for each in dis.get_instructions(code) if each.opname in ("DELETE_FAST", "DELETE_DEREF"))
+    return frozenset(names)

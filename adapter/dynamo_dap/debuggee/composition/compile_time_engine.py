@@ -21,6 +21,7 @@ from dynamo_dap.debuggee.agent.stepping import RaisedException, Step, Stop
 from dynamo_dap.debuggee.agent.user_code import is_user_file, stands_in_for_builtin
 from dynamo_dap.debuggee.bytecode.line_table import qualified_name
 from dynamo_dap.debuggee.history.attempts import Journey, Leg, Standpoint, TraceLogs, all_before
+from dynamo_dap.debuggee.history.before_breaks import locals_before_break
 from dynamo_dap.debuggee.history.reverse_stops import StopsInThePast, StopsOfCall, applying
 from dynamo_dap.debuggee.history.time_travel import Arrival, Event, Past, Place
 from dynamo_dap.debuggee.history.what_if import WhatIfs
@@ -70,7 +71,7 @@ class CompileTimeEngine:
         self._logs = TraceLogs(self._facts, lambda: host.options.just_my_code)
         self._ends = _EndsOfTraces(self._logs)
         self._codes = TracedCodes()
-        self._traces = ProgressOfTraces()
+        self._traces = ProgressOfTraces(lambda: self.cached_calls.is_only_noting or self.backward_passes.is_tracing)
         self._attempt: weakref.ref[object] | None = None
         self._progress: TraceProgress | None = None
         self._watches_every_line = False
@@ -78,7 +79,7 @@ class CompileTimeEngine:
         self._compile_stops = CompileStops(host, self.name, self._stop_at_exception)
         self._lowering_stops = LoweringStops(host)
         self._data_watch = DataWatch()
-        self.cached_calls = ReplayedCalls(host, self._logs, self._walk)
+        self.cached_calls = ReplayedCalls(host, self._logs, self._walk, self._traces)
         self.backward_passes = BackwardPasses(host, self._codes.address_of, self.arm)
         self._value_stops = ValueStops(host, self._stop_at_exception, BackwardValues(host, self.backward_passes))
         if LINES.problem is not None:
@@ -188,7 +189,7 @@ class CompileTimeEngine:
         if self._what_ifs.is_silent(point.progress.identity):
             return
         new = [change for change in changes if self._is_new(change.entry, point)]
-        hit = self._stopping([change.entry for change in new], point)
+        hit = self._stopping(self._unreported([change.entry for change in new], point), point)
         if hit:
             text = "; ".join(change.text for change in new if change.entry.id in hit)
             self._stop(point, "data breakpoint", hit, raised=data_changed(text))
@@ -261,11 +262,20 @@ class CompileTimeEngine:
         candidates = [*applying(point, reached), *self._functions_entered(point)]
         new = [breakpoint for breakpoint in candidates if self._is_new(breakpoint, point)]
         self.cached_calls.reached(point.frame, new)
-        return [] if self._what_ifs.is_silent(point.progress.identity) else self._stopping(new, point)
+        if self._what_ifs.is_silent(point.progress.identity):
+            return []
+        return self._stopping(self._unreported(new, point), point)
 
     def _is_new(self, breakpoint: LineBreakpoint, point: TracePoint) -> bool:
         visit = (breakpoint.id, id(point.frame.code), point.index)
         return point.progress.is_first_visit(visit) or self._host.options.pause_on_restart
+
+    def _unreported(self, breakpoints: Sequence[LineBreakpoint], point: TracePoint) -> list[LineBreakpoint]:
+        """Return those that this execution has not reported: see ``ProgressOfTraces``."""
+        if self._host.options.pause_on_restart:
+            return list(breakpoints)
+        code, take = id(point.frame.code), self._traces.take_reported
+        return [each for each in breakpoints if not take((each.id, code, point.index))]
 
     def _functions_entered(self, point: TracePoint) -> list[LineBreakpoint]:
         entered = self._functions_begun(point)
@@ -334,7 +344,7 @@ class CompileTimeEngine:
         stop = Stop(
             engine=self.name,
             reason=reason,
-            frames=lambda: frames_of(frame.running(top), top, self._codes.address_of, self._host, names or {}),
+            frames=lambda: self._frames(frame.running(top), top, None if journey is None else journey.present, names),
             description=headline(frame, progress.identity) if raised is None else raised.headline,
             text=explain(reason, frame, progress.identity, top, restarted=restarted) if raised is None else raised.text,
             hit_breakpoint_ids=hit or [],
@@ -441,6 +451,7 @@ class CompileTimeEngine:
         top, past, leg = caller_frame(), present.past, present
         arrival = furthest = Arrival(Place(past.beginning - 1, is_after=True), "entry")
         past.stopped.clear()
+        self._traces.settle()
         journey = Journey([*reversed(all_before(present)), present])
         while True:
             step = self._host.steps.current()
@@ -475,7 +486,7 @@ class CompileTimeEngine:
     def _further(self, past: Past, furthest: Arrival, step: Step | None, origin: Arrival) -> Arrival | None:
         """Return where the walk through a kept trace stops next; ``origin`` is where ``step`` began."""
         reached = self.cached_calls.reached
-        stops = StopsOfCall(self._host, past, self._functions_begun, self._codes.address_of, reached)
+        stops = StopsOfCall(self._host, past, self._functions_begun, self._codes.address_of, reached, self._unreported)
         return past.forward(furthest, Place(past.end), step, stops, origin=origin)
 
     def _passes_furthest(self, past: Past, furthest: Arrival, step: Step | None, origin: Arrival | None) -> bool:
@@ -498,7 +509,7 @@ class CompileTimeEngine:
         return Stop(
             engine=self.name,
             reason=arrival.reason,
-            frames=lambda: frames_of(past.chain(arrival.shown), top, self._codes.address_of, self._host),
+            frames=lambda: self._frames(past.chain(arrival.shown), top, journey.present),
             description=told if raised is None else raised.headline,
             text=explain(arrival.reason, frame, origin.identity, top, restarted=False)
             if raised is None
@@ -518,7 +529,7 @@ class CompileTimeEngine:
         return Stop(
             engine=self.name,
             reason=arrival.reason,
-            frames=lambda: frames_of(past.chain(arrival.shown), top, self._codes.address_of, self._host),
+            frames=lambda: self._frames(past.chain(arrival.shown), top, leg),
             description=text,
             text=text,
             hit_breakpoint_ids=list(arrival.hit),
@@ -527,6 +538,16 @@ class CompileTimeEngine:
             past=Standpoint(journey, leg, arrival.place, self._armed),
             changes=self._what_ifs.at_this_stop(),
         )
+
+    def _frames(
+        self,
+        chain: Sequence[TracedFrame],
+        top: types.FrameType,
+        leg: Leg | None,
+        names: dict[str, object] | None = None,
+    ) -> list[Frame]:
+        earlier = None if leg is None else lambda frame: locals_before_break(frame, leg)
+        return frames_of(chain, top, self._codes.address_of, self._host, names or {}, earlier)
 
     def _origin(self, point: TracePoint, top: types.FrameType) -> Origin:
         progress = point.progress

@@ -155,10 +155,12 @@ class StopsOfCall(StopsInThePast):
         functions: Functions,
         address_of: AddressOf,
         reached: Callable[[TracedFrame, Sequence[LineBreakpoint]], None],
+        unreported: Callable[[Sequence[LineBreakpoint], TracePoint], Sequence[LineBreakpoint]],
     ) -> None:
-        """``reached`` hears of breakpoints that the call comes to."""
+        """``reached`` hears of breakpoints that the call comes to; ``unreported`` returns those that may stop."""
         super().__init__(host, past, functions, address_of)
         self._reached = reached
+        self._unreported = unreported
 
     def hits(self, at: int, point: TracePoint) -> list[int]:
         """See ``Stops``."""
@@ -167,7 +169,7 @@ class StopsOfCall(StopsInThePast):
             return []
         self._past.show(at)
         self._reached(point.frame, candidates)
-        return self._noted(at, self._should_stop(candidates, point.frame, point.index))
+        return self._noted(at, self._should_stop(self._unreported(candidates, point), point.frame, point.index))
 
     def met(self, at: int) -> Met | None:
         """See ``Stops``."""

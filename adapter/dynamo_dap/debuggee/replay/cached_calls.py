@@ -15,6 +15,7 @@ import sys
 import threading
 import types
 import weakref
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -34,6 +35,8 @@ from dynamo_dap.debuggee.torch_api.saved_graphs import KeptGraph
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.traced_paths import PATHS, NotValid
 from dynamo_dap.debuggee.trace.frames import TracedFunction
+from dynamo_dap.debuggee.trace.stepping import ProgressOfTraces
+from dynamo_dap.debuggee.trace.stepping import Visit as VisitKey
 from dynamo_dap.protocol.contract import COMPILE_TIME, RUN_TIME
 from dynamo_dap.protocol.options import AS_PYTHON, REPLAY
 
@@ -41,9 +44,13 @@ from dynamo_dap.protocol.options import AS_PYTHON, REPLAY
 class ReplayedCalls:
     """See ``agent.engine.CachedCalls``."""
 
-    def __init__(self, host: Host, logs: TraceLogs, walk: Callable[[Leg], None]) -> None:
-        """``host`` is the agent; ``logs`` has the log of the trace that runs; ``walk`` stops in a kept trace."""
+    def __init__(self, host: Host, logs: TraceLogs, walk: Callable[[Leg], None], traces: ProgressOfTraces) -> None:
+        """``host`` is the agent; ``logs`` has the log of the trace that runs; ``walk`` stops in a kept trace.
+
+        ``traces`` knows what traces have reported.
+        """
         self._host = host
+        self._traces = traces
         self._logs = logs
         self._walk = walk
         self._thread = _OfThread()
@@ -115,7 +122,7 @@ class ReplayedCalls:
         version = self._host.breakpoints.version
         before = known if isinstance(known, TracedCall) else None
         told = before if before is not None and before.version == version else None
-        if told is not None and self._passes(call, told):
+        if told is not None and not self._traces.are_visits_owed and self._passes(call, told):
             self._note_begun(call, told)
             return told
         # What a trace of this entry has told holds for this call as well: it is not noted again.
@@ -195,6 +202,9 @@ class ReplayedCalls:
         """Trace the call, and keep the trace if none of its cache entry was."""
         self._thread.rest = None if traced is not None or known is None else _Rest(known.version, known.visited)
         complete = trace_again(call, keep=traced is not None and traced.kept is None)
+        final = self._traces.final_visits()
+        if traced is not None and final is not None:
+            traced.leave_out_given_up(final)
         if complete is None or traced is None:
             return
         taken = self._logs.take(complete.output)
@@ -446,6 +456,8 @@ class TracedCall:
         if before is not None and before.kept is not None:
             self.take(before.kept)
         self.visits: list[Visit] = []
+        self._keys: list[VisitKey] = []
+        """Of ``visits``."""
         """What the breakpoints that each call comes to do there, in this order."""
         self.visited = 0
         """How many breakpoints each call comes to."""
@@ -463,7 +475,7 @@ class TracedCall:
     def let_go(self) -> None:
         """No call of the entry comes any more: drop what was told, and the trace. If one comes, it is traced anew."""
         self.version = _NEVER
-        self.visits = []
+        self.visits, self._keys = [], []
         self.kept = None
 
     def came_to(self, path: str, line: int) -> None:
@@ -485,6 +497,17 @@ class TracedCall:
                 self.must_be_traced = True
             else:
                 self.visits.append(visit)
+                self._keys.append((breakpoint.id, id(frame.code), frame.index))
+
+    def leave_out_given_up(self, final: Counter[VisitKey]) -> None:
+        """Keep the visits of the last attempt: functions inlined before alone are traced by themselves."""
+        left = Counter(final)
+        kept = []
+        for key, visit in zip(self._keys, self.visits, strict=True):
+            if left[key] > 0:
+                left[key] -= 1
+                kept.append((key, visit))
+        self._keys, self.visits = [key for key, _ in kept], [visit for _, visit in kept]
 
     def is_over(self) -> None:
         """Forget the call, and its trace's own objects."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -23,7 +24,7 @@ from dynamo_dap.debuggee.history.jumps import jump_in
 from dynamo_dap.debuggee.torch_api.compilation import guard_expressions
 from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name
 from dynamo_dap.debuggee.torch_api.recompiles import Failure
-from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_api.traced_frame import MISSING, TracedFrame
 from dynamo_dap.debuggee.torch_api.translator import frame_below_trace
 from dynamo_dap.debuggee.trace import plain_conditions
 from dynamo_dap.debuggee.trace.code_facts import CodeFacts
@@ -53,11 +54,20 @@ class TracedFunction(Frame):
 
     is_writable = True
 
-    def __init__(self, frame: TracedFrame, address: int, scratch: dict[str, object], host: Host) -> None:
+    def __init__(
+        self,
+        frame: TracedFrame,
+        address: int,
+        scratch: dict[str, object],
+        host: Host,
+        earlier: Callable[[TracedFrame], Mapping[str, Value]] | None = None,
+    ) -> None:
         """Show ``frame``, which stands at the instruction with ``address``.
 
         ``scratch`` keeps the names that statements in the debug console assign; what they print goes to ``host``.
+        ``earlier`` returns values from before the graph break that the frame goes on after.
         """
+        self._look_earlier = earlier
         self.instruction_pointer_reference = hex(address)
         self._frame = frame
         self._scratch = scratch
@@ -81,10 +91,18 @@ class TracedFunction(Frame):
 
     def scopes(self) -> Sequence[ScopeOfFrame]:
         """The symbolic state."""
-        return scopes_of(self._frame, self._host.listing_of)
+        return scopes_of(self._frame, self._host.listing_of, self._earlier)
+
+    @cached_property
+    def _earlier(self) -> Mapping[str, Value]:
+        return {} if self._look_earlier is None else self._look_earlier(self._frame)
 
     def evaluate(self, expression: str, context: str) -> Value:
-        """Evaluate over the symbolic state."""
+        """Evaluate over the symbolic state; a name without a value now may have one from before a graph break."""
+        name = expression.strip()
+        is_without_value = self._frame.is_declared(name) and self._frame.lookup(name) is MISSING
+        if is_without_value and name not in self._scratch and name in self._earlier:
+            return self._earlier[name]
         value = evaluate(self._frame, expression, context, console=self._host.print, scratch=self._scratch)
         # In a line that is printed it says nothing about the program.
         text = value.text.removesuffix(UNREALIZED) if context == LOG_CONTEXT else value.text
@@ -125,15 +143,16 @@ def frames_of(
     address_of: Callable[[TracedFrame, int], int],
     host: Host,
     names: Mapping[str, object] = MappingProxyType({}),
+    earlier: Callable[[TracedFrame], Mapping[str, Value]] | None = None,
 ) -> list[Frame]:
     """Return the whole stack of a thread that traces.
 
     ``chain`` is the function that is traced and its callers; ``top`` the Python frame that the hook runs in;
     ``address_of`` gives the address of a frame's instruction; ``host`` presents the Python frames that called into
-    Dynamo; ``names`` can be used in expressions.
+    Dynamo; ``names`` can be used in expressions; ``earlier``: see ``TracedFunction``.
     """
     scratch = dict(names)
-    traced = [TracedFunction(each, address_of(each, each.index), scratch, host) for each in chain]
+    traced = [TracedFunction(each, address_of(each, each.index), scratch, host, earlier) for each in chain]
     return [*traced, *host.python_stack(frame_below_trace(top))]
 
 

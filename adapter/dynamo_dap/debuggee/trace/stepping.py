@@ -19,6 +19,8 @@ attempt, and the stop says so.
 
 from __future__ import annotations
 
+import sys
+import threading
 import types
 import weakref
 from collections import Counter
@@ -29,9 +31,10 @@ from typing import Any
 
 from dynamo_dap.debuggee.agent.stepping import Step, StepKind
 from dynamo_dap.debuggee.torch_api.dynamo_names import resume_function
+from dynamo_dap.debuggee.torch_api.generated_code import original_of
 from dynamo_dap.debuggee.torch_api.retracing import CachedCall, retraced_call
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
-from dynamo_dap.debuggee.torch_api.translator import CompileIdentity, compile_identity
+from dynamo_dap.debuggee.torch_api.translator import CompileIdentity, compile_identity, frame_below_trace
 from dynamo_dap.debuggee.trace.code_facts import CodeFacts
 from dynamo_dap.protocol.contract import RUN_TIME
 
@@ -60,6 +63,11 @@ class TraceProgress:
         self.visits[visit] += 1
         return self.visits[visit] > self.earlier_visits[visit]
 
+    @property
+    def given_up_visits(self) -> Counter[Visit]:
+        """The visits of earlier attempts that this one did not make."""
+        return self.earlier_visits - self.visits
+
     def comes_from(self, frame: TracedFrame, index: int) -> int:
         """Note that ``index`` is looked at; return the index looked at before it in the same frame, else -1.
 
@@ -83,10 +91,30 @@ class TraceProgress:
         return True
 
 
-class ProgressOfTraces:
-    """The progress of the trace that is running, and of those it may return to."""
+class _OfThread(threading.local):
+    """The trace that a thread made last, and what it has reported too early."""
+
+    progress: TraceProgress | None = None
+    code: weakref.ref[types.CodeType] | None = None
+    """What was compiled."""
+    owners: tuple[weakref.ref[types.CodeType], ...] = ()
+    """Functions whose traces have made the visits in ``owed``."""
 
     def __init__(self) -> None:
+        self.owed: Counter[Visit] = Counter()
+
+
+class ProgressOfTraces:
+    """The progress of the trace that is running, and of those it may return to.
+
+    Dynamo inlines a function, meets a graph break in it, and begins again without it: the function is called when the
+    generated code runs, and traced by itself. Breakpoints in it were reported by then; they are not reported again.
+    """
+
+    def __init__(self, is_silent: Callable[[], bool] = lambda: False) -> None:
+        """``is_silent``: whether the calling thread's trace stops nowhere."""
+        self._is_silent = is_silent
+        self._of_thread = _OfThread()
         # By identity: what Dynamo keeps of an attempt compares by value and cannot be hashed.
         self._by_attempt: dict[int, tuple[weakref.ref[Any], TraceProgress]] = {}
         self._latest_of_compile: dict[str, TraceProgress] = {}
@@ -111,7 +139,49 @@ class ProgressOfTraces:
         if identity.attempt == 0:
             self._latest_of_compile.clear()
         self._latest_of_compile[identity.compile_id] = progress
+        if not self._is_silent():
+            if identity.attempt == 0:
+                self.settle()
+            self._of_thread.progress, self._of_thread.code = progress, weakref.ref(frame.compiled_code)
         return progress
+
+    def settle(self) -> None:
+        """Note what the thread's last trace has reported in functions that its code calls. Another call begins."""
+        thread = self._of_thread
+        progress, code = thread.progress, thread.code
+        thread.progress = thread.code = None
+        if progress is not None and code is not None:
+            given_up = progress.given_up_visits
+            thread.owed += given_up
+            thread.owners += (code,) if given_up else ()
+        if not thread.owners:
+            return
+        running, frame = set[int](), frame_below_trace(sys._getframe())
+        while frame is not None:
+            running.add(id(original_of(frame.f_code)))
+            frame = frame.f_back
+        if not any(id(owner()) in running for owner in thread.owners):
+            thread.owners = ()
+            thread.owed.clear()
+
+    @property
+    def are_visits_owed(self) -> bool:
+        """Whether a call that begins now may come to breakpoints that were reported already."""
+        thread = self._of_thread
+        return bool(thread.owed or (thread.progress is not None and thread.progress.given_up_visits))
+
+    def take_reported(self, visit: Visit) -> bool:
+        """Whether a visit was reported when its function was inlined; each is told once."""
+        owed = self._of_thread.owed
+        if owed[visit] <= 0:
+            return False
+        owed[visit] -= 1
+        return True
+
+    def final_visits(self) -> Counter[Visit] | None:
+        """Return the visits of the last attempt of the thread's last trace; None where all attempts made the same."""
+        progress = self._of_thread.progress
+        return None if progress is None or not progress.given_up_visits else progress.visits
 
 
 @dataclass(frozen=True, slots=True)

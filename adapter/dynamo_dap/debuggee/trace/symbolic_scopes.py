@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
-from types import CodeType
+from collections.abc import Callable, Container, Mapping, Sequence
+from types import CodeType, MappingProxyType
 from typing import Any
 
 from dynamo_dap.debuggee.agent.breakpoints import WatchedVariable
@@ -47,10 +47,13 @@ ListingOf = Callable[[CodeType], VirtualSource | None]
 """Shows code that Dynamo generated."""
 
 
-def scopes_of(frame: TracedFrame, listing_of: ListingOf = lambda code: None) -> list[ScopeOfFrame]:
+def scopes_of(
+    frame: TracedFrame, listing_of: ListingOf = lambda code: None, earlier: Mapping[str, Value] = MappingProxyType({})
+) -> list[ScopeOfFrame]:
     """Return the scopes of a function that is being traced, most interesting first.
 
-    An inlined function shows ``Graph``, ``Guards``, ``Side Effects`` and ``Compile`` of the frame being compiled.
+    ``earlier`` has values from before a graph break. An inlined function shows ``Graph``, ``Guards``, ``Side Effects``
+    and ``Compile`` of the frame being compiled.
     """
     view = TracedView(frame)
     local_variables = frame.locals()
@@ -61,7 +64,10 @@ def scopes_of(frame: TracedFrame, listing_of: ListingOf = lambda code: None) -> 
         ScopeOfFrame(
             "Locals",
             _Variables(
-                frame, lambda: with_group(_variables(local_variables, view), is_dynamos), len(users) + bool(dynamos)
+                frame,
+                lambda: with_group([*_variables(local_variables, view), *_of_earlier(earlier)], is_dynamos),
+                len(users) + len(earlier) + bool(dynamos),
+                earlier,
             ),
             "locals",
         ),
@@ -89,24 +95,37 @@ class _Variables(Deferred):
 
     are_traced_locals = True
 
-    def __init__(self, frame: TracedFrame, make: Callable[[], Sequence[Variable]], count: int) -> None:
+    def __init__(
+        self,
+        frame: TracedFrame,
+        make: Callable[[], Sequence[Variable]],
+        count: int,
+        read_only: Container[str] = (),
+    ) -> None:
         super().__init__(make, count)
         self._frame = frame
+        self._read_only = read_only
 
     def watched(self, name: str) -> WatchedVariable | None:
         return watched_variable(self._frame, name)
 
     def can_write(self, name: str) -> bool:
-        return True
+        return name not in self._read_only
 
     def write(self, name: str, expression: str) -> Value:
         if not self._frame.is_declared(name):
             raise WriteRefused(f"'{name}' is no variable of the function")
+        if name in self._read_only:
+            raise WriteRefused(f"the rest of the function does not use '{name}': this is its value before the break")
         raise ChangeAsked(assignment(self._frame, name, expression))
 
 
 def _variables(named: Sequence[tuple[str, Any]], view: TracedView) -> list[Variable]:
     return [Variable(name, view.value(value, name), name) for name, value in named]
+
+
+def _of_earlier(earlier: Mapping[str, Value]) -> list[Variable]:
+    return [Variable(name, value, name) for name, value in earlier.items()]
 
 
 def _stack(stack: Sequence[Tracker], view: TracedView) -> list[Variable]:

@@ -1,0 +1,65 @@
+"""Local variables as they were before a graph break, for a function that goes on after it.
+
+Dynamo hands only those to a resume function that the rest of the function uses. The others are shown as they were in
+the last statement before the break. Tracing thread, while it is held.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import replace
+
+from dynamo_dap.debuggee.bytecode.instructions import names_deleted
+from dynamo_dap.debuggee.history.attempts import Leg, all_before
+from dynamo_dap.debuggee.replay.saved_traces import CannotKeep
+from dynamo_dap.debuggee.torch_api.dynamo_names import resume_function
+from dynamo_dap.debuggee.torch_api.generated_code import user_function_of
+from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
+from dynamo_dap.debuggee.trace.traced_view import TracedView
+from dynamo_dap.debuggee.values.model import Value
+
+BEFORE = " (before the graph break)"
+
+
+def locals_before_break(frame: TracedFrame, leg: Leg) -> dict[str, Value]:
+    """Return the values that variables without one had before the break after which ``frame`` goes on.
+
+    ``leg`` is the trace of ``frame``.
+    """
+    code = frame.code
+    if resume_function(code) is None:
+        return {}
+    function = user_function_of(code)
+    given = code.co_varnames[: code.co_argcount]
+    known = {*given, *names_deleted(function), *(name for name, _ in frame.locals())}
+    missing = [name for name in (*function.co_varnames, *function.co_cellvars) if name not in known]
+    found: dict[str, Value] = {}
+    for before in all_before(leg):
+        missing = [name for name in missing if name not in found]
+        if not missing:
+            break
+        if before.past.is_of(function):
+            found.update(_values_at_end(before, missing))
+    return {name: found[name] for name in function.co_varnames + function.co_cellvars if name in found}
+
+
+def _values_at_end(leg: Leg, names: Sequence[str]) -> dict[str, Value]:
+    """Return what the outermost function of a leg had when the leg ended."""
+    past = leg.past
+    with contextlib.suppress(CannotKeep), leg.looking():
+        past.show(past.end - 1)
+        try:
+            frame = past.chain(past.end - 1)[-1]
+            view, values = TracedView(frame), dict(frame.locals())
+            return {name: _as_before(view.value(values[name], name)) for name in names if name in values}
+        finally:
+            past.show(None)
+    return {}
+
+
+def _as_before(value: Value) -> Value:
+    # What is below it would be looked up once the present is shown again.
+    return replace(
+        value, text=value.text + BEFORE, children=None, attributes=("readOnly",), lazy=False, memory_reference=None
+    )
