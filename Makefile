@@ -112,6 +112,7 @@ bench-details: $(READY)  ## More of each row of that table: model by model, othe
 	@$(BIN)/python tests/benchmarks/run_time_calls.py
 	@$(BIN)/python tests/benchmarks/run_time_instructions.py
 	@$(BIN)/python tests/benchmarks/cached_calls.py
+	@$(BIN)/python -m tests.benchmarks.passed_calls
 	@$(BIN)/python tests/benchmarks/time_travel.py
 	@$(BIN)/python tests/benchmarks/examined_calls.py
 	@$(BIN)/python -m tests.benchmarks.examined_sizes

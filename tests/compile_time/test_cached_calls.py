@@ -18,6 +18,7 @@ import torch._dynamo
 
 from dynamo_dap.debuggee.agent.engine import CallFacts, NoEagerDebugger
 from dynamo_dap.debuggee.composition.compile_time_engine import CompileTimeEngine
+from dynamo_dap.debuggee.generated.cached_calls import CallEntries
 from dynamo_dap.debuggee.generated.engine import RunTimeEngine
 from dynamo_dap.debuggee.history.attempts import Leg, TraceLogs
 from dynamo_dap.debuggee.history.time_travel import Past
@@ -126,8 +127,9 @@ class Scaler(torch.nn.Module):
 
     def forward(self, x: torch.Tensor, step: int) -> torch.Tensor:
         y = x * self.factor  # line 1
+        parts = [x, y]
         self.last = self.factor
-        return y + step  # line 2
+        return parts[1] + step  # line 2
 
 
 @pytest.mark.parametrize("program", SERVED, ids=lambda program: program.__name__)
@@ -486,6 +488,50 @@ def test_messages_are_logged_without_a_trace(scaler: Calls) -> None:
     assert logged[1:] == [f"{step}: {step * 6.0} of 2.0 {step * 2.0}" for step in range(3, 8)]
 
 
+@pytest.mark.usefixtures("nothing_kept")
+def test_tensors_are_logged_without_a_trace(scaler: Calls) -> None:
+    """With the elements of this call where they are few; the text of any other tensor is the same in every call."""
+    scaler.run(SourceBreakpoint(line=scaler.line("line 2"), log_message="{y} {y.sum()}"))
+    assert scaler.traced == 1
+    logged = [body.output.strip() for event, body in scaler.host.events if event == "output"]
+    assert [text.rpartition(" = ")[2] for text in logged[1:]] == [f"{step * 6.0}" for step in range(3, 8)]
+    assert all(text.count("Tensor f32[") == 2 for text in logged)
+
+
+@pytest.mark.usefixtures("nothing_kept")
+def test_the_elements_of_a_logged_tensor_are_those_of_the_call(scaler: Calls) -> None:
+    scaler.dynamic = None
+    scaler.run(SourceBreakpoint(line=scaler.line("line 2"), log_message="{y}"))
+    logged = [body.output.strip() for event, body in scaler.host.events if event == "output"]
+    assert scaler.traced == 1
+    assert [text.rpartition(" = ")[2] for text in logged[-2:]] == ["[12.0, 12.0, 12.0]", "[14.0, 14.0, 14.0]"]
+
+
+@pytest.mark.parametrize("name", ["on_instruction", "begins"])
+def test_a_hit_count_needs_no_frame(name: str, scaler: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two cached calls are looked at, until it is known what they reach; the others are only counted."""
+    seen: list[int] = []
+    owner: Any = RunTimeEngine if name == "on_instruction" else CallEntries
+    original = getattr(owner, name)
+    calls: list[None] = []
+
+    def note(*arguments: Any) -> Any:
+        seen.append(len(calls))
+        return original(*arguments)
+
+    monkeypatch.setattr(owner, name, note)
+    scaler.run(SourceBreakpoint(line=scaler.line("line 2"), hit_condition="5"), on_call=lambda: calls.append(None))
+    assert {*seen} == {1, 2, 3, 5}
+    assert scaler.stops == ["Call 5 of Scaler.forward [0/0]"]
+
+
+def test_the_length_of_a_list_needs_no_graph(scaler: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(KeptGraphInCall, "value_of", lambda *_: pytest.fail("the graph has run"))
+    scaler.run(SourceBreakpoint(line=scaler.line("line 2"), condition="len(parts) == 3"))
+    assert scaler.traced == 1
+    assert not scaler.stops
+
+
 def traced_lines(scaler: Calls) -> list[list[int]]:
     """Stop at line 1 of every call; return the lines that are traced for each."""
     lines: list[list[int]] = []
@@ -523,6 +569,7 @@ class Calls:
     """Runs ``Scaler`` six times, compiled, with breakpoints in it."""
 
     host: Any
+    dynamic: bool | None = True
     traced: int = 0
     stops: list[str] = field(default_factory=list)
 
@@ -542,7 +589,7 @@ class Calls:
         host.engine.arm()
         try:
             torch._dynamo.reset()
-            compiled = torch.compile(Scaler(), backend="eager", dynamic=True)
+            compiled = torch.compile(Scaler(), backend="eager", dynamic=self.dynamic)
             for step in range(2, 8):
                 on_call()
                 compiled(torch.full((3,), float(step)), step)

@@ -166,6 +166,9 @@ class ScriptedHost:
         with self.holding():
             return self._decider.passes(reached)
 
+    def count(self, breakpoints: Sequence[LineBreakpoint]) -> bool:
+        return self._decider.count(breakpoints)
+
     def python_stack(self, top: types.FrameType | None) -> list[Frame]:
         return [
             self.engine.present_frame(frame) or EagerFrame(frame, self.print)

@@ -10,7 +10,7 @@ import contextlib
 import threading
 import time
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from dynamo_dap.debuggee.agent import tracing as _tracing  # noqa: F401  (takes what debugpy is about to replace)
 from dynamo_dap.debuggee.agent.binding import Binding
@@ -294,6 +294,10 @@ class Agent:
             return True
         with self.holding():
             return self._decider.passes(reached)
+
+    def count(self, breakpoints: Sequence[LineBreakpoint]) -> bool:
+        """Whether a call stops at none of the breakpoints that only count it; see ``Host.count``."""
+        return self.client is None or self._decider.count(breakpoints)
 
     def python_stack(self, top: types.FrameType | None) -> list[Frame]:
         """Return the frames of running Python code from ``top`` down; see ``Host.python_stack``."""

@@ -106,6 +106,18 @@ class Decider:
             self._log(breakpoint, message, texts.__getitem__)
         return True
 
+    def count(self, breakpoints: Iterable[LineBreakpoint]) -> bool:
+        """Whether a call stops at none of ``breakpoints``, which evaluate nothing: see ``passes``."""
+        hits: dict[LineBreakpoint, int] = {}
+        for each in breakpoints:
+            number = hits[each] = hits.get(each, each.hits) + 1
+            hit_condition = each.conditions.hit_condition
+            if hit_condition is None or hit_condition.is_met(number):
+                return False
+        for each, number in hits.items():
+            each.hits = number
+        return True
+
     def _log(self, breakpoint: LineBreakpoint, message: LogMessage, text_of: Callable[[str], str]) -> None:
         texts = {expression: text_of(expression) for expression in message.expressions}
         source = Source(path=breakpoint.path) if breakpoint.path else None

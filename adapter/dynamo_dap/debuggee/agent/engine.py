@@ -356,6 +356,18 @@ class CachedCalls(Protocol):
     def wants_step(self, step: Step) -> bool:
         """Whether a step in progress may end in such a call."""
 
+    def only_counts(self, code: types.CodeType, known: CallFacts | None) -> bool:
+        """Whether the breakpoints that calls of generated ``code`` reach only count, whatever a call is given.
+
+        The answer holds until breakpoints change. ``known`` is as for ``stop_in``.
+        """
+
+    def count(self, known: CallFacts) -> bool:
+        """Count the call that is about to run; False, and nothing is done, when it has to stop.
+
+        On the call's thread, which is not held.
+        """
+
     def stop_in(self, call: CachedCall, known: CallFacts | None) -> CallFacts | None:
         """Stop where the call is to stop, before it begins. On the thread that makes the call.
 
@@ -446,6 +458,9 @@ class Host(Protocol):
 
     def passes(self, reached: Iterable[Reached]) -> bool:
         """Whether a call that comes to these breakpoints stops at none; then hits are counted and messages logged."""
+
+    def count(self, breakpoints: Sequence[LineBreakpoint]) -> bool:
+        """Whether a call stops at none of ``breakpoints``, which evaluate nothing; then hits are counted."""
 
     def python_stack(self, top: types.FrameType | None) -> list[Frame]:
         """Return the frames of running Python code from ``top`` down: ordinary ones, and those an engine presents."""

@@ -98,18 +98,36 @@ class CallEntries:
     def about_to_run(self, generated: GeneratedCode) -> bool:
         """Count the call for which ``generated`` is about to run on this thread; return whether it is to be noted."""
         original = generated.original
-        self._thread.is_replayed_anew = False
+        self._thread.is_replayed_anew = self._thread.is_counted = False
         self._thread.number = None if original is None else self._count(generated, original)
         cached_calls, code = self._cached_calls, generated.code_if_alive
         wanted = cached_calls is not None and code is not None and cached_calls.wants_compiled(code)
         self._thread.is_to_be_noted = wanted and self._thread.number == 0
         return bool(self._thread.is_to_be_noted)
 
-    def passes(self, generated: GeneratedCode) -> None:
-        """Count a call that nothing is armed for, and that the cache serves."""
+    def only_counts(self, generated: GeneratedCode) -> bool:
+        """Whether breakpoints only count the calls that run ``generated``; see ``CachedCalls``."""
+        cached_calls, code = self._cached_calls, generated.code_if_alive
+        if cached_calls is None or code is None or generated.facts is None or generated.cannot_be_stopped:
+            return False
+        return cached_calls.are_traced() and cached_calls.only_counts(code, generated.facts)
+
+    def are_followed(self, generated: GeneratedCode) -> bool:
+        """Whether the end of a call that runs ``generated`` is waited for."""
+        code = generated.code_if_alive
+        return self._cached_calls is not None and code is not None and self._cached_calls.has_begun(code)
+
+    def passes(self, generated: GeneratedCode) -> bool:
+        """Count a cached call that needs nothing else; False when a breakpoint's hit count has it stop."""
+        if generated.only_counts:
+            cached_calls, facts = self._cached_calls, generated.facts
+            if cached_calls is None or facts is None or not cached_calls.count(facts):
+                return False
+            self._thread.is_counted = True
         key = generated.original_id
         if key in self._counts:
             self._counts[key] += 1
+        return True
 
     @property
     def number(self) -> int | None:
@@ -132,7 +150,7 @@ class CallEntries:
         if number == 0 and self._thread.is_to_be_noted:
             call = replace(_call(generated, original, frame, self._counts.get(id(original))), is_compiled_now=True)
             self._learn(generated, cached_calls.note_compiled(call))
-        if number == 0 or generated.cannot_be_stopped:
+        if number == 0 or generated.cannot_be_stopped or getattr(self._thread, "is_counted", False):
             return
         step = self._host.steps.current()
         if not (self.may_stop(generated) or (step is not None and cached_calls.wants_step(step))):

@@ -234,9 +234,8 @@ class RunTimeEngine:
         wants = self._wants
         armed = (wants, self._host.breakpoints.version, self._instruction_breakpoints.version, self.codes.count)
         known = self.codes.get(code)
-        if known is not None and known.passes_for == armed:
+        if known is not None and known.passes_for == armed and self._calls.passes(known):
             known.hits += self.counts_calls
-            self._calls.passes(known)
             return
         self._drop_step_that_ran_off()
         generated = self.codes.meet(code)
@@ -248,8 +247,10 @@ class RunTimeEngine:
         # A step, which leads into whatever runs next, has everything wanted. Whether a call that was compiled for is to
         # be noted says nothing of others.
         is_wanted = self._is_wanted(generated, wants)
-        if not is_wanted and self._calls.number != 0:
-            generated.passes_for = armed
+        if self._calls.number != 0:
+            only_counts = self._calls.only_counts(generated) and self.is_followed_no_further(generated)
+            generated.only_counts = is_wanted and only_counts
+            generated.passes_for = armed if only_counts or not is_wanted else None
         if is_wanted or is_noted:
             self._events.about_to_run(generated, code)
             if self._events.problem is not None:
@@ -291,6 +292,13 @@ class RunTimeEngine:
                 return
         if not self._host.is_holding and not self._conditions.are_evaluated:
             self._decide(RunningFrame(generated, frame, index), stops)
+
+    def is_followed_no_further(self, generated: GeneratedCode) -> bool:
+        """See ``events.Sink``."""
+        wants = self._wants
+        if wants.everything or generated.stops or (wants.gradients and self._gradients.may_stop(generated)):
+            return False
+        return not self._calls.are_followed(generated)
 
     def _is_repeated(self, continuation: Continuation, frame: types.FrameType, index: int) -> bool:
         """Whether this call has stopped at the line already while it was traced."""

@@ -18,6 +18,9 @@ class Sink(Protocol):
     def on_instruction(self, generated: GeneratedCode, frame: FrameType, offset: int) -> None:
         """The instruction at ``offset`` is about to be executed in ``frame``."""
 
+    def is_followed_no_further(self, generated: GeneratedCode) -> bool:
+        """Whether a frame of ``generated`` whose first instruction was reported needs no more events."""
+
     def on_return(self, generated: GeneratedCode, frame: FrameType, value: object) -> None:
         """``frame`` is about to return ``value``."""
 

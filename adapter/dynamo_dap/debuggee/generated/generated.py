@@ -111,6 +111,8 @@ class GeneratedCode:
         """Whether a call was to stop before this ran, and could not."""
         self.passes_for: tuple[object, ...] | None = None
         """What was armed when a call was found to need nothing: as long as that is so, others need nothing either."""
+        self.only_counts = False
+        """Whether such a call is counted by breakpoints, and stops when a hit count says so."""
         self.hits = 0
         """How often it was about to run, while the engine counts that."""
         self.stops: Mapping[int, tuple[LineBreakpoint, ...]] = {}

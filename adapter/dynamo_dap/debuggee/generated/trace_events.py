@@ -40,6 +40,10 @@ class TraceEvents:
         self._closed = False
         self._tracer().expect(code)
 
+    def _is_over(self, generated: GeneratedCode, frame: FrameType) -> bool:
+        """Whether ``frame``, about to execute an instruction, needs no more events: tracing takes most of a call."""
+        return frame.f_lasti == generated.entry_offset and self._sink.is_followed_no_further(generated)
+
     def watch(self, generated: GeneratedCode, code: CodeType) -> None:
         """Nothing to do: frames are traced from their beginning, or taken up on their own thread."""
 
@@ -61,7 +65,7 @@ class TraceEvents:
     def _tracer(self) -> _ThreadTracer:
         tracer: _ThreadTracer | None = getattr(self._threads, "tracer", None)
         if tracer is None:
-            tracer = self._threads.tracer = _ThreadTracer(self._report, self._codes)
+            tracer = self._threads.tracer = _ThreadTracer(self._report, self._is_over, self._codes)
         return tracer
 
     def _report(self, generated: GeneratedCode, frame: FrameType, event: str, argument: Any) -> None:
@@ -85,8 +89,14 @@ class TraceEvents:
 class _ThreadTracer(ChainingTracer):
     """The trace function of one thread, and the one that was there before."""
 
-    def __init__(self, report: Callable[[GeneratedCode, FrameType, str, Any], None], codes: GeneratedCodes) -> None:
+    def __init__(
+        self,
+        report: Callable[[GeneratedCode, FrameType, str, Any], None],
+        is_over: Callable[[GeneratedCode, FrameType], bool],
+        codes: GeneratedCodes,
+    ) -> None:
         self._report = report
+        self._is_over = is_over
         self._codes = codes
         self._expected: CodeType | None = None
         self._takes_its_place = False
@@ -148,14 +158,28 @@ class _ThreadTracer(ChainingTracer):
         frame.f_trace = function
         return function
 
-    def on_event(self, traced: _TracedFrame, frame: FrameType, event: str, argument: Any) -> TraceFunction:
+    def on_event(self, traced: _TracedFrame, frame: FrameType, event: str, argument: Any) -> TraceFunction | None:
         self._report(traced.generated, frame, event, argument)
         if traced.before is not None and event not in traced.withheld:
             traced.before = traced.before(frame, event, argument)
         if event == "return":
             self._traced.discard(id(frame))
             self._take_out_when_done()
+        elif event == "opcode" and self._is_over(traced.generated, frame):
+            return self._leave(traced, frame)
         return traced.function
+
+    def _leave(self, traced: _TracedFrame, frame: FrameType) -> TraceFunction | None:
+        """Trace a frame no further; it is as it was found."""
+        frame.f_trace_opcodes = "opcode" not in traced.withheld
+        frame.f_trace_lines = "line" not in traced.withheld
+        if traced.before is None:
+            del frame.f_trace
+        else:
+            frame.f_trace = traced.before
+        self._traced.discard(id(frame))
+        self._take_out_when_done()
+        return traced.before
 
 
 def _call() -> None:

@@ -42,6 +42,7 @@ from dynamo_dap.debuggee.torch_api.variable_trackers import is_tracker
 from dynamo_dap.debuggee.trace.forms import UNKNOWN
 from dynamo_dap.debuggee.trace.paths import Paths
 from dynamo_dap.debuggee.values.python_values import present
+from dynamo_dap.debuggee.values.tensors import little_data
 
 _PLAIN = (bool, int, float, str, type(None))
 _ALLOWED = (
@@ -108,6 +109,8 @@ class Foretold:
     operands: Mapping[str, _Operand]
     """By the names in ``code``."""
     needs_graph: bool
+    is_traced_tensor: bool
+    """Whether it only names a tensor that the trace has come to, whose metadata is guarded."""
 
     def value(self, call: Call) -> object:
         """Return its value in ``call``, computed apart from the program: see ``evaluating``.
@@ -116,11 +119,61 @@ class Foretold:
             NotForetold: the trace alone can tell it.
         """
         try:
-            # torch imports modules while it computes, by the builtins of the running code.
-            value = eval(self.code, {"__builtins__": builtins}, _Names(self.operands, call))
+            value = self.result(call)
             return value if is_exactly(value, _PLAIN) else bool(value)
         except Exception as problem:
             raise NotForetold from problem
+
+    def result(self, call: Call) -> Any:
+        """Return the value itself: a tensor, say. Raises whatever the expression raises."""
+        # torch imports modules while it computes, by the builtins of the running code.
+        return eval(self.code, {"__builtins__": builtins}, _Names(self.operands, call))
+
+
+@dataclass(frozen=True)
+class ForetoldText:
+    """An expression of a log message at one visit of a line."""
+
+    foretold: Foretold | None
+    """None for what reads the same in every call."""
+    text: str | None = None
+    """What every call reads, or what is before the elements of a small tensor; None for a plain value."""
+
+    @classmethod
+    def learnt(cls, foretold: Foretold, call: Call, in_trace: str) -> ForetoldText | None:
+        """Return how later calls read ``foretold``, which is ``in_trace`` in this call; None if that is not known."""
+        value = foretold.result(call)
+        if is_exactly(value, _PLAIN):
+            return cls(foretold) if _text(value) == in_trace else None
+        if not is_tensor(value):
+            return None
+        data = little_data(value)
+        if data is not None and in_trace.endswith(_BEFORE_DATA + data):
+            return cls(foretold, in_trace.removesuffix(data)) if value.dim() == 0 or foretold.is_traced_tensor else None
+        # Type, sizes and device of a variable are the same in every call, or a symbol in all of them.
+        return cls(None, in_trace) if foretold.is_traced_tensor and _BEFORE_DATA not in in_trace else None
+
+    @property
+    def needs_graph(self) -> bool:
+        """Whether the graph has to run for it."""
+        return self.foretold is not None and self.foretold.needs_graph
+
+    def in_call(self, call: Call) -> str:
+        """Return the text in ``call``. Raises ``NotForetold``."""
+        if self.foretold is None:
+            return self.text or ""
+        if self.text is None:
+            return _text(self.foretold.value(call))
+        try:
+            data = little_data(self.foretold.result(call))
+        except Exception as problem:
+            raise NotForetold from problem
+        if data is None:
+            raise NotForetold
+        return self.text + data
+
+
+_BEFORE_DATA = " = "
 
 
 class _Names(dict[str, Any]):
@@ -142,7 +195,7 @@ class Visit:
 
     breakpoint: LineBreakpoint
     condition: Foretold | None
-    expressions: Mapping[str, Foretold]
+    expressions: Mapping[str, ForetoldText]
     """Those in the log message."""
 
     @classmethod
@@ -159,19 +212,26 @@ class Visit:
             condition = None
             if conditions.condition is not None:
                 condition = _foretold(conditions.condition, frame, graph)
-            expressions = {text: _foretold(text, frame, graph) for text, is_expression in parts if is_expression}
-            visit = cls(breakpoint, condition, expressions)
-            with evaluating([visit]):
-                in_call = visit.reached(Call(call))
-                holds = in_call.holds()
-                texts = {text: in_call.text_of(text) for text in expressions}
+            logged = {text: _foretold(text, frame, graph) for text, is_expression in parts if is_expression}
+            in_trace = {text: shown.evaluate(text, LOG_CONTEXT).text for text in logged}
+            with evaluating([condition, *logged.values()]):
+                values = Call(call)
+                holds = condition is None or bool(condition.value(values))
+                texts = {text: ForetoldText.learnt(each, values, in_trace[text]) for text, each in logged.items()}
             if condition is not None and condition.needs_graph and holds != shown.is_true(conditions.condition or ""):
                 return None
-            if any(shown.evaluate(text, LOG_CONTEXT).text != foretold for text, foretold in texts.items()):
+            expressions = {text: learnt for text, learnt in texts.items() if learnt is not None}
+            if len(expressions) < len(logged):
                 return None
+            visit = cls(breakpoint, condition, expressions)
         except Exception:  # noqa: BLE001  (whatever an expression raises, it is told when the trace decides)
             return None
         return visit
+
+    @property
+    def only_counts(self) -> bool:
+        """Whether the breakpoint has a hit count, and no condition or log message."""
+        return self.condition is None and self.breakpoint.conditions.log_message is None
 
     def reached(self, call: Call) -> VisitInCall:
         """Return the breakpoint as ``call`` comes to it."""
@@ -194,7 +254,7 @@ class VisitInCall:
 
     def text_of(self, expression: str) -> str:
         """Return an expression of the log message as text. Raises ``NotForetold``."""
-        return _text(self._visit.expressions[expression].value(self._call))
+        return self._visit.expressions[expression].in_call(self._call)
 
 
 def _text(value: object) -> str:
@@ -204,9 +264,10 @@ def _text(value: object) -> str:
 def _foretold(expression: str, frame: TracedFrame, graph: KeptGraph) -> Foretold:
     tree = ast.parse(expression.strip(), mode="eval")
     resolver = _Resolver(frame, graph)
-    tree = ast.fix_missing_locations(resolver.visit(tree))
+    is_traced_tensor = resolver.is_traced_tensor(tree.body)
+    tree = ast.fix_missing_locations(ast.Expression(resolver.visit(tree.body)))
     _check(tree)
-    return Foretold(compile(tree, "<expression>", "eval"), resolver.operands, resolver.needs_graph)
+    return Foretold(compile(tree, "<expression>", "eval"), resolver.operands, resolver.needs_graph, is_traced_tensor)
 
 
 def _check(tree: ast.AST) -> None:
@@ -243,6 +304,27 @@ class _Resolver(ast.NodeTransformer):
         if value is not MISSING and not self._frame.is_declared(node.id) and value is _BUILTINS.get(node.id):
             return self._named(lambda call: value)
         return self._named(self._operand(self._paths.follow(node), node))
+
+    def is_traced_tensor(self, node: ast.expr) -> bool:
+        """Whether ``node`` only names a tensor that the trace has come to."""
+        found = self._paths.follow(node)
+        form = None if found is UNKNOWN else self._paths.form_of(found)
+        return isinstance(form, TensorForm) and form.node is not None
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        return self._length(node) or self.generic_visit(node)
+
+    def _length(self, node: ast.Call) -> ast.AST | None:
+        """Return the length of a list or a tuple, for which no item is computed: the guards hold calls to it."""
+        function = node.func
+        if not isinstance(function, ast.Name) or function.id != "len" or len(node.args) != 1 or node.keywords:
+            return None
+        is_builtin = self._frame.lookup("len") is len and not self._frame.is_declared("len")
+        found = self._paths.follow(node.args[0]) if is_builtin else UNKNOWN
+        form = None if found is UNKNOWN else self._paths.form_of(found)
+        if not isinstance(form, SequenceForm) or form.type_name not in ("list", "tuple"):
+            return None
+        return ast.copy_location(ast.Constant(len(form.items)), node)
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
         return self._path(node)
@@ -369,9 +451,13 @@ def _plain(value: object, attributes: tuple[str, ...] | list[str]) -> object:
     return value
 
 
-def evaluating(visits: Sequence[Visit]) -> AbstractContextManager[None]:
+def evaluating_visits(visits: Sequence[Visit]) -> AbstractContextManager[None]:
     """Compute what ``visits`` do in a call so that the program does not notice."""
-    expressions = (each for visit in visits for each in (visit.condition, *visit.expressions.values()))
+    return evaluating([each for visit in visits for each in (visit.condition, *visit.expressions.values())])
+
+
+def evaluating(expressions: Sequence[Foretold | ForetoldText | None]) -> AbstractContextManager[None]:
+    """Compute ``expressions`` so that the program does not notice."""
     needs_graph = any(each is not None and each.needs_graph for each in expressions)
     return evaluating_on_real_values() if needs_graph else nullcontext()
 

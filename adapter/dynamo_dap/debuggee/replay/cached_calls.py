@@ -26,7 +26,7 @@ from dynamo_dap.debuggee.agent.log import log_exception, log_problem
 from dynamo_dap.debuggee.agent.stepping import Step
 from dynamo_dap.debuggee.history.attempts import Leg, TraceLogs
 from dynamo_dap.debuggee.history.time_travel import Past
-from dynamo_dap.debuggee.replay.breakpoint_prediction import NotForetold, Visit, evaluating, reached_in
+from dynamo_dap.debuggee.replay.breakpoint_prediction import NotForetold, Visit, evaluating_visits, reached_in
 from dynamo_dap.debuggee.replay.saved_traces import CannotKeep, Given, KeptTrace
 from dynamo_dap.debuggee.torch_api.dynamo_names import goes_on_after_break, user_function_name
 from dynamo_dap.debuggee.torch_api.generated_code import AS_PYTHON_CALLS, is_served, run_as_python
@@ -299,15 +299,34 @@ class ReplayedCalls:
         found = next((each for each in self._begun.get(threading.get_ident(), ()) if each.frame_id == id(frame)), None)
         return None if found is None or found.kept.is_closed else found.leg(frame)
 
+    def only_counts(self, code: types.CodeType, known: CallFacts | None) -> bool:
+        """See ``CachedCalls``."""
+        if not isinstance(known, TracedCall) or known.version != self._host.breakpoints.version:
+            return False
+        # Steps lead back from behind a graph break to what such a call was given.
+        return known.only_counts and not goes_on_after_break(code)
+
+    def count(self, known: CallFacts) -> bool:
+        """See ``CachedCalls``."""
+        if self._is_looked_at or not isinstance(known, TracedCall) or not known.only_counts:
+            return False
+        return self._host.count([visit.breakpoint for visit in known.visits])
+
+    @property
+    def _is_looked_at(self) -> bool:
+        """Whether a call may stop elsewhere than at breakpoints of lines."""
+        host = self._host
+        return host.steps.current() is not None or host.steps.any_pause_request or bool(host.breakpoints.data)
+
     def _passes(self, call: CachedCall, told: TracedCall) -> bool:
         """Whether ``call`` is known to stop nowhere; then its breakpoints have counted and logged it."""
         host = self._host
-        if host.steps.current() is not None or host.steps.any_pause_request or host.breakpoints.data:
+        if self._is_looked_at:
             return False
         if told.must_be_traced:
             return False
         try:
-            with evaluating(told.visits):
+            with evaluating_visits(told.visits):
                 return host.passes(reached_in(told.visits, call))
         except NotForetold:
             return False
@@ -477,6 +496,11 @@ class TracedCall:
         self.version = _NEVER
         self.visits, self._keys = [], []
         self.kept = None
+
+    @property
+    def only_counts(self) -> bool:
+        """Whether all that breakpoints do in a call is to count it, and perhaps to stop."""
+        return not self.must_be_traced and bool(self.visits) and all(visit.only_counts for visit in self.visits)
 
     def came_to(self, path: str, line: int) -> None:
         """Note a line."""

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from dynamo_dap.debuggee.torch_api.features import Feature
-from dynamo_dap.debuggee.torch_api.isolation import data_reading, dynamo_off, not_reset
+from dynamo_dap.debuggee.torch_api.isolation import data_reading, dynamo_off, not_reset, uncompiled_data_reading
 
 _FAKE_CONVERTER = "torch._subclasses.fake_tensor:FakeTensorConverter"
 _DISPATCH_MODE = "torch.utils._python_dispatch:TorchDispatchMode"
@@ -150,8 +150,9 @@ def random_states() -> list[Callable[[], None]]:
     """Return what puts back the present states of all random number generators that are in use."""
     torch: Any = sys.modules["torch"]
     state = random.getstate()
-    with data_reading():
-        tensor_state = torch.get_rng_state()
+    # Each look at a call reads it: the generator itself has nothing that Dynamo would compile.
+    with uncompiled_data_reading():
+        tensor_state = torch.default_generator.get_state()
     restore = [lambda: random.setstate(state), lambda: _set_torch_state(torch, tensor_state)]
     numpy: Any = sys.modules.get("numpy")
     if numpy is not None and "numpy.random" in sys.modules:
@@ -175,8 +176,8 @@ def random_state() -> Any:
 
 
 def _set_torch_state(torch: Any, state: Any) -> None:
-    with data_reading():
-        torch.set_rng_state(state)
+    with uncompiled_data_reading():
+        torch.default_generator.set_state(state)
 
 
 def _set_cuda_states(torch: Any, states: Any) -> None:
