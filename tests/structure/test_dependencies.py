@@ -44,12 +44,13 @@ MAY_IMPORT = {
     "profile": {"protocol", "records"},
     "explore": {"protocol", "records"},
     "calls": {"protocol", "records"},
+    "trace_logs": {"protocol", "records", "explore"},
     "server": {"protocol", "records"},
     "checking": {"protocol", "records", "debuggee.launch", "debuggee.torch_api"},
     "terminal": {"protocol", *_DATA},
-    "language_server": {"protocol", "records"},
-    "assistants": {"protocol", "checking", "terminal", *_DATA},
-    "commands": {"protocol", "checking", "terminal", "language_server", "assistants", *_DATA},
+    "language_server": {"protocol", "records", "trace_logs"},
+    "assistants": {"protocol", "checking", "terminal", "trace_logs", *_DATA},
+    "commands": {"protocol", "checking", "terminal", "language_server", "assistants", "trace_logs", *_DATA},
     **{
         f"debuggee.{name}": {"protocol", *(f"debuggee.{below}" for below in _DEBUGGEE[:number])}
         | (_DATA if name in _WRITES_DATA else set())
@@ -257,6 +258,7 @@ _WITHOUT_DYNAMO = (
     "profile",
     "explore",
     "calls",
+    "trace_logs",
     "protocol",
 )
 """Packages that never have one in their process."""

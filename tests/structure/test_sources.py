@@ -133,7 +133,7 @@ def test_commands_in_the_guides_exist() -> None:
             text=True,
             timeout=60,
         ).stdout
-        for command in ([], ["bisect"], ["check"], ["debug"], ["entries"])
+        for command in ([], ["bisect"], ["check"], ["debug"], ["entries"], ["report"])
     )
     for line in re.findall(r"^\s*(?:\$ )?(?:dynamo-dap|python -m dynamo_dap)\b(.*)$", blocks, re.MULTILINE):
         for option in re.findall(r"(?<!\S)--[a-z][a-z-]+", line.partition(" -- ")[0]):

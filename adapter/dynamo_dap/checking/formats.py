@@ -66,7 +66,7 @@ def processes_of(records: Iterable[Record]) -> list[Process]:
             record.ended is not None,
         )
         for record in records
-        if record.started is not None
+        if record.started is not None and record.started.log is None
     ]
 
 

@@ -35,6 +35,7 @@ from dynamo_dap.records.events import Record
 from dynamo_dap.records.file import UnreadableRecord, read_record
 from dynamo_dap.records.folders import SUFFIX
 from dynamo_dap.records.program import add_program, given_program, launching
+from dynamo_dap.trace_logs.logs import read_any
 
 _BASELINE = "torch-compile-baseline.json"
 _INTERRUPTED_SECONDS = 10.0
@@ -52,7 +53,7 @@ def main(arguments: list[str]) -> int:
         settings = _settings(options, folder)
         _check_outputs(options, settings)
         if options.record:
-            records, status = [read_record(path) for path in options.record], None
+            records, status = [read_any(path) for path in options.record], None
         else:
             records, status = _run(_described(parser, options), options)
         found = findings_in(records, folder)
@@ -123,7 +124,11 @@ def _parser() -> argparse.ArgumentParser:
         help="print lines that GitHub shows at the code; done by itself where GITHUB_ACTIONS is set",
     )
     parser.add_argument(
-        "--record", type=Path, action="append", metavar="FILE", help="check this record instead of running a program"
+        "--record",
+        type=Path,
+        action="append",
+        metavar="FILE",
+        help="check this record, or this TORCH_TRACE folder or log, instead of running a program",
     )
     add_program(parser, "the Python file, or pytest")
     return parser

@@ -1,4 +1,4 @@
-"""Prints a report, and tries what it suggests. ``dynamo-dap report``, ``dynamo-dap report --try``.
+"""Prints a report of a record or of torch's trace logs, and tries what it suggests. ``dynamo-dap report``.
 
 Each candidate is one run of the recorded program: an edit on a copy, or a setting of torch without any edit. Main
 thread of the command.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import io
 import sys
 from pathlib import Path
 
@@ -15,12 +16,24 @@ from dynamo_dap.commands.fix import known_fixes, print_trials, settings_of
 from dynamo_dap.commands.recorded_program import CannotTry, add_consent, asks_for_strangers
 from dynamo_dap.commands.trial import runner_of, try_fixes
 from dynamo_dap.language_server.fixes.edits import Fix
+from dynamo_dap.protocol.output_files import check_output, write_output
 from dynamo_dap.records import report
 from dynamo_dap.records.advice import what_to_do
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.file import UnreadableRecord, read_record
 from dynamo_dap.records.model import Place
 from dynamo_dap.records.repeated_input import RepeatedInput
+from dynamo_dap.records.stack_tree import print_stacks
+from dynamo_dap.trace_logs.contents import contents_of, text_of, write_chromium_events
+from dynamo_dap.trace_logs.logs import (
+    WrongMapping,
+    chosen_log,
+    is_trace,
+    logs_in,
+    mappings_of,
+    read_ranks,
+    read_trace,
+)
 
 
 def main(arguments: list[str]) -> int:
@@ -28,7 +41,17 @@ def main(arguments: list[str]) -> int:
     reader = _parser()
     add_consent(reader, "with --try: ")
     options = reader.parse_args(arguments)
+    try:
+        if options.record is not None and is_trace(options.record):
+            return _of_trace(reader, options)
+    except (UnreadableRecord, WrongMapping) as problem:
+        print(f"dynamo-dap: {problem}", file=sys.stderr)  # noqa: T201 - the user of a terminal reads it
+        return 1
+    if options.contents is not None or options.chromium_events or options.map:
+        reader.error("--contents, --chromium-events and --map are for the trace logs that TORCH_TRACE makes: give one")
     status = report.main(reader, options)
+    if status == 0 and options.stacks:
+        print_stacks(read_record(report.chosen_record(options.record)), report.report_console())
     if status != 0 or not options.try_all:
         return status
     try:
@@ -38,10 +61,60 @@ def main(arguments: list[str]) -> int:
         return 2
 
 
+def _of_trace(reader: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    if options.try_all:
+        reader.error("--try runs the recorded program: a trace log does not say how the program was started")
+    if options.tlparse:
+        reader.error(f"--tlparse is for runs of dynamo-dap run --trace; run: tlparse {chosen_log(options.record)}")
+    mappings = mappings_of(options.map)
+    if options.chromium_events is not None:
+        return _write_events(chosen_log(options.record), options.chromium_events)
+    if options.contents is not None:
+        return _print_contents(chosen_log(options.record), options.contents)
+    source = report.Source(
+        read=lambda path: read_trace(path, mappings),
+        ranks=lambda path: read_ranks(path, mappings),
+        others=lambda path: [log for log in logs_in(path) if log != chosen_log(path)] if path.is_dir() else [],
+    )
+    status = report.main(reader, options, source)
+    if status == 0 and options.stacks:
+        print_stacks(source.read(options.record), report.report_console())
+    return status
+
+
+def _write_events(log: Path, path: Path) -> int:
+    try:
+        check_output(path)
+        events = io.BytesIO()
+        number = write_chromium_events(log, events)
+        write_output(path, events.getvalue(), is_private=True)
+    except OSError as error:
+        raise UnreadableRecord(f"cannot write {path}: {error.strerror or error}") from None
+    print(f"{path}: {number} events, for ui.perfetto.dev")  # noqa: T201 - the user of a terminal reads it
+    return 0
+
+
+def _print_contents(log: Path, wanted: str) -> int:
+    if wanted:
+        identifier, _, name = wanted.partition(":")
+        sys.stdout.write(text_of(log, identifier, name) + "\n")
+        return 0
+    for content in contents_of(log):
+        torn = "" if content.is_whole else "  (torn)"
+        line = f"{content.compile_id}:{content.name}  {content.size} bytes, attempt {content.attempt + 1}{torn}"
+        print(line)  # noqa: T201 - the user of a terminal reads it
+    return 0
+
+
 def _parser() -> argparse.ArgumentParser:
     """Return what reads the arguments of the command."""
     parser = argparse.ArgumentParser(prog="dynamo-dap report", description="What torch.compile did in a program's run.")
-    parser.add_argument("record", nargs="?", type=Path, help="a record file; default: the newest of this directory")
+    parser.add_argument(
+        "record",
+        nargs="?",
+        type=Path,
+        help="a record file, or a TORCH_TRACE folder or log; default: the newest record of this directory",
+    )
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--json", action="store_true", help="print everything that is recorded as JSON")
     kind.add_argument(
@@ -59,6 +132,23 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="run the recorded program once for each suggestion, and print graphs, breaks and recompiles of both",
     )
+    parser.add_argument("--stacks", action="store_true", help="also print who called what was compiled, as a tree")
+    logs = parser.add_argument_group("trace logs of torch's")
+    logs.add_argument(
+        "--map",
+        action="append",
+        default=[],
+        metavar="REMOTE=LOCAL",
+        help="a folder of the machine that wrote the log, and the folder here with the same files; repeatable",
+    )
+    logs.add_argument(
+        "--contents",
+        nargs="?",
+        const="",
+        metavar="COMPILE:NAME",
+        help="list what the log has for each compile, or print one of these: 0/0:inductor_output_code",
+    )
+    logs.add_argument("--chromium-events", type=Path, metavar="FILE", help="write torch's timeline for ui.perfetto.dev")
     parser.add_argument("--python", default=sys.executable, help="with --try: the interpreter; default: this one")
     parser.add_argument("--timeout", type=float, default=600.0, metavar="SECONDS", help="with --try: of each run")
     parser.add_argument(

@@ -17,6 +17,7 @@ from dynamo_dap.protocol.ranks import Rank
 from dynamo_dap.records.model import (
     Attempt,
     Bucket,
+    CacheLookup,
     Compile,
     CompiledFunction,
     Counts,
@@ -94,6 +95,8 @@ class Started(_Event, tag="started"):
     """Which process of a distributed job it is."""
     job: str | None = None
     """The same for all ranks that were started together, see ``protocol.ranks.job_in``."""
+    log: str | None = None
+    """The trace log of torch's that the record was read from; it does not tell the command, or how the run ended."""
     signature: str | None = None
     """Of the command, by a key that only this user has: see ``records.signed``."""
 
@@ -301,6 +304,22 @@ _CUDA_GRAPHS = 200
 """Of one compile that are kept."""
 
 
+class CacheAnswered(_OfCompile, tag="cacheAnswered"):
+    """A cache of compiled graphs was asked for a graph."""
+
+    lookup: CacheLookup
+
+    is_shown: ClassVar[bool] = False
+
+    def merge(self, compiled: Compile) -> None:
+        """See ``_OfCompile``."""
+        compiled.lookups.append(self.lookup)
+
+    def without_details(self) -> Event:
+        """See ``_Event``."""
+        return CacheAnswered(self.id, msgspec.structs.replace(self.lookup, components=[]))
+
+
 class FilesWritten(_Event, tag="filesWritten"):
     """The backend wrote code outside of compiles: that of a backward pass, when it first ran."""
 
@@ -366,6 +385,7 @@ Event = (
     | Traced
     | CompileEnded
     | CudaGraphMet
+    | CacheAnswered
     | FilesWritten
     | FrameSkipped
     | Profiled

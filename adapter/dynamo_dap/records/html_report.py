@@ -66,8 +66,9 @@ def _head(record: Record, program: str, first: Mapping[str, str], links: Mapping
     yield f"<h1>What torch.compile did in {escape(program)}</h1>"
     if started is not None:
         versions = f"torch {started.torch}, " if started.torch else ""
-        yield f"<p class='note'>{escape(f'{versions}Python {started.python}, in {started.cwd}')}</p>"
-    if record.ended is None:
+        python = f"Python {started.python}, in {started.cwd}" if started.log is None else f"from {started.log}"
+        yield f"<p class='note'>{escape(f'{versions}{python}')}</p>"
+    if record.ended is None and (started is None or started.log is None):
         yield "<p class='note'>The program still runs, or it crashed.</p>"
     if record.unreadable_lines:
         yield f"<p class='note'>{record.unreadable_lines} lines of the record cannot be read and are left out.</p>"

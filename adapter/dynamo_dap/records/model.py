@@ -227,6 +227,33 @@ class CudaGraph(Struct, rename="camel", omit_defaults=True, gc=False):
     """How often."""
 
 
+class ShapeEvent(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
+    """Something that happened to a symbolic size while a function was traced, from torch's trace log."""
+
+    kind: str
+    """Torch's name of the event: ``create_symbol``, ``guard_added``, ``propagate_real_tensors``."""
+    text: str
+    """``s77 = 8, L['x'].size()[0]``; ``s77 > 5``"""
+    place: Place | None = None
+    """The user's line."""
+
+
+class CacheLookup(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
+    """What one cache of compiled graphs answered for a compile."""
+
+    cache: str
+    """``FX graph cache``, ``AOTAutograd cache``"""
+    result: str
+    """``hit``, ``miss``, ``bypass``"""
+    key: str | None = None
+    reason: str | None = None
+    """Why it was bypassed."""
+    components: list[str] = []
+    """The parts of the key, each with a digest: ``[abc...] inductor_config[cpp.threads]: -1``; cut off at a bound."""
+    saved: float | None = None
+    """Seconds of compile time that a hit saved, as torch counts them."""
+
+
 class Sharding(Struct, rename="camel", omit_defaults=True, frozen=True):
     """What FSDP (``fully_shard``) does with the parameters of the module whose method is compiled."""
 
@@ -280,6 +307,10 @@ class Compile(Struct, rename="camel", omit_defaults=True):
     """In these files: the fused kernels, and those of libraries that are called."""
     caches: dict[str, int] = {}
     """How often caches of compiled graphs were hit, missed and bypassed: ``FX graph cache hit``."""
+    lookups: list[CacheLookup] = []
+    """What each cache answered, in this order."""
+    shapes: list[ShapeEvent] = []
+    """What happened to symbolic sizes: from torch's trace logs only."""
     generated: str | None = None
     """The bytecode that Dynamo generated, disassembled; cut off at a bound."""
     limit: str | None = None

@@ -12,6 +12,8 @@ import shutil
 import subprocess
 import sys
 import webbrowser
+from collections.abc import Callable
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
@@ -20,7 +22,7 @@ from rich.console import Console
 
 from dynamo_dap.protocol.output_files import write_output
 from dynamo_dap.records.events import Ended, Record, Started
-from dynamo_dap.records.file import RecordScan, UnreadableRecord, program_of, read_record
+from dynamo_dap.records.file import RecordScan, UnreadableRecord, read_record
 from dynamo_dap.records.folders import records_folder, records_in, records_of_others
 from dynamo_dap.records.html_report import html_report
 from dynamo_dap.records.model import Compile, CompiledFunction, Counts, SkippedFrame
@@ -34,8 +36,19 @@ _OTHERS = 8
 """Records of processes that a program started that are listed."""
 
 
-def main(reader: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+@dataclass(frozen=True)
+class Source:
+    """Where records come from: files of ours, or what another program has written."""
+
+    read: Callable[[Path], Record] = read_record
+    ranks: Callable[[Path], dict[int, Record]] = records_of_ranks
+    others: Callable[[Path], list[Path]] = records_of_others
+    """Returns what else belongs to the same run."""
+
+
+def main(reader: argparse.ArgumentParser, options: argparse.Namespace, source: Source | None = None) -> int:
     """Print a report; return the exit status: 1 when there is nothing to report."""
+    source = source or Source()
     if options.ranks and (options.html or options.tlparse):
         reader.error("--ranks is printed: without --html, whose page of a rank has it, and --tlparse")
     if options.try_all and (options.html or options.tlparse or options.json or options.ranks):
@@ -43,10 +56,10 @@ def main(reader: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     try:
         file = chosen_record(options.record)
         if options.ranks:
-            return _compare_ranks(file, as_json=options.json)
-        record = read_record(file)
+            return _compare_ranks(source.ranks(file), as_json=options.json)
+        record = source.read(file)
         if options.html:
-            return _shown(write_page(record, file), show=not options.no_browser)
+            return _shown(write_page(record, file, source), show=not options.no_browser)
         if options.tlparse:
             return _shown(_tlparse(record, file), show=not options.no_browser)
     except UnreadableRecord as problem:
@@ -55,36 +68,41 @@ def main(reader: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     if options.json:
         sys.stdout.write(as_json(record).decode() + "\n")
     else:
-        console = _console()
+        console = report_console()
         print_report(record, console)
-        _tell_of_others(file, console)
+        _tell_of_others(record, file, source.others(file), console)
     return 0
 
 
-def _console() -> Console:
+def report_console() -> Console:
+    """Return the console that reports are printed on."""
     console = Console(highlight=False, soft_wrap=True)
     if not console.is_terminal:
         console.width = _WIDTH
     return console
 
 
-def _compare_ranks(file: Path, *, as_json: bool) -> int:
-    records = records_of_ranks(file)
+def _compare_ranks(records: dict[int, Record], *, as_json: bool) -> int:
     compared = compare_ranks(records)
     if as_json:
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(compared), indent=2).decode() + "\n")
     else:
-        print_ranks(compared, records, _console())
+        print_ranks(compared, records, report_console())
     return 0
 
 
-def _tell_of_others(file: Path, console: Console) -> None:
-    others = records_of_others(file)
-    started = program_of(file)
-    if started.rank is not None and (started.rank.of or 0) > 1:
+def _tell_of_others(record: Record, file: Path, others: list[Path], console: Console) -> None:
+    started = record.started
+    is_log = started is not None and started.log is not None
+    if started is not None and started.rank is not None and ((started.rank.of or 0) > 1 or (is_log and others)):
         console.print(f"\nThis is {started.rank}; all ranks beside each other: dynamo-dap report --ranks {file}")
     if others:
-        console.print(f"\n{len(others)} of the processes that it started compiled something as well:")
+        whose = (
+            "other processes have written logs there:"
+            if is_log
+            else "of the processes that it started compiled something as well:"
+        )
+        console.print(f"\n{len(others)} {whose}")
     for other in others[:_OTHERS]:
         console.print(f"  dynamo-dap report {other}", markup=False)
     if len(others) > _OTHERS:
@@ -145,32 +163,36 @@ def _trace_of(record: Record, file: Path) -> Path | None:
     return trace
 
 
-def _ranks_beside(record: Record, file: Path) -> str:
+def _ranks_beside(record: Record, file: Path, source: Source) -> str:
     """Return what all ranks of the record's job compiled, as a part of a page; nothing for a record of no job."""
     rank = None if record.started is None else record.started.rank
-    if rank is None or (rank.of or 0) < 2:
+    is_log = record.started is not None and record.started.log is not None
+    if rank is None or ((rank.of or 0) < 2 and not (is_log and source.others(file))):
         return ""
     try:
-        records = records_of_ranks(file)
+        records = source.ranks(file)
         return ranks_as_html(compare_ranks(records), records)
     except UnreadableRecord as problem:
         return f"<p class='note'>{escape(str(problem))}</p>"
 
 
-def write_page(record: Record, file: Path) -> Path:
+def write_page(record: Record, file: Path, source: Source | None = None) -> Path:
     """Write the report as a page beside the record, and return its path.
 
     Raises:
         UnreadableRecord: it cannot be written.
     """
-    page = file.with_suffix(".html")
+    page = file.with_name(f"{file.name}.html") if file.is_dir() else file.with_suffix(".html")
     try:
         trace: Path | None = _tlparse(record, file)
     except UnreadableRecord:
         # There is none, or no tlparse: our own page does not need it.
         trace = None
     text = html_report(
-        record, _links_to(trace), lambda compiled: _page_of(compiled, trace), _ranks_beside(record, file)
+        record,
+        _links_to(trace),
+        lambda compiled: _page_of(compiled, trace),
+        _ranks_beside(record, file, source or Source()),
     )
     try:
         write_output(page, text.encode(errors="replace"), is_private=True)

@@ -45,7 +45,7 @@ def print_report(record: Record, console: Console, only: CompiledFunction | None
         _print_item(record, item, number, console)
     if len(items) > len(shown):
         console.print(f" {len(items) - len(shown)} more, of less weight: dynamo-dap report --html has them all")
-    if any(item.place is not None for item in items):
+    if any(item.place is not None for item in items) and (record.started is None or record.started.log is None):
         console.print(
             " None of this was tried on the program. To try it: dynamo-dap report --try, or dynamo-dap fix FILE:LINE"
         )
@@ -64,10 +64,16 @@ def _first_line(reason: str) -> str:
 
 def _print_head(record: Record, console: Console, counts: Counts) -> None:
     started = record.started
-    program = " ".join(started.program) if started else "?"
-    console.print(f"[bold]{escape(program)}[/bold]" + ("" if record.ended else "  (still running, or it crashed)"))
+    program = (" ".join(started.program) if started else "") or "?"
+    log = None if started is None else started.log
+    if started is not None and log is not None:
+        version = f", torch {started.torch}" if started.torch else ""
+        console.print(f"[bold]{escape(program)}[/bold]  ({escape(f'from {log}{version}')})")
+    else:
+        console.print(f"[bold]{escape(program)}[/bold]" + ("" if record.ended else "  (still running, or it crashed)"))
     if record.unreadable_lines:
-        console.print(f"[red]{record.unreadable_lines} lines of the record cannot be read and are left out[/red]")
+        of = "record" if log is None else "log"
+        console.print(f"[red]{record.unreadable_lines} lines of the {of} cannot be read and are left out[/red]")
     console.print(f"Graph count: {counts.graphs}")
     console.print(f"Graph break count: {counts.breaks} ({counts.breaks_with_graph} after operations of a graph)")
     console.print(f"Op count: {counts.operations}")

@@ -340,6 +340,10 @@ export interface Compile {
     kernels?: string[];
     /** How often caches of compiled graphs were hit, missed and bypassed: `FX graph cache hit`. */
     caches?: Record<string, number>;
+    /** What each cache answered, in this order. */
+    lookups?: CacheLookup[];
+    /** What happened to symbolic sizes: from torch's trace logs only. */
+    shapes?: ShapeEvent[];
     /** The limit that was exceeded: `recompile_limit`. The function runs eagerly then. */
     limit?: string;
     /** The user's line that called the function. */
@@ -574,6 +578,31 @@ export interface Symbol {
 export interface Specialization {
     /** `L['x'].size()[0] == 4` */
     expression: string;
+    place?: Place;
+}
+
+/** What one cache of compiled graphs answered for a compile. */
+export interface CacheLookup {
+    /** `FX graph cache`, `AOTAutograd cache` */
+    cache: string;
+    /** `hit`, `miss`, `bypass` */
+    result: string;
+    key?: string;
+    /** Why it was bypassed. */
+    reason?: string;
+    /** The parts of the key, each with a digest: `[abc...] inductor_config[cpp.threads]: -1`; cut off at a bound. */
+    components?: string[];
+    /** Seconds of compile time that a hit saved, as torch counts them. */
+    saved?: number;
+}
+
+/** Something that happened to a symbolic size while a function was traced, from torch's trace log. */
+export interface ShapeEvent {
+    /** Torch's name of the event: `create_symbol`, `guard_added`, `propagate_real_tensors`. */
+    kind: string;
+    /** `s77 = 8, L['x'].size()[0]`; `s77 > 5` */
+    text: string;
+    /** The user's line. */
     place?: Place;
 }
 

@@ -1,0 +1,169 @@
+"""Reads the entries of one log of torch's, as a stream of bounded memory. One thread.
+
+An entry is a line with a prefix as glog writes it (``V1124 18:58:20.614000 7084 torch/_dynamo/utils.py:2350] ``) and
+JSON; an entry with ``has_payload`` continues in lines that begin with a tab. A log may be cut off or torn: whatever is
+not an entry is counted and left out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from dynamo_dap.protocol.user_files import open_regular
+from dynamo_dap.records.texts import may_have_controls, without_controls
+
+_BLOCK = 4 * 1024 * 1024
+_LONGEST = 64 * 1024 * 1024
+"""Bytes of an entry. A longer one is left out."""
+_PREFIX = re.compile(
+    rb"[VIWEC](?P<month>\d\d)(?P<day>\d\d) (?P<time>\d\d:\d\d:\d\d\.\d+) (?P<process>\d+) [^\]\n]*\] (?=\{)"
+)
+_START = re.compile(rb"\n(?=[VIWEC]\d{4} \d\d:)")
+_KIND = re.compile(rb'\{"(?P<kind>\w+)": ')
+_ARTIFACT = re.compile(rb'\{"artifact": \{"name": "(?P<name>[^"\\]*)"')
+_HEADER = 4096
+_TORN = re.compile(rb"\n(?!\t)")
+_OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""Characters that a terminal or an editor would obey; tab and line feed are left."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry, not decoded yet."""
+
+    kind: str
+    """Its first key: ``dynamo_start``, ``artifact`` ..."""
+    name: str
+    """Of an artifact: ``recompile_reasons``; else empty."""
+    process: int
+    time: str
+    """``1124 18:58:20.614000``: month, day and time of that machine."""
+    metadata: bytes
+    """JSON, without control characters."""
+    content: bytes
+    """The lines of the payload as they are in the log."""
+
+    @property
+    def payload(self) -> str:
+        """Return the payload, without control characters."""
+        return harmless(self.content.replace(b"\n\t", b"\n")[1:].decode(errors="replace")) if self.content else ""
+
+    def is_whole(self, digest: str | None) -> bool:
+        """Whether the payload is the one that torch wrote, by its MD5."""
+        if digest is None:
+            return not self.content
+        text = self.content.replace(b"\n\t", b"\n")[1:]
+        return hashlib.md5(text, usedforsecurity=False).hexdigest() == digest
+
+
+def harmless(text: str) -> str:
+    """Return a text with U+FFFD for each character that a terminal or an editor would obey."""
+    return _OBEYED.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+class LogReader:
+    """Reads a log from its beginning to its end. Entries of ``unwanted`` kinds are passed over undecoded."""
+
+    def __init__(self, path: Path, unwanted: frozenset[str] = frozenset()) -> None:
+        self._path = path
+        self._unwanted = unwanted
+        self.entries = 0
+        """How many there were, unwanted ones included."""
+        self.unreadable = 0
+        """Pieces that are not entries, or too long."""
+
+    def __iter__(self) -> Iterator[Entry]:
+        """Yield the entries. Raises ``OSError``."""
+        with open_regular(self._path) as file:
+            for piece in self._pieces(file):
+                found = self._entry(piece)
+                if found is not None:
+                    yield found
+
+    def _pieces(self, file: BinaryIO) -> Iterator[bytes]:
+        """Yield the text from each start of an entry to the next."""
+        rest = b""
+        while block := file.read(_BLOCK):
+            # A start may be cut in two by the end of a block.
+            searched = max(0, len(rest) - 16)
+            rest += block
+            begin = 0
+            for match in _START.finditer(rest, searched):
+                yield rest[begin : match.start()]
+                begin = match.end()
+            rest = rest[begin:]
+            if len(rest) > _LONGEST:
+                self.unreadable += 1
+                rest = self._skip_long(file)
+        if rest:
+            yield rest.removesuffix(b"\n")
+
+    @staticmethod
+    def _skip_long(file: BinaryIO) -> bytes:
+        tail = b""
+        while block := file.read(_BLOCK):
+            tail = tail[-16:] + block
+            match = _START.search(tail)
+            if match is not None:
+                return tail[match.end() :]
+        return b""
+
+    def _entry(self, piece: bytes) -> Entry | None:
+        prefix = _PREFIX.match(piece, 0, _HEADER)
+        kind = _KIND.match(piece, prefix.end()) if prefix is not None else None
+        if prefix is None or kind is None:
+            self.unreadable += bool(piece.strip())
+            return None
+        self.entries += 1
+        known = kind["kind"].decode()
+        if known in self._unwanted:
+            return None
+        end = piece.find(b"\n", prefix.end())
+        metadata, content = (piece[prefix.end() :], b"") if end < 0 else (piece[prefix.end() : end], piece[end:])
+        artifact = _ARTIFACT.match(metadata)
+        if may_have_controls(metadata):
+            metadata = without_controls(metadata)
+        when = f"{prefix['month'].decode()}{prefix['day'].decode()} {prefix['time'].decode()}"
+        name = artifact["name"].decode(errors="replace") if artifact else ""
+        return Entry(known, harmless(name), int(prefix["process"]), when, metadata, _indented(content))
+
+
+def _indented(content: bytes) -> bytes:
+    """Return the lines that belong to the payload: torn lines of another entry may follow it."""
+    torn = _TORN.search(content)
+    return content if torn is None else content[: torn.start()]
+
+
+class Frame(msgspec.Struct, gc=False):
+    """A frame of a stack in a log."""
+
+    line: int = 0
+    name: str = ""
+    filename: int | str = -1
+    loc: str | None = None
+
+
+class Context(msgspec.Struct, gc=False):
+    """What every entry about a compile has."""
+
+    frame_id: int | None = None
+    frame_compile_id: int | None = None
+    compiled_autograd_id: int | None = None
+    attempt: int = 0
+    rank: int | None = None
+    has_payload: str | None = None
+
+    @property
+    def compile_id(self) -> str | None:
+        """Return ``0/1``; ``!2/0/1`` in a compile of compiled autograd; None outside of compiles."""
+        if self.frame_id is None:
+            return None if self.compiled_autograd_id is None else f"!{self.compiled_autograd_id}"
+        number = f"{self.frame_id}/{self.frame_compile_id or 0}"
+        return number if self.compiled_autograd_id is None else f"!{self.compiled_autograd_id}/{number}"

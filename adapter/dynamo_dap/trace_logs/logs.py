@@ -1,0 +1,205 @@
+"""Finds torch's trace logs in a folder, and reads one as a record. Any process; one thread per log.
+
+Paths of the machine that wrote a log are mapped to files here. A file here counts as the same source only if every line
+that the log quotes is in it: then the record gets its digests, and editors mark its lines.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
+
+from dynamo_dap.protocol.ranks import Rank
+from dynamo_dap.protocol.user_files import open_regular, read_source
+from dynamo_dap.records.events import VERSION, Record, SourceRead, Started
+from dynamo_dap.records.file import UnreadableRecord, read_record
+from dynamo_dap.records.texts import digest_of_line, is_readable_source
+from dynamo_dap.trace_logs.compiles import DETAILS_BOUND, UNWANTED, Translation
+from dynamo_dap.trace_logs.entries import LogReader
+
+_NAME = re.compile(r"dedicated_log_torch_trace_(?:rank_(?P<rank>\d+)_)?\w*\.log")
+_SIGN = re.compile(rb"[VIWEC]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ [^\]\n]*\] \{")
+_LOGS = 10_000
+Mappings = Sequence[tuple[str, str]]
+"""Folders of the machine that wrote a log, each with the folder here that has the same files."""
+
+
+def is_trace(path: Path) -> bool:
+    """Whether a path is a folder with trace logs of torch's, or one such log."""
+    if path.is_dir():
+        return bool(logs_in(path))
+    try:
+        with open_regular(path) as file:
+            return _SIGN.match(file.read(4096).lstrip(b"\n")) is not None
+    except OSError:
+        return False
+
+
+def logs_in(path: Path) -> list[Path]:
+    """Return the logs of a folder, by rank and name; the path itself where it is a log."""
+    if not path.is_dir():
+        return [path]
+    found = [each for each in path.iterdir() if _NAME.fullmatch(each.name) and each.is_file()]
+    if not found:
+        found = [each for each in path.glob("*.log") if each.is_file() and is_trace(each)]
+    return sorted(found[:_LOGS], key=lambda each: (_rank_in_name(each) or 0, each.name))
+
+
+def _rank_in_name(log: Path) -> int | None:
+    match = _NAME.fullmatch(log.name)
+    return int(match["rank"]) if match is not None and match["rank"] is not None else None
+
+
+def chosen_log(path: Path) -> Path:
+    """Return the log of a trace that a report is about: that of rank 0, or the largest.
+
+    Raises:
+        UnreadableRecord: there is none.
+    """
+    logs = logs_in(path)
+    if not logs:
+        raise UnreadableRecord(f"there is no trace log of torch's in {path}")
+    if _rank_in_name(logs[0]) is not None:
+        return logs[0]
+    return max(logs, key=lambda each: each.stat().st_size)
+
+
+def read_any(path: Path, mappings: Mappings = ()) -> Record:
+    """Return the record of a record file, of a trace log, or of a folder of trace logs.
+
+    Raises:
+        UnreadableRecord: it is neither.
+    """
+    return read_trace(path, mappings) if is_trace(path) else read_record(path)
+
+
+def read_trace(path: Path, mappings: Mappings = (), details_bound: int = DETAILS_BOUND) -> Record:
+    """Return the record of a trace log, or of the one that is chosen in a folder.
+
+    Raises:
+        UnreadableRecord: there is none, or it cannot be read.
+    """
+    log = chosen_log(path)
+    record = Record()
+    reader = LogReader(log, UNWANTED)
+    translation = Translation(record, PathMap(mappings), details_bound)
+    process = 0
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        for entry in reader:
+            process = process or entry.process
+            translation.take(entry)
+    except OSError as error:
+        raise UnreadableRecord(f"cannot read {log}: {error.strerror or error}") from None
+    finally:
+        if was_enabled:
+            gc.enable()
+    if not reader.entries:
+        raise UnreadableRecord(f"{log} is not a trace log of torch's")
+    record.unreadable_lines = reader.unreadable + translation.unreadable
+    rank = translation.rank if translation.rank is not None else _rank_in_name(log)
+    record.apply(_started(log, translation, process, rank))
+    for event in _sources(translation.quoted):
+        record.apply(event)
+    return record
+
+
+def _started(log: Path, translation: Translation, process: int, rank: int | None) -> Started:
+    began = min((one.began for _, one in translation.record.compiles() if one.began), default=0.0)
+    program = [translation.outermost] if translation.outermost else []
+    return Started(
+        VERSION,
+        began,
+        process,
+        program,
+        "",
+        "",
+        torch=translation.torch,
+        log=str(log),
+        rank=None if rank is None else Rank(rank),
+    )
+
+
+def read_ranks(path: Path, mappings: Mappings = ()) -> dict[int, Record]:
+    """Return the records of all ranks in a folder of trace logs; of several logs of one rank, the one that says most.
+
+    Raises:
+        UnreadableRecord: there is no log of a rank.
+    """
+    folder = path if path.is_dir() else path.parent
+    chosen: dict[int, Path] = {}
+    for log in logs_in(folder):
+        rank = _rank_in_name(log)
+        if rank is not None and (rank not in chosen or log.stat().st_size > chosen[rank].stat().st_size):
+            chosen[rank] = log
+    if not chosen:
+        raise UnreadableRecord(f"there is no log of a rank of a distributed job in {folder}")
+    return {rank: read_trace(log, mappings) for rank, log in sorted(chosen.items())}
+
+
+class WrongMapping(Exception):
+    """A mapping of paths is not REMOTE=LOCAL; the text is for a person."""
+
+
+def mappings_of(given: Iterable[str]) -> Mappings:
+    """Return the folders that ``REMOTE=LOCAL`` name.
+
+    Raises:
+        WrongMapping: one of them is not of this form, or there is no folder LOCAL.
+    """
+    found = []
+    for text in given:
+        remote, mark, local = text.partition("=")
+        if not mark or not remote or not local:
+            raise WrongMapping(f"--map takes REMOTE=LOCAL; got {text}")
+        if not Path(local).is_dir():
+            raise WrongMapping(f"--map: there is no folder {local} here")
+        found.append((remote, str(Path(local).resolve())))
+    return found
+
+
+class PathMap:
+    """Maps a path of the machine that wrote a log to one here. Remembers its answers."""
+
+    def __init__(self, mappings: Mappings) -> None:
+        # The most specific folder wins.
+        self._mappings = sorted(mappings, key=lambda each: -len(each[0]))
+        self._known: dict[str, str] = {}
+
+    def __call__(self, path: str) -> str:
+        """Return the path here; the path itself where no mapping is for it."""
+        known = self._known.get(path)
+        if known is None:
+            known = self._known[path] = self._found(path)
+        return known
+
+    def _found(self, path: str) -> str:
+        for remote, local in self._mappings:
+            pure: type[PurePath] = PureWindowsPath if "\\" in remote else PurePosixPath
+            with contextlib.suppress(ValueError):
+                rest = pure(path).relative_to(remote)
+                # A log may be anybody's: it must not lead out of the folder.
+                if ".." not in rest.parts:
+                    return str(Path(local, *rest.parts))
+        return path
+
+
+def _lines_now(path: str) -> list[str]:
+    """Return the lines of a file here; none for what is not source code. A language server reads it again and again."""
+    if not is_readable_source(path):
+        return []
+    try:
+        return read_source(path).split("\n")
+    except (OSError, SyntaxError, UnicodeDecodeError, LookupError):
+        return []
+
+
+def _sources(quoted: Mapping[str, Mapping[int, str]]) -> Iterable[SourceRead]:
+    for path, lines in quoted.items():
+        here = _lines_now(path)
+        if here and all(0 < line <= len(here) and here[line - 1].strip() == text for line, text in lines.items()):
+            yield SourceRead(path, "".join(map(digest_of_line, here)), "site-packages" in path)

@@ -1,0 +1,277 @@
+"""Trace logs of torch's: read as tlparse reads them, as records, and never trusted."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dynamo_dap.protocol.contract import RECORDS_VARIABLE
+from dynamo_dap.records.file import UnreadableRecord
+from dynamo_dap.records.model import Compile
+from dynamo_dap.trace_logs.compiles import DETAILS_BOUND
+from dynamo_dap.trace_logs.entries import LogReader
+from dynamo_dap.trace_logs.logs import chosen_log, is_trace, read_ranks, read_trace
+from tests.client.timeline import DEADLINE
+from tests.trace_logs.conftest import PROGRAM, PROGRAMS, write_logs
+from tests.trace_logs.tlparse_output import TLPARSE, by_tlparse, by_us
+
+
+def command(*arguments: str, folder: Path, status: int = 0) -> str:
+    """Run ``dynamo-dap``; return what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-m", "dynamo_dap", *arguments],
+        cwd=folder,
+        env={**os.environ, RECORDS_VARIABLE: str(folder / "records")},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
+    )
+    assert done.returncode == status, done.stderr
+    return done.stdout + (done.stderr if status else "")
+
+
+def compiles(log: Path, **options: Any) -> dict[str, Compile]:
+    """The compiles of a log, by id."""
+    return {compiled.id: compiled for _, compiled in read_trace(log, **options).compiles()}
+
+
+def line_of(marker: str) -> int:
+    """The line of a marker in the ten programs."""
+    return next(n for n, line in enumerate(PROGRAM.read_text().split("\n"), 1) if line.endswith(f"#@{marker}"))
+
+
+# -- the same as tlparse ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(TLPARSE is None, reason="tlparse is not installed")
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_as_tlparse_reads_it(logs: Path, tmp_path: Path, name: str) -> None:
+    assert by_us(logs / name, tmp_path / "events.json") == by_tlparse(logs / name, tmp_path / "tlparse")
+
+
+@pytest.mark.long
+@pytest.mark.skipif(TLPARSE is None, reason="tlparse is not installed")
+def test_kernels_as_tlparse_reads_them(tmp_path: Path) -> None:
+    folder = write_logs(tmp_path, "kernels") / "kernels"
+    assert by_us(folder, tmp_path / "events.json") == by_tlparse(folder, tmp_path / "tlparse")
+    (compiled,) = compiles(folder).values()
+    assert compiled.kernels
+    assert {lookup.cache for lookup in compiled.lookups} == {"FX graph cache", "AOTAutograd cache"}
+    assert next(one for one in compiled.lookups if one.cache == "FX graph cache").components
+
+
+# -- a record ----------------------------------------------------------------------------------------------------------
+
+
+def test_breaks_are_at_the_users_lines(logs: Path) -> None:
+    found = [one for _, compiled in sorted(compiles(logs / "breaks").items()) for one in compiled.breaks]
+    places = [(one.place.path, one.place.line) for one in found if one.place]
+    # Dynamo meets the print in the caller, and again in the function.
+    assert places == [(str(PROGRAM), line_of(name)) for name in ("printed", "printed", "branch", "asked")]
+    assert all(one.id and one.hints for one in found)
+
+
+def test_graphs_have_lines_and_readable_names(logs: Path) -> None:
+    graph = compiles(logs / "restarts")["0/0"].graphs[0]
+    assert next((node.operation, node.user_name) for node in graph.nodes) == ("placeholder", "x")
+    (computed,) = [node for node in graph.nodes if node.operation == "call_method"]
+    assert computed.target == "sin"
+    assert computed.value == "f32[4]"
+    assert computed.place is not None
+    assert computed.place.path == str(PROGRAM)
+
+
+def test_recompiles_limit_and_failures(logs: Path) -> None:
+    failures = compiles(logs / "recompiles")["0/1"].failures
+    assert failures[0].compile_id == "0/0"
+    assert "size mismatch" in failures[0].expression
+    assert compiles(logs / "limit")["0/2"].limit
+    assert compiles(logs / "backend_fails")["0/0"].state == "failed"
+    refused = compiles(logs / "full_graph")["0/0"].breaks[0]
+    assert refused.place is not None
+    assert refused.place.line == line_of("refused")
+
+
+def test_symbolic_shapes(logs: Path) -> None:
+    dynamic = compiles(logs / "dynamic")["0/0"]
+    assert {symbol.source for symbol in dynamic.symbols} == {"x.size()[0]", "y.size()[0]"} or len(dynamic.symbols) == 1
+    added = [one for one in dynamic.shapes if one.kind.startswith("guard_added")]
+    assert any(one.place and one.place.line == line_of("compared") for one in added)
+    assert any(one.kind == "create_unbacked_symbol" for one in compiles(logs / "unbacked")["0/0"].shapes)
+
+
+def test_as_our_own_record_of_the_same_run(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import torch\n\n@torch.compile(backend='eager')\ndef f(x):\n    y = x.sin()\n    print('here')\n"
+        "    return y.cos()\n\nf(torch.ones(3))\nf(torch.ones(4))\n"
+    )
+    command("run", "--trace", str(program), folder=tmp_path)
+    (trace,) = (tmp_path / "records").glob("*/*.trace")
+    own = json.loads(command("report", "--json", folder=tmp_path))
+    logged = json.loads(command("report", "--json", str(trace), folder=tmp_path))
+    assert own["counts"].pop("seconds") > 0
+    assert logged["counts"].pop("seconds") > 0
+    assert _told(own) == _told(logged)
+    assert own["counts"]["graphs"] == logged["counts"]["graphs"]
+
+
+def _told(report: dict[str, Any]) -> list[object]:
+    return [
+        (
+            one["id"],
+            one["name"],
+            one["state"],
+            [found["place"]["line"] for found in one.get("breaks", [])],
+            [failure["reason"] for failure in one.get("failures", [])],
+            [
+                (node["operation"], node.get("place") if node["operation"].startswith("call_") else None)
+                for graph in one["graphs"]
+                for node in graph["nodes"]
+            ],
+            len(one.get("attempts", [0])),
+        )
+        for function in report["functions"]
+        for one in function["compiles"]
+    ]
+
+
+def test_ranks_of_a_job(logs: Path, tmp_path: Path) -> None:
+    for rank, name in enumerate(("dynamic", "dynamic", "recompiles")):
+        (log,) = (logs / name).iterdir()
+        text = log.read_text().replace('"frame_id":', f'"rank": {rank}, "frame_id":')
+        (tmp_path / f"dedicated_log_torch_trace_rank_{rank}_abc.log").write_text(text)
+    assert list(read_ranks(tmp_path)) == [0, 1, 2]
+    compared = json.loads(command("report", "--ranks", "--json", str(tmp_path), folder=tmp_path))
+    assert {parting["rank"] for one in compared["compiles"] for parting in one["partings"]} == {2}
+
+
+# -- commands ----------------------------------------------------------------------------------------------------------
+
+
+def test_commands_read_a_folder(logs: Path, tmp_path: Path) -> None:
+    assert "Graph break count: 4" in command("report", str(logs / "breaks"), "--stacks", folder=tmp_path)
+    command("check", "--record", str(logs / "breaks"), folder=tmp_path, status=1)
+    listed = command("report", str(logs / "breaks"), "--contents", folder=tmp_path)
+    assert "0/0:dynamo_cpp_guards_str" in listed
+    text = command("report", str(logs / "breaks"), "--contents", "0/0:dynamo_cpp_guards_str", folder=tmp_path)
+    assert "TREE_GUARD_MANAGER" in text
+    events = tmp_path / "events.json"
+    command("report", str(logs / "breaks"), "--chromium-events", str(events), folder=tmp_path)
+    assert len(json.loads(events.read_text())) > 20
+    assert command("report", str(logs / "breaks"), "--try", folder=tmp_path, status=2)
+
+
+def test_lines_of_a_checkout_elsewhere(logs: Path, tmp_path: Path) -> None:
+    mappings = [(str(PROGRAM.parent), str(tmp_path))]
+    copy = tmp_path / PROGRAM.name
+    copy.write_text(PROGRAM.read_text())
+    record = read_trace(logs / "breaks", mappings)
+    assert {function.place.path for function in record.functions if function.place} == {str(copy)}
+    assert str(copy) in record.sources
+    # A file with another text at a line that the log quotes is not the same source.
+    copy.write_text(PROGRAM.read_text().replace("y.sum() > 0", "y.sum() > 1"))
+    assert str(copy) not in read_trace(logs / "breaks", mappings).sources
+
+
+# -- torn, cut off, hostile ------------------------------------------------------------------------------------------
+
+
+def test_a_log_cut_off_anywhere_gives_what_is_there(logs: Path, tmp_path: Path) -> None:
+    text = chosen_log(logs / "breaks").read_bytes()
+    whole = len(compiles(logs / "breaks"))
+    log = tmp_path / "cut.log"
+    for length in range(200, len(text), len(text) // 60):
+        log.write_bytes(text[:length])
+        assert len(compiles(log)) <= whole
+        log.write_bytes(text[length:])
+        if is_trace(log):
+            assert len(compiles(log)) <= whole
+
+
+def test_lines_of_another_writer_in_between(logs: Path, tmp_path: Path) -> None:
+    lines = chosen_log(logs / "breaks").read_bytes().split(b"\n")
+    torn = [each for line in lines for each in (line, b"\xff\x00 not of the log")]
+    log = tmp_path / "torn.log"
+    log.write_bytes(b"\n".join(torn))
+    record = read_trace(log)
+    assert sum(1 for _ in record.compiles()) == len(compiles(logs / "breaks"))
+    # The payloads are cut off at their first line; what is left is there.
+    assert record.counts().guards == read_trace(logs / "breaks").counts().guards
+
+
+def test_details_beyond_a_bound_are_left_out(logs: Path) -> None:
+    record = read_trace(logs / "training", details_bound=100)
+    assert record.is_truncated
+    assert record.counts().graphs == 1
+    assert not any(graph.nodes for _, one in record.compiles() for graph in one.graphs)
+    assert not read_trace(logs / "training", details_bound=DETAILS_BOUND).is_truncated
+
+
+def test_hostile_contents(logs: Path, tmp_path: Path) -> None:
+    hostile = "\x1b]0;taken\x07<script>alert(1)</script>\u202e"
+    (real,) = (logs / "breaks").iterdir()
+    escaped = json.dumps(hostile)[1:-1]
+    lines = [
+        line.replace("Failed to trace", hostile if line.startswith("\t") else escaped)
+        for line in real.read_text().replace('"name": "helper"', f'"name": "{escaped}"').split("\n")
+    ]
+    huge = "V1124 19:00:00.000000 1 torch/x.py:1] " + '{"dynamo_start": ' + "[" * 100_000 + "\n"
+    wrong = 'V1124 19:00:00.000000 1 torch/x.py:1] {"str": ["../../../../etc/passwd", "x"]}\n'
+    log = tmp_path / "dedicated_log_torch_trace_x.log"
+    log.write_text("\n".join(lines) + "\n" + huge + wrong)
+    printed = command("report", str(tmp_path), "--stacks", folder=tmp_path)
+    assert "\x1b" not in printed
+    assert "\x07" not in printed
+    assert "\u202e" not in printed
+    assert "2 lines of the log cannot be read" in printed
+    command("report", "--html", "--no-browser", str(log), folder=tmp_path)
+    page = log.with_suffix(".html").read_text()
+    assert "<script>alert(1)" not in page
+    assert "&lt;script&gt;alert(1)" in page
+    assert "\x1b" not in command(
+        "report", str(tmp_path), "--contents", "0/0:dynamo_graph_break_reason", folder=tmp_path
+    )
+
+
+def test_a_mapping_does_not_lead_out_of_its_folder(tmp_path: Path) -> None:
+    log = tmp_path / "dedicated_log_torch_trace_x.log"
+    prefix = "V1124 19:00:00.000000 1 torch/x.py:1] "
+    log.write_text(
+        prefix
+        + '{"str": ["/job/../../etc/passwd", 0]}\n'
+        + prefix
+        + '{"dynamo_start": {"stack": [{"line": 1, "name": "f", "filename": 0}]}, '
+        '"frame_id": 0, "frame_compile_id": 0, "attempt": 0}\n'
+    )
+    record = read_trace(log, [("/job", str(tmp_path))])
+    (place,) = [function.place for function in record.functions]
+    assert place is not None
+    assert not place.path.startswith(str(tmp_path))
+    assert not record.sources
+
+
+def test_what_is_no_trace(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    assert not is_trace(tmp_path / "empty")
+    (tmp_path / "some.log").write_text("nothing\n")
+    assert not is_trace(tmp_path / "some.log")
+    with pytest.raises(UnreadableRecord):
+        read_trace(tmp_path / "some.log")
+    assert "cannot read" in command("report", str(tmp_path / "absent"), folder=tmp_path, status=1)
+    assert "REMOTE=LOCAL" in command("report", str(tmp_path), "--map", "x", folder=tmp_path, status=2)
+
+
+def test_entries_over_block_boundaries(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = chosen_log(logs / "breaks")
+    whole = [(one.kind, one.name, one.payload) for one in LogReader(log)]
+    for size in (7, 64, 1000):
+        monkeypatch.setattr("dynamo_dap.trace_logs.entries._BLOCK", size)
+        assert [(one.kind, one.name, one.payload) for one in LogReader(log)] == whole
