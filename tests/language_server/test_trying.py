@@ -150,6 +150,20 @@ def test_an_argument_is_marked_only_in_calls_where_it_is_a_tensor(tmp_path: Path
     assert ran.stdout.splitlines() == ["3.0", "5.0", "1.0", "0.5"], ran.stderr
 
 
+def test_a_variable_that_only_the_edit_makes_is_no_other_result(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        'import torch\n\n\n@torch.compile(backend="eager")\ndef mean(batch):\n'
+        "    return batch.sum() / batch.shape[0]\n\n\n"
+        "for size in (4, 6, 8):\n    mean(torch.ones(size, 3))\n",
+        encoding="utf-8",
+    )
+    run(program, tmp_path / "records")
+    tried = _fix(program, "program.py:6")
+    assert "batch_input = torch.ones(size, 3)" in tried.stdout
+    assert "the result is the same" in tried.stdout, tried.stdout
+
+
 def test_each_run_reads_the_input_and_is_announced(program: Path) -> None:
     program.write_text(PROGRAM + "print(input())\n", encoding="utf-8")
     place = f"model.py:{Fixture(program.with_name('model.py')).line('broken')}"

@@ -158,7 +158,9 @@ def _strings(value: object) -> Iterator[str]:
 def prose_of_pages() -> Iterator[Text]:
     """Return the paragraphs of the pages, without code."""
     pages = [*guides(), *sorted((EXTENSION / "media").glob("*.md"))]
-    pages += [ROOT / name for name in ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")]
+    pages += [
+        ROOT / name for name in ("CONTRIBUTING.md", "SECURITY.md", "SUPPORT.md", "CODE_OF_CONDUCT.md", "CHANGELOG.md")
+    ]
     pages += [EXTENSION / name for name in ("README.md", "CHANGELOG.md")]
     for page in pages:
         source = page.read_text(encoding="utf-8")

@@ -16,7 +16,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,7 @@ from dynamo_dap.records.settings import Setting
 
 _TOLERANCE = 1e-4
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
+_ASSIGNED = re.compile(r"^\s*(\w+) = ", re.MULTILINE)
 _OUTPUT = 20_000
 _LOOK_SECONDS = 0.2
 
@@ -377,9 +378,10 @@ def try_fixes(fixes: Sequence[Fix], runner: Runner, texts: Mapping[str, str]) ->
         after = runner.run(
             {**texts, **texts_after}, "with the setting" if fix.settings else "with the edit", fix.settings
         )
-        difference = _difference(reference or before, after, with_calls=reference is None)
+        own = {name for edit in fix.edits for name in _ASSIGNED.findall(edit.text)}
+        difference = _difference(reference or before, after, own, with_calls=reference is None)
         is_random = difference is not None and reference is None and before.status == after.status
-        is_random = is_random and _difference(before, runner.run(texts, "without the edit, once more")) is not None
+        is_random = is_random and _difference(before, runner.run(texts, "without the edit, once more"), ()) is not None
         trials.append(Trial(fix, before, after, difference, is_random, reference))
     return trials
 
@@ -387,7 +389,8 @@ def try_fixes(fixes: Sequence[Fix], runner: Runner, texts: Mapping[str, str]) ->
 # -- comparing -----------------------------------------------------------------------------------------------------
 
 
-def _difference(before: Outcome, after: Outcome, *, with_calls: bool = True) -> str | None:
+def _difference(before: Outcome, after: Outcome, own_names: Collection[str], *, with_calls: bool = True) -> str | None:
+    """Return how a run with an edit differs; a variable that only the edit made (``own_names``) is no result."""
     if before.status != after.status:
         last = _last_line(after.errors)
         if before.status == 0:
@@ -397,9 +400,10 @@ def _difference(before: Outcome, after: Outcome, *, with_calls: bool = True) -> 
     if endings[0] != endings[1]:
         return f"it ends with {endings[0]!r} instead of {endings[1]!r}"
     then, now = before.results, after.results
-    if not _are_equal(then.values, now.values):
-        names = sorted({*then.values, *now.values})
-        changed = [name for name in names if not _are_equal(then.values.get(name), now.values.get(name))]
+    names = sorted({*then.values, *now.values}.difference(name for name in own_names if name not in then.values))
+    missing = {*then.values} ^ {*now.values}
+    changed = [name for name in names if name in missing or not _are_equal(then.values[name], now.values[name])]
+    if changed:
         return f"different values in __main__: {', '.join(changed)}"
     if with_calls and (len(then.calls), then.more_calls) != (len(now.calls), now.more_calls):
         counts = [len(one.calls) + one.more_calls for one in (now, then)]

@@ -1,0 +1,42 @@
+"""A public forge finds its files: forms that ask for the doctor's output, workflows that run what exists."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.matrix.run import COMBINATIONS
+from tests.structure.sources import ROOT
+
+_FORGE = ROOT / ".github"
+_FORMS = sorted((_FORGE / "ISSUE_TEMPLATE").glob("*.yml"))
+_WORKFLOWS = sorted((_FORGE / "workflows").glob("*.yml"))
+
+
+@pytest.mark.parametrize("name", ["bug.yml", "wrong_verdict.yml"])
+def test_reports_of_faults_ask_for_the_doctors_output(name: str) -> None:
+    text = (_FORGE / "ISSUE_TEMPLATE" / name).read_text(encoding="utf-8")
+    field = re.search(r"^  - type: \w+\n    id: doctor\n(?:    .*\n)*?      required: true$", text, re.MULTILINE)
+    assert field is not None
+    assert "dynamo-dap doctor" in field[0]
+
+
+@pytest.mark.parametrize("path", [*_FORMS, *_WORKFLOWS], ids=lambda path: path.name)
+def test_forms_and_workflows_are_yaml(path: object) -> None:
+    yaml = pytest.importorskip("yaml")
+    text = (ROOT / str(path)).read_text(encoding="utf-8")
+    fields = yaml.safe_load(text)
+    assert set(fields) & {"body", "jobs", "blank_issues_enabled"}
+    identifiers = [each["id"] for each in fields.get("body", ()) if "id" in each]
+    assert len(identifiers) == len(set(identifiers))
+
+
+def test_workflows_run_targets_that_exist_on_every_python_of_the_matrix() -> None:
+    texts = "".join(path.read_text(encoding="utf-8") for path in _WORKFLOWS)
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    run = {word for line in re.findall(r"run: make (.+)$", texts, re.MULTILINE) for word in line.split()}
+    assert {"test", "test-all", "release"} <= run <= targets
+    (pythons,) = re.findall(r"^        python: \[(.+)\]$", texts, re.MULTILINE)
+    assert set(re.findall(r"[\d.]+", pythons)) == {combination.python for combination in COMBINATIONS}
+    assert texts.count("path: tests/output\n") == texts.count("if: failure()")
