@@ -19,6 +19,8 @@ from dynamo_dap.records.events import Record
 from dynamo_dap.records.model import SkippedFrame
 from tests.client.timeline import DEADLINE
 from tests.client.zygote import python
+from tests.language_server.test_library_models import LIBRARY
+from tests.language_server.test_library_models import PROGRAM as USES_LIBRARY
 
 PROGRAM = """
 import torch
@@ -345,3 +347,19 @@ def test_what_child_processes_compile_counts(tmp_path: Path) -> None:
     (lost,) = [one for one in processes if not one["ended"]]
     assert f"process {lost['id']} ({program.name}) was killed or goes on: it may have compiled more" in ran.stderr
     assert any(one["program"] == f"{program} script" for one in processes)
+
+
+def test_what_happens_in_a_library_is_shown_at_the_users_line(tmp_path: Path) -> None:
+    """The library's line comes below: nobody looks for a finding in an installed package, or edits it there."""
+    package = tmp_path / "site-packages" / "somelib"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "modeling.py").write_text(LIBRARY)
+    (tmp_path / "program.py").write_text(USES_LIBRARY.format(site=str(package.parent)))
+    found = json.loads(check(tmp_path, "--json", "program.py").stdout)["new"]
+    called = USES_LIBRARY.format(site="").splitlines().index("output = model.generate(torch.ones(1, 4))  #@called") + 1
+    assert {one["kind"] for one in found} == {"graph break", "recompile"}
+    for one in found:
+        assert (one["path"], one["line"], one["function"]) == ("program.py", called, "Model.forward")
+        assert one["details"][0].startswith("in the library, at modeling.py:")
+        assert str(tmp_path) not in one["reason"]

@@ -38,7 +38,12 @@ def test_entries_are_those_that_torch_has(session: Session) -> None:
     known = eval(stop.frame.evaluate(OF_TORCH).text)  # a list of tuples
     function, resumed = _entries(session, "fn")
     assert [entry["compileId"] for entry in function["entries"]] == [compile_id for compile_id, _ in known]
-    assert [len(entry["guards"]) for entry in function["entries"]] == [count for _, count in known]
+    # The marks of a tensor are one guard here.
+    parts = [
+        [part for guard in entry["guards"] for part in guard["expression"].split(" and hasattr")]
+        for entry in function["entries"]
+    ]
+    assert [len(one) for one in parts] == [count for _, count in known]
     assert function["name"] == "fn"
     assert function["line"] == FIXTURE.line("scaled") - 2
     assert resumed["name"] == f"fn (resumed at line {FIXTURE.line('between')})"
@@ -217,3 +222,26 @@ def test_a_program_describes_its_functions(tmp_path: Path) -> None:
     assert "graph __compiled_fn_1 (1 operation):\n" in ran.stdout
     assert "describe() takes a function, a method or a module, not int" in ran.stdout
     assert "Traceback" not in ran.stderr
+
+
+def test_the_two_resume_functions_of_a_branch_are_told_apart(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import torch\n"
+        "@torch.compile(backend='eager')\n"
+        "def fn(x):\n"
+        "    if not x.sum() > 0:\n"
+        "        return x.cos()\n"
+        "    return x.sin()\n"
+        "fn(torch.ones(2)), fn(-torch.ones(2))\n"
+    )
+    command = [sys.executable, "-m", "dynamo_dap", "entries", "--json", str(program)]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=True)
+    function, *resumed = json.loads(ran.stdout)
+    sides = {one["generatedName"]: (one["when"], one["nextLine"]) for one in function["entries"][0]["resumes"]}
+    assert sorted(sides.values()) == [("false", 5), ("true", 6)]
+    for one in resumed:
+        (name,) = one["generatedNames"]
+        assert sides[name] == (one["when"], one["nextLine"])
+        operation = "cos" if one["when"] == "false" else "sin"
+        assert operation in one["entries"][0]["graphs"][0]["code"]

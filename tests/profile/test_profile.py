@@ -155,6 +155,24 @@ def test_a_graph_break_a_restart_and_a_program_that_fails(tmp_path: Path) -> Non
     assert (tmp_path / "program.cpuprofile").exists()
 
 
+def test_imports_of_the_program_are_a_stage(tmp_path: Path) -> None:
+    """With what they import in turn, but for torch; an import that fails has the traceback that it has."""
+    (tmp_path / "helper.py").write_text("import torch\nimport inner\n")
+    (tmp_path / "inner.py").write_text("numbers = [number**2 for number in range(300_000)]\nimport no_such_module\n")
+    text = "import sys, traceback\ntry:\n    import helper\nexcept ImportError:\n    traceback.print_exc()\n"
+    printed, profile = profiled(written(tmp_path, text).path, tmp_path)
+    assert [line for line in printed.splitlines() if line.startswith("  File")] == [
+        f'  File "{tmp_path}/program.py", line 3, in <module>',
+        f'  File "{tmp_path}/helper.py", line 2, in <module>',
+        f'  File "{tmp_path}/inner.py", line 2, in <module>',
+    ]
+    imported = {frame.name for frame in profile.frames if frame.kind == "import"}
+    assert {"helper", "torch"} <= imported
+    assert "inner" not in imported
+    times = stage_times(profile, profile.main)
+    assert 0 < times["other imports"] < times["import of torch"]
+
+
 def test_the_sum_is_the_time_that_the_clock_shows(tmp_path: Path) -> None:
     program = written(tmp_path, INDUCTOR.replace("@torch.compile", '@torch.compile(backend="eager")'))
     began = time.perf_counter()

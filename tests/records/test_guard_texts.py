@@ -21,6 +21,9 @@ TEXTS = {
         "self.fc.weight is bf16[4], on cuda:0, strides [1], requires grad"
     ),
     "hasattr(L['x'], '_dynamo_dynamic_indices') == False": "no size of x is marked as dynamic",
+    "hasattr(L['x'], '_dynamo_a') == False and hasattr(L['x'], '_dynamo_b') == False": (
+        "no size of x is marked (2 checks)"
+    ),
     "not ___dict_contains('return_dict', L['kwargs'])": "'return_dict' is not in kwargs",
     "___dict_contains('a', G['TABLE'])": "'a' is in TABLE",
     "L['___stack0'] == 4": "intermediate value 0 == 4",

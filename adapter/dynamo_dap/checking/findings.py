@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from dynamo_dap.records.advice import what_to_do
 from dynamo_dap.records.events import Record
-from dynamo_dap.records.items import Item, Kind
+from dynamo_dap.records.items import Item, Kind, at
 from dynamo_dap.records.model import CompiledFunction, Counts, Place, SkippedFrame, counts_of
 
 SKIPPED = "skipped"
@@ -77,7 +77,7 @@ class Part:
     def add(self, record: Record, only: CompiledFunction | None = None) -> list[Finding]:
         """Take in what ``record`` tells of the program, or of one function, and return that."""
         self.counts.append(record.counts() if only is None else counts_of(only.compiles))
-        found = [_finding(item) for item in what_to_do(record, only)]
+        found = [_finding(record, item) for item in what_to_do(record, only)]
         self.findings |= {(*one.key, one.path, one.line) for one in found}
         return found
 
@@ -138,18 +138,31 @@ def _order(finding: Finding) -> tuple[int, str, int, str]:
     return KINDS.index(finding.kind), finding.path or "", finding.line or 0, finding.reason
 
 
-def _finding(item: Item) -> Finding:
+def _finding(record: Record, item: Item) -> Finding:
+    place = _users_line(record, item)
+    inside = [] if place == item.place or item.place is None else [f"in the library, at {at(item.place)}"]
     return Finding(
         item.kind.value,
         _RESUMED.sub("", item.function),
-        item.subject,
+        _FOLDERS.sub("", item.subject),
         max(len(item.values) - 1, 1),
-        *_where(item.place),
+        *_where(place),
         title=f"Graph break: {item.subject}" if item.kind is Kind.BREAK else item.title,
-        details=item.facts,
+        details=[*inside, *item.facts],
         hints=item.advice,
         link=item.link,
     )
+
+
+def _users_line(record: Record, item: Item) -> Place | None:
+    """Return the line that a user can edit: of what happened in a library, the line that called into it."""
+    if item.place is None or not (item.place.path in record.libraries or _IN_TORCH.search(item.place.path)):
+        return item.place
+    own = record.sources.keys() - record.libraries
+    return next((place for place in [*reversed(item.way), *item.callers] if place.path in own), item.place)
+
+
+_IN_TORCH = re.compile(r"[/\\](?:site|dist)-packages[/\\]torch[/\\]")
 
 
 def _skip(frame: SkippedFrame) -> Finding:

@@ -16,7 +16,7 @@ from dynamo_dap.protocol.output_files import GENERATOR
 
 VERSION = 1
 PROGRAM, IMPORT, COMPILE, PHASE, FUNCTION, OWN = "program", "import", "compile", "phase", "function", "own"
-"""Kinds of frames: the program itself, an import of torch, a compile, one of torch's phases of it, a function that
+"""Kinds of frames: the program itself, an import, a compile, one of torch's phases of it, a function that
 Dynamo traces, and what the debugger does besides."""
 
 _STAGES = (
@@ -39,6 +39,7 @@ _STAGES = (
 """Stages of a compile, and with what the names of torch's phases begin that are of it; the first that fits."""
 OTHERS = "the program and compiled calls"
 IMPORTS = "import of torch"
+OTHER_IMPORTS = "other imports"
 OURS = "the profiler's record"
 TRACING = "tracing"
 
@@ -232,7 +233,8 @@ def stages_of(profile: Profile, track: Track) -> list[str]:
 
 
 def _stage_of(frame: Frame) -> str | None:
-    fixed = {PROGRAM: OTHERS, IMPORT: IMPORTS, COMPILE: TRACING, FUNCTION: TRACING, OWN: OURS}
+    imports = IMPORTS if frame.name.partition(".")[0] == "torch" else OTHER_IMPORTS
+    fixed = {PROGRAM: OTHERS, IMPORT: imports, COMPILE: TRACING, FUNCTION: TRACING, OWN: OURS}
     return fixed[frame.kind] if frame.kind in fixed else stage_of_phase(frame.name)
 
 

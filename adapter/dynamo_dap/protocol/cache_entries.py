@@ -26,7 +26,9 @@ class EntryGuard(Struct, rename="camel", omit_defaults=True):
     line: int | None = None
     """The user's line that asked for it."""
     failures: int | None = None
-    """How often a check on the same object did not pass, this one or another."""
+    """How often it did not pass, as far as that is known of it alone."""
+    object_failures: int | None = None
+    """How often it or another check of the same object did not pass, where torch does not say which."""
 
 
 class EntryMiss(Struct, rename="camel", omit_defaults=True):
@@ -60,6 +62,10 @@ class EntryResume(Struct, rename="camel", omit_defaults=True):
     """How many cache entries it has."""
     generated_name: str = ""
     """As the code of the entry calls it: the two of a branch may resume at one line."""
+    next_line: int | None = None
+    """Where it goes on, if that is another line: the first of this side of a branch."""
+    when: str | None = None
+    """Of the two of a branch: what the tested value is then. ``true``, ``false``, ``None`` or ``not None``."""
 
 
 class EntryMemory(Struct, rename="camel", omit_defaults=True):
@@ -97,13 +103,19 @@ class CachedFunction(Struct, rename="camel", omit_defaults=True):
     id: int
     """For ``FORGET``."""
     name: str
-    """``Model.forward``, ``fn (resumed at line 8)``."""
+    """``Model.forward``, ``fn (resumed at line 8)``; of a decorator's wrapper, the functions that it wraps."""
     path: str
     line: int
     """Where it begins, or resumes."""
     entries: list[CacheEntry]
     """In the order in which they are tried."""
+    wrapper: str | None = None
+    """The name of the decorator's wrapper, if that is what was compiled."""
     is_resume_function: bool = False
+    next_line: int | None = None
+    """See ``EntryResume``."""
+    when: str | None = None
+    """See ``EntryResume``."""
     generated_names: list[str] = []
     """As the code of entries calls a resume function, each by a name of its own."""
 

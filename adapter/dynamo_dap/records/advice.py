@@ -192,6 +192,7 @@ def _broken(known: _Break) -> Item:
         function=_innermost(known),
         subject=one.reason,
         settings=settings,
+        way=[line.place for line in one.stack],
     )
 
 

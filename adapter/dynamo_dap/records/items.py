@@ -52,6 +52,8 @@ class Item:
     """Settings of torch that may help: not tried."""
     cause: str = ""
     """Why a size changes, if that is known: such a size is not one with others of the same values."""
+    way: list[Place] = field(default_factory=list)
+    """The lines that called while Dynamo traced, outermost first."""
 
 
 def caller_of(function: CompiledFunction, compiled: Compile) -> Place | None:

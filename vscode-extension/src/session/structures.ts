@@ -478,14 +478,20 @@ export interface TimelineEntry {
 export interface CachedFunction {
     /** For `FORGET`. */
     id: number;
-    /** `Model.forward`, `fn (resumed at line 8)`. */
+    /** `Model.forward`, `fn (resumed at line 8)`; of a decorator's wrapper, the functions that it wraps. */
     name: string;
     path: string;
     /** Where it begins, or resumes. */
     line: number;
     /** In the order in which they are tried. */
     entries: CacheEntry[];
+    /** The name of the decorator's wrapper, if that is what was compiled. */
+    wrapper?: string;
     isResumeFunction?: boolean;
+    /** See `EntryResume`. */
+    nextLine?: number;
+    /** See `EntryResume`. */
+    when?: string;
     /** As the code of entries calls a resume function, each by a name of its own. */
     generatedNames?: string[];
 }
@@ -745,8 +751,10 @@ export interface EntryGuard {
     path?: string;
     /** The user's line that asked for it. */
     line?: number;
-    /** How often a check on the same object did not pass, this one or another. */
+    /** How often it did not pass, as far as that is known of it alone. */
     failures?: number;
+    /** How often it or another check of the same object did not pass, where torch does not say which. */
+    objectFailures?: number;
 }
 
 /** A graph that the code of an entry calls. */
@@ -769,6 +777,10 @@ export interface EntryResume {
     entries: number;
     /** As the code of the entry calls it: the two of a branch may resume at one line. */
     generatedName?: string;
+    /** Where it goes on, if that is another line: the first of this side of a branch. */
+    nextLine?: number;
+    /** Of the two of a branch: what the tested value is then. `true`, `false`, `None` or `not None`. */
+    when?: string;
 }
 
 /** What an entry keeps alive, in bytes. */

@@ -115,7 +115,9 @@ function entryNode(cached: CachedFunction, entry: CacheEntry): TreeNode {
 }
 
 function guardNode(id: string, guard: EntryGuard): TreeNode {
-    const missed = guard.failures === undefined || guard.failures === 0 ? undefined : `missed ${count(guard.failures, "time")}`;
+    const failures = guard.failures || guard.objectFailures;
+    const perhaps = guard.failures ? "" : " by this or another check of it";
+    const missed = failures ? `missed ${count(failures, "time")}${perhaps}` : undefined;
     const details = { tooltip: guard.expression, ...(missed === undefined ? {} : { description: missed }) };
     const node = makeNode(id, guard.text, missed === undefined ? "shield" : "warning", details);
     if (guard.path !== undefined && guard.line !== undefined) {

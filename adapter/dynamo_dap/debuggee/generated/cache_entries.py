@@ -6,11 +6,13 @@ What only other rooms know of a compile (its graphs, why an entry was missed) is
 
 from __future__ import annotations
 
+import dis
 import linecache
 import os
+import re
 import textwrap
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any
@@ -55,8 +57,10 @@ class Known:
     """The recorded graphs of a compile, by what was compiled and the compile's id."""
     backend: Callable[[CodeType, str], str | None]
     """The backend of that compile, which may be another than the program's."""
-    wrapped: Callable[[CodeType, str], str | None]
-    """The name of the function that a decorator's wrapper calls, where that was compiled as part of it."""
+    name: Callable[[CodeType, str], str | None]
+    """The name of what was compiled, as reports have it: of the function that a decorator wraps."""
+    failed: Callable[[CodeType, str], list[str]]
+    """The guards of the entry of that compile that did not pass when a call was compiled anew, in torch's words."""
     last_miss: Callable[[CodeType, str], EntryMiss | None]
     """Why the entry of that compile did not serve a call, the last time that one was compiled anew."""
 
@@ -83,12 +87,13 @@ class CacheEntries:
         return self._body_of(family_of(code))
 
     def _body_of(self, codes: list[CodeType]) -> EntriesBody:
-        generated_names: dict[int, list[str]] = {}
+        resumes: dict[int, list[EntryResume]] = {}
         for code in codes:
             for entry in live_entries(code):
-                for name, resumed in references_of(entry).resumes:
-                    generated_names.setdefault(id(resumed), []).append(name)
-        functions = [self._function(code, generated_names.get(id(code), [])) for code in codes]
+                references = references_of(entry).resumes
+                for one, (_, resumed) in zip(_resumes(references, code), references, strict=True):
+                    resumes.setdefault(id(resumed), []).append(one)
+        functions = [self._function(code, resumes.get(id(code), [])) for code in codes]
         return EntriesBody([one for one in functions if one.entries], text_of(functions))
 
     def forget(self, function_id: int, compile_id: str | None) -> int:
@@ -118,26 +123,31 @@ class CacheEntries:
             self._ids[key] = (self._count, weakref.ref(code, lambda _: self._ids.pop(key, None)))
         return self._ids[key][0]
 
-    def _function(self, code: CodeType, generated_names: list[str]) -> CachedFunction:
+    def _function(self, code: CodeType, resumes: list[EntryResume]) -> CachedFunction:
+        """``resumes`` are what calls ``code``, if it is a resume function."""
         path, line = _place_of(code)
+        name, own_name = self._name_of(code), user_function_name(code)
+        is_resumed = user_function_of(code) is not code
         return CachedFunction(
             id=self._id_of(code),
-            name=self._name_of(code),
+            name=name,
             path=path,
             line=line,
             entries=[one for entry in live_entries(code) if (one := self._entry(code, entry)) is not None],
-            is_resume_function=user_function_of(code) is not code,
-            generated_names=generated_names,
+            wrapper=None if is_resumed or name == own_name else own_name,
+            is_resume_function=is_resumed,
+            next_line=next((one.next_line for one in resumes), None),
+            when=next((one.when for one in resumes), None),
+            generated_names=[one.generated_name for one in resumes],
         )
 
     def _name_of(self, code: CodeType) -> str:
-        wrapped = [self._known.wrapped(code, str(entry.compile_id)) for entry in live_entries(code)]
-        names = ", ".join(dict.fromkeys(name for name in wrapped if name is not None))
-        return f"{names} in {user_function_name(code)}" if names else user_function_name(code)
+        names = [self._known.name(code, str(entry.compile_id)) for entry in live_entries(code)]
+        return ", ".join(dict.fromkeys(name for name in names if name is not None)) or user_function_name(code)
 
     def _is_called(self, code: CodeType, name: str) -> bool:
         function = user_function_of(code)
-        names = [*self._name_of(function).partition(" in ")[0].split(", "), user_function_name(function)]
+        names = [*self._name_of(function).split(", "), user_function_name(function)]
         return any(known == name or known.endswith(f".{name}") for known in names)
 
     def _entry(self, original: CodeType, entry: Any) -> CacheEntry | None:
@@ -152,10 +162,10 @@ class CacheEntries:
         return CacheEntry(
             compile_id=compile_id,
             backend=self._known.backend(original, compile_id) or name_of_backend(entry.backend),
-            guards=list(self._guards(entry)),
+            guards=list(self._guards(entry, self._known.failed(original, compile_id))),
             code=generated.statements.text(),
             graphs=self._graphs(original, compile_id, references),
-            resumes=[_resume(name, code) for name, code in references.resumes],
+            resumes=_resumes(references.resumes, original),
             memory=EntryMemory(held.code, held.tensors, held.tensor_count, held.backend_code, held.is_whole),
             calls=self._calls(generated),
             last_miss=self._known.last_miss(original, compile_id),
@@ -166,8 +176,8 @@ class CacheEntries:
             return None
         return sum(version.hits for version in self._codes.versions(generated))
 
-    def _guards(self, entry: Any) -> Iterator[EntryGuard]:
-        for check in checks_of(entry):
+    def _guards(self, entry: Any, failed: list[str]) -> Iterator[EntryGuard]:
+        for check in checks_of(entry, failed):
             place = None if check.place is None or is_dynamos_file(check.place.path) else check.place
             yield EntryGuard(
                 text=without_addresses(self._known.say(check.expression)),
@@ -175,6 +185,7 @@ class CacheEntries:
                 path=None if place is None else place.path,
                 line=None if place is None else place.line,
                 failures=check.failures,
+                object_failures=check.object_failures,
             )
 
     def _graphs(self, original: CodeType, compile_id: str, references: References) -> list[EntryGraph]:
@@ -190,10 +201,63 @@ def _place_of(code: CodeType) -> tuple[str, int]:
     return code.co_filename, code.co_firstlineno if resumed is None else resumed.line
 
 
-def _resume(generated_name: str, code: CodeType) -> EntryResume:
+def _resumes(resumes: Sequence[tuple[str, CodeType]], caller: CodeType) -> list[EntryResume]:
+    """Return the resume functions that an entry of ``caller`` calls."""
+    offsets = [int(match[1]) if (match := _OFFSET.match(name)) else -1 for name, _ in resumes]
+    sides = _sides_of_branches(caller, set(offsets))
+    return [
+        _resume(name, code, *sides.get(at, (None, None))) for (name, code), at in zip(resumes, offsets, strict=True)
+    ]
+
+
+_OFFSET = re.compile(r"__resume_at_(\d+)")
+"""Where it goes on, in what was compiled."""
+_WHEN = {
+    "IF_FALSE": ("true", "false"),
+    "IF_TRUE": ("false", "true"),
+    "IF_NONE": ("not None", "None"),
+    "IF_NOT_NONE": ("None", "not None"),
+}
+"""What the tested value is when a jump is not taken, and when it is."""
+
+
+def _sides_of_branches(code: CodeType, offsets: set[int]) -> dict[int, tuple[int | None, str]]:
+    """Return line and tested value of each of ``offsets`` that is a side of a branch with both sides in it."""
+    instructions = [one for one in dis.get_instructions(code) if one.opname not in ("EXTENDED_ARG", "CACHE")]
+    lines = {
+        offset: line for start, end, line in code.co_lines() for offset in offsets if line and start <= offset < end
+    }
+    found: dict[int, tuple[int | None, str]] = {}
+    for at, one in enumerate(instructions[:-1]):
+        sides = next((sides for ending, sides in _WHEN.items() if one.opname.endswith(ending)), None)
+        following = [each.offset for each in instructions[at + 1 : at + 3]]
+        # Python 3.14 marks a jump that is not taken by an instruction of its own.
+        after = next((each for each in following if each in offsets), None)
+        if sides is not None and after is not None and one.argval in offsets and after != one.argval:
+            found[after] = lines.get(after), sides[0]
+            found[one.argval] = lines.get(one.argval), sides[1]
+    return found
+
+
+def _resume(generated_name: str, code: CodeType, next_line: int | None, when: str | None) -> EntryResume:
     path, line = _place_of(code)
     text = linecache.getline(path, line).strip()
-    return EntryResume(user_function_name(code), path, line, text, len(live_entries(code)), generated_name)
+    return EntryResume(
+        user_function_name(code),
+        path,
+        line,
+        text,
+        len(live_entries(code)),
+        generated_name,
+        next_line if next_line != line else None,
+        when,
+    )
+
+
+def _side(when: str | None, next_line: int | None, path: str) -> str:
+    """Say which side of a branch a resume function is; nothing for one that is not of a branch."""
+    line = "" if next_line is None else f", goes on at line {next_line}: {linecache.getline(path, next_line).strip()}"
+    return "" if when is None else f", when the tested value is {when}{line}"
 
 
 # -- as text -----------------------------------------------------------------------------------------------------------
@@ -212,8 +276,10 @@ def _function_lines(function: CachedFunction) -> Iterator[str]:
     count = len(function.entries)
     order = ", in the order in which they are tried" if count > 1 else ""
     entries = _counted(count, "cache entry", "cache entries")
-    name = ", ".join([function.name, *dict.fromkeys(function.generated_names)])
-    yield f"{name}  {function.path}:{function.line}  ({entries}{order})"
+    own = function.name if function.wrapper is None else f"{function.name} in {function.wrapper}"
+    name = ", ".join([own, *dict.fromkeys(function.generated_names)])
+    side = _side(function.when, function.next_line, function.path)
+    yield f"{name}  {function.path}:{function.line}  ({entries}{order}{side})"
     for entry in function.entries:
         yield ""
         yield from (f"  {line}" for line in _entry_lines(entry, function.path))
@@ -226,8 +292,7 @@ def _entry_lines(entry: CacheEntry, path: str) -> Iterator[str]:
     if (miss := entry.last_miss) is not None:
         yield f"  missed last because of: {_miss(miss)}"
     yield f"  {_counted(len(entry.guards), 'guard', 'guards')}:"
-    # Some are about different marks of one object, and are the same for a person.
-    yield from dict.fromkeys(f"    {line}" for guard in entry.guards for line in _guard_lines(guard, path))
+    yield from (f"    {_guard_line(guard, path)}" for guard in entry.guards)
     yield "  code:"
     yield from textwrap.indent(entry.code.rstrip(), "    ").splitlines()
     for graph in entry.graphs:
@@ -237,7 +302,8 @@ def _entry_lines(entry: CacheEntry, path: str) -> Iterator[str]:
         yield from textwrap.indent(code.rstrip(), "    ").splitlines()
     for resume in entry.resumes:
         entries = _counted(resume.entries, "cache entry", "cache entries")
-        yield f"  resumes at line {resume.line}: {resume.text}  ({resume.generated_name}, {entries})"
+        side = _side(resume.when, resume.next_line, resume.path)
+        yield f"  resumes at line {resume.line}: {resume.text}  ({resume.generated_name}, {entries}{side})"
     yield f"  keeps alive {_memory(entry.memory)}"
 
 
@@ -248,12 +314,14 @@ def _miss(miss: EntryMiss) -> str:
     return f"{miss.text} (it was {miss.value_then}, and is {now})"
 
 
-def _guard_lines(guard: EntryGuard, path: str) -> Iterator[str]:
+def _guard_line(guard: EntryGuard, path: str) -> str:
     file = "" if guard.path is None else "line " if guard.path == path else f"{os.path.basename(guard.path)}:"
     at = f"{file}{guard.line or ''}"
     failed = f"missed {_counted(guard.failures, 'time', 'times')}" if guard.failures else ""
-    remark = ", ".join(part for part in (at, failed) if part)
-    yield f"{guard.text:<{_GUARD_WIDTH}}  {remark}".rstrip()
+    elsewhere = guard.object_failures
+    perhaps = f"missed {_counted(elsewhere, 'time', 'times')} by this or another check of it" if elsewhere else ""
+    remark = ", ".join(part for part in (at, failed, perhaps) if part)
+    return f"{guard.text:<{_GUARD_WIDTH}}  {remark}".rstrip()
 
 
 def _memory(memory: EntryMemory) -> str:

@@ -11,13 +11,14 @@ from dynamo_dap.debuggee.generated import evaluation
 from dynamo_dap.debuggee.generated.frame_values import FrameValues
 from dynamo_dap.debuggee.generated.generated import CodeGone, GeneratedCode, made_once
 from dynamo_dap.debuggee.generated.patches import patch, runs_next, take_back
+from dynamo_dap.debuggee.torch_api.cache_entries import checks_of
 from dynamo_dap.debuggee.torch_api.compile_records import (
     count_of_operations,
     outputs_of,
     placeholders_of,
 )
 from dynamo_dap.debuggee.torch_api.dynamo_names import GROUP, dynamos_locals, parted
-from dynamo_dap.debuggee.torch_api.generated_code import guards_of, is_null
+from dynamo_dap.debuggee.torch_api.generated_code import cache_entry_of, is_null
 from dynamo_dap.debuggee.values.graph_texts import graph_text, names_of_inputs
 from dynamo_dap.debuggee.values.model import (
     Children,
@@ -311,7 +312,9 @@ def graph_source(generated: GeneratedCode) -> VirtualSource | None:
 
 
 def _guards(generated: GeneratedCode) -> list[Variable]:
-    guards = guards_of(generated.code)
-    if guards is None:
+    entry = cache_entry_of(generated.code)
+    if entry is None:
         return [_note("(gone)", "the cache entry of this code does not exist any more")]
-    return [Variable(str(number), Value(bounded_text(guard))) for number, guard in enumerate(guards)]
+    return [
+        Variable(str(number), Value(bounded_text(check.expression))) for number, check in enumerate(checks_of(entry))
+    ]

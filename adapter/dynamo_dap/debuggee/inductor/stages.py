@@ -19,12 +19,10 @@ from dynamo_dap.debuggee.inductor.explored_stages import (
 )
 from dynamo_dap.debuggee.inductor.stage_costs import Figures
 from dynamo_dap.debuggee.inductor.stage_documents import StageDocuments
-from dynamo_dap.debuggee.recording import facts
 from dynamo_dap.debuggee.recording.answers import SourceOf, StagesBody, stages_body
+from dynamo_dap.debuggee.recording.function_names import function_of_compile, name_of_compile
 from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, FrameCompile
-from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name
 from dynamo_dap.explore.model import Document, Explored, in_order
-from dynamo_dap.records.model import Place
 
 _MAXIMUM_COMPILES = 200
 """Later ones are not explored: each keeps its texts."""
@@ -84,16 +82,10 @@ class StageCollector(CompileObserver, StageObserver):
             while identifier in self._compiles:
                 identifier, number = f"{compiling.compile_id}#{number}", number + 1
             if len(self._compiles) < _MAXIMUM_COMPILES:
-                name, place = self._function_of(compiling)
+                name, place = name_of_compile(compiling), function_of_compile(compiling)[1]
                 explored = Explored(identifier, name, place)
                 self._compiles[identifier] = explored, StageDocuments(name)
                 self._newest[compiling.compile_id] = identifier
-
-    @staticmethod
-    def _function_of(compiling: FrameCompile) -> tuple[str, Place]:
-        """Return name and place of what is compiled: of the function that a decorator wraps, not of the wrapper."""
-        wrapped = facts.wrapped_function(compiling)
-        return wrapped or (user_function_name(compiling.code), facts.place_of_code(compiling.code))
 
     def graph_made(self, compiling: FrameCompile | None, graph: Any) -> None:
         """See ``CompileObserver``: a backend is about to be called."""

@@ -21,7 +21,7 @@ from dynamo_dap.debuggee.agent.engine import EntryReader
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.generated.cache_entries import NOTHING, CacheEntries, Known
 from dynamo_dap.debuggee.generated.generated import GeneratedCodes
-from dynamo_dap.debuggee.recording.facts import function_of
+from dynamo_dap.debuggee.recording.function_names import own_function
 from dynamo_dap.debuggee.recording.guard_texts import guard_text
 from dynamo_dap.debuggee.torch_api.compile_records import CompileRecorder
 from dynamo_dap.debuggee.torch_api.generated_code import NOTIFICATION, Notifier
@@ -29,7 +29,7 @@ from dynamo_dap.debuggee.torch_api.import_hooks import is_dynamo_imported, when_
 from dynamo_dap.protocol.cache_entries import EntriesBody, EntryGraph, EntryMiss
 from dynamo_dap.protocol.contract import STATEMENTS
 from dynamo_dap.records.events import Record
-from dynamo_dap.records.model import Compile, CompiledFunction
+from dynamo_dap.records.model import Compile, CompiledFunction, GuardFailure
 from dynamo_dap.records.texts import readable_graph
 
 
@@ -39,15 +39,18 @@ def known_of(record: Record) -> Known:
         say=guard_text,
         graphs=lambda code, compile_id: record.read(lambda _: _graphs(_compile(record, code, compile_id))),
         backend=lambda code, compile_id: record.read(lambda _: _backend(_compile(record, code, compile_id))),
+        failed=lambda code, compile_id: record.read(
+            lambda _: [one.expression for one in _failures(_function(record, code, compile_id), compile_id)]
+        ),
         last_miss=lambda code, compile_id: record.read(
             lambda _: _last_miss(_function(record, code, compile_id), compile_id)
         ),
-        wrapped=lambda code, compile_id: record.read(lambda _: _wrapped(record, code, compile_id)),
+        name=lambda code, compile_id: record.read(lambda _: _name(_compile(record, code, compile_id))),
     )
 
 
 def _function(record: Record, code: CodeType, compile_id: str) -> CompiledFunction | None:
-    name, place = function_of(code)
+    name, place = own_function(code)
     found = [one for one in record.functions if one.place == place]
     # A decorator's wrapper is recorded as what it wraps, and all that it wraps share its code.
     found = found or [one for one in reversed(record.functions) if _newest(one, compile_id) is not None]
@@ -64,10 +67,8 @@ def _compile(record: Record, code: CodeType, compile_id: str) -> Compile | None:
     return None if function is None else _newest(function, compile_id)
 
 
-def _wrapped(record: Record, code: CodeType, compile_id: str) -> str | None:
-    """Return the name of the function that ``code`` wraps; None when it is no wrapper."""
-    function = _function(record, code, compile_id)
-    return None if function is None or function.place == function_of(code)[1] else function.name
+def _name(compiled: Compile | None) -> str | None:
+    return None if compiled is None else compiled.name
 
 
 def _graphs(compiled: Compile | None) -> list[EntryGraph]:
@@ -79,9 +80,13 @@ def _backend(compiled: Compile | None) -> str | None:
     return None if compiled is None else compiled.backend
 
 
-def _last_miss(function: CompiledFunction | None, compile_id: str) -> EntryMiss | None:
+def _failures(function: CompiledFunction | None, compile_id: str) -> list[GuardFailure]:
     failures = [failure for one in function.compiles for failure in one.failures] if function is not None else []
-    last = next((one for one in reversed(failures) if one.compile_id == compile_id), None)
+    return [one for one in failures if one.compile_id == compile_id]
+
+
+def _last_miss(function: CompiledFunction | None, compile_id: str) -> EntryMiss | None:
+    last = next(reversed(_failures(function, compile_id)), None)
     if last is None:
         return None
     return EntryMiss(last.text or last.expression, last.value_then, last.value_now)

@@ -17,7 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.user_code import is_package_file, is_user_file
-from dynamo_dap.debuggee.torch_api.import_hooks import when_dynamo_is_imported, while_torch_is_imported
+from dynamo_dap.debuggee.torch_api.import_hooks import (
+    when_dynamo_is_imported,
+    while_modules_are_imported,
+    while_torch_is_imported,
+)
 from dynamo_dap.records.model import Place, ProfiledFunction
 
 if TYPE_CHECKING:
@@ -47,6 +51,7 @@ def begin_profile(
 
     _profiler = Profiler(began, clock)
     while_torch_is_imported(_profiler.import_of)
+    _profiler.on_end = while_modules_are_imported(_profiler.import_by_program)
     if is_child:
         _profiler.on_compiled = _KeptProfile(_profiler, Path(stem)).write
     when_dynamo_is_imported(functools.partial(_arm, _profiler))

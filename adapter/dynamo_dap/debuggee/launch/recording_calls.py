@@ -40,10 +40,11 @@ class HeldCalls:
 
 def _saved(held: object, folder: str | None, *, has_data: bool) -> RecordCallBody:
     from dynamo_dap.debuggee.history.held_calls import HeldCall
+    from dynamo_dap.debuggee.recording.function_names import name_of_call
     from dynamo_dap.debuggee.recording.saved_calls import CallWriter, CannotSave
 
     assert isinstance(held, HeldCall), "it is one"
-    name = qualified_name(held.call.code)
+    name = name_of_call(held.call)
     path = Path(os.path.abspath(folder)) if folder is not None else _new_folder(name)
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise CannotSaveCall(f"{path} is there already")
@@ -78,13 +79,12 @@ def begin_recording_call(asked: RecordingRun) -> None:
 def _observe(asked: RecordingRun) -> None:
     # Imported only now: a program without Dynamo pays nothing.
     from dynamo_dap.debuggee.history.held_calls import compiled_call
-    from dynamo_dap.debuggee.recording.facts import wrapped_function
+    from dynamo_dap.debuggee.recording.function_names import name_of_compile
     from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, FrameCompile
 
     def _names_of(compiling: FrameCompile) -> set[str]:
-        """Return what users call a function by: its name, or that which its decorator wraps, whole or at its end."""
-        wrapped = wrapped_function(compiling)
-        names = {qualified_name(compiling.code), *([wrapped[0]] if wrapped is not None else [])}
+        """Return what users call a function by: its name in reports, or the wrapper's; whole or at its end."""
+        names = {name_of_compile(compiling), qualified_name(compiling.code)}
         return names | {name.rpartition(".")[2] for name in names}
 
     class Saver(CompileObserver):

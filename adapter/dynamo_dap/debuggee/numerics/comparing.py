@@ -36,10 +36,11 @@ from dynamo_dap.debuggee.numerics.stored_state import (
     differences,
     roots_of,
 )
+from dynamo_dap.debuggee.recording.function_names import name_of_call
 from dynamo_dap.debuggee.replay.graph_calls import GRAPHS, GraphCall
 from dynamo_dap.debuggee.replay.replays import ReplayedGraph, graph_of, place_of, places_of
 from dynamo_dap.debuggee.torch_api.custom_operators import FAKE_KERNEL
-from dynamo_dap.debuggee.torch_api.dynamo_names import is_compiled_backward, user_function_name
+from dynamo_dap.debuggee.torch_api.dynamo_names import is_compiled_backward
 from dynamo_dap.debuggee.torch_api.fake_evaluation import preserved_global_state, switches
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
 from dynamo_dap.debuggee.torch_api.graph import target_name
@@ -147,7 +148,7 @@ def _fault_in_values(
 ) -> tuple[Fault | None, str | None]:
     if (of_operator := comparison.fault_of_operator()) is not None:
         return of_operator, None
-    function = user_function_name(cached_call.code)
+    function = name_of_call(cached_call)
     run, missing = None, None
     roots = roots_of(cached_call, comparison.graph.codes)
     before = Before(roots, list(cached_call.memory))
@@ -203,7 +204,7 @@ def body_of(
         verdict = "unknown. This call's results match; compiled again to return each line's result, some differ."
     place = None if fault is None else line_at_fault(fault)
     return ComparisonBody(
-        function=user_function_name(cached_call.code),
+        function=name_of_call(cached_call),
         compile_id=cached_call.compile_id,
         backend=backend,
         call=call.graph.calls,
@@ -287,7 +288,7 @@ def body_without_graph(
 ) -> ComparisonBody:
     """Return what is said of a call whose graphs were not compared; ``stage``: the one that is at fault, if known."""
     return ComparisonBody(
-        function=user_function_name(cached_call.code),
+        function=name_of_call(cached_call),
         compile_id=cached_call.compile_id,
         backend=name_of(cached_call.backend),
         call=call.graph.calls,

@@ -34,11 +34,11 @@ from dynamo_dap.debuggee.numerics.gradient_comparisons import GradientComparison
 from dynamo_dap.debuggee.numerics.gradients import GRADIENTS as DIFFERENTIATING
 from dynamo_dap.debuggee.numerics.gradients import is_backward_compiled
 from dynamo_dap.debuggee.numerics.returned_gradients import BackwardPass, ReturnedGradients
+from dynamo_dap.debuggee.recording.function_names import name_of_call, name_of_compile
 from dynamo_dap.debuggee.replay.graph_calls import GRAPH_CALLS, CallObserver, GraphCall
 from dynamo_dap.debuggee.replay.replays import place_of
 from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
 from dynamo_dap.debuggee.torch_api.compile_records import NOTED_PATHS
-from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name
 from dynamo_dap.debuggee.torch_api.errors import BackendFailure, error_behind, failure_of, is_failure_of_dynamo
 from dynamo_dap.debuggee.torch_api.fake_evaluation import switches
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
@@ -113,7 +113,7 @@ class ComparingRun(CallObserver, CompileObserver):
             verdict = f"the compile raises {(error.text.splitlines() or [''])[0]}; whether eager does is not known"
         self._write(
             body_of_failed_compile(
-                user_function_name(compiling.code),
+                name_of_compile(compiling),
                 compiling.compile_id,
                 name_of(compiling.backend),
                 verdict,
@@ -195,7 +195,7 @@ class ComparingRun(CallObserver, CompileObserver):
             file.write(msgspec.json.encode(body) + b"\n")
 
     def _cannot(self, call: GraphCall, cached_call: CachedCall, problem: Exception) -> None:
-        name = user_function_name(cached_call.code)
+        name = name_of_call(cached_call)
         reason = (str(problem).strip().splitlines() or [""])[0]
         if not isinstance(problem, CallsDifferByChance):
             reason = f"{type(problem).__name__}: {reason}"

@@ -21,9 +21,9 @@ from dynamo_dap.debuggee.numerics.differences import Difference, difference, wid
 from dynamo_dap.debuggee.numerics.exact_runs import DISTURBED_RUNS, Noise, widened_graph
 from dynamo_dap.debuggee.numerics.gradients import GradientRun, Gradients, KeptInput
 from dynamo_dap.debuggee.numerics.returned_gradients import BackwardPass
+from dynamo_dap.debuggee.recording.function_names import name_of_call
 from dynamo_dap.debuggee.replay.graph_calls import GraphCall
 from dynamo_dap.debuggee.replay.replays import ReplayedGraph
-from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name
 from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
 from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue, as_it_was, has_own_memory
 from dynamo_dap.debuggee.torch_api.isolation import data_reading
@@ -121,7 +121,7 @@ class KeptBackward:
         kept = cls(graph, call.inputs, states, cached_call.backend, call.kept.memory)
         kept.graph = graph.with_inputs(graph.module, {node: each.value for node, each in kept.inputs.items()})
         kept.graph.call = replace(cached_call, frame=_NO_FRAME, arguments={}, closure=(), memory={})
-        kept.function = user_function_name(cached_call.code)
+        kept.function = name_of_call(cached_call)
         kept.token = call.token
         kept.compile_id, kept.number = cached_call.compile_id, call.graph.calls
         return kept

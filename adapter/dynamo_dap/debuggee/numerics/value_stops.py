@@ -51,6 +51,7 @@ from dynamo_dap.debuggee.numerics.not_finite import (
     may_have_any,
 )
 from dynamo_dap.debuggee.numerics.stored_state import LeftOtherwise
+from dynamo_dap.debuggee.recording.function_names import name_of_call
 from dynamo_dap.debuggee.replay.graph_calls import GRAPH_CALLS, CallObserver, GraphCall
 from dynamo_dap.debuggee.replay.replays import ReplayedGraph, graph_of, place_of
 from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
@@ -207,7 +208,7 @@ class ValueStops(CallObserver, CompileObserver):
         except Exception as problem:  # noqa: BLE001  (whatever it is, the program goes on with its outputs)
             if not isinstance(problem, NoRealValue):
                 log_exception(f"looking at a call for '{name}'")
-            function = user_function_name(cached_call.code)
+            function = name_of_call(cached_call)
             reason = (str(problem).strip().splitlines() or [""])[0]
             self._tell_once(f"{_CANNOT[name].format(function)}: {type(problem).__name__}: {reason}")
 
@@ -232,7 +233,7 @@ class ValueStops(CallObserver, CompileObserver):
         if of_backend is None:
             return self._bad_parameter(call, graph)
         if call.graph.draws and draws_its_own_numbers(cached_call.backend):
-            what = _CANNOT[NAN_FILTER].format(user_function_name(cached_call.code))
+            what = _CANNOT[NAN_FILTER].format(name_of_call(cached_call))
             self._tell_once(f"{what}: Inductor draws other random numbers than a replay")
             return None
         return of_backend
@@ -252,7 +253,7 @@ class ValueStops(CallObserver, CompileObserver):
         try:
             comparison = compared_if_valid(call, cached_call)
         except CallsDifferByChance as problem:
-            self._tell_once(f"calls of {user_function_name(cached_call.code)} are not compared: {problem}")
+            self._tell_once(f"calls of {name_of_call(cached_call)} are not compared: {problem}")
             return None
         if isinstance(comparison, NotValid):
             return _of_invalid(call, cached_call, comparison)
@@ -430,7 +431,7 @@ def _of_invalid(call: GraphCall, cached_call: CachedCall, invalid: NotValid) -> 
     operation = here.replayed or here.compiled
     place = None if operation is None else operation.place
     where = _text_of(None if place is None else (place, ""))
-    raised = mismatch_of_invalid(here.text, where or user_function_name(cached_call.code))
+    raised = mismatch_of_invalid(here.text, where or name_of_call(cached_call))
     return Culprit(number, raised, {"__stage__": DYNAMO}, MISMATCH, graph.call)
 
 

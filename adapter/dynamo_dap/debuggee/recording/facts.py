@@ -9,7 +9,6 @@ import dataclasses
 import functools
 import os
 import tokenize
-import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,8 +19,6 @@ from dynamo_dap.debuggee.torch_api.compile_hooks import FrameCompile
 from dynamo_dap.debuggee.torch_api.cuda_graph_texts import CudaGraphFacts
 from dynamo_dap.debuggee.torch_api.data_dependence import DataSymbol, data_dependence_of, explained
 from dynamo_dap.debuggee.torch_api.ddp_buckets import GraphBucket
-from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name
-from dynamo_dap.debuggee.torch_api.generated_code import user_function_of
 from dynamo_dap.debuggee.torch_api.graph import nodes_of, target_name, user_places
 from dynamo_dap.debuggee.torch_api.graph_breaks import (
     facts_of_break,
@@ -74,40 +71,6 @@ def place(found: TorchPlace | None) -> Place | None:
     return None if found is None else Place(found.path, found.line, found.column)
 
 
-def place_of_code(code: types.CodeType) -> Place:
-    """Return where a function begins."""
-    return Place(code.co_filename, max(1, code.co_firstlineno))
-
-
-def function_of(code: types.CodeType) -> tuple[str, Place]:
-    """Return name and place of the user's function that ``code`` is, or whose rest it runs."""
-    original = user_function_of(code)
-    return user_function_name(original).partition(" (resumed")[0], place_of_code(original)
-
-
-def wrapped_function(compiling: FrameCompile) -> tuple[str, Place] | None:
-    """Return name and place of the function that a decorator's wrapper is about to call; None for what is no wrapper.
-
-    ``LlamaForCausalLM.forward``, where the code that is compiled is ``can_return_tuple.<locals>.wrapper``.
-    """
-    code = user_function_of(compiling.code)
-    if "<locals>" not in user_function_name(code):
-        return None
-    frame_locals = getattr(compiling.frame, "f_locals", None) or {}
-    held = [frame_locals.get(name) for name in code.co_freevars]
-    functions = [one for one in held if type(one) is types.FunctionType]
-    if len(functions) != 1:
-        return None
-    (function,) = functions
-    inner = function
-    for _ in range(_WRAPPERS):
-        following = inner.__dict__.get("__wrapped__")
-        if type(following) is not types.FunctionType:
-            break
-        inner = following
-    return str(function.__qualname__), place_of_code(inner.__code__)
-
-
 def module_of(compiling: FrameCompile) -> object | None:
     """Return the ``torch.nn.Module`` whose method is compiled; None for any other function."""
     code = compiling.code
@@ -119,8 +82,6 @@ def module_of(compiling: FrameCompile) -> object | None:
 
 
 _MODULE = ("torch.nn.modules.module", "Module")
-_WRAPPERS = 16
-"""Decorators around one function that are followed at most."""
 
 
 def graph_break(exception: Any, effect: str | None, handler: TracedFrame | None = None) -> GraphBreak:

@@ -73,6 +73,10 @@ def _value(text: str) -> str:
     return text.strip().rstrip(".").removeprefix("requires_grad=")
 
 
+def _marks(text: str) -> int:
+    return text.count(", '_dynamo_")
+
+
 def _tensor(match: re.Match[str]) -> str:
     sizes = match["sizes"].replace("None", "any")
     device = match["device"] if match["device"] != "None" else match["keys"].partition(",")[0].lower()
@@ -89,6 +93,10 @@ _FORMS: list[tuple[re.Pattern[str], Callable[[re.Match[str]], str]]] = [
     (_TENSOR, _tensor),
     (re.compile(r"___check_global_state\(\)"), lambda match: _STATE["GLOBAL_STATE"]),
     (re.compile(r"___check_torch_function_mode_stack\(\)"), lambda match: _STATE["TORCH_FUNCTION_STATE"]),
+    (
+        re.compile(r"hasattr\((?P<name>.+?), '_dynamo_\w+'\) == False and "),
+        lambda match: f"no size of {plain_name(match['name'])} is marked ({_marks(match.string)} checks)",
+    ),
     (
         re.compile(r"hasattr\((?P<name>.+), '_dynamo_(?:weak_)?dynamic_indices'\) == False"),
         lambda match: f"no size of {plain_name(match['name'])} is marked as dynamic",

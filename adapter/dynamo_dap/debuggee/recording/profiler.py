@@ -19,6 +19,7 @@ from types import CodeType
 import msgspec
 
 from dynamo_dap.debuggee.recording import facts
+from dynamo_dap.debuggee.recording.function_names import name_of_compile
 from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
 from dynamo_dap.debuggee.torch_api.compile_timing import TIMING, measured_costs
 from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name
@@ -63,6 +64,8 @@ class _Tree:
         self._children: dict[tuple[int, int, int], int] = {}
         self.stack = [0]
         self._lines = [0]
+        self.importing: str | None = None
+        """The outermost module that the program is importing."""
         self.times, self.running = [began], [0]
         self.is_cut = False
         self.entered = self.line_notices = self.instructions = 0
@@ -174,6 +177,8 @@ class Profiler(CompileObserver):
         """Whether Dynamo was imported. If it was not, it must not be asked for anything: that would import it."""
         self.on_compiled: Callable[[], None] = lambda: None
         """Is called after a compile, on its thread."""
+        self.on_end: Callable[[], None] = lambda: None
+        """Is called when nothing more is noted."""
 
     # -- beginning and end: the main thread ------------------------------------------------------------------------
 
@@ -194,11 +199,24 @@ class Profiler(CompileObserver):
         else:
             tree.enter(Frame(name, IMPORT))
 
+    def import_by_program(self, name: str, is_done: bool) -> None:
+        """A module is imported that was not there. What it imports is a part of that, but for torch."""
+        tree: _Tree | None = getattr(self._local, "tree", None)
+        if tree is None:
+            return
+        if not is_done and len(tree.stack) == 1:
+            tree.importing = name
+            tree.enter(Frame(name, IMPORT))
+        elif is_done and tree.importing == name:
+            tree.importing = None
+            tree.leave(1)
+
     def finish(self) -> Profile | None:
         """Note nothing more, and return what was noted; None in a process that was forked from the profiled one."""
         if os.getpid() != self._process:
             return None
         if self._profile is None:
+            self.on_end()
             if self._is_armed:
                 HOOKS.want(self, ())
                 HOOKS.around = None
@@ -342,7 +360,7 @@ def _frame_of(code: CodeType) -> Frame:
 def _name_of_compile(compiling: FrameCompile | None) -> str:
     if compiling is None:
         return ""
-    return f"compile {user_function_name(compiling.code)} [{compiling.compile_id}]"
+    return f"compile {name_of_compile(compiling)} [{compiling.compile_id}]"
 
 
 def _track(tree: _Tree, frames: dict[Frame, int], began: int) -> Track:

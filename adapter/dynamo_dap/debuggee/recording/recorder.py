@@ -30,6 +30,12 @@ from dynamo_dap.debuggee.recording.answers import (
     guards_body,
 )
 from dynamo_dap.debuggee.recording.facts import cuda_graph, digests_of
+from dynamo_dap.debuggee.recording.function_names import (
+    function_of,
+    function_of_compile,
+    name_of_compile,
+    place_of_code,
+)
 from dynamo_dap.debuggee.recording.guard_texts import plain_name
 from dynamo_dap.debuggee.recording.traced_values import traced_functions, values_of
 from dynamo_dap.debuggee.torch_api.compilation import (
@@ -46,7 +52,6 @@ from dynamo_dap.debuggee.torch_api.cuda_graph_texts import CudaGraphFacts
 from dynamo_dap.debuggee.torch_api.ddp_buckets import GraphBucket
 from dynamo_dap.debuggee.torch_api.dynamo_names import resume_function, user_function_name
 from dynamo_dap.debuggee.torch_api.errors import error_behind
-from dynamo_dap.debuggee.torch_api.generated_code import user_function_of
 from dynamo_dap.debuggee.torch_api.graph_breaks import is_graph_break, was_logged
 from dynamo_dap.debuggee.torch_api.guards import BuiltGuard
 from dynamo_dap.debuggee.torch_api.recompiles import failures_of
@@ -156,8 +161,6 @@ class Recorder(CompileObserver):
         self._sources: set[str] = set()
         self._newest: dict[str, str] = {}
         """The id of the record, by Dynamo's: what happens after a compile knows only that."""
-        self._wrapped: dict[types.CodeType, tuple[str, Place]] = {}
-        """Functions that were called last by wrappers, by the wrapper's code."""
         self._modules: dict[types.CodeType, list[weakref.ref[object]]] = {}
         """Modules whose methods were compiled, by the method's code."""
         self._files = 0
@@ -266,7 +269,7 @@ class Recorder(CompileObserver):
     def compile_began(self, compiling: FrameCompile) -> None:
         """See ``CompileObserver``."""
         code = compiling.code
-        function, function_place = self._function_of(compiling)
+        function, function_place = function_of_compile(compiling)
         identifier, began = self._unused(compiling.compile_id), self._clock()
         self._newest[compiling.compile_id] = identifier
         self.note_files()
@@ -280,9 +283,9 @@ class Recorder(CompileObserver):
         self._take(
             CompileBegan(
                 id=identifier,
-                name=_name_of(code, function),
+                name=name_of_compile(compiling),
                 function=function,
-                place=facts.place_of_code(code),
+                place=place_of_code(code),
                 function_place=function_place,
                 time=time.time(),
                 backend=name_of_backend(compiling.backend),
@@ -292,16 +295,6 @@ class Recorder(CompileObserver):
                 module=self._module_of(compiling),
             )
         )
-
-    def _function_of(self, compiling: FrameCompile) -> tuple[str, Place]:
-        """Return the user's function that is compiled: that which a decorator wraps, not the wrapper."""
-        original = user_function_of(compiling.code)
-        wrapped = facts.wrapped_function(compiling)
-        if wrapped is not None:
-            self._wrapped[original] = wrapped
-        elif resume_function(compiling.code):
-            wrapped = self._wrapped.get(original)
-        return wrapped or facts.function_of(compiling.code)
 
     def _module_of(self, compiling: FrameCompile) -> int | None:
         """Return which module the compiled method belongs to, among those that share its code."""
@@ -406,10 +399,10 @@ class Recorder(CompileObserver):
         code = frame.f_code
         if not is_user_file(code.co_filename) or len(self._skipped) >= _MAXIMUM_SKIPPED:
             return
-        key = (reason, facts.place_of_code(code))
+        key = (reason, place_of_code(code))
         if key not in self._skipped:
             self._skipped.add(key)
-            name, at = facts.function_of(code)
+            name, at = function_of(code, getattr(frame, "f_locals", None) or {})
             self._take(FrameSkipped(SkippedFrame(name, facts.text_of(reason, _MAXIMUM_LENGTH), at)))
 
     def cuda_graph_met(self, compiling: FrameCompile | None, facts: CudaGraphFacts) -> None:
@@ -445,7 +438,7 @@ class Recorder(CompileObserver):
                 seconds=self._clock() - recorded.began,
                 problem=_problem_text(result.skip_reason, problem),
                 problem_place=at,
-                resumes=[facts.place_of_code(resume) for resume in resumes],
+                resumes=[place_of_code(resume) for resume in resumes],
                 phases=phases_of(compiling.compile_id),
                 artifacts=files,
                 kernels=_kernels_in(files),
@@ -482,11 +475,6 @@ class Recorder(CompileObserver):
 def _is_noted(path: str) -> bool:
     """Whether lines and values of a file are noted: the user's, and those of models that come from a library."""
     return is_user_file(path) or is_package_file(path)
-
-
-def _name_of(code: types.CodeType, function: str) -> str:
-    resumed = resume_function(code)
-    return function if resumed is None else user_function_name(code)
 
 
 def _stack() -> list[StackLine]:

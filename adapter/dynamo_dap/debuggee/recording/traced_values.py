@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
-from dynamo_dap.debuggee.recording import facts
+from dynamo_dap.debuggee.recording.function_names import own_function, place_of_code
 from dynamo_dap.debuggee.recording.guard_texts import plain_name
 from dynamo_dap.debuggee.torch_api.generated_code import user_function_of
 from dynamo_dap.debuggee.torch_api.sources import user_expression
@@ -44,7 +44,7 @@ def traced_functions(trace: Trace) -> list[TracedFunction]:
     """Return the user's functions that a trace went through; a function and its rest are one."""
     found: dict[tuple[str, Place], TracedFunction] = {}
     for traced in trace.codes:
-        key = name, place = facts.function_of(traced.code)
+        key = name, place = own_function(traced.code)
         lines = {line for *_, line in user_function_of(traced.code).co_lines() if line}
         known = found.get(key)
         all_lines = lines | set(known.lines if known else ())
@@ -67,7 +67,7 @@ def values_of(trace: Trace) -> list[TracedValue]:
 
 
 def _values_of_code(frame: TracedFrame, traced: TracedCode) -> Iterable[TracedValue]:
-    begin = facts.place_of_code(traced.code)
+    begin = place_of_code(traced.code)
     for name, tracker in traced.parameters.items():
         # What Dynamo hands to the functions that it makes has names of its own.
         if name.isidentifier() and not name.startswith("__"):

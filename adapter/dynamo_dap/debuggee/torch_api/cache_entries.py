@@ -18,9 +18,8 @@ from typing import Any
 from dynamo_dap.debuggee.torch_api.dynamo_names import resume_function
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.generated_code import compiled_codes, live_entries, user_function_of
+from dynamo_dap.debuggee.torch_api.guard_checks import GuardCheck, checks_of_manager
 from dynamo_dap.debuggee.torch_api.isolation import metadata_reading
-from dynamo_dap.debuggee.torch_api.recompiles import parted_check
-from dynamo_dap.debuggee.torch_api.variable_trackers import Place
 
 _GONE = "torch._dynamo.guards:DeletedGuardManagerWrapper"
 _RESET = "torch._C._dynamo.eval_frame:reset_code"
@@ -50,47 +49,9 @@ def family_of(code: CodeType) -> list[CodeType]:
 # -- guards ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class GuardCheck:
-    """One check that an entry makes of a call."""
-
-    expression: str
-    """In torch's words."""
-    place: Place | None
-    """The user's line that asked for it, where torch tells it."""
-    failures: int | None
-    """How often a check on the same object did not pass, this one or another; None if torch does not count."""
-
-
-def checks_of(entry: Any) -> list[GuardCheck]:
-    """Return the checks of a cache entry, in the order in which they are made."""
-    manager = entry.guard_manager
-    found: dict[str, GuardCheck] = {}
-    try:
-        parts = list(_checks_below(manager.root, manager.root))
-    except (AttributeError, TypeError):  # a version that shows no tree
-        parts = []
-    for part, failures in [*parts, *((str(part), None) for part in getattr(manager, "code_parts", ()))]:
-        expression, place = parted_check(part)
-        found.setdefault(expression, GuardCheck(expression, place, failures))
-    return list(found.values())
-
-
-def _checks_below(manager: Any, root: Any) -> Iterator[tuple[str, int]]:
-    pairs = manager.get_key_value_managers().values() if hasattr(manager, "get_key_value_managers") else ()
-    inner = [
-        one for one in (*(one for pair in pairs for one in pair), *manager.get_child_managers()) if one is not None
-    ]
-    # A failure is counted for the object and for those through which it is reached.
-    failures = int(manager.fail_count()) - sum(int(one.fail_count()) for one in inner)
-    guards = list(manager.get_leaf_guards())
-    if manager is root:
-        guards += manager.get_epilogue_lambda_guards()
-    for guard in guards:
-        for part in guard.verbose_code_parts():
-            yield str(part), max(failures, 0)
-    for one in inner:
-        yield from _checks_below(one, root)
+def checks_of(entry: Any, failed: Sequence[str] = ()) -> list[GuardCheck]:
+    """Return the checks of a cache entry; ``failed`` are the messages of failures that are known."""
+    return checks_of_manager(entry.guard_manager, failed)
 
 
 def is_dynamos_file(path: str) -> bool:

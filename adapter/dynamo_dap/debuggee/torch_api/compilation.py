@@ -13,7 +13,6 @@ import types
 from dataclasses import dataclass
 from typing import Any
 
-from dynamo_dap.debuggee.bytecode.constants import without_addresses
 from dynamo_dap.debuggee.torch_api.dynamo_names import shown_names
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.translator import compile_identity
@@ -115,14 +114,6 @@ def _elapsed_seconds() -> float | None:
         return None
     start = getattr(ELAPSED.resolve(_METRICS)(), "_start_time_ns", None)
     return None if not start else (time.time_ns() - start) / 1e9
-
-
-def guard_expressions(entry: Any) -> list[str]:
-    """Return the guards of a cache entry in torch's words."""
-    return [
-        without_addresses(str(part))
-        for part in getattr(getattr(entry, "guard_manager", None), "code_parts", None) or ()
-    ]
 
 
 def compiled_original(function: types.FunctionType) -> Any:

@@ -25,6 +25,7 @@ from dynamo_dap.debuggee.torch_api.cuda_graphs import CudaGraphHooks
 from dynamo_dap.debuggee.torch_api.ddp_buckets import GraphBucket, buckets_of
 from dynamo_dap.debuggee.torch_api.features import Feature, owner_of
 from dynamo_dap.debuggee.torch_api.graph_breaks import was_logged
+from dynamo_dap.debuggee.torch_api.guard_checks import checks_of_manager
 from dynamo_dap.debuggee.torch_api.guards import BuiltGuard, RequestedGuard, built_guards, requested_guard
 from dynamo_dap.debuggee.torch_api.retracing import retraced_call
 from dynamo_dap.debuggee.torch_api.skipping import never_compile_own_functions
@@ -394,8 +395,7 @@ def _build_guards(hooks: CompileHooks, /, made_by: Any, *_: Any, **__: Any) -> _
     built, problem = yield None
     output = getattr(getattr(made_by, "tracer_output", None), "output_graph", None)
     if problem is None and output is not None and hooks.is_told(CompileObserver.guards_made):
-        checks = getattr(getattr(built, "guard_manager", None), "code_parts", None) or ()
-        made = list(built_guards(output, [str(check) for check in checks]))
+        made = list(built_guards(output, checks_of_manager(getattr(built, "guard_manager", None))))
         hooks.notify(CompileObserver.guards_made, hooks.current, made, symbols_of_environment(output.shape_env))
 
 

@@ -16,6 +16,7 @@ from types import CodeType
 from typing import Any, Protocol
 
 from dynamo_dap.debuggee.torch_api.features import Feature
+from dynamo_dap.debuggee.torch_api.guard_checks import checks_of_manager
 from dynamo_dap.debuggee.torch_api.retracing import retraced_call
 from dynamo_dap.debuggee.torch_api.tracing_hooks import LINES, add_line_hook
 from dynamo_dap.debuggee.wrapping.patches import Outcome, Patches
@@ -229,6 +230,6 @@ def _guards_are_built(listener: TimingListener, built: Any, made_by: Any, code: 
         # Torch's ``profile_guard_manager`` takes 20 ms each time: it empties the processor's caches.
         listener.guards_timed(
             code,
-            len(getattr(manager, "code_parts", None) or ()),
+            len(checks_of_manager(manager)),
             lambda: _seconds_each(lambda: root.check(scope), _GUARD_EVALUATIONS) * 1e6,
         )

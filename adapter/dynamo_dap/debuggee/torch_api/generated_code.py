@@ -346,14 +346,6 @@ def compile_id_of(code: CodeType) -> str | None:
     return None if entry is None else str(entry.compile_id)
 
 
-def guards_of(code: CodeType) -> list[str] | None:
-    """Return the guards of the cache entry of ``code`` as Dynamo words them; None when there is no entry any more."""
-    entry = cache_entry_of(code)
-    if entry is None:
-        return None
-    return [str(part) for part in getattr(entry.guard_manager, "code_parts", ())]
-
-
 _READ = "torch._C._dynamo.eval_frame:_get_frame_value_stack_with_depth"
 _NULL = "torch._C._dynamo.eval_frame:NULL_STACK_VALUE"
 

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dynamo_dap.debuggee.torch_api.guard_checks import SIZES, GuardCheck, checked_tensor
+from dynamo_dap.debuggee.torch_api.recompiles import parted_check
 from dynamo_dap.debuggee.torch_api.sources import as_the_user_wrote
 from dynamo_dap.debuggee.torch_api.symbols import range_text, relation_text
 from dynamo_dap.debuggee.torch_api.variable_trackers import Place, node_of, source_name, unwrapped, users_frame
@@ -196,50 +198,49 @@ def requested_guard(guard: Any) -> RequestedGuard:
     return RequestedGuard(facts.check, facts.name, as_the_user_wrote(facts.name))
 
 
-_CHECK_OF_TENSOR = re.compile(r"check_tensor\((?P<name>.+?), [\w.<>]+, DispatchKeySet\(")
-"""As ``torch._dynamo.guards.get_tensor_guard_code_part`` writes it."""
-
-
 @dataclass(frozen=True, slots=True)
 class BuiltGuard:
     """A guard of compiled code, in torch's words."""
 
     expressions: tuple[str, ...]
+    """What calls are checked for. Empty where another guard asked for the same before, or no call is checked."""
     check: str
     place: Place | None
     source: str | None
 
 
-def built_guards(output: Any, checks: Sequence[str]) -> Iterator[BuiltGuard]:
-    """Yield the guards of a compile whose guards have been built; ``checks`` is what its guard manager will check.
+def built_guards(output: Any, checks: Sequence[GuardCheck]) -> Iterator[BuiltGuard]:
+    """Yield the guards of a compile whose guards have been built; ``checks`` are what calls are checked for.
 
-    A tensor's guard has only its lesser checks in its own list: that of dtype and sizes is the guard manager's alone.
+    Each check stands at the first guard that asked for it, which has the line. What no guard asked for comes last.
     """
-    of_tensors = {match["name"]: check for check in checks if (match := _CHECK_OF_TENSOR.match(check))}
+    left = {check.parts[0]: check for check in checks}
+    of_tensors = {name: text for text in left if (name := checked_tensor(text)) is not None}
     for guard in list(output.guards):
         create = guard.create_fn
         function = getattr(create, "func", create)
         check = str(getattr(function, "__name__", function))
         name = source_name(guard.originating_source) or ""
         stack = getattr(guard, "user_stack", None)
-        expressions = [str(text) for text in guard.code_list or ()]
-        if check == "SHAPE_ENV" and expressions:
-            yield from _conditions_on_sizes(output, expressions)
-            continue
+        texts = [parted_check(str(text))[0] for text in guard.code_list or ()]
         if check == "TENSOR_MATCH" and name in of_tensors:
-            expressions.insert(0, of_tensors[name])
-        yield BuiltGuard(
-            expressions=tuple(expressions) or (f"{check} {name}".rstrip(),),
-            check=check,
-            place=users_frame(stack)[0] if stack else None,
-            source=as_the_user_wrote(name) or None,
-        )
+            texts.insert(0, of_tensors[name])
+        if check == SIZES:
+            texts += [text for text, one in left.items() if one.kind == SIZES]
+        found = tuple(left.pop(text).expression for text in texts if text in left)
+        if check == SIZES:
+            yield from _conditions_on_sizes(output, found)
+            continue
+        place = users_frame(stack)[0] if stack else None
+        yield BuiltGuard(found, check, place, as_the_user_wrote(name) or None)
+    for one in left.values():
+        yield BuiltGuard((one.expression,), one.kind, one.place, None)
 
 
-def _conditions_on_sizes(output: Any, expressions: list[str]) -> Iterator[BuiltGuard]:
+def _conditions_on_sizes(output: Any, expressions: Sequence[str]) -> Iterator[BuiltGuard]:
     """Yield a guard for each condition, with the line that compared these sizes first."""
     places = places_of_conditions(output)
     for expression in expressions:
         about = inputs_in(expression)
         place = next((place for inputs, place in places if inputs == about), None)
-        yield BuiltGuard((expression,), "SHAPE_ENV", place, None)
+        yield BuiltGuard((expression,), SIZES, place, None)

@@ -54,6 +54,33 @@ def while_torch_is_imported(tell: Callable[[str, bool], None]) -> None:
             sys.meta_path.insert(0, _Watcher(name, lambda: None, functools.partial(tell, name)))
 
 
+def while_modules_are_imported(tell: Callable[[str, bool], None]) -> Callable[[], None]:
+    """Call ``tell`` with the name of each module as its import begins, and with True at its end.
+
+    Never for what is there already. ``tell`` must not raise.
+
+    Returns:
+        What ends that.
+    """
+    importlib_itself: Any = sys.modules["_frozen_importlib"]
+    original = importlib_itself._find_and_load
+
+    @_as_part_of_imports
+    def _find_and_load(name: str, import_: object) -> object:
+        tell(name, False)
+        try:
+            return original(name, import_)
+        finally:
+            tell(name, True)
+
+    def end() -> None:
+        if importlib_itself._find_and_load is _find_and_load:
+            importlib_itself._find_and_load = original
+
+    importlib_itself._find_and_load = _find_and_load
+    return end
+
+
 def when_dynamo_is_imported(callback: Callable[[], object]) -> Callable[[], None]:
     """Call ``callback`` once, when the program has imported what compiles frames. See ``when_imported``."""
     return when_imported("torch._dynamo.convert_frame", callback)

@@ -20,8 +20,9 @@ from dynamo_dap.debuggee.agent.own_rank import NAME as RANK
 from dynamo_dap.debuggee.agent.own_rank import names_beside
 from dynamo_dap.debuggee.agent.stepping import ChangeAsked, Jump
 from dynamo_dap.debuggee.agent.user_code import is_user_file
+from dynamo_dap.debuggee.bytecode.constants import without_addresses
 from dynamo_dap.debuggee.history.jumps import jump_in
-from dynamo_dap.debuggee.torch_api.compilation import guard_expressions
+from dynamo_dap.debuggee.torch_api.cache_entries import checks_of
 from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name
 from dynamo_dap.debuggee.torch_api.recompiles import Failure
 from dynamo_dap.debuggee.torch_api.traced_frame import MISSING, TracedFrame
@@ -239,7 +240,7 @@ def _entry(failure: Failure, entry: Any, frame: Any) -> Value:
             shown.append(Variable("value now", Value(bounded_text(now))))
         if place is not None:
             shown.append(Variable("user line", Value(f"{place.path}:{place.line}", location=location)))
-        expressions = guard_expressions(entry)
+        expressions = [without_addresses(check.expression) for check in checks_of(entry)]
         shown.append(Variable("guards", Value(f"{len(expressions)} conditions", children=_texts(expressions))))
         return shown
 

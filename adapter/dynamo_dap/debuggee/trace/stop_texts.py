@@ -13,6 +13,7 @@ from dynamo_dap.debuggee.numerics.comparisons import DYNAMO, Fault
 from dynamo_dap.debuggee.numerics.differences import Difference
 from dynamo_dap.debuggee.numerics.not_finite import INF, NAN, Given, Kinds, Made
 from dynamo_dap.debuggee.numerics.stored_state import LeftOtherwise
+from dynamo_dap.debuggee.recording.function_names import name_of_compile
 from dynamo_dap.debuggee.torch_api.compile_hooks import FrameCompile
 from dynamo_dap.debuggee.torch_api.cuda_graph_texts import CudaGraphFacts
 from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name
@@ -216,7 +217,7 @@ def _kinds(kinds: Kinds) -> list[str]:
 
 def recompiled(compiling: FrameCompile, failures: Sequence[Failure]) -> RaisedException:
     """Tell for each earlier compile which guard failed, with the values then and now and the line of the guard."""
-    name = user_function_name(compiling.code)
+    name = name_of_compile(compiling)
     lines: list[str] = []
     links: list[str] = []
     for failure in failures:

@@ -1,0 +1,112 @@
+"""One function has one name, and one compile one number of guards, in all commands."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.client.environments import python_option
+from tests.client.fixtures import Fixture
+from tests.client.timeline import DEADLINE
+
+FIXTURE = Fixture("decorated.py")
+MODEL, STEP = "Model.forward", "train_step_of.<locals>.train_step"
+RESUMED = f"{STEP} (resumed at line {FIXTURE.line('break')})"
+COMMANDS = {
+    "check": ["--json"],
+    "explore": ["--json"],
+    "profile": ["--json"],
+    "compare": ["--json"],
+    "entries": ["--json"],
+    "record-call": ["--function", MODEL, "--folder", "call", "--json"],
+}
+
+
+class Said:
+    """What each command says of one program."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.by_command = {name: self._ask(name, *options, str(FIXTURE.path)) for name, options in COMMANDS.items()}
+        self._run("run", str(FIXTURE.path))
+        self.report = json.loads(self._run("report", "--json", program=False))
+
+    def _run(self, command: str, *arguments: str, program: bool = True) -> str:
+        python = python_option(FIXTURE.path) if program else []
+        ran = subprocess.run(
+            [sys.executable, "-m", "dynamo_dap", command, *python, *arguments],
+            cwd=self._folder,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE,
+            check=False,
+        )
+        assert ran.returncode in (0, 1), ran.stderr
+        return ran.stdout
+
+    def _ask(self, command: str, *arguments: str) -> list[Any]:
+        """Return the objects of its output, which may be a list, one document or one a line."""
+        text, found = self._run(command, *arguments).strip(), []
+        while text:
+            document, end = json.JSONDecoder().raw_decode(text)
+            found += document if isinstance(document, list) else [document]
+            text = text[end:].lstrip()
+        return found
+
+    def compiles(self) -> dict[str, Any]:
+        """The report's compiles with guards, by id."""
+        found = (one for function in self.report["functions"] for one in function["compiles"])
+        return {one["id"]: one for one in found if one.get("guardCount")}
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> Said:
+    return Said(tmp_path_factory.mktemp("commands"))
+
+
+def test_one_function_has_one_name(said: Said) -> None:
+    compiled = {one["name"] for one in said.compiles().values()}
+    with_graph = {MODEL, RESUMED}
+    assert compiled == {*with_graph, STEP}
+    (check,) = said.by_command["check"]
+    assert {one["function"] for one in check["new"]} == {MODEL, STEP}
+    assert {one["name"] for one in said.by_command["explore"]} == with_graph
+    (profile,) = said.by_command["profile"]
+    assert {one["compileName"].split(" [")[0] for one in profile["guards"]["times"]} == {
+        f"compile {name}" for name in compiled
+    }
+    assert {one["function"] for one in said.by_command["compare"]} == with_graph
+    assert {one["name"] for one in said.by_command["entries"]} == compiled
+    assert [one["function"] for one in said.by_command["record-call"]] == [MODEL]
+
+
+def test_one_compile_has_one_number_of_guards(said: Said) -> None:
+    by_id = {compile_id: one["guardCount"] for compile_id, one in said.compiles().items()}
+    (profile,) = said.by_command["profile"]
+    timed = {one["compileName"].rpartition("[")[2].rstrip("]"): one["count"] for one in profile["guards"]["times"]}
+    kept = {entry["compileId"]: entry for one in said.by_command["entries"] for entry in one["entries"]}
+    assert timed == by_id
+    assert {compile_id: len(entry["guards"]) for compile_id, entry in kept.items() if compile_id in by_id} == by_id
+    texts = {
+        compile_id: sorted(guard["text"] for guard in entry["guards"])
+        for compile_id, entry in kept.items()
+        if compile_id in by_id
+    }
+    for compile_id, one in said.compiles().items():
+        assert sorted(guard.get("text") or guard["expression"] for guard in one["guards"]) == texts[compile_id]
+        assert len({guard["expression"] for guard in one["guards"]}) == by_id[compile_id]
+
+
+def test_a_miss_stands_at_the_guard_that_failed(said: Said) -> None:
+    (forward,) = [one for one in said.by_command["entries"] if one["name"] == MODEL]
+    first = next(entry for entry in forward["entries"] if entry["compileId"] == "0/0")
+    missed = {guard["text"]: guard["failures"] for guard in first["guards"] if guard.get("failures")}
+    assert len(missed) == 1
+    assert next(iter(missed)).startswith("args[0] is f32[3, 4]")
+    marks = [guard["text"] for guard in first["guards"] if "is marked" in guard["text"]]
+    assert len(marks) == len(set(marks)) == 5, "x, weight, bias and two items"
