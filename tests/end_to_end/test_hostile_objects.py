@@ -103,3 +103,35 @@ def test_a_repr_that_never_ends_costs_its_own_row(session: Session, tmp_path: Pa
     assert session.wait_for_exit() == 0
     assert session.output("stdout") == "over\n"
     assert session.output("stderr") == ""
+
+
+PROXIES = """
+import torch
+
+class Proxy:
+    def __init__(self, number):
+        self.number, self.scale = number, 2.0
+
+    __class__ = property(lambda self: type)
+
+@torch.compile(backend="eager")
+def function(x, proxy):
+    y = x * proxy.scale
+    return y + 1  #@here
+
+for number in range(4):
+    function(torch.ones(2), Proxy(number))
+"""
+
+
+def test_an_object_that_claims_another_class_is_that_of_each_call(session: Session, tmp_path: Path) -> None:
+    """A saved trace keeps no object of the call that it was made in, whatever the object says of its class."""
+    program = tmp_path / "proxies.py"
+    program.write_text(PROXIES)
+    with session.launching(program):
+        session.set_breakpoints(program, "here")
+    for number in range(4):
+        stop = session.wait_for_stop("breakpoint")
+        assert stop.frame.evaluate("proxy.number").text == str(number)
+        session.resume()
+    assert session.wait_for_exit() == 0

@@ -28,6 +28,11 @@ def is_a(value: object, base: type[T]) -> TypeGuard[T]:
     return has_base(type(value), base)
 
 
+def is_one_of(value: object, bases: Iterable[type]) -> bool:
+    """Whether the type of ``value`` is one of ``bases`` or a subclass, whatever ``value`` says of its class."""
+    return any(is_a(value, base) for base in bases)
+
+
 def has_base(cls: type, base: type) -> bool:
     """Whether ``base`` is ``cls`` or one of its bases."""
     for each in _mro(cls):  # noqa: SIM110  (a generator would take twice as long here, too)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import ref
 
+from dynamo_dap.debuggee.bytecode.exact_types import is_one_of
 from dynamo_dap.debuggee.history.trace_log import TraceLog
 from dynamo_dap.debuggee.torch_api.fake_evaluation import global_state
 from dynamo_dap.debuggee.torch_api.real_values import put_values_back, set_version
@@ -140,7 +141,7 @@ class KeptTrace:
         """Note a tracker's, or a lazy value's, object, if it comes from the call."""
         value, source = fields.get("value"), fields.get("source")
         name = source_name(source)
-        if value is None or name is None or (isinstance(value, _OF_MODULES) and "L[" not in name):
+        if value is None or name is None or (is_one_of(value, _OF_MODULES) and "L[" not in name):
             return
         code = _compiled(source)
         try:
@@ -300,7 +301,7 @@ class KeptTrace:
 def _lasts(value: object) -> bool:
     torch: Any = sys.modules["torch"]
     # Dynamo has the operator in place of the function, ``checkpoint`` for instance, that its source finds.
-    return isinstance(value, (*_LASTING, torch._ops.OperatorBase))
+    return is_one_of(value, (*_LASTING, torch._ops.OperatorBase))
 
 
 def _compiled(source: Any) -> types.CodeType:

@@ -9,7 +9,7 @@ import types
 import weakref
 from typing import Any
 
-from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
+from dynamo_dap.debuggee.bytecode.exact_types import is_a, is_exactly
 from dynamo_dap.debuggee.torch_api.guards import GuardFacts, ShapeGuardFacts
 from dynamo_dap.debuggee.torch_api.sources import as_the_user_wrote, steps_of
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
@@ -138,14 +138,14 @@ class _Guarded:
     @property
     def length(self) -> int:
         bases: tuple[Any, ...] = (dict, list, tuple, set, frozenset)
-        base = next((base for base in bases if isinstance(self._value, base)), None)
+        base = next((base for base in bases if is_a(self._value, base)), None)
         if base is None:
             raise LookupError
         return int(base.__len__(self._value))
 
     @property
     def keys(self) -> str:
-        if not isinstance(self._value, dict):
+        if not is_a(self._value, dict):
             raise LookupError
         return preview(list(dict.keys(self._value)), _WIDTH)
 
