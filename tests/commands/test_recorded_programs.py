@@ -15,9 +15,11 @@ from typing import Any
 
 import msgspec
 import pytest
+from lsprotocol import types
 
 from dynamo_dap.commands import fix, report
 from dynamo_dap.commands.recorded_program import CannotTry, recorded_program, refuses_strangers
+from dynamo_dap.language_server.presentation import TRY_FIX
 from dynamo_dap.protocol.contract import RECORDS_VARIABLE
 from dynamo_dap.records.events import Started
 from dynamo_dap.records.folders import records_folder
@@ -25,6 +27,7 @@ from dynamo_dap.records.signed import is_own, signed
 from dynamo_dap.records.texts import digest_of_line
 from tests.client.environments import python_option
 from tests.client.timeline import DEADLINE
+from tests.language_server.editor import Editor
 
 PROGRAM = """\
 import sys, torch
@@ -244,4 +247,19 @@ def test_an_assistant_does_not_run_a_forged_record(folder: Path) -> None:
             assert "dynamo-dap fix --record" in said
 
     asyncio.run(ask())
+    assert not (folder / "ran").exists()
+
+
+@pytest.mark.parametrize("forged", ["module", "unsigned", "another's signature"])
+def test_an_editor_does_not_run_a_forged_record(folder: Path, forged: str) -> None:
+    """It is shown, since it is data; the fix that it is asked to try says why its command does not run."""
+    program = folder / "program.py"
+    write(folder, FORGED[forged](folder))
+    with Editor(folder, folder / "records") as editor:
+        editor.open(program)
+        editor.wait("the break", lambda: bool(editor.at(program, LINE, "graph-break")))
+        place = {"uri": program.as_uri(), "line": LINE - 1}
+        editor.execute(types.Command("", TRY_FIX, arguments=[place]))
+        editor.wait("the refusal", lambda: bool(editor.messages))
+        assert "your own processes" in editor.messages[0]
     assert not (folder / "ran").exists()
