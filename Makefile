@@ -13,7 +13,7 @@ NPM := PATH="$$PATH:$(abspath $(BIN))" npm --no-audit --no-fund
 TYPESCRIPT := vscode-extension tests/vscode
 TYPESCRIPT_READY := $(TYPESCRIPT:=/node_modules/.package-lock.json)
 
-.PHONY: help setup demo vscode test test-long test-all check check-typescript format unit unit-core unit-long generate test-vscode vscode-core vscode-long test-editors screenshots package release bench bench-details walks soak test-matrix versions clean
+.PHONY: help setup demo vscode test test-long test-all check check-typescript format unit unit-core unit-long generate test-vscode vscode-core vscode-long test-editors screenshots package release bench bench-details walks soak test-matrix test-gpu versions clean
 
 help:  ## Say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -131,6 +131,9 @@ soak: $(READY)  ## What it survives, at length: LIVES=2000 MESSAGES=100000 STOPS
 
 test-matrix:  ## Run the tests of the debuggee on every other Python and torch, or on one: TORCH=2.15.0
 	$(PYTHON) tests/matrix/run.py $(if $(TORCH),--torch $(TORCH)) $(ARGUMENTS)
+
+test-gpu: $(READY)  ## Tests that need a GPU; a page of results. ARGUMENTS=--large measures a Llama of 1 B parameters too
+	@$(BIN)/python -m tests.gpu.run $(ARGUMENTS)
 
 versions:  ## What each Python and torch of the matrix lacks, as a table
 	@$(PYTHON) tests/matrix/run.py --versions $(ARGUMENTS)

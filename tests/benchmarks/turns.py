@@ -50,10 +50,15 @@ class TurnTakers:
         self._listener = self._stack.enter_context(socket.create_server(("127.0.0.1", 0)))
         self.port = str(self._listener.getsockname()[1])
 
-    def start_plainly(self, environment: Mapping[str, str] | None = None, command: Sequence[str] = ()) -> TurnTaker:
+    def start_plainly(
+        self,
+        environment: Mapping[str, str] | None = None,
+        command: Sequence[str] = (),
+        arguments: Sequence[str] = (),
+    ) -> TurnTaker:
         """Start the program without a debugger; with more in its environment, or by a command in place of Python."""
         process = subprocess.Popen(
-            [*(command or [sys.executable]), str(self._program), self.port],
+            [*(command or [sys.executable]), str(self._program), self.port, *arguments],
             env={**os.environ, **(environment or {})},
             stdout=subprocess.DEVNULL,
             stderr=None if environment is None else subprocess.DEVNULL,

@@ -10,17 +10,17 @@ import pytest
 
 pytest.importorskip("triton", reason="Triton is an extra of the package, and is not installed")
 
-import torch
-
 from tests.client import Fixture, Session
+from tests.gpu.needs import needs_gpu
 from tests.kernels.test_generated_kernels import kernel_of
 from tests.kernels.test_kernels import program_of
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+pytestmark = needs_gpu
 
 LAUNCHED = Fixture("triton_programs/launched")
 GENERATED = Fixture("triton_programs/generated")
 TUTORIALS = Fixture("triton_programs/tutorials")
+AUTOTUNED = Fixture("triton_programs/autotuned")
 # A process that was forked has no CUDA.
 PYTHON: dict[str, Any] = {"python": [sys.executable]}
 
@@ -82,3 +82,15 @@ def test_a_breakpoint_stops_on_copies_and_the_launch_goes_on(session: Session) -
     session.resume()
     assert session.wait_for_exit() == 0
     assert session.output("stdout").splitlines()[:3] == ["sum 105.0"] * 3
+
+
+def test_an_autotuned_kernel_stops_in_launches_that_are_not_measured(session: Session) -> None:
+    with session.launching(AUTOTUNED, **PYTHON):
+        session.request("setExceptionBreakpoints", {"filters": ["kernel-mismatch"]})
+        session.set_breakpoints(AUTOTUNED, "store")
+    stop = session.wait_for_stop("breakpoint", at="store")
+    assert program_of(stop).startswith("(0, 0, 0) of ")
+    session.set_breakpoints(AUTOTUNED)
+    session.resume()
+    assert session.wait_for_exit() == 0
+    assert session.output("stdout").split() == ["True"]
