@@ -297,7 +297,9 @@ def let_go(output: Any) -> None:
     context = getattr(output, "tracing_context", None)
     if context is None:
         return
-    context.guards_context.dynamo_guards.clear()
+    guards = context.guards_context.dynamo_guards
+    # Torch 2.11 only has the set inside.
+    getattr(guards, "clear", guards.inner.clear)()
     context.tensor_to_context.clear()
     clear = getattr(sys.modules["torch._dynamo.convert_frame"], "_clear_fake_mode_weakrefs", None)
     if clear is not None:
