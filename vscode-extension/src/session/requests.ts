@@ -22,7 +22,6 @@ import {
     WHAT_IF,
     type ComparisonBody,
     type CompiledFunction,
-    type CudaGraph,
     type EntriesBody,
     type ForgetArguments,
     type ForgetBody,

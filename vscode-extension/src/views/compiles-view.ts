@@ -7,13 +7,13 @@ import type {
     Attempt,
     Compile,
     CompiledFunction,
-    CudaGraph,
     GraphBreak,
     GraphSummary,
     GuardFailure,
     Sharding,
     Specialization,
 } from "../session/requests.js";
+import { cudaGraphNode } from "./cuda-graph-node.js";
 import { linkTo } from "./links.js";
 import { makeNode, PullTree, type TreeNode } from "./pull-tree.js";
 
@@ -137,13 +137,6 @@ function shardingNode(id: string, sharding: Sharding): TreeNode {
 function specializationNode(id: string, found: Specialization): TreeNode {
     const node = makeNode(id, "Specialized", "pinned", { description: found.expression });
     linkTo(node.item, found.place);
-    return node;
-}
-
-function cudaGraphNode(id: string, met: CudaGraph): TreeNode {
-    const times = met.times === undefined ? "" : ` (${met.times} times)`;
-    const node = makeNode(id, `CUDA graph ${met.outcome}${times}`, "vm-active", { description: met.text });
-    linkTo(node.item, met.place);
     return node;
 }
 

@@ -1,6 +1,6 @@
 /** Lists what a session's compiles report about lines, without VS Code's API. */
 
-import type { Compile, CompiledFunction, Place } from "../session/requests.js";
+import type { Compile, CompiledFunction, CudaGraph, Place } from "../session/requests.js";
 
 /** Something about a line of the user's program. */
 export interface Finding {
@@ -37,11 +37,9 @@ export function findingsOf(compiled: CompiledFunction, compile: Compile): Findin
     for (const found of compile.specializations ?? []) {
         add(`Specialized: ${found.expression}`, found.place, "info", []);
     }
-    for (const met of compile.cudaGraphs ?? []) {
-        if (met.outcome !== "recorded" && met.cause !== "forward") {
-            add(`CUDA graph ${met.outcome}: ${met.text}`, met.place, "info", []);
-        }
-    }
+    costlyCudaGraphs(compile).forEach((met) => {
+        add(`CUDA graph ${met.outcome}: ${met.text ?? ""}`, met.place, "info", []);
+    });
     return found;
 }
 
@@ -60,6 +58,11 @@ export function merged(findings: readonly Finding[]): Finding[] {
     }
     const order = ["error", "warning", "info"];
     return [...known.values()].sort((one, other) => order.indexOf(one.severity) - order.indexOf(other.severity));
+}
+
+/** Returns what happened to CUDA graphs, without plain recordings and what only follows from a skipped forward. */
+function costlyCudaGraphs(compile: Compile): CudaGraph[] {
+    return (compile.cudaGraphs ?? []).filter((met) => met.outcome !== "recorded" && met.cause !== "forward");
 }
 
 function firstLine(text: string): string {
