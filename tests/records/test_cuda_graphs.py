@@ -44,10 +44,31 @@ def other(x):
     y = x.cos()  #@other
     return y * 2
 
+WHOLE = {"triton.cudagraphs": True, "graph_partition": False}
+
+@torch.compile(dynamic=True, options={**WHOLE, "triton.cudagraph_skip_dynamic_graphs": True})
+def varying(x):
+    return x.sin() * 2  #@varying
+
+@torch.library.custom_op("tests::unsafe", mutates_args=(), tags=(torch.Tag.cudagraph_unsafe,))
+def unsafe(x: torch.Tensor) -> torch.Tensor:
+    return x.clone()
+
+@unsafe.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+@torch.compile(options=WHOLE)
+def refused(x):
+    y = x + 1
+    return unsafe(y) * 2  #@refused
+
 x = torch.ones(4, requires_grad=True)
 for _ in range(2):
     step(x).sum().backward()
     other(torch.ones(4))
+    varying(torch.ones(5))
+    refused(torch.ones(4))
 '''
 
 
@@ -61,18 +82,21 @@ def test_skipped_graphs_stop_and_are_recorded_with_the_line_that_cost_them(sessi
     program.write_text(SKIPPED, encoding="utf-8")
     launch(session, program, "cudagraph")
     lines = Fixture(program).markers
-    for function, place in (("step", "first"), ("other", "other")):
+    functions = {"step": "first", "other": "other", "varying": "varying", "refused": "refused"}
+    for function, place in functions.items():
         stop = session.wait_for_stop("exception")
         info = info_of(session, stop)
         assert stop.frame.name == function
         assert info["exceptionId"].startswith("CUDA graph: skipped"), info
         assert f"program.py:{lines[place]}" in info["description"], info
         assert "Not tried: " in info["description"], info
-        assert stop.frame["Locals"]["x"].text.startswith("Tensor f32[4]")
+        assert stop.frame["Locals"]["x"].text.startswith("Tensor f32[")
         session.resume()
     # The second calls use what is compiled, and the backward pass has none because its forward has none.
     assert session.wait_for_exit() == 0
-    step, other = record_in(tmp_path).functions
+    step, other, varying, refused = record_in(tmp_path).functions
+    assert [one.cause for one in varying.compiles[0].cuda_graphs] == [words.DYNAMIC]
+    assert [one.cause for one in refused.compiles[0].cuda_graphs] == [words.OPERATION]
     assert [(one.outcome, one.cause, one.is_backward) for one in step.compiles[0].cuda_graphs] == [
         (words.SKIPPED, words.CPU, False),
         (words.SKIPPED, words.FORWARD, True),
