@@ -13,7 +13,7 @@ NPM := PATH="$$PATH:$(abspath $(BIN))" npm --no-audit --no-fund
 TYPESCRIPT := vscode-extension tests/vscode
 TYPESCRIPT_READY := $(TYPESCRIPT:=/node_modules/.package-lock.json)
 
-.PHONY: help setup demo vscode test test-long test-all check check-typescript format unit unit-core unit-long generate test-vscode vscode-core vscode-long test-editors screenshots package release bench bench-details walks soak test-matrix test-gpu versions clean
+.PHONY: help setup demo vscode test test-long test-all check check-typescript format unit unit-core unit-long generate test-vscode vscode-core vscode-long test-editors screenshots docs package release bench bench-details walks soak test-matrix test-gpu versions clean
 
 help:  ## Say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -93,6 +93,15 @@ $(RELEASE_READY): pyproject.toml | $(READY)
 	$(BIN)/python -m pip install --quiet --editable ".[release]"
 	@touch $@
 
+DOCS_READY := $(ENVIRONMENT)/.docs-ready
+
+$(DOCS_READY): pyproject.toml | $(READY)
+	$(BIN)/python -m pip install --quiet --editable ".[docs]"
+	@touch $@
+
+docs: $(DOCS_READY)  ## Build the docs as a site into site/, and check every link
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+
 package: $(RELEASE_READY) $(TYPESCRIPT_READY)  ## Build the extension (.vsix), the wheel and the sdist into dist/
 	@PATH="$$PATH:$(abspath $(BIN))" $(BIN)/python -m release.build
 
@@ -139,5 +148,5 @@ versions:  ## What each Python and torch of the matrix lacks, as a table
 	@$(PYTHON) tests/matrix/run.py --versions $(ARGUMENTS)
 
 clean:  ## Remove everything that was made
-	rm -rf $(ENVIRONMENT) .matrix .vscode-test $(TYPESCRIPT:=/node_modules) vscode-extension/out vscode-extension/wheel build dist .pytest_cache .mypy_cache .ruff_cache tests/output
+	rm -rf $(ENVIRONMENT) .matrix .vscode-test $(TYPESCRIPT:=/node_modules) vscode-extension/out vscode-extension/wheel build dist site .pytest_cache .mypy_cache .ruff_cache tests/output
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

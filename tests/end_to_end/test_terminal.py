@@ -713,38 +713,3 @@ def test_a_program_reads_what_is_typed(environment: dict[str, str], tmp_path: Pa
     terminal.wait_for("(dynamo)")
     terminal.type("quit\r")
     assert terminal.close() == 0
-
-
-def test_the_session_in_the_readme_is_what_the_terminal_prints(environment: dict[str, str], tmp_path: Path) -> None:
-    root = FIXTURES.parent
-    readme = (root / "README.md").read_text(encoding="utf-8")
-    begins = readme.index("$ dynamo-dap debug ")
-    command, _, expected = readme[begins : readme.index("```", begins)].partition("\n")
-    commands = tmp_path / "commands"
-    commands.write_text("".join(f"{typed}\n" for typed in re.findall(r"^\(dynamo\) (.+)$", expected, re.MULTILINE)))
-    run = subprocess.run(
-        [*DEBUG, *command.split()[3:], "-x", commands],
-        cwd=root,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-        check=False,
-    )
-    assert [line.rstrip() for line in run.stdout.strip().splitlines()] == expected.strip().splitlines()
-
-
-def test_the_sessions_of_the_docs_are_what_the_terminal_prints(environment: dict[str, str], tmp_path: Path) -> None:
-    """One session with all that docs/terminal.md types; the docs leave out the source that each stop shows."""
-    text = (FIXTURES.parent / "docs" / "terminal.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"^```\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    lines = [line for block in blocks for line in block.splitlines()]
-    command = lines.pop(0)
-    script = tmp_path / "commands"
-    script.write_text(
-        "".join(f"{line.partition(') ')[2]}\n" for line in lines if line.startswith(("(dynamo) ", "(com) ")))
-    )
-    ran = run([*command.split()[3:], "-x", str(script)], environment)
-    assert len(lines) > 30
-    in_order(ran.stdout, *lines)

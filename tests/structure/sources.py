@@ -41,7 +41,7 @@ class Module:
 
 def guides() -> list[Path]:
     """The pages that users read: the README and what it leads to."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def adapter_modules() -> list[Module]:

@@ -1,0 +1,69 @@
+"""What the pages show is what the commands print."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import Page, _difference, _not_in_order, normal, read_page, run_page
+from tests.structure.sources import ROOT, guides
+
+_PAGES = [read_page(path) for path in guides()]
+_RUN = [page for page in _PAGES if page.commands]
+
+
+def _name(page: Page) -> str:
+    return page.path.stem
+
+
+@pytest.mark.parametrize("page", _PAGES, ids=_name)
+def test_a_block_with_commands_is_run_or_says_why_not(page: Page) -> None:
+    assert not page.unexplained, "\n".join(page.unexplained)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("page", _RUN, ids=_name)
+def test_a_page_shows_what_its_commands_print(page: Page) -> None:
+    # A short path: the terminal's command "source" cannot read a long one.
+    with tempfile.TemporaryDirectory(prefix="page") as folder:
+        wrong = run_page(page, Path(folder))
+    assert not wrong, "\n\n".join(wrong)
+
+
+def test_every_page_has_a_place_in_the_site() -> None:
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    pages = {str(path.relative_to(ROOT / "docs")) for path in guides()[1:]}
+    assert not [page for page in pages if not re.search(rf"(?:- |: ){re.escape(page)}$", text, re.MULTILINE)]
+
+
+@pytest.mark.long
+def test_the_site_is_built_and_every_link_leads_somewhere(tmp_path: Path) -> None:
+    pytest.importorskip("mkdocs", reason="the extra 'docs' is not installed")
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(tmp_path)]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, check=False, text=True, timeout=300)
+    assert ran.returncode == 0, ran.stderr
+    index = (tmp_path / "search" / "search_index.json").read_text(encoding="utf-8")
+    assert "wait_for_client" in index, "the reference is not searched"
+    page = (tmp_path / "tutorials" / "nan" / "index.html").read_text(encoding="utf-8")
+    assert not re.search(r'(?:src|href)="https?://(?!dynamo-dap\.example|squidfunk)', page), (
+        "something is loaded from elsewhere"
+    )
+
+
+def test_most_pages_have_something_to_run() -> None:
+    assert len(_RUN) > 6
+
+
+def test_differences_are_found() -> None:
+    assert _difference(["a", "b", "c"], ["a", "...", "c"]) is None
+    assert _difference(["a", "b", "c"], ["a", "c"]) == "c"
+    assert _difference(["a", "b"], ["a"]) is not None
+    assert _difference(["a is 1"], ["a is …"]) is None
+    assert _not_in_order(["a", "x", "b"], ["a", "b"]) is None
+    assert _not_in_order(["b", "a"], ["a", "b"]) == "b"
+    assert normal("took  0.71 s in /tmp/x/a.py", Path("/tmp/x")) == "took # s in /project/a.py"
