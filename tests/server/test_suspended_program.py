@@ -65,8 +65,6 @@ def test_every_request_is_answered_and_all_goes_on(stopped: tuple[Session, int])
             ("next", {"threadId": thread}),
             ("setVariable", {**local, "name": "first", "value": "2"}),
             ("stackTrace", {"threadId": thread, "startFrame": 1, "levels": 1}),
-            ("setBreakpoints", {"source": {"path": "/nowhere.py"}, "breakpoints": [{"line": 1}]}),
-            ("setExceptionBreakpoints", {"filters": []}),
         ):
             assert f"'{command}': a signal" in session.refusal(command, arguments)
     finally:
@@ -75,6 +73,25 @@ def test_every_request_is_answered_and_all_goes_on(stopped: tuple[Session, int])
     session.resume()
     assert session.wait_for_exit() == 0
     assert "done" in session.output("stdout")
+
+
+def test_breakpoints_take_effect_when_the_program_goes_on(stopped: tuple[Session, int], tmp_path: Path) -> None:
+    """They are pending, with the reason; an event says when they are set."""
+    session, _ = stopped
+    program = Fixture(tmp_path / "program.py")
+    process = process_of(session)
+    process.send_signal(signal.SIGSTOP)
+    try:
+        (pending,) = session.set_breakpoints(program, "last")
+        assert not pending.verified
+        assert "'setBreakpoints': a signal" in (pending.message or "")
+        assert not session.request("setExceptionBreakpoints", {"filters": ["nan"]})["breakpoints"][0]["verified"]
+    finally:
+        process.send_signal(signal.SIGCONT)
+    changed = session.timeline.expect_event("breakpoint")["breakpoint"]
+    assert (changed["id"], changed["verified"]) == (pending.id, True)
+    session.resume()
+    assert session.wait_for_stop("breakpoint", at="last").body["hitBreakpointIds"] == [pending.id]
 
 
 def test_a_session_ends_while_the_program_is_suspended(stopped: tuple[Session, int]) -> None:

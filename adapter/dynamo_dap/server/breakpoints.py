@@ -190,6 +190,12 @@ class BreakpointMemory:
         remembered.ids = [breakpoint.id for breakpoint in merged]
         return _BreakpointsBody(merged)
 
+    def pending(self, remembered: Remembered, reason: str) -> _BreakpointsBody:
+        """Make the client's answer while the program cannot answer; ``merge`` gives the breakpoints these ids, too."""
+        ids = [next(self._next_id) for _ in range(remembered.count)]
+        remembered.ids = [*ids]
+        return _BreakpointsBody([Breakpoint(verified=False, id=each, message=reason, reason="pending") for each in ids])
+
     def translate_event(self, backend: Named, raw: msgspec.Raw) -> BreakpointEventBody:
         """Return the body of a ``breakpoint`` event with the client's id, and what holds for both backends."""
         body = decode(raw, BreakpointEventBody, "breakpoint event")

@@ -6,7 +6,7 @@ Importing this module registers them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 
 import msgspec
 
@@ -21,6 +21,7 @@ from dynamo_dap.protocol.options import (
     SessionOptions,
 )
 from dynamo_dap.protocol.types import (
+    Breakpoint,
     BreakpointEventBody,
     CancelArguments,
     Capabilities,
@@ -218,8 +219,7 @@ async def _arm_again(session: Session, debuggee: Debuggee, remembered: Remembere
             continue
         answers.append((backend, raw))
     if answers:
-        for breakpoint_ in session.breakpoints.merge(remembered, answers).breakpoints or []:
-            session.client.event("breakpoint", BreakpointEventBody(reason="changed", breakpoint=breakpoint_))
+        _say_changed(session, session.breakpoints.merge(remembered, answers).breakpoints)
 
 
 @broadcasts("setBreakpoints", SetBreakpointsArguments)
@@ -277,7 +277,15 @@ def _remember(
     def merge(answers: Answers) -> object:
         return session.breakpoints.merge(remembered, answers)
 
-    return Sharing(merge, remembered.share)
+    def meanwhile(reason: str) -> object:
+        return session.breakpoints.pending(remembered, reason)
+
+    return Sharing(merge, remembered.share, meanwhile, lambda body: _say_changed(session, body.breakpoints))
+
+
+def _say_changed(session: Session, breakpoints: Sequence[Breakpoint] | None) -> None:
+    for each in breakpoints or ():
+        session.client.event("breakpoint", BreakpointEventBody(reason="changed", breakpoint=each))
 
 
 class _ThreadsBody(msgspec.Struct):

@@ -11,6 +11,7 @@ import logging
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -63,6 +64,10 @@ class Sharing:
 
     merge: Merge
     share: Share = _everything
+    meanwhile: Callable[[str], object] | None = None
+    """Makes the answer while the program is suspended, given the reason; None where the reason is a refusal."""
+    say_late: Callable[[Any], None] = lambda body: None
+    """Gets the merged answer that came after that one."""
 
 
 class Router:
@@ -83,6 +88,8 @@ class Router:
         """By the client's ``seq``: who has the request, under which ``seq``."""
         self._asked: dict[int, Request] = {}
         """Those of them that the client waits for."""
+        self._shared: dict[int, Sharing] = {}
+        """How those that went to every backend are answered."""
         self._suspension = suspension
         self._looks_again: asyncio.TimerHandle | None = None
         self._locals = LocalsAlong()
@@ -184,16 +191,17 @@ class Router:
         if request.command == "threads" and self._answers_while_suspended(request):
             return
         self._expect(request)
+        self._shared[request.seq] = sharing
         shares = [(backend, sharing.share(backend, request.arguments)) for backend in self._backends()]
         wanted = [(backend, arguments) for backend, arguments in shares if arguments is not None]
         self._locals.heed(request.command)
-        collector = _Collector(len(wanted), lambda answers: self._answer_merged(request, sharing.merge, answers))
+        collector = _Collector(len(wanted), lambda answers: self._answer_merged(request, sharing, answers))
         self._in_flight[request.seq] = [
             (backend, backend.forward(request.command, arguments, collector.taker(backend)))
             for backend, arguments in wanted
         ]
         if not wanted:
-            self._answer_merged(request, sharing.merge, [])
+            self._answer_merged(request, sharing, [])
 
     # -- a program that a signal has suspended -------------------------------------------------------------------------
 
@@ -240,7 +248,12 @@ class Router:
         elif known is not None:
             self._client.respond(request, known)
         else:
-            self._client.refuse(request, self._suspension.refusal(request.command, was_sent=True))
+            refusal = self._suspension.refusal(request.command, was_sent=True)
+            sharing = self._shared.get(request.seq)
+            if sharing is not None and sharing.meanwhile is not None:
+                self._client.respond(request, sharing.meanwhile(str(refusal)))
+            else:
+                self._client.refuse(request, refusal)
 
     def cancel(self, request_id: int) -> bool:
         """Ask whoever has the client's request ``request_id`` to give it up. False when nobody has it."""
@@ -281,8 +294,9 @@ class Router:
             return agent  # which refuses it, in DAP's word: debugpy would say that it was done
         return agent if self._stopped_threads().is_agents(references.thread_id) else debugpy
 
-    def _answer_merged(self, request: Request, merge: Merge, answers: list[tuple[Backend, Response]]) -> None:
+    def _answer_merged(self, request: Request, sharing: Sharing, answers: list[tuple[Backend, Response]]) -> None:
         self._in_flight.pop(request.seq, None)
+        self._shared.pop(request.seq, None)
         is_late = self._asked.pop(request.seq, None) is None
         successes = [(backend, response.body) for backend, response in answers if response.success]
         if answers and not successes:
@@ -293,14 +307,16 @@ class Router:
             if not response.success:
                 _log.error("%s refused its part of '%s': %s", backend.name, request.command, response.message)
         try:
-            body = merge(successes)
+            body = sharing.merge(successes)
         except Exception:  # noqa: BLE001 - turned into the response
             _log.exception("merging the answers to '%s' failed", request.command)
             text = f"internal error in '{request.command}'; see log"
             if not is_late:
                 self._client.refuse(request, RequestRefused(ErrorId.INTERNAL, text))
             return
-        if not is_late:
+        if is_late:
+            sharing.say_late(body)
+        else:
             if request.command == "threads":
                 self._suspension.keep(request, encode_body(body))
             self._client.respond(request, body)
