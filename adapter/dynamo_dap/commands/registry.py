@@ -37,6 +37,7 @@ GROUPS: dict[str, tuple[Command, ...]] = {
         Command("report", "print the newest record of this directory", "commands.report"),
         Command("explore", "show each line's graphs, operations and kernels", "commands.explore"),
         Command("entries", "run a program and print torch's cache for each function", "commands.entries"),
+        Command("forecast", "run a program and report which sizes compile next", "commands.forecast"),
         Command("profile", "run a program and report where compile time goes", "commands.profile"),
     ),
     "find and fix what is wrong": (

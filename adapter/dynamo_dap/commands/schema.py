@@ -24,6 +24,7 @@ from dynamo_dap.commands.profile import JsonProfile
 from dynamo_dap.explore.model import Explored
 from dynamo_dap.protocol.cache_entries import CachedFunction
 from dynamo_dap.protocol.contract import ComparisonBody
+from dynamo_dap.protocol.forecasts import ForecastBody
 from dynamo_dap.protocol.saved_calls import RecordCallBody
 from dynamo_dap.records.report import JsonRecord
 
@@ -33,6 +34,7 @@ PRINTED: dict[str, tuple[Any, str]] = {
     "compare": (ComparisonBody, "an object on each line: one call that was compared"),
     "bisect": (Verdict | None, "one object: the stage that is wrong; null when every stage is right"),
     "profile": (JsonProfile, "one object: where compile time went"),
+    "forecast": (ForecastBody, "one object"),
     "entries": (list[CachedFunction], "one array: the functions with cache entries"),
     "explore": (list[Explored], "one array: the compiles with all their stages"),
     "minify": (JsonMinified, "one object: the small program that was made"),

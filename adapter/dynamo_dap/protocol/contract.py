@@ -13,6 +13,7 @@ from typing import Annotated
 from msgspec import Meta, Struct, field, to_builtins
 
 from dynamo_dap.protocol.bisection import BisectionRun
+from dynamo_dap.protocol.forecasts import ForecastRun
 from dynamo_dap.protocol.minifying import MinifyingRun
 from dynamo_dap.protocol.ranks import Rank
 from dynamo_dap.protocol.saved_calls import RecordingRun
@@ -186,6 +187,8 @@ class LaunchDescription(Struct, rename="camel", omit_defaults=True):
     """Where to write what is in torch's cache at the end: see ``debuggee.launch.entries``."""
     function: str | None = None
     """Of which functions; all if none is named."""
+    forecast: ForecastRun | None = None
+    """Forecast what compiles next, at the end."""
     bisection: BisectionRun | None = None
     minifying: MinifyingRun | None = None
     recording: RecordingRun | None = None

@@ -37,7 +37,11 @@ from dynamo_dap.debuggee.launch.recorded_run import begin_run, join_run, own_pat
 from dynamo_dap.debuggee.launch.recording_calls import begin_recording_call
 from dynamo_dap.debuggee.launch.stops import pass_breakpoint_calls, stop_on_entry
 from dynamo_dap.debuggee.launch.trial import Results, try_settings, use_copies
-from dynamo_dap.debuggee.torch_api.import_hooks import when_dynamo_is_imported, while_torch_is_imported
+from dynamo_dap.debuggee.torch_api.import_hooks import (
+    is_dynamo_imported,
+    when_dynamo_is_imported,
+    while_torch_is_imported,
+)
 from dynamo_dap.explore.file import SUFFIX as STAGES_SUFFIX
 from dynamo_dap.profile.files import BEGUN
 from dynamo_dap.protocol.connection import Connection
@@ -50,6 +54,7 @@ from dynamo_dap.protocol.contract import (
     LaunchDescription,
     introduction,
 )
+from dynamo_dap.protocol.forecasts import ForecastRun
 from dynamo_dap.protocol.ranks import read_invitation_text
 from dynamo_dap.protocol.streams import SocketStream
 
@@ -83,7 +88,7 @@ def launch() -> None:
         if description.with_children:
             begin_run(description)
         _record_only(description)
-        _run_alone(program, description.results)
+        _run_alone(program, description)
         return
     agent = process_agent()
     _connect(agent, description, description.address)
@@ -105,17 +110,19 @@ def _begin_trial(description: LaunchDescription) -> None:
         when_dynamo_is_imported(functools.partial(try_settings, description.settings, description.added))
 
 
-def _run_alone(program: Program, results: str | None) -> None:
-    if results is None:
-        run(program, before=lambda filename: None)
-        return
-    noted = Results()
-    noted.begin()
+def _run_alone(program: Program, description: LaunchDescription) -> None:
+    noted = None
+    if description.results is not None:
+        noted = Results()
+        noted.begin()
     try:
         run(program, before=lambda filename: None)
     finally:
         # However it ends: sys.exit() is an end like others.
-        noted.write(results)
+        if noted is not None and description.results is not None:
+            noted.write(description.results)
+        if description.forecast is not None and is_dynamo_imported():
+            _write_forecast(description.forecast)
 
 
 def _record_only(description: LaunchDescription) -> None:
@@ -127,6 +134,8 @@ def _record_only(description: LaunchDescription) -> None:
         when_dynamo_is_imported(functools.partial(_begin_comparing, description.comparisons, description.compare_every))
     elif description.entries is not None:
         when_dynamo_is_imported(functools.partial(_begin_entries, description.entries, description.function))
+    elif description.forecast is not None:
+        when_dynamo_is_imported(_begin_forecast)
     else:
         when_dynamo_is_imported(_begin_recording)
 
@@ -173,6 +182,27 @@ def _begin_entries(path: str, function: str | None) -> None:
     except Exception as error:  # noqa: BLE001  (the program runs also without our feature)
         log_exception("beginning to note cache entries")
         _print_problem(f"dynamo-dap: cannot read the cache of this torch: {type(error).__name__}: {error}\n")
+
+
+def _begin_forecast() -> None:
+    # Imported only now: as above.
+    try:
+        from dynamo_dap.debuggee.launch.forecasts import begin_forecast
+
+        begin_forecast()
+    except Exception as error:  # noqa: BLE001  (the program runs also without our feature)
+        log_exception("beginning to forecast")
+        _print_problem(f"dynamo-dap: cannot forecast with this torch: {type(error).__name__}: {error}\n")
+
+
+def _write_forecast(asked: ForecastRun) -> None:
+    try:
+        from dynamo_dap.debuggee.launch.forecasts import write_forecast
+
+        write_forecast(asked)
+    except Exception as error:  # noqa: BLE001  (the program ends as it does without our feature)
+        log_exception("forecasting")
+        _print_problem(f"dynamo-dap: cannot forecast with this torch: {type(error).__name__}: {error}\n")
 
 
 def _print_problem(text: str) -> None:

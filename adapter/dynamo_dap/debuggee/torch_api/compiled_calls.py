@@ -1,4 +1,4 @@
-"""What the program's calls of compiled functions returned, for a run in which an edit is tried. Runs on any thread.
+"""The program's calls of compiled functions: what they were given and returned. Runs on any thread.
 
 Only calls from ordinary Python are reported. Whether a call inside a compiled function happens at all depends on where
 its graphs break.
@@ -10,6 +10,7 @@ import functools
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from dynamo_dap.debuggee.torch_api.features import Feature
@@ -20,6 +21,25 @@ _CONTEXT = "torch._dynamo.eval_frame:OptimizeContext"
 RESULTS = Feature("comparing what compiled functions return", _CONTEXT)
 
 _inside = threading.local()
+
+
+@dataclass(frozen=True)
+class CompiledCall:
+    """A call of something that ``torch.compile`` made."""
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+def call_in_progress() -> CompiledCall | None:
+    """Return the call from ordinary Python that this thread is in, where ``follow_calls`` has been called."""
+    return getattr(_inside, "call", None)
+
+
+def follow_calls() -> None:
+    """Note the call that each thread is in, from when the program imports what compiles on."""
+    when_imported("torch._dynamo.eval_frame", lambda: _wrap_what_is_compiled(lambda result: None))
 
 
 def tell_results(take: Callable[[Any], None]) -> None:
@@ -46,13 +66,13 @@ def _wrap_what_is_compiled(take: Callable[[Any], None]) -> None:
 def _telling(compiled: Any, take: Callable[[Any], None]) -> Any:
     @functools.wraps(compiled)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if getattr(_inside, "is_so", False):
+        if call_in_progress() is not None:
             return compiled(*args, **kwargs)
-        _inside.is_so = True
+        _inside.call = CompiledCall(compiled, args, kwargs)
         try:
             result = compiled(*args, **kwargs)
         finally:
-            _inside.is_so = False
+            _inside.call = None
         take(result)
         return result
 

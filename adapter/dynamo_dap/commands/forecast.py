@@ -1,0 +1,156 @@
+"""``dynamo-dap forecast``: runs a program, and reports which sizes torch's cache serves at the end and which compile.
+
+Main thread of the command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from dynamo_dap.protocol.forecasts import (
+    ForecastBody,
+    ForecastRun,
+    ForecastTrial,
+    FunctionForecast,
+    ServedRange,
+    VariedSize,
+)
+from dynamo_dap.records.program import add_program, given_program, run_program
+
+_SIZE = re.compile(r"(?P<names>[^=]+)=(?P<first>\d+):(?P<last>\d+)")
+_MOST = 100_000
+"""Sizes that are tried at most."""
+
+
+def main(arguments: list[str]) -> int:
+    """Run a program and print the forecast; return its exit status."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    program = given_program(parser, options)
+    with tempfile.TemporaryDirectory(prefix="dynamo-dap-") as folder:
+        file = Path(folder) / "forecast.json"
+        asked = ForecastRun(
+            str(file), options.function, options.vary, options.range[0], options.range[1], options.calls
+        )
+        status = run_program(options.python, msgspec.structs.replace(program, forecast=asked), prints_for_others=True)
+        text = file.read_bytes() if file.exists() else None
+    if text is None and status < 0:
+        sys.stderr.write("dynamo-dap: the program died before its cache could be read\n")
+        return 128 - status
+    body = ForecastBody() if text is None else msgspec.json.decode(text, type=ForecastBody)
+    sys.stdout.write(msgspec.json.encode(body).decode() if options.json else "\n".join(_lines(body)))
+    sys.stdout.write("\n")
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="dynamo-dap forecast",
+        description="Run a program, and report which sizes of its inputs match a cache entry at the end, and which "
+        "would compile. Where some would, mark_dynamic is tried: the function is called again when the program is "
+        "over. The exit status is the program's.",
+    )
+    parser.add_argument("--function", metavar="NAME", help="only functions of this name: fn, Model.forward")
+    parser.add_argument(
+        "--vary",
+        metavar="SIZE=FIRST:LAST",
+        type=_varied,
+        action="append",
+        default=[],
+        help="which size to change: x.shape[0]=1:512; several change together: x.shape[0],y.shape[0]=1:64",
+    )
+    parser.add_argument(
+        "--range",
+        metavar="FIRST:LAST",
+        type=_range,
+        default=(0, 128),
+        help="the range of each size that varied in the program, where --vary names none; default: 0:128",
+    )
+    parser.add_argument(
+        "--calls",
+        metavar="SIZES",
+        type=_sizes,
+        default=[],
+        help="how often these sizes compile, one call after the other: 3,5,7",
+    )
+    parser.add_argument("--json", action="store_true", help="print one object")
+    add_program(parser)
+    return parser
+
+
+def _varied(text: str) -> VariedSize:
+    found = _SIZE.fullmatch(text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"give SIZE=FIRST:LAST, as in x.shape[0]=1:64, not {text!r}")
+    first, last = _range(f"{found['first']}:{found['last']}")
+    return VariedSize(tuple(name.strip() for name in found["names"].split(",")), first, last)
+
+
+def _range(text: str) -> tuple[int, int]:
+    first, _, last = text.partition(":")
+    if not (first.isdigit() and last.isdigit()) or not 0 <= int(last) - int(first) < _MOST:
+        raise argparse.ArgumentTypeError(f"give FIRST:LAST, as in 0:128, with at most {_MOST} sizes, not {text!r}")
+    return int(first), int(last)
+
+
+def _sizes(text: str) -> list[int]:
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdigit() for part in parts):
+        raise argparse.ArgumentTypeError(f"give sizes as in 3,5,7, not {text!r}")
+    return [int(part) for part in parts]
+
+
+# -- text ----------------------------------------------------------------------------------------------------------
+
+
+def _lines(body: ForecastBody) -> Iterator[str]:
+    if not body.functions:
+        yield "Nothing has cache entries."
+    for function in body.functions:
+        yield from _of_function(function)
+
+
+def _of_function(function: FunctionForecast) -> Iterator[str]:
+    count = len(function.entries)
+    entries = f"{count} cache {'entry' if count == 1 else 'entries'}: {', '.join(function.entries)}"
+    yield f"{function.name} ({Path(function.path).name}:{function.line}), {entries}"
+    if function.problem is not None:
+        yield f"  {function.problem}"
+    elif not function.sizes:
+        yield "  no tensor among its inputs: nothing to vary"
+    for size in function.sizes:
+        seen = f", compiled with {', '.join(map(str, size.seen))}" if size.seen else ""
+        yield f"  {' = '.join(size.names)}{seen}"
+        yield from _of_ranges(size.served, "    ")
+        for trial in size.trials:
+            yield from _of_trial(trial)
+
+
+def _of_ranges(served: list[ServedRange], indentation: str) -> Iterator[str]:
+    for one in served:
+        what = "compiles" if one.entry is None else f"served by {one.entry}"
+        sizes = str(one.first) if one.first == one.last else f"{one.first} to {one.last}"
+        yield f"{indentation}{sizes:<14}{what}"
+
+
+def _of_trial(trial: ForecastTrial) -> Iterator[str]:
+    calls = ", ".join(f"{size} compiles" if count else f"{size} does not" for size, count in _pairs(trial))
+    yield f"    tried: {trial.title}"
+    if calls:
+        yield f"      calls with {calls}"
+    if trial.problem is not None:
+        yield f"      it fails: {trial.problem}"
+    else:
+        yield "      afterwards:"
+        yield from _of_ranges(trial.served, "        ")
+
+
+def _pairs(trial: ForecastTrial) -> list[tuple[int, int]]:
+    return list(zip(trial.sizes, trial.compiled, strict=True))

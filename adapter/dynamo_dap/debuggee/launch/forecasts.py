@@ -1,0 +1,274 @@
+"""Forecasts what compiles next: tries sizes on torch's cache at the end of a program, for ``dynamo-dap forecast``.
+
+At each compile the frame's names, the modes of torch and the call from ordinary Python are kept, and so their tensors
+live on. At the end the guards of the cache entries are evaluated on the same names with tensors of other sizes. Then
+come trials that take real calls (a list of sizes, marks): the function is called again, and its output goes nowhere.
+The process is one that the command has started for this. Compiling threads; the main thread when the program is over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+import msgspec
+
+from dynamo_dap.debuggee.recording.facts import function_of
+from dynamo_dap.debuggee.torch_api.call_conditions import enter_modes, modes
+from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
+from dynamo_dap.debuggee.torch_api.compiled_calls import CompiledCall, call_in_progress, follow_calls
+from dynamo_dap.debuggee.torch_api.features import FeatureMissing
+from dynamo_dap.debuggee.torch_api.guard_lookup import (
+    compile_ids_of,
+    mark_dynamic,
+    replaced,
+    serving_entry,
+    tensors_in,
+    with_size,
+)
+from dynamo_dap.protocol.forecasts import (
+    ForecastBody,
+    ForecastRun,
+    ForecastTrial,
+    FunctionForecast,
+    ServedRange,
+    SizeForecast,
+    VariedSize,
+)
+
+_SIZES = 8
+"""Sizes of a function that are tried at most, where none is asked for."""
+_EXAMPLES = 3
+
+
+@dataclass
+class _Known:
+    """What is kept of a function's newest compile, and its sizes in all of them."""
+
+    names: dict[str, Any] = field(default_factory=dict)
+    modes: dict[str, str] = field(default_factory=dict)
+    call: CompiledCall | None = None
+    seen: dict[str, list[int]] = field(default_factory=dict)
+    """By expression of a size: its values, a compile each."""
+
+
+class _Compiles(CompileObserver):
+    """Keeps what each compile was given. Lives as long as the process."""
+
+    feature = "the forecast of recompiles"
+
+    def __init__(self) -> None:
+        self.known: dict[CodeType, _Known] = {}
+        self.counts: dict[CodeType, int] = {}
+        self.is_over = False
+        """Whether the program is over: compiles of trials are counted only."""
+
+    def compile_ended(self, compiling: FrameCompile, result: CompileResult, problem: BaseException | None) -> None:
+        """See ``CompileObserver``."""
+        self.counts[compiling.code] = self.counts.get(compiling.code, 0) + 1
+        names = getattr(compiling.frame, "f_locals", None)
+        if self.is_over or result.code is None or type(names) is not dict:
+            return
+        known = self.known.setdefault(compiling.code, _Known())
+        known.names, known.modes, known.call = dict(names), modes(), call_in_progress()
+        for path, tensor in tensors_in(names):
+            for dimension, size in enumerate(tensor.shape):
+                known.seen.setdefault(f"{path}.shape[{dimension}]", []).append(int(size))
+
+
+_compiles = _Compiles()
+
+
+def begin_forecast() -> None:
+    """Keep what each compile is given from now on."""
+    follow_calls()
+    HOOKS.want(_compiles, (CompileObserver.compile_ended,))
+
+
+def write_forecast(asked: ForecastRun) -> None:
+    """Write the forecast: first what the cache entries match now, then the result of each trial."""
+    _compiles.is_over = True
+    sizes = [(found, size) for code, known in _wanted(asked) for found, size in _sizes_of_function(code, known, asked)]
+    functions = list({id(found): found for found, _ in sizes}.values())
+    body = ForecastBody(functions)
+    path = Path(asked.path)
+    path.write_bytes(msgspec.json.encode(body))
+    trials = [size.call_each for _, size in sizes if size is not None and asked.calls]
+    trials += [size.call_marked for _, size in sizes if size is not None]
+    with _silence():
+        for trial in trials:
+            trial(asked)
+            path.write_bytes(msgspec.json.encode(body))
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """Have what is read and written in this process come from and go nowhere."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    kept = [os.dup(descriptor) for descriptor in (0, 1, 2)]
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    try:
+        for descriptor in (0, 1, 2):
+            os.dup2(nowhere, descriptor)
+        yield
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
+        for descriptor, saved in enumerate(kept):
+            os.dup2(saved, descriptor)
+        for each in (*kept, nowhere):
+            os.close(each)
+
+
+def _wanted(asked: ForecastRun) -> Iterator[tuple[CodeType, _Known]]:
+    for code, known in list(_compiles.known.items()):
+        name, _ = function_of(code)
+        if asked.function is None or name == asked.function or name.endswith(f".{asked.function}"):
+            yield code, known
+
+
+def _sizes_of_function(
+    code: CodeType, known: _Known, asked: ForecastRun
+) -> Iterator[tuple[FunctionForecast, _Size | None]]:
+    """Yield each size of a function with what is known of the function; None for one without sizes."""
+    name, place = function_of(code)
+    found = FunctionForecast(name, place.path, place.line, compile_ids_of(code))
+    sizes = []
+    try:
+        with _as_the_call_began(known):
+            for size in asked.sizes or list(_sizes_of(known, asked)):
+                sizes.append(_Size(code, known, size))
+                found.sizes.append(sizes[-1].found)
+    except (FeatureMissing, _NoSuchSize) as problem:
+        found.problem = str(problem)
+    if not sizes:
+        yield found, None
+    for one in sizes:
+        yield found, one
+
+
+class _NoSuchSize(Exception):
+    """The function has no such size; the text says so."""
+
+
+@contextlib.contextmanager
+def _as_the_call_began(known: _Known) -> Iterator[None]:
+    before = modes()
+    with contextlib.ExitStack() as stack:
+        enter_modes(known.modes, stack.enter_context)
+        yield
+    enter_modes({name: text for name, text in before.items() if name in _SET}, lambda context: None)
+
+
+_SET = {"grad", "default dtype", "float32 matmul precision", "deterministic"}
+"""The modes that are set, and not entered and left."""
+
+
+def _sizes_of(known: _Known, asked: ForecastRun) -> Iterator[VariedSize]:
+    """Yield the sizes that varied, those that always were the same together; all of them where none varied."""
+    present = set(_names_of(known))
+    varied = {name: sizes for name, sizes in known.seen.items() if len(set(sizes)) > 1 and name in present}
+    groups: dict[tuple[int, ...], list[str]] = {}
+    for name, sizes in varied.items():
+        groups.setdefault(tuple(sizes), []).append(name)
+    alone = [[name] for name in known.seen if name in present] if not groups else []
+    for names in [*groups.values(), *alone][:_SIZES]:
+        yield VariedSize(tuple(names), asked.first, asked.last)
+
+
+def _names_of(known: _Known) -> list[str]:
+    """Return the expressions of all sizes of a function's tensors."""
+    return [f"{path}.shape[{number}]" for path, tensor in tensors_in(known.names) for number in range(tensor.dim())]
+
+
+class _Size:
+    """Sizes of one function that are changed together."""
+
+    def __init__(self, code: CodeType, known: _Known, size: VariedSize) -> None:
+        self._code = code
+        self._known = known
+        self._size = size
+        tensors = dict(tensors_in(known.names))
+        self._dimensions: dict[int, tuple[Any, list[int]]] = {}
+        for name in size.names:
+            path, _, rest = name.rpartition(".shape[")
+            dimension = int(rest.rstrip("]")) if rest.rstrip("]").isdigit() else -1
+            if path not in tensors or not 0 <= dimension < tensors[path].dim():
+                raise _NoSuchSize(f"it has no size {name}, only {', '.join(_names_of(known)) or 'none'}")
+            self._dimensions.setdefault(id(tensors[path]), (tensors[path], []))[1].append(dimension)
+
+        seen = sorted(set(known.seen.get(size.names[0], [])))
+        self.found = SizeForecast(list(size.names), seen, self._served())
+
+    def call_each(self, asked: ForecastRun) -> None:
+        """Call the function with the sizes that are asked for, one after the other."""
+        with self._tried(", ".join(map(str, asked.calls))) as trial:
+            self._call_with(trial, asked.calls)
+
+    def call_marked(self, asked: ForecastRun) -> None:
+        """Call the function with marked sizes and an empty cache, where some sizes compile without."""
+        if all(one.entry is not None for one in self.found.served):
+            return
+        parts = [name.rpartition(".shape[") for name in self._size.names]
+        with self._tried("; ".join(f"mark_dynamic({path}, {rest[:-1]})" for path, _, rest in parts)) as trial:
+            sys.modules["torch"]._dynamo.reset()
+            seen = [size for size in self._known.seen.get(self._size.names[0], []) if size > 1]
+            ends = [max(self._size.last - number, 2) for number in range(_EXAMPLES)]
+            self._call_with(trial, list(dict.fromkeys([*seen, *ends]))[:_SIZES], mark=True)
+
+    @contextlib.contextmanager
+    def _tried(self, title: str) -> Iterator[ForecastTrial]:
+        trial = ForecastTrial(title)
+        self.found.trials.append(trial)
+        if self._known.call is None:
+            trial.problem = "it was not called from ordinary Python, so it cannot be called alone"
+        try:
+            with _as_the_call_began(self._known):
+                yield trial
+        except Exception as error:  # noqa: BLE001  (the program's function may raise anything)
+            first = (str(error).strip().splitlines() or [""])[0]
+            trial.problem = f"{type(error).__name__}: {first}"
+
+    def _others(self, size: int, *, mark: bool = False) -> dict[int, Any]:
+        made = {}
+        for identity, (tensor, dimensions) in self._dimensions.items():
+            made[identity] = with_size(tensor, dict.fromkeys(dimensions, size))
+            if mark:
+                mark_dynamic(made[identity], dimensions)
+        return made
+
+    def _served(self, *, mark: bool = False) -> list[ServedRange]:
+        """Return what serves each size of the range, sizes in a row put together."""
+        ids = compile_ids_of(self._code)
+        found: list[ServedRange] = []
+        for size in range(self._size.first, self._size.last + 1):
+            others = self._others(size, mark=mark)
+            number = serving_entry(self._code, {key: replaced(one, others) for key, one in self._known.names.items()})
+            entry = None if number is None else ids[number]
+            if found and found[-1].entry == entry:
+                found[-1].last = size
+            else:
+                found.append(ServedRange(size, size, entry))
+        return found
+
+    def _call_with(self, trial: ForecastTrial, sizes: Iterable[int], *, mark: bool = False) -> None:
+        call = self._known.call
+        if call is None:
+            return
+        for size in sizes:
+            others = self._others(size, mark=mark)
+            before = _compiles.counts.get(self._code, 0)
+            args = tuple(replaced(one, others) for one in call.args)
+            call.function(*args, **{name: replaced(one, others) for name, one in call.kwargs.items()})
+            trial.sizes.append(size)
+            trial.compiled.append(_compiles.counts.get(self._code, 0) - before)
+        trial.served = self._served(mark=mark)

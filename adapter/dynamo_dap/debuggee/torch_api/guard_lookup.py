@@ -1,0 +1,93 @@
+"""Asks torch which cache entry would serve a call, and makes inputs of other sizes to ask with.
+
+Guards are evaluated as at a call: in the order of the entries, on the names of a frame. Nothing of the program runs,
+but for what guards themselves call. Thread that has the modes of the call.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from dynamo_dap.debuggee.torch_api.features import Feature
+from dynamo_dap.debuggee.torch_api.generated_code import live_entries
+
+_CHECK = "torch._dynamo.guards:GuardManagerWrapper.check"
+_MARK = "torch._dynamo:mark_dynamic"
+LOOKUP = Feature("forecasts of recompiles", _CHECK, _MARK)
+
+_DEPTH = 3
+
+
+def compile_ids_of(code: Any) -> list[str]:
+    """Return the compile id of each cache entry of a function, in the order in which torch tries them."""
+    return [str(getattr(entry, "compile_id", None) or number) for number, entry in enumerate(live_entries(code))]
+
+
+def serving_entry(code: Any, names: Mapping[str, object]) -> int | None:
+    """Return the number of the cache entry that serves a call with these locals and captured variables; None: none.
+
+    Raises:
+        FeatureMissing: this torch lacks something.
+    """
+    LOOKUP.require()
+    frame_locals = dict(names)
+    for number, entry in enumerate(live_entries(code)):
+        if entry.guard_manager.check(frame_locals):
+            return number
+    return None
+
+
+def tensors_in(names: Mapping[str, object]) -> Iterator[tuple[str, Any]]:
+    """Yield each plain tensor that is a value or lies in a container, with its expression: ``batch['x']``."""
+    for name, value in names.items():
+        yield from _tensors_below(name, value, _DEPTH)
+
+
+def _tensors_below(path: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
+    torch: Any = sys.modules["torch"]
+    if type(value) is torch.Tensor and value.layout == torch.strided and not value.is_sparse:
+        yield path, value
+    elif depth and type(value) is dict:
+        for key, item in value.items():
+            yield from _tensors_below(f"{path}[{key!r}]", item, depth - 1)
+    elif depth and type(value) in (tuple, list):
+        for number, item in enumerate(value):
+            yield from _tensors_below(f"{path}[{number}]", item, depth - 1)
+
+
+def with_size(tensor: Any, sizes: Mapping[int, int]) -> Any:
+    """Return a new tensor like ``tensor`` but for some sizes; its dimensions lie in memory in the same order."""
+    torch: Any = sys.modules["torch"]
+    shape = [sizes.get(dimension, size) for dimension, size in enumerate(tensor.shape)]
+    order = sorted(range(len(shape)), key=lambda dimension: (tensor.stride(dimension), -dimension))
+    strides, step = [0] * len(shape), 1
+    for dimension in order:
+        strides[dimension] = step
+        step *= max(shape[dimension], 1)
+    is_integral = not (tensor.dtype.is_floating_point or tensor.dtype.is_complex)
+    made = torch.empty_strided(shape, strides, dtype=tensor.dtype, device=tensor.device)
+    # Numbers that index or count are those of the call, as far as they go.
+    made.copy_(tensor.reshape(-1)[:1].expand(shape) if is_integral and tensor.numel() else torch.ones_like(made))
+    made.requires_grad_(tensor.requires_grad)
+    # mark_dynamic keeps its marks on the tensor.
+    made.__dict__.update(tensor.__dict__)
+    return made
+
+
+def replaced(value: Any, others: Mapping[int, Any], depth: int = _DEPTH) -> Any:
+    """Return a value in which tensors are replaced, by their identity; containers are copied."""
+    if id(value) in others:
+        return others[id(value)]
+    if depth and type(value) is dict:
+        return {key: replaced(item, others, depth - 1) for key, item in value.items()}
+    if depth and type(value) in (tuple, list):
+        return type(value)(replaced(item, others, depth - 1) for item in value)
+    return value
+
+
+def mark_dynamic(tensor: Any, dimensions: Sequence[int]) -> None:
+    """Mark dimensions as the program would."""
+    for dimension in dimensions:
+        LOOKUP.resolve(_MARK)(tensor, dimension)

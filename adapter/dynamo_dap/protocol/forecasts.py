@@ -1,0 +1,85 @@
+"""What ``dynamo-dap forecast`` finds: which sizes torch's cache serves, and what compiles next.
+
+Structs; any thread.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class VariedSize(Struct, rename="camel", omit_defaults=True, frozen=True):
+    """Sizes that are changed together, and over which range."""
+
+    names: tuple[str, ...]
+    """``x.shape[0]``."""
+    first: int
+    last: int
+
+
+class ForecastRun(Struct, rename="camel", omit_defaults=True):
+    """What a run of a program is to forecast at its end."""
+
+    path: str
+    """Where to write the ``ForecastBody``."""
+    function: str | None = None
+    """The name of a function; all without one."""
+    sizes: list[VariedSize] = []
+    """Which sizes to change; without one those that may vary, each over ``first`` to ``last``."""
+    first: int = 0
+    last: int = 128
+    calls: list[int] = []
+    """Sizes to call the function with, one after the other."""
+
+
+class ServedRange(Struct, rename="camel", omit_defaults=True):
+    """Sizes from ``first`` to ``last``, both included, that the same cache entry serves."""
+
+    first: int
+    last: int
+    entry: str | None = None
+    """The compile id of the entry; None for sizes that compile."""
+
+
+class ForecastTrial(Struct, rename="camel", omit_defaults=True):
+    """Real calls when the program is over."""
+
+    title: str
+    """What was tried: ``mark_dynamic(x, 0)``, ``3, 5, 7``."""
+    sizes: list[int] = []
+    """The size of each call."""
+    compiled: list[int] = []
+    """How often the function was compiled in each call."""
+    served: list[ServedRange] = []
+    """What the cache serves afterwards."""
+    problem: str | None = None
+    """Why it could not be done, or what the call raised."""
+
+
+class SizeForecast(Struct, rename="camel", omit_defaults=True):
+    """Which entry serves calls with other sizes; everything else is as in the newest compiled call."""
+
+    names: list[str]
+    seen: list[int]
+    """Its values in the calls that were compiled."""
+    served: list[ServedRange]
+    trials: list[ForecastTrial] = []
+
+
+class FunctionForecast(Struct, rename="camel", omit_defaults=True):
+    """One function that has cache entries."""
+
+    name: str
+    path: str
+    line: int
+    entries: list[str]
+    """Compile ids, in the order in which torch tries them."""
+    sizes: list[SizeForecast] = []
+    problem: str | None = None
+    """Why nothing can be said of it."""
+
+
+class ForecastBody(Struct, rename="camel", omit_defaults=True):
+    """Every function that was asked for."""
+
+    functions: list[FunctionForecast] = []

@@ -1,0 +1,189 @@
+"""A forecast is what torch does: each size is asked of torch itself, in the same program, by 200 random calls."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.client.environments import python_option
+from tests.client.timeline import DEADLINE
+
+pytestmark = pytest.mark.timeout(300)
+
+PROGRAM = """\
+import json
+import random
+import sys
+
+import torch
+from torch import nn
+
+
+@torch.compile(backend="eager")
+def scaled(x, w, scale=2):
+    return (x @ w).relu() * scale
+
+
+@torch.compile(backend="eager")
+def even(x):
+    return x[::2] if x.shape[0] % 2 == 0 else x
+
+
+@torch.compile(backend="eager")
+def grouped(x):
+    return x.view(-1, 4).sum(1) if x.shape[0] % 4 == 0 else x.sum()
+
+
+@torch.compile(backend="eager")
+def unrolled(x):
+    for number in range(x.shape[0]):
+        x = x + number
+    return x
+
+
+@torch.compile(backend="eager")
+def paired(x, y):
+    return x * y
+
+
+@torch.compile(backend="eager", dynamic=False)
+def fixed(x):
+    return x.cos()
+
+
+@torch.compile(backend="eager")
+def in_a_dict(batch):
+    return batch["x"] + batch["mask"]
+
+
+@torch.compile(backend="eager")
+def marked(x):
+    return x.sin() * x.shape[0]
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+
+    def forward(self, x):
+        return self.layer(x).mean(1)
+
+
+model = torch.compile(Model(), backend="eager")
+
+
+def inputs(name, n):
+    if name == "scaled":
+        return torch.ones(n, 4), torch.ones(4, 3)
+    if name == "paired":
+        return torch.ones(3, n), torch.ones(3, n)
+    if name == "in_a_dict":
+        return ({"x": torch.ones(n, 2), "mask": torch.ones(n, 2)},)
+    if name == "model":
+        return (torch.ones(2, n, 8),)
+    if name == "marked":
+        x = torch.ones(n)
+        torch._dynamo.mark_dynamic(x, 0, min=4, max=64)
+        return (x,)
+    return (torch.ones(n),)
+
+
+SIZES = {"scaled": (3, 5), "even": (4, 6, 7), "grouped": (8, 12, 5), "unrolled": (3, 5), "paired": (2, 7),
+         "fixed": (3, 5, 9), "in_a_dict": (4, 6), "marked": (8, 20), "model": (5, 9)}
+for name, sizes in SIZES.items():
+    for n in sizes:
+        if name == "model":
+            globals()[name](*inputs(name, n)).sum().backward()
+        else:
+            with torch.no_grad():
+                globals()[name](*inputs(name, n))
+print("served so far", sum(map(len, SIZES.values())))
+
+if len(sys.argv) > 1:
+    answers = {}
+    rng = random.Random(0)
+    for name in SIZES:
+        answers[name] = {}
+        for n in (rng.randint(0, 70) for _ in range(200)):
+            if name == "marked" and not 4 <= n <= 64:
+                continue
+            args = inputs(name, n)
+            try:
+                with torch.compiler.set_stance("fail_on_recompile"), torch.set_grad_enabled(name == "model"):
+                    globals()[name](*args)
+                answers[name][n] = True
+            except RuntimeError as error:
+                if "fail_on_recompile" not in str(error):
+                    raise
+                answers[name][n] = False
+    with open(sys.argv[1], "w") as file:
+        json.dump(answers, file)
+"""
+
+
+def _forecast(program: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "dynamo_dap", "forecast", *python_option(program), *arguments],
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        cwd=program.parent,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
+    )
+
+
+def _served(size: dict[str, Any]) -> dict[int, bool]:
+    return {n: one.get("entry") is not None for one in size["served"] for n in range(one["first"], one["last"] + 1)}
+
+
+def test_each_size_is_served_as_torch_serves_it(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM, encoding="utf-8")
+    ran = _forecast(program, "--json", "--range", "0:70", program.name, str(tmp_path / "answers.json"))
+    assert ran.returncode == 0, ran.stderr
+    answers = json.loads((tmp_path / "answers.json").read_text(encoding="utf-8"))
+    functions = {
+        one["name"].partition(".")[0].lower(): one for one in json.loads(ran.stdout.splitlines()[-1])["functions"]
+    }
+    wrong = []
+    for name, asked in answers.items():
+        (size,) = functions[name]["sizes"]
+        served = _served(size)
+        assert set(asked.values()) == {True, False} or name == "marked", f"{name}: {asked} shows nothing"
+        wrong += [(name, n, answer) for n, answer in asked.items() if served[int(n)] != answer]
+    assert wrong == []
+
+
+def test_a_list_of_sizes_and_a_mark_are_tried(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM, encoding="utf-8")
+    asked = ["--json", "--function", "scaled", "--vary", "x.shape[0]=1:40", "--calls", "6,7,1"]
+    ran = _forecast(program, *asked, program.name)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stderr.count("served so far") + ran.stdout.count("served so far") == 1, "trials print nothing"
+    (function,) = json.loads(ran.stdout.splitlines()[-1])["functions"]
+    calls, mark = function["sizes"][0]["trials"]
+    assert (calls["sizes"], calls["compiled"]) == ([6, 7, 1], [0, 0, 1])
+    assert mark["title"] == "mark_dynamic(x, 0)"
+    assert mark["compiled"][0] == 1
+    assert sum(mark["compiled"]) == 1, "one entry serves every other size"
+
+
+def test_what_cannot_be_forecast_is_said(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM, encoding="utf-8")
+    ran = _forecast(program, "--json", "--function", "paired", "--vary", "z.shape[0]=1:4", program.name)
+    assert ran.returncode == 0, ran.stderr
+    (function,) = json.loads(ran.stdout.splitlines()[-1])["functions"]
+    assert "no size z.shape[0], only x.shape[0]" in function["problem"]
+    refused = _forecast(program, "--vary", "x.shape[0]=4", program.name)
+    assert refused.returncode == 2
+    assert "give SIZE=FIRST:LAST" in refused.stderr
