@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from dynamo_dap.debuggee.recording.facts import function_of
+from dynamo_dap.debuggee.recording.function_names import function_of
 from dynamo_dap.debuggee.torch_api.call_conditions import enter_modes, modes
 from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
 from dynamo_dap.debuggee.torch_api.compiled_calls import CompiledCall, call_in_progress, follow_calls
@@ -131,7 +131,7 @@ def _silence() -> Iterator[None]:
 
 def _wanted(asked: ForecastRun) -> Iterator[tuple[CodeType, _Known]]:
     for code, known in list(_compiles.known.items()):
-        name, _ = function_of(code)
+        name, _ = function_of(code, known.names)
         if asked.function is None or name == asked.function or name.endswith(f".{asked.function}"):
             yield code, known
 
@@ -140,7 +140,7 @@ def _sizes_of_function(
     code: CodeType, known: _Known, asked: ForecastRun
 ) -> Iterator[tuple[FunctionForecast, _Size | None]]:
     """Yield each size of a function with what is known of the function; None for one without sizes."""
-    name, place = function_of(code)
+    name, place = function_of(code, known.names)
     found = FunctionForecast(name, place.path, place.line, compile_ids_of(code))
     sizes = []
     try:
