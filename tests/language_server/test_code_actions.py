@@ -137,7 +137,8 @@ def test_nothing_is_offered_that_changes_a_result_or_does_not_help(recorded: Rec
 def test_each_kind_of_fix_is_tried_on_six_programs_and_no_other_is_offered(recorded: Recorded) -> None:
     kinds = Counter(one.kind for one in PROGRAMS)
     assert min(kinds.values()) >= 6, kinds
-    offered = {title.removeprefix("Try this fix: ") for titles in recorded.titles.values() for title in titles}
+    # What assumes something of the data is offered to be tried, not as an edit.
+    offered = {title for titles in recorded.titles.values() for title in titles if not title.startswith("Try this fix")}
     assert [title for title in offered if not title.startswith(tuple(kinds))] == []
 
 

@@ -340,7 +340,7 @@ def test_the_page_runs_nothing_but_its_own_script(tmp_path: Path) -> None:
     assert "<img" not in page
     assert page.count("</script>") == 2
     assert "script-src 'sha256-" in page
-    assert [frame.kind for frame in profile.frames] == ["program"]
+    assert {frame.kind for frame in profile.frames} <= {"program", "import", "torch import"}
 
 
 def test_what_is_no_profile(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from dynamo_dap.commands.bisect import Verdict
 from dynamo_dap.commands.doctor import JsonDoctor
 from dynamo_dap.commands.minify import JsonMinified
 from dynamo_dap.commands.profile import JsonProfile
+from dynamo_dap.commands.trial import JsonTrial
 from dynamo_dap.explore.model import Explored
 from dynamo_dap.protocol.cache_entries import CachedFunction
 from dynamo_dap.protocol.contract import ComparisonBody
@@ -31,6 +32,7 @@ from dynamo_dap.records.report import JsonRecord
 PRINTED: dict[str, tuple[Any, str]] = {
     "report": (JsonRecord, "one object: everything that is recorded"),
     "check": (JsonReport, "one object: the findings and counts of a check"),
+    "fix": (list[JsonTrial], "one array: the fixes that were tried"),
     "compare": (ComparisonBody, "an object on each line: one call that was compared"),
     "bisect": (Verdict | None, "one object: the stage that is wrong; null when every stage is right"),
     "profile": (JsonProfile, "one object: where compile time went"),

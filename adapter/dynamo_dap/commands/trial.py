@@ -177,33 +177,51 @@ class Trial:
         return "\n".join([self.fix.title, *table, f"    {self.verdict}."])
 
 
+class JsonOutcome(msgspec.Struct, rename="camel"):
+    """One run of the program."""
+
+    graphs: int
+    breaks: int
+    recompiles: int
+    exit_status: int
+    compile_seconds: float
+    seconds: float
+
+
+class JsonTrial(msgspec.Struct, rename="camel"):
+    """A fix and the result of its trial, as ``dynamo-dap fix --json`` prints it."""
+
+    title: str
+    is_proven: bool
+    """Whether it helps and the result is the same."""
+    verdict: str
+    reference: str
+    """What the result is compared with: the run without the fix, or ordinary Python where that run fails."""
+    needs_trial: bool
+    """Whether it assumes something of the data."""
+    before: JsonOutcome
+    after: JsonOutcome
+
+
 def as_json(trials: Sequence[Trial]) -> bytes:
     """Return the result of each fix as a JSON list."""
-    found = [
-        {
-            "title": one.fix.title,
-            "isProven": one.is_proven,
-            "verdict": one.verdict,
-            "reference": "ordinary Python" if one.reference is not None else "the run without the fix",
-            "needsTrial": one.fix.needs_trial,
-            "before": _numbers_of(one.before),
-            "after": _numbers_of(one.after),
-        }
-        for one in trials
-    ]
-    return msgspec.json.encode(found)
+    return msgspec.json.encode([_json_of(one) for one in trials])
 
 
-def _numbers_of(outcome: Outcome) -> dict[str, object]:
-    graphs, breaks, recompiles = _numbers(outcome.counts)
-    return {
-        "graphs": graphs,
-        "breaks": breaks,
-        "recompiles": recompiles,
-        "exitStatus": outcome.status,
-        "compileSeconds": outcome.counts.seconds,
-        "seconds": outcome.seconds,
-    }
+def _json_of(trial: Trial) -> JsonTrial:
+    return JsonTrial(
+        title=trial.fix.title,
+        is_proven=trial.is_proven,
+        verdict=trial.verdict,
+        reference="the run without the fix" if trial.reference is None else "ordinary Python",
+        needs_trial=trial.fix.needs_trial,
+        before=_numbers_of(trial.before),
+        after=_numbers_of(trial.after),
+    )
+
+
+def _numbers_of(outcome: Outcome) -> JsonOutcome:
+    return JsonOutcome(*_numbers(outcome.counts), outcome.status, outcome.counts.seconds, outcome.seconds)
 
 
 def _count(number: int, word: str, rest: str) -> str:

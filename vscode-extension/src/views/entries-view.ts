@@ -115,9 +115,8 @@ function entryNode(cached: CachedFunction, entry: CacheEntry): TreeNode {
 }
 
 function guardNode(id: string, guard: EntryGuard): TreeNode {
-    const isItsOwn = (guard.failures ?? 0) > 0;
-    const failures = isItsOwn ? guard.failures : guard.objectFailures;
-    const perhaps = isItsOwn ? "" : " by this or another check of it";
+    const failures = guard.failures ?? guard.objectFailures;
+    const perhaps = guard.failures === undefined ? " by this or another check of it" : "";
     const missed = failures ? `missed ${count(failures, "time")}${perhaps}` : undefined;
     const details = { tooltip: guard.expression, ...(missed === undefined ? {} : { description: missed }) };
     const node = makeNode(id, guard.text, missed === undefined ? "shield" : "warning", details);
