@@ -71,8 +71,9 @@ def _closed(schema: Any) -> Any:
     return schema
 
 
-# These run a program many times: what they print is held to its type in test_questions and in test_minify.
-@pytest.mark.parametrize("command", [name for name in PRINTED if name not in ("bisect", "minify")])
+# These run a program many times: what they print is held to its type in test_questions, in test_minify and in
+# test_data_dependent_breaks.
+@pytest.mark.parametrize("command", [name for name in PRINTED if name not in ("bisect", "fix", "minify")])
 def test_what_is_printed_is_as_its_schema_says(folder: Path, command: str) -> None:
     schema = schema_of(command)
     jsonschema.Draft202012Validator.check_schema(schema)

@@ -9,8 +9,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
+from dynamo_dap.commands.schema import schema_of
 from dynamo_dap.protocol.contract import RECORDS_VARIABLE
 from dynamo_dap.records.file import read_record
 from dynamo_dap.records.folders import SUFFIX
@@ -114,7 +116,9 @@ def test_a_fix_is_right_only_if_the_program_gives_what_python_gives(tmp_path: Pa
     assert _run(program, "run", program.name).returncode == 1
     tried = _run(program, "fix", f"router.py:{Fixture(program).line('branch')}", "--json")
     assert tried.returncode == 0, tried.stderr
-    trials = {each["title"].rpartition(": ")[2]: each for each in json.loads(tried.stdout)}
+    printed = json.loads(tried.stdout)
+    jsonschema.Draft202012Validator(schema_of("fix")).validate(printed)
+    trials = {each["title"].rpartition(": ")[2]: each for each in printed}
     assert not trials["torch._check(rows.shape[0] == 0)"]["isProven"]
     assert trials["torch._check(rows.shape[0] != 0)"]["isProven"]
     assert trials["guard_or_false(rows.shape[0] == 0)"]["isProven"]
