@@ -187,3 +187,40 @@ def test_what_cannot_be_forecast_is_said(tmp_path: Path) -> None:
     refused = _forecast(program, "--vary", "x.shape[0]=4", program.name)
     assert refused.returncode == 2
     assert "give SIZE=FIRST:LAST" in refused.stderr
+
+
+UNSURE = """\
+import torch
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.training_step = 0
+
+    def forward(self, x):
+        return x + self.training_step
+
+
+def twice(x):
+    return x * 2
+
+
+model = torch.compile(Model(), backend="eager")
+for n in (3, 5):
+    model(torch.ones(n))
+model.training_step = 7  # no entry serves any call of the model now
+
+for backend in ("eager", "aot_eager"):
+    torch.compile(twice, backend=backend)(torch.ones(3))
+"""
+
+
+def test_nothing_is_forecast_where_sizes_are_not_the_only_question(tmp_path: Path) -> None:
+    program = tmp_path / "unsure.py"
+    program.write_text(UNSURE, encoding="utf-8")
+    ran = _forecast(program, "--json", program.name)
+    assert ran.returncode == 0, ran.stderr
+    problems = {one["name"]: one["problem"] for one in json.loads(ran.stdout.splitlines()[-1])["functions"]}
+    assert "has changed since" in problems["Model.forward"]
+    assert "several torch.compile calls" in problems["twice"]

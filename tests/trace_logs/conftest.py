@@ -40,15 +40,4 @@ def write_logs(folder: Path, *programs: str) -> Path:
 @pytest.fixture(scope="session")
 def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the trace logs of nine programs; that of kernels takes long."""
-    names = [
-        "breaks",
-        "recompiles",
-        "backend_fails",
-        "full_graph",
-        "restarts",
-        "dynamic",
-        "unbacked",
-        "training",
-        "limit",
-    ]
-    return write_logs(tmp_path_factory.mktemp("logs"), *names)
+    return write_logs(tmp_path_factory.mktemp("logs"), *PROGRAMS)

@@ -137,7 +137,7 @@ class Trial:
             return f"The result is not the same: {self.difference}"
         if not self._has_result:
             helps = "helps" if self.helps else "does not help"
-            return f"It {helps}, but there is no result to compare: the program prints nothing, and keeps nothing"
+            return f"It {helps}, but no result can be compared: the program prints nothing and leaves no values"
         results, output = self._expected.results, self._expected.output
         calls = len(results.calls) + results.more_calls
         parts = [_count(calls, "call", " of compiled functions") if self.reference is None else ""]
@@ -247,7 +247,7 @@ class Runner:
     module: str | None = None
     """What ``python -m`` is given in place of the program's file."""
     tell: Callable[[str], None] = lambda text: None
-    """Is told what is run, as it begins."""
+    """Called with the name of each run when it begins."""
     is_cancelled: Callable[[], bool] = lambda: False
     """Is asked all the time while the program runs; any thread."""
     given: RepeatedInput | None = None
@@ -362,12 +362,12 @@ def runner_of(
     """Return what runs a recorded program, or another one in its place.
 
     Raises:
-        CannotTry: there is no file to run, or ``consents`` refuses what the record names.
+        CannotTry: the file to run does not exist, or ``consents`` refuses what the record names.
     """
     if program:
         # The user's own words: nothing of the record is believed.
         if not Path(program[0]).is_file():
-            raise CannotTry(f"there is no file {program[0]}")
+            raise CannotTry(f"{program[0]} does not exist")
         return Runner(program, str(Path.cwd()), python, seconds)
     recorded = recorded_program(started)
     consents(recorded)
@@ -408,7 +408,7 @@ def try_fixes(fixes: Sequence[Fix], runner: Runner, texts: Mapping[str, str]) ->
 
 
 def _difference(before: Outcome, after: Outcome, own_names: Collection[str], *, with_calls: bool = True) -> str | None:
-    """Return how a run with an edit differs; a variable that only the edit made (``own_names``) is no result."""
+    """Return how the result of a run with an edit differs; ``own_names`` are variables that only the edit makes."""
     if before.status != after.status:
         last = _last_line(after.errors)
         if before.status == 0:

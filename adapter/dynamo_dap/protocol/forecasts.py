@@ -51,7 +51,7 @@ class ForecastTrial(Struct, rename="camel", omit_defaults=True):
     compiled: list[int] = []
     """How often the function was compiled in each call."""
     served: list[ServedRange] = []
-    """What the cache serves afterwards."""
+    """Which entry matches each size after these calls."""
     problem: str | None = None
     """Why it could not be done, or what the call raised."""
 

@@ -39,7 +39,7 @@ SKIPPED = "the function is skipped: it runs eagerly"
 FULL_GRAPH = "an error: fullgraph=True"
 
 Full = Callable[[str], str | None]
-"""Returns the whole path that a shortened one stands for; None where there is no such file in the log, or several."""
+"""Returns the full path of a shortened one; None unless exactly one file of the log matches it."""
 
 
 def resumed(name: str) -> tuple[str, int] | None:

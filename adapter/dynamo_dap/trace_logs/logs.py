@@ -61,7 +61,7 @@ def chosen_log(path: Path) -> Path:
     """
     logs = logs_in(path)
     if not logs:
-        raise UnreadableRecord(f"there is no trace log of torch's in {path}")
+        raise UnreadableRecord(f"{path} has no trace log of torch")
     if _rank_in_name(logs[0]) is not None:
         return logs[0]
     return max(logs, key=lambda each: each.stat().st_size)
@@ -128,7 +128,7 @@ def read_ranks(path: Path, mappings: Mappings = ()) -> dict[int, Record]:
     """Return the records of all ranks in a folder of trace logs; of several logs of one rank, the one that says most.
 
     Raises:
-        UnreadableRecord: there is no log of a rank.
+        UnreadableRecord: the folder has no log of a rank.
     """
     folder = path if path.is_dir() else path.parent
     chosen: dict[int, Path] = {}
@@ -137,7 +137,7 @@ def read_ranks(path: Path, mappings: Mappings = ()) -> dict[int, Record]:
         if rank is not None and (rank not in chosen or log.stat().st_size > chosen[rank].stat().st_size):
             chosen[rank] = log
     if not chosen:
-        raise UnreadableRecord(f"there is no log of a rank of a distributed job in {folder}")
+        raise UnreadableRecord(f"{folder} has no log of a rank of a distributed job")
     return {rank: read_trace(log, mappings) for rank, log in sorted(chosen.items())}
 
 

@@ -26,6 +26,7 @@ from dynamo_dap.debuggee.torch_api.compiled_calls import CompiledCall, call_in_p
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
 from dynamo_dap.debuggee.torch_api.guard_lookup import (
     compile_ids_of,
+    is_shared,
     mark_dynamic,
     replaced,
     serving_entry,
@@ -145,10 +146,11 @@ def _sizes_of_function(
     sizes = []
     try:
         with _as_the_call_began(known):
+            _check_known(code, known)
             for size in asked.sizes or list(_sizes_of(known, asked)):
                 sizes.append(_Size(code, known, size))
                 found.sizes.append(sizes[-1].found)
-    except (FeatureMissing, _NoSuchSize) as problem:
+    except (FeatureMissing, _CannotForecast) as problem:
         found.problem = str(problem)
     if not sizes:
         yield found, None
@@ -156,17 +158,34 @@ def _sizes_of_function(
         yield found, one
 
 
-class _NoSuchSize(Exception):
-    """The function has no such size; the text says so."""
+class _CannotForecast(Exception):
+    """Nothing can be said of a function or a size; the text says why."""
+
+
+def _check_known(code: CodeType, known: _Known) -> None:
+    """See that the newest compiled call, and one like it with tensors of ours, would be served now.
+
+    Raises:
+        _CannotForecast: not so: what is found with other sizes would have another cause.
+    """
+    if is_shared(code):
+        raise _CannotForecast("several torch.compile calls compiled it, and each uses its own entries")
+    if serving_entry(code, known.names) is None:
+        raise _CannotForecast("an object that its guards check has changed since its newest compile")
+    made = {id(tensor): with_size(tensor, {}) for _, tensor in tensors_in(known.names)}
+    if serving_entry(code, {name: replaced(one, made) for name, one in known.names.items()}) is None:
+        raise _CannotForecast("its guards check more of its tensors than can be made again, such as their identity")
 
 
 @contextlib.contextmanager
 def _as_the_call_began(known: _Known) -> Iterator[None]:
     before = modes()
-    with contextlib.ExitStack() as stack:
-        enter_modes(known.modes, stack.enter_context)
-        yield
-    enter_modes({name: text for name, text in before.items() if name in _SET}, lambda context: None)
+    try:
+        with contextlib.ExitStack() as stack:
+            enter_modes(known.modes, stack.enter_context)
+            yield
+    finally:
+        enter_modes({name: text for name, text in before.items() if name in _SET}, lambda context: None)
 
 
 _SET = {"grad", "default dtype", "float32 matmul precision", "deterministic"}
@@ -203,7 +222,7 @@ class _Size:
             path, _, rest = name.rpartition(".shape[")
             dimension = int(rest.rstrip("]")) if rest.rstrip("]").isdigit() else -1
             if path not in tensors or not 0 <= dimension < tensors[path].dim():
-                raise _NoSuchSize(f"it has no size {name}, only {', '.join(_names_of(known)) or 'none'}")
+                raise _CannotForecast(f"it has no size {name}, only {', '.join(_names_of(known)) or 'none'}")
             self._dimensions.setdefault(id(tensors[path]), (tensors[path], []))[1].append(dimension)
 
         seen = sorted(set(known.seen.get(size.names[0], [])))

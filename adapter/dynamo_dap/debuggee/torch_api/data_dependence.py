@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
-from dynamo_dap.debuggee.torch_api.features import Feature
+from dynamo_dap.debuggee.torch_api.features import Feature, FeatureMissing
 from dynamo_dap.debuggee.torch_api.graph import example_of, graphs_of, nodes_of, target_name, user_place
 from dynamo_dap.debuggee.torch_api.graph_breaks import BreakFacts
 from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue
@@ -49,8 +49,6 @@ class DataSymbol(NamedTuple):
     """The user's line that made it."""
     range: str | None
     """What torch knows of it: ``0 … ∞``."""
-    known: tuple[str, ...]
-    """Relations that ``torch._check`` promised."""
     node: Any
     """The node of the graph whose result has it."""
     position: int | None
@@ -158,14 +156,12 @@ def _symbol(symbol: Any, frame: TracedFrame, shape_env: Any, names: dict[Any, st
     node, position = _maker_of(symbol, frame)
     made = None if node is None else user_place(node)
     bounds = getattr(shape_env, "var_to_range", {}).get(symbol)
-    promised = getattr(shape_env, "deferred_runtime_asserts", {}).get(symbol, ())
     return DataSymbol(
         name=str(symbol),
         user_name=names.get(symbol),
         operation=None if node is None else target_name(node),
         place=None if made is None else made[0],
         range=None if bounds is None or (known := range_text(bounds)) == _ANYTHING else known,
-        known=tuple(_printed(each.expr) for each in promised),
         node=node,
         position=position,
     )
@@ -192,7 +188,7 @@ def value_in_call(symbol: DataSymbol, frame: TracedFrame) -> int | float | bool 
     """
     if symbol.node is None:
         return None
-    with contextlib.suppress(NoRealValue):
+    with contextlib.suppress(NoRealValue, FeatureMissing):
         value: Any = frame.real_value(symbol.node)
         if symbol.position is not None and is_tensor(value):
             return int(value.size(symbol.position))

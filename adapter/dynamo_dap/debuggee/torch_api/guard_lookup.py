@@ -25,6 +25,18 @@ def compile_ids_of(code: Any) -> list[str]:
     return [str(getattr(entry, "compile_id", None) or number) for number, entry in enumerate(live_entries(code))]
 
 
+def is_shared(code: Any) -> bool:
+    """Whether a function's entries are of several calls of ``torch.compile``, each of which may use its own only."""
+    entries = live_entries(code)
+    return any(
+        entry.backend != entries[0].backend or getattr(entry, _ISOLATION, None) != getattr(entries[0], _ISOLATION, None)
+        for entry in entries[1:]
+    )
+
+
+_ISOLATION = "isolate_recompiles_id"
+
+
 def serving_entry(code: Any, names: Mapping[str, object]) -> int | None:
     """Return the number of the cache entry that serves a call with these locals and captured variables; None: none.
 

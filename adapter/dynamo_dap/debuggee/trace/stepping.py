@@ -171,7 +171,7 @@ class ProgressOfTraces:
         return bool(thread.owed or (thread.progress is not None and thread.progress.given_up_visits))
 
     def take_reported(self, visit: Visit) -> bool:
-        """Whether a visit was reported when its function was inlined; each is told once."""
+        """Whether a visit was reported when its function was inlined, so that it is not reported again."""
         owed = self._of_thread.owed
         if owed[visit] <= 0:
             return False

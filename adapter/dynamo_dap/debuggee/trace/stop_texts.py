@@ -54,7 +54,7 @@ def _raised(
 def graph_break(
     exception: Any, facts: BreakFacts, effect: str, error: UserError | None = None, values: Sequence[str] = ()
 ) -> RaisedException:
-    """Report a graph break: why, what becomes of the function, what to do about it; the rest comes last.
+    """Report a graph break: its cause, its effect on the function, hints, then torch's context.
 
     ``error`` is the user's error that the break stands for; ``values`` are what its data is in this call.
     """
