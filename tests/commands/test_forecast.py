@@ -224,3 +224,30 @@ def test_nothing_is_forecast_where_sizes_are_not_the_only_question(tmp_path: Pat
     problems = {one["name"]: one["problem"] for one in json.loads(ran.stdout.splitlines()[-1])["functions"]}
     assert "has changed since" in problems["Model.forward"]
     assert "several torch.compile calls" in problems["twice"]
+
+
+BROKEN = """\
+import torch
+
+
+@torch.compile(backend="eager")
+def cut(x, y):
+    h = x * 2
+    torch._dynamo.graph_break()
+    return h + y
+
+
+for n in (3, 5):
+    cut(torch.ones(n), torch.ones(1))
+"""
+
+
+def test_a_resume_function_is_not_called_by_itself(tmp_path: Path) -> None:
+    program = tmp_path / "broken.py"
+    program.write_text(BROKEN, encoding="utf-8")
+    ran = _forecast(program, "--json", program.name)
+    assert ran.returncode == 0, ran.stderr
+    functions = {one["name"]: one for one in json.loads(ran.stdout.splitlines()[-1])["functions"]}
+    assert [each["title"] for each in functions["cut"]["sizes"][0]["trials"]] == ["mark_dynamic(x, 0)"]
+    (resumed,) = [one for name, one in functions.items() if name.startswith("cut (resumed")]
+    assert all("trials" not in size for size in resumed["sizes"])

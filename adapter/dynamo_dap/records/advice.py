@@ -173,7 +173,7 @@ def _broken(known: _Break) -> Item:
     settings = settings_of_break(one)
     hints = [*(f"{setting.text}  (drops what it logs)" for setting in settings if setting.adds), *one.hints]
     if one.condition is not None:
-        promised = f"where this holds for all data: torch._check({one.condition}) before the line"
+        promised = f"torch._check({one.condition}) before the line, or of the opposite, if one holds for all data"
         guarded = f"else torch.fx.experimental.symbolic_shapes.guard_or_false({one.condition})"
         hints = [f"{promised}; {guarded}", *hints]
     if one.place is not None and _TORCH.search(one.place.path):

@@ -19,10 +19,11 @@ from typing import Any
 
 import msgspec
 
-from dynamo_dap.debuggee.recording.function_names import function_of
+from dynamo_dap.debuggee.recording.function_names import function_of, name_of
 from dynamo_dap.debuggee.torch_api.call_conditions import enter_modes, modes
 from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
 from dynamo_dap.debuggee.torch_api.compiled_calls import CompiledCall, call_in_progress, follow_calls
+from dynamo_dap.debuggee.torch_api.dynamo_names import resume_function
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
 from dynamo_dap.debuggee.torch_api.guard_lookup import (
     compile_ids_of,
@@ -100,8 +101,9 @@ def write_forecast(asked: ForecastRun) -> None:
     body = ForecastBody(functions)
     path = Path(asked.path)
     path.write_bytes(msgspec.json.encode(body))
-    trials = [size.call_each for _, size in sizes if size is not None and asked.calls]
-    trials += [size.call_marked for _, size in sizes if size is not None]
+    callable_sizes = [size for _, size in sizes if size is not None and size.can_be_called]
+    trials = [size.call_each for size in callable_sizes if asked.calls]
+    trials += [size.call_marked for size in callable_sizes]
     with _silence():
         for trial in trials:
             trial(asked)
@@ -133,6 +135,7 @@ def _silence() -> Iterator[None]:
 def _wanted(asked: ForecastRun) -> Iterator[tuple[CodeType, _Known]]:
     for code, known in list(_compiles.known.items()):
         name, _ = function_of(code, known.names)
+        # A resume function belongs to its function.
         if asked.function is None or name == asked.function or name.endswith(f".{asked.function}"):
             yield code, known
 
@@ -141,8 +144,8 @@ def _sizes_of_function(
     code: CodeType, known: _Known, asked: ForecastRun
 ) -> Iterator[tuple[FunctionForecast, _Size | None]]:
     """Yield each size of a function with what is known of the function; None for one without sizes."""
-    name, place = function_of(code, known.names)
-    found = FunctionForecast(name, place.path, place.line, compile_ids_of(code))
+    _, place = function_of(code, known.names)
+    found = FunctionForecast(name_of(code, known.names), place.path, place.line, compile_ids_of(code))
     sizes = []
     try:
         with _as_the_call_began(known):
@@ -193,7 +196,7 @@ _SET = {"grad", "default dtype", "float32 matmul precision", "deterministic"}
 
 
 def _sizes_of(known: _Known, asked: ForecastRun) -> Iterator[VariedSize]:
-    """Yield the sizes that varied, those that always were the same together; all of them where none varied."""
+    """Yield the sizes that varied, those that always were the same together; each size alone where none varied."""
     present = set(_names_of(known))
     varied = {name: sizes for name, sizes in known.seen.items() if len(set(sizes)) > 1 and name in present}
     groups: dict[tuple[int, ...], list[str]] = {}
@@ -228,6 +231,15 @@ class _Size:
         seen = sorted(set(known.seen.get(size.names[0], [])))
         self.found = SizeForecast(list(size.names), seen, self._served())
 
+    @property
+    def can_be_called(self) -> bool:
+        """Whether a call from ordinary Python was given all tensors whose sizes are changed."""
+        call = self._known.call
+        if call is None or resume_function(self._code) is not None:
+            return False
+        given = {id(tensor) for _, tensor in tensors_in({"args": call.args, "kwargs": call.kwargs})}
+        return given.issuperset(self._dimensions)
+
     def call_each(self, asked: ForecastRun) -> None:
         """Call the function with the sizes that are asked for, one after the other."""
         with self._tried(", ".join(map(str, asked.calls))) as trial:
@@ -235,7 +247,8 @@ class _Size:
 
     def call_marked(self, asked: ForecastRun) -> None:
         """Call the function with marked sizes and an empty cache, where some sizes compile without."""
-        if all(one.entry is not None for one in self.found.served):
+        is_in_question = bool(asked.sizes) or len(self.found.seen) > 1
+        if not is_in_question or all(one.entry is not None for one in self.found.served):
             return
         parts = [name.rpartition(".shape[") for name in self._size.names]
         with self._tried("; ".join(f"mark_dynamic({path}, {rest[:-1]})" for path, _, rest in parts)) as trial:
@@ -248,8 +261,6 @@ class _Size:
     def _tried(self, title: str) -> Iterator[ForecastTrial]:
         trial = ForecastTrial(title)
         self.found.trials.append(trial)
-        if self._known.call is None:
-            trial.problem = "it was not called from ordinary Python, so it cannot be called alone"
         try:
             with _as_the_call_began(self._known):
                 yield trial

@@ -64,8 +64,7 @@ class DataSymbol(NamedTuple):
         if self.position is not None:
             what = f"size {self.position} of {what}"
         where = "" if self.place is None else f" at {PurePath(self.place.path).name}:{self.place.line}"
-        known = "" if self.range is None else f", in the range {self.range}"
-        return f"{name} is {what}{where}{known}"
+        return f"{name} is {what}{where}"
 
 
 class DataDependence(NamedTuple):

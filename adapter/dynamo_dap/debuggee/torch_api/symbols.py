@@ -86,6 +86,8 @@ def range_text(bounds: Any) -> str:
 
 
 def _bound_text(bound: Any) -> str:
+    if getattr(bound, "is_Integer", False) and int(bound) >= sys.maxsize - 1:
+        return "∞"
     return str(bound).replace("int_oo", "∞").replace("oo", "∞")
 
 

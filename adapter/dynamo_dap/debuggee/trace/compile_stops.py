@@ -23,6 +23,7 @@ from dynamo_dap.debuggee.torch_api.cuda_graph_callers import frame_of_caller
 from dynamo_dap.debuggee.torch_api.cuda_graph_texts import CudaGraphFacts
 from dynamo_dap.debuggee.torch_api.data_dependence import (
     DataDependence,
+    DataSymbol,
     data_dependence_of,
     explained,
     value_in_call,
@@ -208,7 +209,7 @@ class CompileStops(CompileObserver):
         """Return what the call being traced has for the numbers of a data-dependent branch: ``n = 3``."""
         with self._host.holding():
             values = [(symbol, value_in_call(symbol, frame)) for symbol in dependence.symbols]
-        return [f"{symbol.user_name or symbol.name} = {value}" for symbol, value in values if value is not None]
+        return [_value_text(symbol, value) for symbol, value in values if value is not None]
 
     # -- exceptions of the user's ----------------------------------------------------------------------------------
 
@@ -410,6 +411,12 @@ class CompileStops(CompileObserver):
         except BaseException as error:  # noqa: BLE001  (the user's expression may raise anything)
             self._host.print(f"The condition {condition!r} of '{name}' failed: {text_of_raised(error)}\n", "important")
             return True
+
+
+def _value_text(symbol: DataSymbol, value: float) -> str:
+    """Return a number with what torch knows of it: ``n = 3 (0 … 6)``."""
+    known = "" if symbol.range is None else f" ({symbol.range})"
+    return f"{symbol.user_name or symbol.name} = {value}{known}"
 
 
 def _where(frame: TracedFrame) -> tuple[int, int]:
