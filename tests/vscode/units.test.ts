@@ -174,6 +174,7 @@ test("checks of one guard are one group, which nothing leaves", () => {
 test("values at the ends of lines show little data whole, and no data in part", () => {
     expect(briefValue("Tensor f32[] cpu = 0.4327")).toBe("0.4327");
     expect(briefValue("Parameter f32[2] cpu requires_grad = [0.5, 1.0]")).toBe("f32[2] = [0.5, 1.0]");
+    expect(briefValue("Tensor f32[2] cpu = [0.5, 1.0] (unrealized)")).toBe("f32[2] = [0.5, 1.0]");
     expect(briefValue("Tensor f32[3, 4] cpu requires_grad")).toBe("f32[3, 4]");
     expect(briefValue(`Tensor f64[8] cpu = [${"0.123456789, ".repeat(8)}]`)).toBe("f64[8]");
     expect(briefValue("x".repeat(50))).toHaveLength(40);

@@ -4,7 +4,9 @@ const LONGEST_VALUE = 40;
 const LONGEST_DATA = 60;
 
 /** "Tensor f32[2] cpu = [0.5, 1.0]" becomes "f32[2] = [0.5, 1.0]", one without data "f32[2]"; other values are cut. */
-export function briefValue(value: string): string {
+export function briefValue(whole: string): string {
+    // The Variables pane has the word; at the end of a line the value counts.
+    const value = whole.replace(/ \(unrealized\)$/, "");
     const tensor = /^(?:Tensor|Parameter|Buffer)\s+(\w+)(\[[^\]]*\])/.exec(value);
     if (tensor !== null) {
         const [, dtype = "", sizes = ""] = tensor;
@@ -14,6 +16,6 @@ export function briefValue(value: string): string {
         }
         return sizes === "[]" ? data : `${dtype}${sizes} = ${data}`;
     }
-    const text = value.replace(/ \(unrealized\)$/, "").replace(/\s+/g, " ");
+    const text = value.replace(/\s+/g, " ");
     return text.length <= LONGEST_VALUE ? text : `${text.slice(0, LONGEST_VALUE - 1)}…`;
 }
