@@ -8,6 +8,7 @@ engines.
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Collection, Iterator
 from typing import Any
 
@@ -45,15 +46,14 @@ ELSEWHERE = {
     "compiled_before": "runs until it is ended",
     "comptime_breakpoint": "stops by itself",
     "eager_breakpoint": "stops by itself",
-    "fsdp_blocks": "needs other processes",
     "generated_crash": "kills its process",
     "generated_failure": "fails",
     "generated_loop": "runs until it is stopped",
     "generated_marker": "stops by itself",
     "generated_threads": "threads, of which each run has another order",
     "inductor_programs": "starts processes of its own",
-    "library": "no program",
     "listening": "waits for a client",
+    "nccl": "needs two GPUs",
     "observed": "runs another program",
     "plain": "compiles nothing",
     "ranks_that_part": "needs other processes",
@@ -63,8 +63,12 @@ ELSEWHERE = {
     "uses_library": "needs a library that is installed",
     "waits_for_input": "waits for input",
 }
-"""Fixtures that cannot be run here, and why."""
-RUN = sorted(path.stem for path in FIXTURES.glob("*.py") if path.stem not in ELSEWHERE)
+"""Fixtures whose ``main`` cannot be run here, and why."""
+RUN = sorted(
+    path.stem
+    for path in FIXTURES.glob("*.py")
+    if path.stem not in ELSEWHERE and re.search(r"^def main\(\)", path.read_text(), re.MULTILINE)
+)
 
 _STEP_IN = Move(StepKind.IN)
 
