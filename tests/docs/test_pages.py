@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -28,10 +27,8 @@ def test_a_block_with_commands_is_run_or_says_why_not(page: Page) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("page", _RUN, ids=_name)
-def test_a_page_shows_what_its_commands_print(page: Page) -> None:
-    # A short path: the terminal's command "source" cannot read a long one.
-    with tempfile.TemporaryDirectory(prefix="page") as folder:
-        wrong = run_page(page, Path(folder))
+def test_a_page_shows_what_its_commands_print(page: Page, tmp_path: Path) -> None:
+    wrong = run_page(page, tmp_path)
     assert not wrong, "\n\n".join(wrong)
 
 

@@ -24,7 +24,7 @@ PROGRAM = Fixture("ranks_that_part")
 
 @pytest.mark.timeout(240)
 def test_ranks_that_compile_different_graphs_are_told_with_the_line(tmp_path: Path) -> None:
-    arguments = ["-m", "torch.distributed.run", "--", "--standalone", "--nproc-per-node=4", str(PROGRAM.path)]
+    arguments = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4", str(PROGRAM.path)]
     ran = command("run", "--python", sys.executable, *arguments, folder=tmp_path, check=False)
     assert ran.returncode == 1, "the ranks that wait for the last one lose it"
     compared = json.loads(command("report", "--ranks", "--json", folder=tmp_path).stdout)

@@ -136,7 +136,9 @@ def test_commands_in_the_guides_exist() -> None:
         for command in ([], ["bisect"], ["check"], ["debug"], ["entries"], ["report"])
     )
     for line in re.findall(r"^\s*(?:\$ )?(?:dynamo-dap|python -m dynamo_dap)\b(.*)$", blocks, re.MULTILINE):
-        for option in re.findall(r"(?<!\S)--[a-z][a-z-]+", line.partition(" -- ")[0]):
+        # What follows is for the program, or for the module that "-m" names.
+        own = re.split(r" -- | -m ", line, maxsplit=1)[0]
+        for option in re.findall(r"(?<!\S)--[a-z][a-z-]+", own):
             assert option in help_texts, f"the guides use {option}, which dynamo-dap does not have"
 
 

@@ -46,6 +46,28 @@ double(torch.ones(2))
 double(torch.ones(2) * 3)
 """
 _LINE = 7
+_OLDEST_DEBUGPY = (1, 8, 20)
+_PTRACE_SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
+_PTRACE_SCOPES = {
+    "0": "may attach to your processes",
+    "1": "may attach to processes that they start",
+    "2": "may attach only as root",
+    "3": "may not attach",
+}
+_EXTENSION = "dynamo-dap.dynamo-dap-"
+_EXTENSION_FOLDERS = (
+    ".vscode/extensions",
+    ".vscode-insiders/extensions",
+    ".vscode-oss/extensions",
+    ".vscode-server/extensions",
+    ".vscode-server-insiders/extensions",
+    ".vscodium-server/extensions",
+    ".cursor/extensions",
+    ".cursor-server/extensions",
+    ".windsurf/extensions",
+    ".local/share/code-server/extensions",
+)
+_NO_EXECUTION = getattr(os, "ST_NOEXEC", 0)
 _MARKS = {"ok": "✓", "warning": "!", "problem": "✗"}
 
 
@@ -75,6 +97,7 @@ class _Facts(msgspec.Struct, rename="camel"):
     torch_problem: str | None
     features: int
     off: list[str]
+    cache_folder: str | None = None
 
 
 def main(arguments: list[str]) -> int:
@@ -127,8 +150,11 @@ def _checks(python: str) -> Iterator[Check]:
     yield _package(facts, "triton", "lets Triton kernels be debugged", is_needed=False)
     yield _compiler()
     yield _loopback()
-    yield _folder()
-    yield _editor()
+    yield _ptrace(_PTRACE_SCOPE)
+    yield _folder("records", records_base(), RECORDS_VARIABLE)
+    if facts.cache_folder is not None:
+        yield _cache(Path(facts.cache_folder))
+    yield _editor(Path.home())
     if facts.packages["torch"] is not None and facts.torch_problem is None:
         yield _session(python)
 
@@ -182,11 +208,15 @@ def _torch(facts: _Facts) -> Iterator[Check]:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split("+", maxsplit=1)[0].split(".")[:2] if part.isdigit())
+    return tuple(int(part) for part in version.split("+", maxsplit=1)[0].split(".")[:3] if part.isdigit())
 
 
 def _package(facts: _Facts, name: str, use: str, *, is_needed: bool) -> Check:
     version = facts.packages[name]
+    if version is not None and name == "debugpy" and _numbers(version) < _OLDEST_DEBUGPY:
+        oldest = ".".join(map(str, _OLDEST_DEBUGPY))
+        advice = f"It is older than {oldest}. Run: {facts.executable} -m pip install --upgrade debugpy"
+        return Check(name, "warning", version, advice)
     if version is not None:
         return Check(name, "ok", version)
     advice = f"It {use}. Run: {facts.executable} -m pip install {name}"
@@ -210,33 +240,49 @@ def _loopback() -> Check:
     return Check("loopback", "ok", "127.0.0.1 can be reached")
 
 
-def _folder() -> Check:
-    folder = records_base()
+def _ptrace(scope_file: Path) -> Check:
+    """Report who may attach a native debugger; dynamo-dap itself never needs to."""
+    try:
+        scope = scope_file.read_text(encoding="utf-8").strip()
+    except OSError:
+        return Check("ptrace", "ok", "dynamo-dap does not need it; this system states no limit for gdb and py-spy")
+    limit = _PTRACE_SCOPES.get(scope, "have a limit that is not known here")
+    return Check("ptrace", "ok", f"dynamo-dap does not need it; gdb and py-spy {limit} (ptrace_scope {scope})")
+
+
+def _folder(name: str, folder: Path, variable: str) -> Check:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        return Check(
-            "records", "problem", f"{folder}: {error.strerror or error}", f"Set {RECORDS_VARIABLE} to another folder."
-        )
-    return Check("records", "ok", str(folder))
+        return Check(name, "problem", f"{folder}: {error.strerror or error}", f"Set {variable} to another folder.")
+    return Check(name, "ok", str(folder))
 
 
-def _editor() -> Check:
-    code = shutil.which("code")
-    if code is None:
-        return Check("VS Code", "ok", "no command 'code' here; the extension was not looked for")
-    try:
-        listed = subprocess.run(
-            [code, "--list-extensions", "--show-versions"], capture_output=True, text=True, timeout=60, check=False
-        ).stdout
-    except (OSError, subprocess.TimeoutExpired):
-        return Check("VS Code", "warning", f"{code} does not list its extensions")
-    found = next((line for line in listed.splitlines() if "dynamo-dap" in line), None)
-    if found is None:
+def _cache(folder: Path) -> Check:
+    """Check where Inductor keeps compiled kernels: it writes them, and loads them as libraries."""
+    variable = "TORCHINDUCTOR_CACHE_DIR"
+    check = _folder("compile cache", folder, variable)
+    if check.result == "ok" and os.statvfs(folder).f_flag & _NO_EXECUTION:
+        advice = f"Inductor cannot load its kernels from there. Set {variable} to a folder on another file system."
+        return Check("compile cache", "problem", f"{folder}: mounted with noexec", advice)
+    return check
+
+
+def _editor(home: Path) -> Check:
+    """Look for the extension where VS Code and its relatives keep theirs, on this machine and for remote windows."""
+    places = [home / folder for folder in _EXTENSION_FOLDERS]
+    if not any(map(Path.is_dir, places)):
+        return Check("VS Code", "ok", "not found here; the extension was not looked for")
+    found = sorted(path for place in places for path in place.glob(f"{_EXTENSION}*"))
+    if not found:
         return Check("VS Code", "warning", "the extension is not installed", "Install the .vsix file of the release.")
-    return Check("VS Code", "ok", found)
+    versions = {path.name.removeprefix(_EXTENSION) for path in found}
+    text = ", ".join(map(str, found))
+    if __version__ not in versions:
+        return Check("VS Code", "warning", text, f"Install the .vsix file of the same release: {__version__}.")
+    return Check("VS Code", "ok", text)
 
 
 # -- a session ---------------------------------------------------------------------------------------------------------

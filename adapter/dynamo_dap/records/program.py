@@ -22,19 +22,23 @@ UNCOMPILED = {"TORCHDYNAMO_DISABLE": "1"}
 def add_program(parser: argparse.ArgumentParser, what: str = "the Python file") -> None:
     """Add what every such subcommand ends with: the interpreter, the program or a module, the program's arguments."""
     parser.add_argument("--python", default=sys.executable, help="the interpreter; default: this one")
-    parser.add_argument("-m", dest="module", help="run a module instead of a file")
-    parser.add_argument("program", nargs="?", help=what)
     parser.add_argument(
-        "arguments", nargs=argparse.REMAINDER, help="the program's own arguments; those of a module after --"
+        "-m",
+        dest="module",
+        nargs=argparse.PARSER,
+        metavar="MODULE",
+        help="run a module instead of a file; what follows is for the module, as with python -m",
     )
+    parser.add_argument("program", nargs="?", help=what)
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="the program's own arguments")
 
 
 def given_program(parser: argparse.ArgumentParser, options: argparse.Namespace) -> LaunchDescription:
     """Return the program that was given; without one the command ends with its usage."""
     if options.module is not None:
-        # With -m, what stands in the program's place is the first argument of the module.
-        first = [] if options.program is None else [options.program]
-        return LaunchDescription(module=options.module, args=[*first, *options.arguments])
+        module, *rest = options.module
+        # Earlier versions asked for -- before the arguments of a module.
+        return LaunchDescription(module=module, args=rest[1:] if rest[:1] == ["--"] else rest)
     if options.program is None:
         parser.error("give a program, or -m and a module")
     problem = why_not_a_program(options.program)

@@ -18,6 +18,7 @@ from msgspec import Struct
 from dynamo_dap.records.events import Record, Started
 from dynamo_dap.records.file import UnreadableRecord, program_of, read_record
 from dynamo_dap.records.folders import SUFFIX
+from dynamo_dap.records.input_names import user_name
 from dynamo_dap.records.model import Compile, Place, Sharding
 
 _COLLECTIVE = re.compile(r"(?:_c10d_functional|_dtensor|c10d)\w*[.:]+(\w+)")
@@ -189,7 +190,8 @@ def _steps(compiled: Compile) -> Iterator[_Step]:
     for graph in compiled.graphs:
         for node in graph.nodes:
             if node.operation == "placeholder":
-                text = f"takes {node.user_name or node.name}: {node.value}"
+                # A graph's text has torch's name for a variable that is assigned again; of the input there is no doubt.
+                text = f"takes {node.user_name or user_name(node.name) or node.name}: {node.value}"
             else:
                 text = f"{node.expression or node.target}" + (f" → {node.value}" if node.value else "")
             yield _step(text, node.place)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from dynamo_dap.records.input_names import user_name
 from dynamo_dap.records.model import Graph, Node, Place
 
 MAXIMUM_NODES = 2000
@@ -27,8 +28,6 @@ _ATTRIBUTE = re.compile(r"self(?:\.\w+|\[\d+\])+$")
 _MODULE_CALL = re.compile(r"self(?:\.\w+)+\(")
 _TARGET = re.compile(r"[\w.]+(?=\()")
 _METHOD = re.compile(r"[A-Za-z_]\w*\.(?P<method>\w+)\(")
-_OF_MODULE = re.compile(r"L_self_(?:modules_|_modules_)(?P<path>\w+?)_(?:parameters|buffers)_(?P<name>\w+?)_$")
-_LOCAL = re.compile(r"L_(?P<name>[a-z]\w*?)_$")
 
 
 @dataclass
@@ -88,16 +87,6 @@ def _nodes(text: str, quoted: list[SourceText]) -> Iterator[Node]:
 
 def _input(name: str, kind: str | None) -> Node:
     return Node(name, "placeholder", name, value=_value(kind), user_name=user_name(name))
-
-
-def user_name(name: str) -> str | None:
-    """Return an input as the user wrote it, where torch's name says that without doubt: ``self.fc.weight``."""
-    parameter = _OF_MODULE.match(name)
-    if parameter is not None:
-        path = parameter["path"].replace("_modules_", ".")
-        return f"self.{path}.{parameter['name']}"
-    local = _LOCAL.match(name)
-    return local["name"] if local is not None and "self" not in name else None
 
 
 def _statement(text: str, place: Place | None, inputs: dict[str, str | None]) -> Node | None:

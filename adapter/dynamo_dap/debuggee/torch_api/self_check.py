@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import json
+import os
 import pkgutil
 import platform
 import sys
@@ -25,6 +26,7 @@ def facts() -> dict[str, Any]:
         "torchProblem": None,
         "features": 0,
         "off": [],
+        "cacheFolder": None,
     }
     if found["packages"]["torch"] is None:
         return found
@@ -40,7 +42,20 @@ def facts() -> dict[str, Any]:
         importlib.import_module(module.name)
     found["features"] = len(features.needs())
     found["off"] = features.problems()
+    found["cacheFolder"] = _cache_folder()
     return found
+
+
+def _cache_folder() -> str | None:
+    """Return where Inductor keeps what it compiles. Its own function would make the folder."""
+    named = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
+    if named is not None:
+        return os.path.abspath(named)
+    try:
+        found = importlib.import_module("torch._inductor.runtime.cache_dir_utils").default_cache_dir()
+    except (ImportError, AttributeError):
+        return None
+    return str(found)
 
 
 def _version(name: str) -> str | None:
