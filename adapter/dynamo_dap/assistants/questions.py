@@ -232,7 +232,7 @@ class Questions:
         folder: Folder = None,
         seconds: Seconds = WAIT,
     ) -> CallToolResult:
-        """What torch has in its cache for each function at the program's end: guards, generated code, graphs."""
+        """List what torch has cached for each function at the program's end: guards, generated code, graphs."""
         self._workspace.take(roots)
         given = self._workspace.program(program, module, arguments, folder)
         only = [] if function is None else ["--function", function]
@@ -283,7 +283,7 @@ class Questions:
         folder: Folder = None,
         seconds: Seconds = WAIT,
     ) -> CallToolResult:
-        """Does the program compile as it should? Without limits or a baseline nothing may break or recompile.
+        """Check that the program compiles as it should. Without limits or a baseline nothing may break or recompile.
 
         Runs it, and names what is new: file:line, reason, hints.
         """
@@ -319,7 +319,7 @@ def _printed(ended: Ended, hint: str | None = None) -> CallToolResult:
 
 
 def _printed_last(ended: Ended) -> CallToolResult:
-    """The program's output comes first, and may be long."""
+    """Answer with the end of the program's output, since its beginning may be long and matters less."""
     return answer(ended.output or _how_it_ended(ended), keeps_end=True)
 
 

@@ -60,7 +60,7 @@ class _Client:
         """Clients send none."""
 
     def on_invalid_message(self, problem: str) -> None:
-        """It has been answered."""
+        """Do nothing: the connection has answered it."""
 
     def on_closed(self, problem: str | None) -> None:
         self.gone.set()
@@ -157,7 +157,7 @@ class SharedSession:
         self._forward(client, request, arguments, introduced)
 
     def _leave(self, request: Request) -> None:
-        """The user ends the session, or has heard of its end."""
+        """End the session for the user, or acknowledge an end that was announced before."""
         if self._is_over or self._server.is_closed:
             self._editor.connection.respond(request)
             self._editor.connection.close()
@@ -256,10 +256,10 @@ class SharedSession:
             self._is_over = self._is_over or event.event == "terminated"
 
     def on_invalid_message(self, problem: str) -> None:
-        """What cannot be read is told to nobody."""
+        """Ignore the message."""
 
     def on_closed(self, problem: str | None) -> None:
-        """The server is gone."""
+        """End the session for the editor and the assistant: the server is gone."""
         with self._lock:
             self._introduced.set()
             self._tell_over(self._editor)

@@ -94,7 +94,7 @@ def _record_worker() -> None:
 
 @pytest.fixture
 def compiles() -> Iterator[Recording]:
-    """What torch.compile makes while the test runs: as ``dynamo_dap.record()``."""
+    """Record what torch.compile makes while the test runs, as ``dynamo_dap.record()`` does."""
     from dynamo_dap.checking.compiles import record
 
     _forget_compiled()
@@ -152,7 +152,7 @@ def _without_traces_in_logs() -> Iterator[None]:
 
 
 def _forget_compiled() -> None:
-    """What another test has compiled is not compiled again: a test that counts begins without."""
+    """Drop what other tests compiled: torch would not compile it again, and this test's count would be too low."""
     compiler: Any = sys.modules.get("torch.compiler")
     if compiler is not None:
         compiler.reset()

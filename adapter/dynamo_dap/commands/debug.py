@@ -199,7 +199,7 @@ def _terminal(options: argparse.Namespace) -> OwnTerminal | None:
 
 
 def _configuration(options: argparse.Namespace, program_arguments: list[str]) -> tuple[str, dict[str, Any]]:
-    """The DAP request to begin with, and its arguments."""
+    """Return the DAP request to begin with, and its arguments."""
     if sum(given is not None for given in (options.program, options.module, options.attach)) != 1:
         raise UsageError("give a script, or --module NAME, or --attach HOST:PORT (and only one of them)")
     configuration: dict[str, Any] = {

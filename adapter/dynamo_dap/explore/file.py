@@ -45,7 +45,7 @@ class StagesWriter:
     """Writes one file, on whichever threads compile."""
 
     def __init__(self, path: Path, program: list[str]) -> None:
-        """Raises ``OSError`` when the file cannot be made."""
+        """Make the file. Raises ``OSError`` when that is impossible."""
         path.parent.mkdir(parents=True, exist_ok=True)
         # Only its owner may read what a program computes.
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)

@@ -24,7 +24,7 @@ class LineMap:
     """Maps lines, counted from 1, of a file as it was recorded to lines of a text, and back."""
 
     def __init__(self, recorded: Sequence[str], text: Sequence[str]) -> None:
-        """``recorded`` are digests of lines; ``text`` are lines."""
+        """Match the ``recorded`` digests of lines with the lines of ``text``."""
         self._now: dict[int, int] = {}
         now = [digest_of_line(line) for line in text]
         first = _common(recorded, now)

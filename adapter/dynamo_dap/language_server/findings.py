@@ -86,7 +86,7 @@ def findings_of(record: Record, *, is_of_several: bool = False) -> dict[str, lis
 
 
 def _merge(found: dict[tuple[object, ...], Finding], finding: Finding) -> None:
-    """The same thing is found again by each recompile, and in each function that is compiled around it."""
+    """Merge findings of the same thing, which each recompile and each function around it repeat."""
     key = finding.kind, finding.place.path, finding.place.line, finding.message.split("\n", 1)[0]
     known = found.setdefault(key, finding)
     if known is finding:

@@ -33,7 +33,7 @@ class Trials:
         self._numbers = itertools.count(1)
 
     def forget(self) -> None:
-        """What was tried was tried on what an older record tells."""
+        """Forget every trial: they were made against an older record."""
         self._tried.clear()
 
     def close(self) -> None:
@@ -89,7 +89,7 @@ class Trials:
 
 
 def _key(document: Document, fix: Fix) -> _Key:
-    """What a trial is good for: comments and empty lines may come and go."""
+    """Return what a trial holds for: changes of comments and empty lines do not matter."""
     return document.path, fix.title, document.meaning
 
 

@@ -57,19 +57,19 @@ class Receiver(Protocol):
     """What a connection's reader thread calls."""
 
     def on_request(self, request: Request) -> None:
-        """A request came in; it is answered by ``Connection.respond`` or ``respond_error``, now or later."""
+        """Take a request, and answer it by ``Connection.respond`` or ``respond_error``, now or later."""
 
     def on_event(self, event: Event) -> None:
-        """An event came in."""
+        """Take an event."""
 
     def on_invalid_message(self, problem: str) -> None:
-        """A message that could not be read came in; the connection goes on.
+        """Take note of a message that cannot be read; the connection goes on.
 
         If it was a request, it has been answered.
         """
 
     def on_closed(self, problem: str | None) -> None:
-        """The connection has ended. ``problem`` says what was wrong with its end, None for a clean one."""
+        """Take note of the connection's end. ``problem`` says what was wrong with it, None for a clean end."""
 
 
 class Connection:
@@ -94,7 +94,7 @@ class Connection:
         self._parser = FrameParser(MAXIMUM_BODY_BYTES if is_trusted else MAXIMUM_STRANGER_BYTES)
 
     def trust(self) -> None:
-        """The other end has shown that it may send: take large messages, too."""
+        """Accept large messages from now on: the other end has shown that it may send."""
         self._parser.maximum_body_bytes = MAXIMUM_BODY_BYTES
 
     def start(self, receiver: Receiver) -> threading.Thread:

@@ -74,7 +74,7 @@ class CellWriter:
         path.write_bytes(msgspec.json.encode(description))
 
     def write(self, slot: int, number: int, index: int) -> None:
-        """The instruction ``index`` of the code ``number`` is about to be executed. Cheap."""
+        """Write that the instruction ``index`` of the code ``number`` is about to be executed. Cheap."""
         _RECORD.pack_into(self._memory, slot * _RECORD.size, self._idents[slot], time.monotonic_ns(), number, index)
 
     def clear(self, slot: int) -> None:

@@ -88,7 +88,7 @@ class SocketStream:
 
 
 def _identity_of(connected: socket.socket) -> tuple[int, int] | None:
-    """What is behind a socket's descriptor; None when that is closed."""
+    """Identify what is behind a socket's descriptor; None when that is closed."""
     try:
         found = os.fstat(connected.fileno())
     except OSError:

@@ -129,7 +129,10 @@ def _breaks(functions: Iterable[CompiledFunction]) -> Iterator[Item]:
 
 
 def _with_callers(breaks: list[_Break]) -> list[_Break]:
-    """A break inside a call cuts the caller at the call, and then the called function, which is compiled by itself."""
+    """Merge a break inside a call with the caller's break at that call.
+
+    Such a break also cuts the caller, and then the called function, which is compiled by itself.
+    """
     left = []
     for graph_break in breaks:
         inner = next((other for other in breaks if other is not graph_break and _is_inside(other, graph_break)), None)
@@ -276,7 +279,7 @@ class _Change:
 
 
 def _merged(items: list[Item]) -> list[Item]:
-    """A size that changes is seen by every function that it is given to: with the same numbers it is one thing."""
+    """Merge sizes with the same numbers: each function that gets a changing size reports it."""
     merged: dict[object, list[Item]] = {}
     for number, item in enumerate(items):
         is_size = item.subject.startswith("size ") and len(item.values) > 1

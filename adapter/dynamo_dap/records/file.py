@@ -37,7 +37,7 @@ class RecordWriter:
     """Writes one file, on whichever threads have something to tell. The file is made with the first event."""
 
     def __init__(self, path: Path, *, details_bound: int = DETAILS_BOUND, bound: int = BOUND) -> None:
-        """Raises ``OSError`` when the file cannot be made."""
+        """Open the file. Raises ``OSError`` when it cannot be made."""
         path.parent.mkdir(parents=True, exist_ok=True)
         # Only its owner may read what a program computes.
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -110,7 +110,7 @@ class RecordReader:
 
 @contextlib.contextmanager
 def _without_collections() -> Iterator[None]:
-    """A million new objects, none of them garbage, are looked through again and again: half of the time of reading."""
+    """Pause garbage collection: it would go through a million new objects, none garbage, for half of the time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -39,18 +39,18 @@ class StoppedThreads:
         self._owners[thread_id] = backend
 
     def resumed(self, thread_id: int) -> None:
-        """The thread runs on."""
+        """Note that the thread runs on."""
         self.changes += 1
         self._owners.pop(thread_id, None)
 
     def begin_resuming(self, thread_id: int) -> str | None:
-        """A request that lets the thread go on is being sent; return who holds it, None when nobody does."""
+        """Begin a request that lets the thread go on. Return who holds the thread, None when nobody does."""
         self.changes += 1
         self._unanswered.setdefault(thread_id, [])
         return self._owners.pop(thread_id, None)
 
     def end_resuming(self, thread_id: int, owner: str | None) -> None:
-        """The request has been answered, and the answer passed on; ``owner`` is who holds the thread in spite of it."""
+        """End such a request, whose answer is passed on; ``owner`` holds the thread in spite of it."""
         if owner is not None:
             self._owners.setdefault(thread_id, owner)
         for action in self._unanswered.pop(thread_id, ()):
@@ -64,7 +64,7 @@ class StoppedThreads:
             action()
 
     def exited(self, thread_id: int) -> None:
-        """The thread is no more."""
+        """Forget a thread that has ended."""
         self._ever.discard(thread_id)
         self._owners.pop(thread_id, None)
 
@@ -75,7 +75,7 @@ class StoppedThreads:
             del self._owners[thread_id]
 
     def of(self, backend: str) -> list[int]:
-        """The threads that ``backend`` holds."""
+        """Return the threads that ``backend`` holds."""
         return sorted(thread_id for thread_id, owner in self._owners.items() if owner == backend)
 
     def is_agents(self, thread_id: int) -> bool:
@@ -169,7 +169,7 @@ class BackendEvents:
             self.stopped_threads.after_answer(thread_id, lambda: self._tell("stopped", body))
 
     def tell_early_stops(self) -> None:
-        """The client is configured: tell the stops so far, and from now on each at once."""
+        """Report the stops so far, and each later one at once: the client is configured."""
         stops, self._early_stops = self._early_stops or (), None
         for body in stops:
             self._tell("stopped", body)
@@ -230,7 +230,7 @@ class BackendEvents:
         return event.body
 
     def _process(self, backend: Backend, event: Event) -> object:
-        """The server tells of the process itself."""
+        """Drop the event: the server reports the process itself."""
         return None
 
     def _eager(self, backend: Backend, event: Event) -> object:

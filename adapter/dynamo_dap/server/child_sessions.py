@@ -219,10 +219,10 @@ class _Waiting:
         self._on_closed(self)
 
     def on_request(self, request: Request) -> None:
-        """A child asks nothing more."""
+        """Ignore it: a child asks nothing more."""
 
     def on_event(self, event: Event) -> None:
-        """A child tells that it waits no longer."""
+        """Handle a child's report that it waits no longer."""
         if event.event != RUNS_ON_EVENT:
             return
         try:

@@ -65,7 +65,7 @@ class Client:
         """What it was told at stops; None before the first: ``initialize`` says that there are steps back."""
 
     def trust(self) -> None:
-        """It has shown the access token."""
+        """Accept large messages: the client has shown the access token."""
         self._connection.trust()
 
     def introduce(self, arguments: InitializeRequestArguments) -> None:
@@ -130,10 +130,10 @@ class Client:
         self._connection.send_event(name, self._dialect.to_client(body))
 
     def stops(self, *, steps_back: bool) -> None:
-        """A stop follows. Steps back are offered from the first one on whose thread can be stepped back.
+        """Prepare the client for a stop. The first stop that can be stepped back from offers steps back.
 
-        VS Code shows two buttons by it. If they came and went at each step into a trace and out of it, the others would
-        move under the mouse: who steps over once more would continue.
+        VS Code shows two buttons for them, which then stay. If they appeared and vanished with each step into a trace
+        and out of it, the other buttons would move under the mouse: a second click on Step Over would continue.
         """
         if self._offers_step_back or steps_back is self._offers_step_back:
             return

@@ -435,7 +435,7 @@ class Debuggee:
             self._run(self._expect_process_end(self.process))
 
     async def _expect_process_end(self, process: OwnedProcess) -> None:
-        """The agent is gone, in general because the process is ending."""
+        """Handle a lost connection to the agent, usually because the process is ending."""
         has_ended = await until_any(_PROCESS_END_TIMEOUT, process.exited)
         if self._was_replaced or self._is_ending:
             return

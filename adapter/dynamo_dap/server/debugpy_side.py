@@ -264,7 +264,7 @@ class AdoptedDebugpy(EagerSide):
     def __init__(
         self, client: Client, events: BackendEvents, given: dict[str, Any], connection: LoopConnection
     ) -> None:
-        """``connection`` is that to the adapter, which has greeted us."""
+        """Take debugpy over from ``connection``, that to its adapter, which has greeted us."""
         super().__init__(client, events, given)
         self.is_adopted = True
         self._coming = DebugpyBackend(DEBUGPY, connection, self._take, self._on_closed)
@@ -309,11 +309,11 @@ class AdoptedDebugpy(EagerSide):
             raise StartRefused(ErrorId.CANNOT_ATTACH, text) from None
 
     async def until_here(self, timeout: float, agent_left: asyncio.Event) -> bool:
-        """It was here before us."""
+        """Return whether it is still here: it was here before us."""
         return not self.left.is_set()
 
     async def introduce(self, options: SessionOptions) -> None:
-        """The session has begun; requests may come."""
+        """Pass requests to it from now on: the session has begun."""
         assert self._coming is not None
         self._coming.ids = DEBUGPY_IDS
         self.backend = self._coming

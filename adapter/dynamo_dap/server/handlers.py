@@ -264,7 +264,7 @@ def set_data_breakpoints(session: Session, raw: msgspec.Raw, arguments: SetDataB
 def set_exception_breakpoints(
     session: Session, raw: msgspec.Raw, arguments: SetExceptionBreakpointsArguments
 ) -> Sharing:
-    """Filters of exceptions, ours among them."""
+    """Set the exception filters, ours among them."""
     count = len(arguments.filters) + len(arguments.filter_options or [])
     return _remember(session, "setExceptionBreakpoints", "", raw, count, conditions_refused(raw))
 

@@ -36,7 +36,7 @@ class LoopConnection:
         self._connection.start(_Poster(self, self._loop))
 
     def trust(self) -> None:
-        """The other end has shown that it may be here."""
+        """Accept large messages: the other end has shown that it may be here."""
         self._connection.trust()
 
     @property
@@ -173,7 +173,7 @@ class Unheard:
         _log.warning("%s sent an invalid message before the handshake: %s", self._who, problem)
 
     def on_closed(self, problem: str | None) -> None:
-        """The request in progress fails, which says it all."""
+        """Do nothing: the request in progress fails, which says it all."""
 
 
 async def until_any(timeout: float, *waits: asyncio.Future[Any] | Coroutine[Any, Any, Any]) -> bool:

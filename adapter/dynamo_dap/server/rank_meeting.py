@@ -68,7 +68,7 @@ class RankMeeting:
     # -- what is heard ---------------------------------------------------------------------------------------------
 
     def runs(self, member: _Member) -> None:
-        """The program of ``member`` begins, or goes on: while others are held it is paused."""
+        """Pause the program of ``member``, which begins or goes on, while others are held."""
         others = [other for other in self._members if other is not member]
         if any(other.is_held or other.is_asked for other in others) or (self._step is not None and self._step.waiting):
             member.pause()
@@ -91,7 +91,7 @@ class RankMeeting:
         self._pause_running()
 
     def goes(self, leader: _Member, goes: RankGoesBody) -> None:
-        """The user lets ``leader`` go on, or asks it to pause."""
+        """Have the other ranks follow ``leader``, which the user lets go on or asks to pause."""
         if goes.command == "pause":
             leader.is_asked = True
             self._pause_running()
@@ -103,7 +103,7 @@ class RankMeeting:
             self._begin_step(leader, place, goes)
 
     def left(self, member: _Member) -> None:
-        """The session of ``member`` has ended, in general with its program."""
+        """Drop ``member``, whose session has ended, usually with its program."""
         if member not in self._members:
             return
         self._members.remove(member)
@@ -272,7 +272,7 @@ class _Member:
             self.on_invalid_message(str(error))
 
     def on_request(self, request: Request) -> None:
-        """A session asks nothing."""
+        """Ignore it: a session asks nothing."""
 
     def on_invalid_message(self, problem: str) -> None:
         _log.error("the session of %s sent an invalid message: %s", self.name, problem)

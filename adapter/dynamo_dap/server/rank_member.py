@@ -97,11 +97,11 @@ class RankMember:
     # -- what happens here -----------------------------------------------------------------------------------------
 
     def runs(self) -> None:
-        """The client is configured."""
+        """Report to the meeting that the client is configured."""
         self._tell(RANK_RUNS)
 
     def stopped(self, thread_id: int, reason: str) -> None:
-        """A thread has stopped."""
+        """Report to the meeting where a thread has stopped."""
         if self._connection is None:
             return
         was_withdrawn, self._was_withdrawn = self._was_withdrawn, False
@@ -129,7 +129,7 @@ class RankMember:
         return thread_id in self._threads().held
 
     def goes(self, command: str, granularity: str | None) -> None:
-        """The user has let a held thread go on by ``command``, or asked to ``pause``."""
+        """Report that the user has let a held thread go on by ``command``, or asked to ``pause``."""
         if command == "pause":
             self._wants_pause = True
         elif command == "continue" or command in _STEPS:
@@ -159,14 +159,14 @@ class RankMember:
             self.on_invalid_message(str(error))
 
     def on_request(self, request: Request) -> None:
-        """The meeting asks nothing."""
+        """Ignore it: the meeting asks nothing."""
 
     def on_invalid_message(self, problem: str) -> None:
         """Log it."""
         _log.error("the meeting of the ranks sent an invalid message: %s", problem)
 
     def on_closed(self, problem: str | None) -> None:
-        """The session that started this one has ended."""
+        """Close with the session that started this one."""
         self.close()
 
     def _pause(self) -> None:

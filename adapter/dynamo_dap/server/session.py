@@ -311,7 +311,7 @@ class Session:
         self.client.output(f"dynamo-dap received an invalid message: {problem}", "important")
 
     def on_closed(self, problem: str | None) -> None:
-        """The IDE is gone, or cannot be understood any more: so is the session."""
+        """End the session: the IDE is gone, or sends something else than DAP."""
         if problem is None:
             self.end()
             return

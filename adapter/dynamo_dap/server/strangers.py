@@ -72,7 +72,7 @@ class Strangers:
         _all()[cut_off] = self
 
     def forget(self, cut_off: _CutOff) -> None:
-        """The one with that ``cut_off`` has been recognised, or is gone. Harmless when it was forgotten already."""
+        """Forget the one with that ``cut_off``: it is recognised, or gone. Harmless when forgotten already."""
         timer = self._waiting.pop(cut_off, None)
         if timer is not None:
             timer.cancel()

@@ -151,7 +151,7 @@ def _change(debugger: Debugger, numbers: str, change: Callable[[Breakpoint], Non
 
 
 def _chosen(debugger: Debugger, argument: str) -> list[Breakpoint]:
-    """The breakpoints with these numbers, or in this FILE:LINE.
+    """Return the breakpoints with these numbers, or in this FILE:LINE.
 
     Raises:
         UsageError: there is none.

@@ -82,7 +82,7 @@ def parse_place(text: str, current_path: str | None) -> BreakpointRequest:
 
 
 def shown_path(path: str) -> str:
-    """A path as a person wants to read it: from the current directory, or from the packages, when it is below them."""
+    """Shorten a path for people: relative to the current directory or to the packages, when it is below them."""
     _, installed, in_package = path.rpartition("/site-packages/")
     if installed:
         return in_package
@@ -220,9 +220,9 @@ class BreakpointList:
         return None
 
     def hit(self, ids: list[int]) -> list[Breakpoint]:
-        """The breakpoints that a stop names."""
+        """Return the breakpoints that a stop names."""
         return [breakpoint for breakpoint in self.all if breakpoint.answer.id in ids]
 
     def lines_in(self, path: str) -> set[int]:
-        """The lines of a file that have a breakpoint."""
+        """Return the lines of a file that have a breakpoint."""
         return {breakpoint.line for breakpoint in self.all if breakpoint.place.path == path}

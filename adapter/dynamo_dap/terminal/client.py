@@ -234,11 +234,11 @@ class Client:
             self._is_decided.set()
 
     def on_invalid_message(self, problem: str) -> None:
-        """The server sent something that is no DAP message."""
+        """Give up the connection: the server sent something that is not a DAP message."""
         self._on_closed(f"the server sent a message that cannot be read: {problem}")
 
     def on_closed(self, problem: str | None) -> None:
-        """The connection has ended."""
+        """Report the end of the connection."""
         self._is_decided.set()
         self._on_closed(problem)
 
@@ -325,7 +325,7 @@ class Client:
     # -- looking ---------------------------------------------------------------------------------------------------
 
     def threads(self) -> list[Thread]:
-        """The program's threads."""
+        """Return the program's threads."""
         return self.ask("threads", None, ThreadsResponseBody).threads
 
     def stack_trace(self, thread_id: int, start: int = 0, levels: int | None = None) -> StackTraceResponseBody:
@@ -334,18 +334,18 @@ class Client:
         return self.ask("stackTrace", arguments, StackTraceResponseBody)
 
     def scopes(self, frame_id: int) -> list[Scope]:
-        """The groups of variables of a frame."""
+        """Return the groups of variables of a frame."""
         return self.ask("scopes", ScopesArguments(frame_id=frame_id), ScopesResponseBody).scopes
 
     def variables(
         self, reference: int, *, only: str | None = None, start: int | None = None, count: int | None = None
     ) -> list[Variable]:
-        """The children behind ``reference``; ``only`` is ``"indexed"`` or ``"named"``."""
+        """Return the children behind ``reference``; ``only`` is ``"indexed"`` or ``"named"``."""
         arguments = VariablesArguments(variables_reference=reference, filter=only, start=start, count=count)
         return self.ask("variables", arguments, VariablesResponseBody).variables
 
     def evaluate(self, expression: str, frame_id: int | None, context: str) -> EvaluateResponseBody:
-        """The value of ``expression``; ``context`` is DAP's: ``watch``, ``repl``, ``hover``, ``clipboard``."""
+        """Evaluate ``expression``; ``context`` is DAP's: ``watch``, ``repl``, ``hover``, ``clipboard``."""
         arguments = EvaluateArguments(expression=expression, frame_id=frame_id, context=context)
         return self.ask("evaluate", arguments, EvaluateResponseBody)
 
@@ -355,11 +355,11 @@ class Client:
         return self.ask("completions", arguments, CompletionsResponseBody).targets
 
     def exception_info(self, thread_id: int) -> ExceptionInfoResponseBody:
-        """What the thread stopped at, when it stopped at an exception."""
+        """Return what the thread stopped at, when it stopped at an exception."""
         return self.ask("exceptionInfo", ExceptionInfoArguments(thread_id=thread_id), ExceptionInfoResponseBody)
 
     def source(self, reference: int) -> SourceResponseBody:
-        """The text of a virtual source."""
+        """Return the text of a virtual source."""
         return self.ask("source", SourceArguments(source_reference=reference), SourceResponseBody)
 
     # -- going on --------------------------------------------------------------------------------------------------
@@ -394,7 +394,7 @@ class SourceText:
         self._texts.clear()
 
     def lines(self, client: Client, source: Source | None) -> list[str]:
-        """The source's lines; empty when there is no text to be had."""
+        """Return the source's lines; empty when it has no text."""
         if source is None:
             return []
         key = source.source_reference or source.path

@@ -250,7 +250,7 @@ class Debugger:
         return stop is not None and stop.reason == "step" and self.thread_id == thread_id
 
     def _function(self) -> tuple[str, str]:
-        """The name and the file of the selected frame's function."""
+        """Return the name and the file of the selected frame's function."""
         frame = self.frame()
         return frame.name, (frame.source.path or frame.source.name or "") if frame.source is not None else ""
 
@@ -348,7 +348,7 @@ class Debugger:
     # -- what is stopped -------------------------------------------------------------------------------------------
 
     def stopped_thread(self) -> int:
-        """The current thread, which is stopped.
+        """Return the current thread, which is stopped.
 
         Raises:
             UsageError: nothing is stopped.
@@ -366,7 +366,7 @@ class Debugger:
         self.show_stop()
 
     def frames(self) -> list[StackFrame]:
-        """The current thread's call stack."""
+        """Return the current thread's call stack."""
         if self._frames is None:
             body = self.client.stack_trace(self.stopped_thread(), levels=_STACK_LEVELS)
             self._frames = body.stack_frames
@@ -379,23 +379,23 @@ class Debugger:
         return max(self._total_frames, len(self.frames()))
 
     def frame(self) -> StackFrame:
-        """The selected frame."""
+        """Return the selected frame."""
         frames = self.frames()
         if not frames:
             raise UsageError("the thread has no frames to show")
         return frames[min(self.selected, len(frames) - 1)]
 
     def frame_id(self) -> int | None:
-        """The selected frame's id; None when nothing is stopped."""
+        """Return the selected frame's id; None when nothing is stopped."""
         return self.frame().id if self.thread_id is not None else None
 
     def scopes(self) -> list[Scope]:
-        """The groups of variables of the selected frame."""
+        """Return the groups of variables of the selected frame."""
         self.stopped_thread()
         return self.client.scopes(self.frame().id)
 
     def children(self, reference: int, *, at_most: int | None = None) -> list[Variable]:
-        """The variables behind a reference, none behind 0; a server may give more than ``at_most``."""
+        """Return the variables behind a reference, none behind 0; a server may give more than ``at_most``."""
         return self.client.variables(reference, count=at_most) if reference else []
 
     def select_frame(self, number: int) -> None:
@@ -425,7 +425,7 @@ class Debugger:
             self.show_frame()
 
     def current_path(self) -> str | None:
-        """The file that a bare line number means: the selected frame's, or the program's."""
+        """Return the file that a bare line number means: the selected frame's, or the program's."""
         if self.thread_id is not None and self.frames():
             source = self.frame().source
             if source is not None and source.path:
@@ -464,7 +464,7 @@ class Debugger:
         self._remove_temporary(body)
 
     def displays(self) -> Displays:
-        """What to show at each stop in the selected frame's function."""
+        """Return what to show at each stop in the selected frame's function."""
         return self.prompt.displays.setdefault(self._function(), Displays())
 
     def value_to_display(self, expression: str) -> str:
@@ -475,7 +475,7 @@ class Debugger:
             return f"** {failed} **"
 
     def frame_lines(self) -> list[str]:
-        """The lines of the selected frame's source."""
+        """Return the lines of the selected frame's source."""
         return self.sources.lines(self.client, self.frame().source)
 
     def show_frame(

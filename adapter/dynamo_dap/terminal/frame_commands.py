@@ -175,7 +175,7 @@ def _around(line: int) -> tuple[int, int]:
 
 
 def _function(debugger: Debugger) -> Function | None:
-    """The function of the selected frame; None for a module's own lines, and for generated code."""
+    """Return the function of the selected frame; None for a module's own lines, and for generated code."""
     frame = debugger.frame()
     if frame.source is None or not frame.source.path:
         return None

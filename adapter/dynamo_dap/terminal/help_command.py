@@ -42,7 +42,7 @@ def overview() -> str:
 
 
 def _name(one: Command) -> str:
-    """A name with its shortest form, which no line break parts from it."""
+    """Join a name and its shortest form, so that no line break parts them."""
     short = min(one.names, key=len)
     return one.names[0] if short == one.names[0] else f"{one.names[0]}\N{NO-BREAK SPACE}{short}"
 

@@ -84,7 +84,7 @@ class PromptLines:
 
 
 def standard_lines(complete: Complete) -> LineSource:
-    """A prompt when standard input is a terminal, else its lines."""
+    """Return a prompt when standard input is a terminal, else a reader of its lines."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         return PipedLines()
     # Whoever started this in the background of a shell has it ignore Ctrl-C, which pauses the program here.
@@ -102,7 +102,7 @@ class _Completer(Completer):
 
 
 def _history_file() -> Path:
-    """A file in the XDG state directory."""
+    """Return a file in the XDG state directory."""
     folder = state_folder()
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     return folder / "history"

@@ -8,7 +8,7 @@ from dynamo_dap.terminal.debugger import Debugger
 
 
 def find_scope(debugger: Debugger, name: str) -> Scope:
-    """The selected frame's scope of that name; case does not matter and ``_`` stands for a space.
+    """Find the selected frame's scope of that name; case does not matter and ``_`` stands for a space.
 
     Raises:
         UsageError: it has none; says which there are.
@@ -22,7 +22,9 @@ def find_scope(debugger: Debugger, name: str) -> Scope:
 
 
 def find_reference(debugger: Debugger, path: list[str]) -> int:
-    """The variables reference of what ``path`` leads to, 0 for none: a scope, a local or an expression, then children.
+    """Find the variables reference of ``path``, 0 for none.
+
+    ``path`` begins with a scope, a local or an expression; names of children follow.
 
     Raises:
         UsageError: a name on the way is not there.

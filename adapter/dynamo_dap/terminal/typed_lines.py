@@ -140,7 +140,7 @@ def _run_commands_of_breakpoints(debugger: Debugger) -> None:
 
 
 def _find_command(debugger: Debugger, line: str) -> tuple[Command, str] | None:
-    """The command of a line and its argument; None for Python."""
+    """Split a line into its command and the argument; None for Python."""
     match = _FIRST_WORD.fullmatch(line)
     found = None if match is None else find(match["name"])
     if match is None or found is None:
@@ -177,7 +177,7 @@ def _run_python(debugger: Debugger, text: str) -> None:
 
 
 def _advice(word: str) -> str:
-    """What to type in place of a word that is not a command."""
+    """Suggest what to type in place of a word that is not a command."""
     if word in _INSTEAD:
         return _INSTEAD[word]
     similar = difflib.get_close_matches(word, [one.names[0] for one in commands], n=1, cutoff=0.6)

@@ -149,7 +149,7 @@ class Translation:
     """Fills a record from entries, in the order of the log."""
 
     def __init__(self, record: Record, mapped: Callable[[str], str], details_bound: int = DETAILS_BOUND) -> None:
-        """``mapped`` returns where a file of the log's machine is here."""
+        """Fill ``record``; ``mapped`` returns where a file of the log's machine is here."""
         self.record = record
         self.torch: str | None = None
         self.rank: int | None = None

@@ -209,20 +209,20 @@ class EagerDebugger(Protocol):
         """Block until its client has set its breakpoints, or is gone."""
 
     def report_uncaught(self, error: BaseException) -> None:
-        """The program is about to end by ``error``."""
+        """Report that ``error`` is about to end the program."""
 
     @property
     def exception_filters(self) -> frozenset[str]:
         """The exception filters that are on, as DAP names them. Any thread."""
 
     def stopped_for(self, error: BaseException, filters: frozenset[str]) -> None:
-        """The agent has stopped for ``error`` where it was raised, by ``filters``, which are not to stop for it again.
+        """Do not stop again for ``error`` by ``filters``: the agent has stopped where it was raised.
 
-        But for ``raised``, which stops in each function that an exception passes.
+        ``raised`` is an exception to this. It stops in each function that the error passes.
         """
 
     def close(self) -> None:
-        """The session is over. Any thread; harmless when called again."""
+        """Leave the program to the agent at the end of the session. Any thread; harmless when called again."""
 
     def kept_out(self) -> AbstractContextManager[None]:
         """Keep it out of what the calling thread runs inside: the agent holds the thread."""
@@ -232,10 +232,10 @@ class EagerDebugger(Protocol):
         """Whether it has stopped the calling thread: what it evaluates there must not stop again."""
 
     def resume(self, step: Step | None) -> None:
-        """The agent lets the calling thread go on.
+        """Let the calling thread go on after a stop of the agent's.
 
-        With a ``step``, whoever gets there first ends it: here the step must end in the eager code that called what
-        the agent showed. Without one, a step that was under way here is given up: the user chose to continue.
+        A ``step`` has one end, in whichever debugger comes first: here it must end in the eager code that called what
+        the agent showed. Without a ``step`` the user chose to continue, and a step in progress here is given up.
         """
 
     def stop_at(self, frame: types.FrameType | None) -> None:
@@ -245,10 +245,10 @@ class EagerDebugger(Protocol):
         """
 
     def pause_taken(self) -> None:
-        """The agent is about to pause the calling thread, as the user asked: of both debuggers."""
+        """Withdraw the user's request to pause: the agent is about to pause the calling thread."""
 
     def give_up_pauses(self) -> None:
-        """The user wants no thread to pause any more that has not done so yet. Reader thread."""
+        """Withdraw every pause that no thread has answered yet. Reader thread."""
 
 
 class NoEagerDebugger:
@@ -345,7 +345,7 @@ class CachedCalls(Protocol):
         """Whether something is armed in a call that runs these lines, by file, of these functions (qualified names)."""
 
     def prepare(self, code: types.CodeType, *, may_stop: bool) -> None:
-        """Calls of the compiled ``code`` may have to stop, or need not any more. Any thread."""
+        """Prepare for calls of the compiled ``code``, which may have to stop or no longer need to. Any thread."""
 
     def release(self) -> None:
         """No call need stop any more. Any thread."""
@@ -387,7 +387,7 @@ class CachedCalls(Protocol):
         """Whether the end of a call that runs generated ``code`` is waited for. Any thread."""
 
     def ended(self, frame: types.FrameType | None) -> None:
-        """The call that ``frame`` ran has returned or raised; None: any that has. On the thread that made the call."""
+        """Note that the call that ``frame`` ran is over. None: any call is. On the thread that made the call."""
 
 
 class BackwardCalls(Protocol):
@@ -409,10 +409,10 @@ class BackwardCalls(Protocol):
         """
 
     def computed(self, frame: types.FrameType, outputs: object) -> None:
-        """The compiled graph has returned ``outputs`` in the call that began in ``frame``."""
+        """Keep what the compiled graph returned (``outputs``) in the call that began in ``frame``."""
 
     def ended(self, frame: types.FrameType) -> None:
-        """The call has returned or raised."""
+        """Note that the call has returned or raised."""
 
 
 class Host(Protocol):
@@ -472,7 +472,7 @@ class Host(Protocol):
         """Tell the client what is known of ``breakpoint`` now."""
 
     def function_found(self, entry: FunctionEntry, path: str, line: int) -> None:
-        """A function breakpoint was reached at ``line`` of ``path``: bind it there, if it was not bound yet."""
+        """Bind a function breakpoint that was reached at ``line`` of ``path``, unless it is bound."""
 
     def print(self, text: str, category: str = "console") -> None:
         """Send ``text`` to the user as an ``output`` event."""

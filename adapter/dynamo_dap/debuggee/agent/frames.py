@@ -72,7 +72,7 @@ class Frame(ABC):
 
     @abstractmethod
     def scopes(self) -> Sequence[ScopeOfFrame]:
-        """The groups of variables to show, most interesting first."""
+        """Return the groups of variables to show, most interesting first."""
 
     def evaluate(self, expression: str, context: str) -> Value:
         """Return the value of ``expression`` in this frame.
@@ -121,7 +121,7 @@ class EagerFrame(Frame):
     """A frame of ordinary Python."""
 
     def __init__(self, frame: types.FrameType, console: Callable[[str], None]) -> None:
-        """What expressions print goes to ``console``."""
+        """Evaluate in ``frame``; what expressions print goes to ``console``."""
         self._frame = frame
         self._console = console
         self._assigned: dict[str, object] = {}
@@ -185,7 +185,7 @@ class GlobalsFrame(EagerFrame):
     is_writable = True
 
     def __init__(self, console: Callable[[str], None]) -> None:
-        """What expressions print goes to ``console``."""
+        """Evaluate in the program's globals; what expressions print goes to ``console``."""
         super().__init__(frame_of_globals(), console)
 
     def evaluate(self, expression: str, context: str) -> Value:

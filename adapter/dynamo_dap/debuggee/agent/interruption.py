@@ -223,13 +223,13 @@ class Guard:
         return self._deadline is not None
 
     def begin(self, seconds: float) -> None:
-        """A piece of work begins, which may take ``seconds``. The thread that made the guard."""
+        """Begin a piece of work that may take ``seconds``. The thread that made the guard."""
         self._deadline = time.monotonic() + seconds
         if not self.is_watched:
             _watchdog.watch_guard(self)
 
     def end(self) -> None:
-        """The piece of work has ended, in whatever way. The thread that made the guard."""
+        """End the piece of work, also after an exception. The thread that made the guard."""
         with self._lock:
             self._deadline = None
             raised, self._raised = self._raised, False

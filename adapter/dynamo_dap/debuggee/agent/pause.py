@@ -112,7 +112,7 @@ class Pause:
         self._queue.put(work)
 
     def get_stuck(self, work: Work) -> bool:
-        """The held thread is stuck in ``work``: what else is asked of it is refused. False when it has ended."""
+        """Refuse all other requests to the held thread, which is stuck in ``work``. False when the work has ended."""
         with self._lock:
             if work.seq not in self._unfinished:
                 return False

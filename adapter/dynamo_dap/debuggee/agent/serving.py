@@ -64,7 +64,7 @@ class AgentReceiver:
         self._agent.print(f"dynamo-dap: {problem}\n", "stderr")
 
     def on_closed(self, problem: str | None) -> None:
-        """The client is gone: let the program run on."""
+        """Let the program run on: the client is gone."""
         self._backlog.close()
         if self._agent.client is self._connection:
             self._agent.detach_client()

@@ -191,7 +191,7 @@ class Steps:
     # -- the calling thread ----------------------------------------------------------------------------------------
 
     def current(self) -> Step | None:
-        """The step in progress on the calling thread."""
+        """Return the step in progress on the calling thread."""
         return self._steps.get(threading.get_ident()) if self._steps else None
 
     def finish(self) -> None:
@@ -224,7 +224,7 @@ class Steps:
         return bool(self._pause_requests)
 
     def begin(self, ident: int, step: Step) -> None:
-        """The thread is to step."""
+        """Have the thread step."""
         with self._lock:
             self._steps[ident] = step
         self._on_change()

@@ -79,12 +79,12 @@ class Threads:
     # -- held threads ----------------------------------------------------------------------------------------------
 
     def add_pause(self, pause: Pause) -> None:
-        """A thread is held from now on. That thread."""
+        """Add the pause of a thread that is held from now on. That thread."""
         with self._lock:
             self._pauses[pause.ident] = pause
 
     def drop_pause(self, pause: Pause) -> None:
-        """A thread goes on. That thread."""
+        """Drop the pause of a thread that goes on. That thread."""
         with self._lock:
             self._pauses.pop(pause.ident, None)
 

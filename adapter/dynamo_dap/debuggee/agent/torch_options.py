@@ -71,14 +71,14 @@ class TorchOptions:
             self._apply_when_imported()
 
     def close(self) -> None:
-        """The session is over: torch does as the program says."""
+        """Restore torch's settings to the program's own at the end of the session."""
         with self._lock:
             self._options = CompilingOptions()
             for name in list(self._undo):
                 self._take_back(name)
 
     def tell_unused(self) -> None:
-        """The program is about to end: say what was given, and has not had any effect."""
+        """Report options that had no effect, just before the program ends."""
         for problem in CHOSEN.unmatched():
             self._tell_problem(problem)
 

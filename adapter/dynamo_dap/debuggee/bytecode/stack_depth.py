@@ -228,5 +228,8 @@ class StackDepths:
 
 
 def _depth_at_entry(code: CodeType) -> int:
-    """Generators of Python 3.10 begin with the value sent to them on the stack, which ``GEN_START`` takes off."""
+    """Return how many values are on the stack when ``code`` starts.
+
+    Generators of Python 3.10 begin with the value sent to them, which ``GEN_START`` takes off.
+    """
     return 1 if code.co_flags & _RESUMABLE and _VERSION < (3, 11) else 0

@@ -404,7 +404,7 @@ class Machine:
         return True
 
     def add_to_container(self, instruction: Instruction, operands: list[Written], depth: int) -> bool:
-        """A list on the stack grows."""
+        """Add one or several values to a list on the stack."""
         container, added = operands[0], operands[-1]
         is_one = instruction.name == "LIST_APPEND"
         if container.form is Form.LIST:
@@ -426,7 +426,7 @@ class Machine:
             self.missing.add(container.producer)
 
     def drop(self, instruction: Instruction, operands: list[Written], depth: int) -> bool:
-        """A value that nobody uses: the statement is the call that made it, if it was one."""
+        """Drop a value that nobody uses: the statement is the call that made it, if it was one."""
         (value,) = operands
         statement = self._vocabulary.statement_of(value.constant)
         if value is self._pending:

@@ -103,7 +103,7 @@ class DebugpyDebugger:
             self._compiles.watch(lambda problem: self._agent.print(f"dynamo-dap: {problem}\n", "important"))
 
     def torch_is_imported(self, name: str, is_done: bool) -> None:
-        """A part of torch begins to be imported, or has been: there is nothing of the user's in it."""
+        """Leave the import of a part of torch untraced: it has no code of the user's."""
         if self.is_active:
             self._imports.tell(name, is_done, is_wanted=lambda: self._agent.options.just_my_code)
 
@@ -112,7 +112,7 @@ class DebugpyDebugger:
         self._tracing.pause()
 
     def trace_program(self) -> None:
-        """The program begins now, on the calling thread."""
+        """Trace the program, which begins now on the calling thread."""
         if self.is_active:
             self._tracing.begin_program()
 
@@ -122,18 +122,18 @@ class DebugpyDebugger:
             pydevd_internals.wait_until_configured(lambda: not self.is_active)
 
     def close(self) -> None:
-        """The session is over: the agent is alone again. Any thread; harmless when it has been called."""
+        """Leave the program to the agent at the end of the session. Any thread; harmless when called again."""
         self._gone.set()
         self._compiles.close()
 
     def leave_forked_process(self) -> None:
-        """A forked process is not debugged: nothing there would answer for a thread that stops."""
+        """Stop debugging in a forked process: no client would answer for a thread that stops there."""
         if self.is_active:
             self.close()
             pydevd_internals.forget()
 
     def report_uncaught(self, error: BaseException) -> None:
-        """The program is about to end by ``error``."""
+        """Report that ``error`` is about to end the program."""
         if self.is_active and not self._has_stopped_for(error, UNCAUGHT):
             # Traced, what debugpy runs between its decision to stop and the stop would stop first (Python 3.12).
             with self.kept_out():
@@ -200,7 +200,7 @@ class DebugpyDebugger:
             pydevd_internals.stop_at(frame)
 
     def pause_taken(self) -> None:
-        """A thread has paused: no other one needs to be asked."""
+        """Withdraw the pause from all other threads: one has paused."""
         if self._handing_over is not None:
             self._handing_over.pause_taken()
 
@@ -215,7 +215,7 @@ class DebugpyDebugger:
         return pydevd_internals.thread_id_of(ident)
 
     def ident_of_thread(self, thread_id: int) -> int | None:
-        """The thread of an id of debugpy's."""
+        """Return the thread that debugpy knows by this id."""
         return pydevd_internals.ident_of_thread(thread_id)
 
 

@@ -126,7 +126,7 @@ class HandingOver:
             self._agent.steps.give_up_pauses()
 
     def pause_taken(self) -> None:
-        """A thread has paused, as the user asked."""
+        """Note that a thread has paused, as the user asked."""
         self._pause_taken.set()
 
     def _on_event(self, event: str, body: dict[str, Any]) -> None:

@@ -52,7 +52,7 @@ class IdleTracing:
         self._restore = own_tracers.suspend_tracing()
 
     def begin_program(self) -> None:
-        """The program begins on the main thread, which calls this."""
+        """Leave the main thread untraced as the program begins, unless tracing is wanted already. The main thread."""
         restore, self._restore = self._restore, None
         if restore is None:
             return
@@ -127,7 +127,7 @@ class Imports:
         self._restores: dict[str, Callable[[], None]] = {}
 
     def tell(self, name: str, is_done: bool, *, is_wanted: Callable[[], bool]) -> None:
-        """A part of torch begins to be imported, or has been; ``is_wanted`` when that is to be left untraced."""
+        """Suspend tracing when a part of torch begins to be imported, and resume it after; ``is_wanted`` allows it."""
         restore = self._restores.pop(name, None)
         if restore is not None and own_tracers.restores_tracing():
             restore()

@@ -193,7 +193,7 @@ class KernelPrograms(Observer):
         self._go_on_with_step(top)
 
     def _go_on_with_step(self, frame: types.FrameType) -> None:
-        """What was stopped at is a line of ordinary Python: have debugpy step from there, not back to it."""
+        """Have debugpy step on from this line of ordinary Python, without coming back to it."""
         step = self._host.steps.current()
         if step is None or not self._host.eager_debugger.is_active:
             return

@@ -31,7 +31,7 @@ class KernelRaces:
         self._on_left_out = on_left_out
 
     def program_begins(self, launch: Launch, follows_accesses: bool) -> None:
-        """The next program of a launch is about to run, and its accesses are to be followed, or not."""
+        """Prepare for the next program of a launch, and follow its accesses if ``follows_accesses``."""
         elements = self._local.followed.get(launch)
         if elements is not None:
             elements.program_begins(launch.program or (0, 0, 0))

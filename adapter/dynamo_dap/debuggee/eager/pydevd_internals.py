@@ -65,7 +65,7 @@ def load() -> None:
 
 @contextlib.contextmanager
 def _settings() -> Iterator[None]:
-    """What pydevd reads of the environment while it is imported; the program's own environment stays as it is."""
+    """Set the environment that pydevd reads during its import, and restore the program's own."""
     before = {name: os.environ.get(name) for name in _SETTINGS}
     os.environ.update(_SETTINGS)
     try:
@@ -170,13 +170,13 @@ def _wait_until_disposed() -> None:
 
 
 def _take_nagle_off(pydb: Any) -> None:
-    """It writes every message in two pieces, the second of which would wait for the first to be acknowledged."""
+    """Disable Nagle's algorithm: pydevd writes each message in two pieces, and the second would wait for a reply."""
     with contextlib.suppress(AttributeError, OSError):
         pydb._client_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 def _say_nothing_of_torch(pydb: Any) -> None:
-    """It tells, once, of a frame that a step in skipped; every step into a compiled function skips torch's."""
+    """Mute pydevd's notice of skipped frames for torch's: each step into a compiled function skips some."""
     tell = pydb.notify_skipped_step_in_because_of_filters
 
     def tell_of_others(frame: types.FrameType) -> None:
@@ -351,9 +351,9 @@ def _started_threads() -> list[threading.Thread]:
 
 
 def _look_at_started_threads_only() -> None:
-    """A thread that is being started has no identifier: pydevd would complain on stderr, and forget the thread.
+    """Hide threads from pydevd until they have an identifier.
 
-    It would then take no notice of steps and pauses of that thread.
+    Otherwise pydevd complains on stderr and forgets such a thread: its steps and pauses would have no effect.
     """
     pydevd: Any = sys.modules["pydevd"]
     if getattr(pydevd, "threadingEnumerate", None) is _started_threads:

@@ -80,7 +80,7 @@ def _forget_monitored_code() -> None:
 
 
 def _monitoring() -> Any:
-    """The module that remembers monitored code; it is one in C where there is such a one."""
+    """Return the module that remembers monitored code; where pydevd has one in C, it is that."""
     for name, module in list(sys.modules.items()):
         if name.startswith(_MONITORING) and hasattr(module, "_code_to_func_code_info_cache"):
             return module

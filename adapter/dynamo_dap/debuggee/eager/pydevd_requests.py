@@ -258,7 +258,7 @@ class _Served:
         refuse(self._py_db, self._request.seq, self._request.command, text)
 
     def _get_stuck(self) -> None:
-        """The time is up, and it goes on. The watchdog's thread."""
+        """Answer that the time is up, while the work goes on. The watchdog's thread."""
         text = f"{self._name} goes on in this thread, in a call that cannot be interrupted; look again when it is over"
         with _lock:
             if self._is_over:

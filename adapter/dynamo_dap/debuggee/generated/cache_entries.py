@@ -69,7 +69,7 @@ class CacheEntries:
     """Reads and forgets them. See ``agent.engine.EntryReader``."""
 
     def __init__(self, codes: GeneratedCodes, known: Known, counted: Callable[[], bool]) -> None:
-        """``counted`` tells whether calls are counted in the ``hits`` of ``codes``."""
+        """Give numbers to functions and entries; ``counted`` says whether the ``hits`` of ``codes`` count calls."""
         self._codes = codes
         self._known = known
         self._counted = counted

@@ -47,7 +47,7 @@ class CallEntries:
         return self._cached_calls is not None and self._cached_calls.are_compiled_wanted()
 
     def forget(self) -> None:
-        """Calls are told from now on, and were not until now: what was compiled has run, nothing was counted."""
+        """Forget what was compiled before: from now on calls are reported, and earlier ones were not counted."""
         self._recorder.forget_compiled()
         self._counts.clear()
 
@@ -167,7 +167,7 @@ class CallEntries:
             generated.decided_at = -1
 
     def ended(self, frame: types.FrameType) -> None:
-        """A call that runs generated code has returned or raised."""
+        """Note that a call of generated code has returned or raised."""
         if self._cached_calls is not None:
             self._cached_calls.ended(frame)
 
@@ -231,7 +231,7 @@ class GradientEntries:
         return generated.keeps_inputs
 
     def begins(self, generated: GeneratedCode, frame: types.FrameType, number: int | None) -> None:
-        """The call begins that runs ``generated`` in ``frame``."""
+        """Decide whether the inputs of a call of ``generated``, which begins in ``frame``, are kept."""
         original = generated.original
         if self._backward is None or original is None or not self.may_stop(generated) or not is_gradient_recorded():
             return
@@ -243,13 +243,13 @@ class GradientEntries:
             generated.keeping_decided_at = -1
 
     def came_to(self, generated: GeneratedCode, frame: types.FrameType, offset: int) -> None:
-        """An instruction is next."""
+        """Take the graph's outputs when the instruction after its call is next."""
         if self._backward is not None and self.may_stop(generated) and offset in generated.after_graph:
             index = generated.table.index_of_start[offset]
             slots = value_stack(frame, generated.depths.before(index) or 0)
             self._backward.computed(frame, slots[-1] if slots else None)
 
     def ended(self, frame: types.FrameType) -> None:
-        """A call that runs generated code has returned or raised."""
+        """Forget a call of generated code that has returned or raised."""
         if self._are_wanted and self._backward is not None:
             self._backward.ended(frame)

@@ -29,7 +29,7 @@ class CrashRecorder:
         return self._folder is not None
 
     def record(self, generated: GeneratedCode, index: int) -> None:
-        """The instruction ``index`` is about to be executed on this thread."""
+        """Record that this thread is about to execute the instruction ``index``."""
         slot = getattr(self._threads, "slot", None)
         if slot is None or generated.number not in self._described:
             slot = self._prepare(generated)

@@ -47,7 +47,7 @@ class ReplayedStatements:
         return ()
 
     def _attribute_of(self, instruction: Instruction) -> str | None:
-        """The attribute that a side effect stores: one object may have several changed by different statements."""
+        """Return the attribute that a side effect stores: different statements may change several of one object."""
         if instruction.name in ("STORE_ATTR", "DELETE_ATTR"):
             return str(instruction.value)
         call = self._flow.call_at(instruction.index)

@@ -200,7 +200,7 @@ class RunTimeEngine:
         return wants.everything or may_stop or bool(generated.stops)
 
     def _watch_own_stack(self) -> None:
-        """A step begins on this thread: events are needed of the frames of generated code that it may come back to."""
+        """Watch the generated frames on this thread's stack that a new step may return to."""
         frame: types.FrameType | None = sys._getframe()
         while frame is not None:
             generated = self.codes.recognise(frame.f_code)
@@ -257,7 +257,7 @@ class RunTimeEngine:
                 self._host.print(f"dynamo-dap: {self._events.problem}\n", "important")
 
     def _drop_step_that_ran_off(self) -> None:
-        """The frame of a step may have ended by an exception, of which no event came."""
+        """Drop the frame of a step that ended by an exception, which emits no event."""
         step = self._host.steps.current()
         if step is None or not isinstance(step.origin, Origin) or step.origin.frame is None:
             return
@@ -527,7 +527,7 @@ def _headline(running: RunningFrame, exception: RaisedException | None) -> str:
 
 
 def _why(running: RunningFrame) -> str | None:
-    """What to say of a breakpoint that stops elsewhere than on its line."""
+    """Explain a breakpoint that stops elsewhere than on its line."""
     purpose = running.generated.listing.group_of(running.index).purpose
     if running.statement is None or purpose.kind is not Kind.GRAPH:
         return None

@@ -16,7 +16,7 @@ class Sink(Protocol):
     """Who receives the events. Nothing raised here reaches the program, but for ``KeyboardInterrupt``."""
 
     def on_instruction(self, generated: GeneratedCode, frame: FrameType, offset: int) -> None:
-        """The instruction at ``offset`` is about to be executed in ``frame``."""
+        """Handle the instruction at ``offset``, which ``frame`` is about to execute."""
 
     def is_followed_no_further(self, generated: GeneratedCode) -> bool:
         """Whether a frame of ``generated`` whose first instruction was reported needs no more events."""

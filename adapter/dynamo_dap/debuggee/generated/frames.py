@@ -75,7 +75,7 @@ class GeneratedFrame(Frame):
     """Here a compiler's engineer looks at them."""
 
     def __init__(self, running: RunningFrame, console: Callable[[str], None]) -> None:
-        """What expressions print goes to ``console``."""
+        """Show ``running``; what expressions print goes to ``console``."""
         # Conditions are evaluated in such a frame at every instruction: nothing is made before it is needed.
         self._running = running
         self._console = console
@@ -109,7 +109,7 @@ class GeneratedFrame(Frame):
         return Position(self._running.generated.document().line_of(self._running.index))
 
     def scopes(self) -> Sequence[ScopeOfFrame]:
-        """The real state."""
+        """Return the scopes with the real state."""
         running, folds = self._running, self._folds_temporaries
         return scopes_of(running.generated, self._values, running.returned, folds_temporaries=folds)
 

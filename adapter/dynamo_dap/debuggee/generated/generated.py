@@ -69,7 +69,7 @@ class GeneratedCode:
     """One code object that Dynamo generated."""
 
     def __init__(self, number: int, code: CodeType, codes: GeneratedCodes) -> None:
-        """``number`` names it in the session, from 0; ``codes`` are all that the session has met."""
+        """Describe ``code`` as number ``number`` in the session, from 0; ``codes`` has all that the session has met."""
         self.number = number
         self.codes = codes
         self._code = weakref.ref(code)
@@ -119,7 +119,7 @@ class GeneratedCode:
         """Where it stops now, by offset (``plans.Plan.stops``): kept here since it is asked at every instruction."""
 
     def let_go(self) -> None:
-        """The code is gone: drop what is known of its compile, with its graph. Sources and addresses refer to this."""
+        """Drop the facts of the compile, with its graph: the code is gone. Sources still refer to this object."""
         for name in _OF_COMPILE:
             self.__dict__.pop(name, None)
         self.facts = self.backward_facts = None
@@ -284,7 +284,7 @@ class GeneratedCodes:
     """Every generated code object met, by identity and by number."""
 
     def __init__(self, recorder: CompileRecorder, form: Callable[[], str]) -> None:
-        """``recorder`` knows what Dynamo recorded of compiles; ``form`` says how generated code is shown now."""
+        """Collect generated code: ``recorder`` has Dynamo's records of compiles, ``form`` says how it is shown now."""
         self.recorder = recorder
         self.form = form
         self._count = 0

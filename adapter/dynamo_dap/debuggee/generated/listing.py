@@ -186,7 +186,7 @@ class Listing:
         return f"output '{self._graph_outputs[number]}'" if number < len(self._graph_outputs) else ""
 
     def _note(self, instruction: Instruction) -> str:
-        """What the value is that an instruction leaves: an output of the graph, or a longer expression."""
+        """Describe the value that an instruction leaves: an output of the graph, or a longer expression."""
         results = self.flow.results(instruction.index)
         if len(results) != 1 or results[0].producer != instruction.index or not results[0].operands:
             return ""

@@ -61,7 +61,7 @@ class Purposes:
             previous = purpose
 
     def _fill_moves(self, purposes: Sequence[Purpose | None]) -> list[Purpose | None]:
-        """What moves values on the stack does so for the instruction behind it."""
+        """Give instructions that move values on the stack the purpose of the instruction behind them."""
         filled = list(purposes)
         for index in reversed(range(len(filled) - 1)):
             if filled[index] is None and is_move(self._table[index]):
@@ -75,7 +75,7 @@ class Purposes:
         return self._found[index]
 
     def _of_consumer(self, index: int) -> Purpose | None:
-        """The purpose of whoever uses the results."""
+        """Return the purpose of the instruction that uses the results."""
         if is_move(self._table[index]):
             return None
         consumers = [
@@ -94,7 +94,7 @@ class Purposes:
         return self._unused(index) if dropped is not None else None
 
     def _unused(self, index: int) -> Purpose:
-        """What is built and dropped: lists in which a frame would have been packed."""
+        """Return the purpose of values that are built and dropped: lists in which a frame would have been packed."""
         if self._table[index].name not in BUILDS and self._table[index].name not in SUBSCRIPTS:
             return DROPPING
         return PACKING if self._effects.has_resume_call else EMPTY_FRAME
@@ -112,7 +112,7 @@ class Purposes:
         return Purpose(kind, titles[kind], served.anchor, served.statements)
 
     def _of_producer(self, index: int) -> Purpose | None:
-        """An instruction that uses values up serves what made them: keeping a result belongs to the call."""
+        """Return the purpose of what made the operands: keeping a result belongs to the call."""
         instruction = self._table[index]
         if instruction.name == "STORE_FAST":
             later = self._purpose_of_loads(instruction)
@@ -126,7 +126,7 @@ class Purposes:
         return None
 
     def _purpose_of_loads(self, store: Instruction) -> Purpose | None:
-        """A temporary variable serves what it is loaded for, unless it holds what an anchor made."""
+        """Return what a temporary variable is loaded for, unless it holds what an anchor made."""
         producer = next((operand.producer for operand in self._flow.operands(store.index)), None)
         if producer is not None and self._effects.of(producer) is not None:
             return None
@@ -137,7 +137,7 @@ class Purposes:
 
 
 def _absorb_cleanup(purposes: list[Purpose]) -> list[Purpose]:
-    """Dropping temporaries in the midst of something belongs to it; after packing a frame, too."""
+    """Merge the dropping of temporaries into the purpose around it, and into packing a frame before it."""
     index = 0
     while index < len(purposes):
         end = index

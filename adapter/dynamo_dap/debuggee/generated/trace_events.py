@@ -56,7 +56,7 @@ class TraceEvents:
         """Frames that are traced stay so to their end: there is nothing to take back from another thread."""
 
     def want_raises(self, wanted: bool) -> None:
-        """Raises come along."""
+        """Report raised exceptions, too, or no longer."""
 
     def close(self) -> None:
         """Tell nobody any more; what is set comes out as the frames end."""

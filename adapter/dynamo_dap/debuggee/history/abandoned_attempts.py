@@ -108,7 +108,7 @@ class AbandonedAttempt:
         return DYNAMO_OFF.problem is None and READING.problem is None
 
     def outlive_compile(self) -> None:
-        """The compile is over and the program runs on: hold nothing that it could notice, and note what it changes."""
+        """Let go of all that the program could notice, and note the versions of what it may change from now on."""
         self._put_back()
         context = self._output.tracing_context
         context.tensor_to_context.clear()

@@ -347,7 +347,7 @@ class TraceLogs:
     def note(
         self, frame: TracedFrame, progress: TraceProgress, *, is_line: bool = True, as_a_whole: bool = False
     ) -> None:
-        """The trace has come to an instruction, which has a line or not. See ``TraceLog.note``."""
+        """Note the instruction that the trace has reached, which has a line or not. As ``TraceLog.note``."""
         if not self._is_wanted:
             return
         log = self._log
@@ -389,7 +389,7 @@ class TraceLogs:
 
     @contextlib.contextmanager
     def coming_from(self, before: Leg | None) -> Iterator[None]:
-        """What the calling thread traces meanwhile is a cached call that goes on after ``before``."""
+        """Take what the calling thread traces inside as a cached call that continues ``before``."""
         outer: Leg | None = getattr(self._of_call, "before", None)
         self._of_call.before = before
         try:
@@ -427,7 +427,7 @@ class TraceLogs:
         return any(leg.leads_from(code) for _, leg in self._earlier)
 
     def ended(self, code: types.CodeType) -> None:
-        """Generated ``code`` has run on this thread: nothing leads back to what was before its break any more."""
+        """Close the history before a break: generated ``code`` has run on this thread, and nothing leads back now."""
         with self._lock:
             for thread, leg in list(self._earlier):
                 if leg.leads_from(code) and thread == threading.get_ident():
@@ -456,7 +456,7 @@ class TraceLogs:
         return leg.past, log
 
     def compile_ended(self, generated: types.CodeType | None) -> None:
-        """A compile of this thread is over, and code was ``generated`` or not."""
+        """Note the end of a compile of this thread, and the code it ``generated``, if any."""
         with self._lock:
             self._compile_ended(generated)
 
@@ -505,7 +505,7 @@ class TraceLogs:
             self._has_gap, CHANGES.log = self._has_gap or has_gap, self._log
 
     def forget(self) -> None:
-        """The trace of this thread is over, if it has one: another thread may be tracing by now."""
+        """Forget this thread's trace, if it has one. Another thread's trace stays."""
         if self._thread not in (None, threading.get_ident()):
             return
         if self._leg is not None:

@@ -276,7 +276,7 @@ class Moments(Sequence[Moment]):
     def begin(
         self, translator: Translator, callers: tuple[FrameThen, ...], left: tuple[FrameThen, ...], position: int
     ) -> None:
-        """The next moment is the first of a stretch, at ``position``; for ``left`` see ``Moment``."""
+        """Begin a stretch at ``position`` with the next moment; for ``left`` see ``Moment``."""
         number = self.number
         self._begun.append(number)
         self._functions.append(translator)

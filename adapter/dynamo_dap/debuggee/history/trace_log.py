@@ -323,7 +323,7 @@ class TraceLog:
             yield from change.holders()
 
     def close(self) -> None:
-        """The trace is over: forget it, and the real values that were computed in it."""
+        """Forget the trace, which is over, and the real values that were computed in it."""
         self.show(None)
         put_values_back(self._output, None)
         self._moments = Moments(self._moments.number)
@@ -418,9 +418,9 @@ class TraceLog:
             change.swap()
 
     def outlive_trace(self, *, has_program_run: bool = True) -> None:
-        """The program runs on: its objects are not what they were, but what Dynamo noted of them still is.
+        """Keep what Dynamo noted of the program's objects, which change as the program runs on.
 
-        Or it does not, in another call that the same trace is looked at for.
+        With ``has_program_run`` false it has not run on: the same trace is shown for another call.
         """
         self.show(None)
         self._has_program_run = has_program_run

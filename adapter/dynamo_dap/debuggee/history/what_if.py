@@ -164,7 +164,7 @@ class WhatIfs(CompileObserver):
         return index
 
     def came_to(self, frame: TracedFrame, progress: TraceProgress) -> bool | None:
-        """The trace has come to a line: make what is to be changed there.
+        """Make the changes that belong to the line which the trace has reached.
 
         True: the thread is to be held here. None: the trace is to go on without stops for now.
         """
@@ -332,7 +332,7 @@ class WhatIfs(CompileObserver):
         return None
 
     def _end(self, branch: _Branch, problem: str | None) -> None:
-        """A trace with changes is over: what it differs from is known now, or when the compile is over."""
+        """End a trace with changes. What it differs from is known now, or at the end of the compile."""
         told = self._host.what_if
         assert told is not None, "it has been traced"
         told.is_over, told.problem = True, problem

@@ -34,7 +34,7 @@ class BisectedRun:
     """Counts, for the life of its process."""
 
     def __init__(self, number: int | None, settings: Mapping[str, object]) -> None:
-        """``number`` is which thing to tell, counted from 0; ``settings`` are Inductor's to change."""
+        """Bisect with ``settings`` of Inductor's; ``number`` is the thing to report, counted from 0."""
         self.body = BisectedBody()
         self._number = number
         self._settings = dict(settings)

@@ -123,7 +123,7 @@ class StageObserver:
         """AOTAutograd has made the joint graph."""
 
     def joint_passes(self, before: Callable[[], Any], graph: Any) -> None:
-        """Passes have changed the joint graph, or an inference graph."""
+        """Take the joint graph, or an inference graph, after passes changed it."""
 
     def split(self, direction: str, graph: Any) -> None:
         """AOTAutograd has made a forward, a backward, or an inference graph."""
@@ -135,13 +135,13 @@ class StageObserver:
         """Post-grad passes have changed ``graph``."""
 
     def operations(self, direction: str, operations: list[IrOperation], *, fused: bool) -> None:
-        """The scheduler has its operations, before or after it fused them."""
+        """Take the scheduler's operations, before or after it fused them."""
 
     def code(self, direction: str, text: str, kernels: list[Kernel], costs: dict[str, Figures]) -> None:
-        """The output code is written; ``costs`` are those of the scheduler's operations, by their names."""
+        """Take the output code; ``costs`` are those of the scheduler's operations, by their names."""
 
     def runnable(self, direction: str, text: str) -> None:
-        """The graph that Inductor was given is written as a program."""
+        """Take the graph that Inductor was given, written as a program."""
 
 
 def compile_id() -> str | None:

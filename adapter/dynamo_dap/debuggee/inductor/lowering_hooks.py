@@ -187,7 +187,7 @@ class _Changes:
         """What was put in and is not told: passes say a little later which line it is of."""
 
     def created(self, node: Any) -> None:
-        """A node is in the graph now."""
+        """Note a new node of the graph."""
         self._tell_made()
         if node.op == "call_function":
             self._made[node] = None
@@ -197,14 +197,14 @@ class _Changes:
         self._tell_made()
 
     def erased(self, node: Any) -> None:
-        """A node is about to leave the graph."""
+        """Report a node that is about to leave the graph."""
         self._tell_made()
         self._made.pop(node, None)
         if node.op == "call_function":
             self._tell(TAKES_OUT, node)
 
     def ended(self) -> None:
-        """The passes are over: tell what has another function or other constants."""
+        """Report the nodes whose function or constants the passes have changed."""
         self._tell_made()
         for node in self._graph.graph.nodes:
             before = self._before.get(node)

@@ -48,7 +48,7 @@ class StageDocuments:
     """The documents of one compile so far."""
 
     def __init__(self, function: str) -> None:
-        """``function`` is the name that graphs are written as functions of."""
+        """Collect documents of the graphs of ``function``, which gives them their name."""
         self._function = _FRAME_NAME.sub("_", function.rpartition(".")[2].partition(" ")[0]).strip("_") or "graph"
         self.documents: dict[str, Document] = {}
         self._parts: dict[str, Part] = {}

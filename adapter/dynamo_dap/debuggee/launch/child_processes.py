@@ -280,13 +280,13 @@ class _OfferReceiver:
         self._is_over = is_over
 
     def on_request(self, request: Request) -> None:
-        """The server asks nothing."""
+        """Ignore it: the server asks nothing."""
 
     def on_event(self, event: Event) -> None:
-        """The server tells nothing."""
+        """Ignore it: the server sends no events."""
 
     def on_invalid_message(self, problem: str) -> None:
-        """It speaks our own protocol."""
+        """Ignore it: both ends send valid messages only."""
 
     def on_closed(self, problem: str | None) -> None:
         self._is_over.set()

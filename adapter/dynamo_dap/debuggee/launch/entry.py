@@ -105,7 +105,7 @@ def _say_undebugged(invitation: str, problem: str) -> None:
 
 
 def _run_undebugged(problem: str) -> None:
-    """A child process is the program's own affair: it runs, whatever this Python lacks."""
+    """Run a child process without the debugger, whatever this Python lacks: it is the program's own affair."""
     _say_undebugged(sys.argv[2], problem)
     command = getattr(sys, "orig_argv", [sys.executable, *sys.argv])
     here = command.index("--child")

@@ -210,7 +210,7 @@ def _print_problem(text: str) -> None:
 
 
 def _keep_from_children(description: LaunchDescription) -> None:
-    """What the server had this interpreter begin with is not for the processes that the program starts."""
+    """Hide from the program's child processes what the server set for this interpreter only."""
     for name in description.own_variables:
         os.environ.pop(name, None)
     if description.is_thawed:
@@ -218,7 +218,7 @@ def _keep_from_children(description: LaunchDescription) -> None:
 
 
 def _say_goodbye(agent: Agent) -> None:
-    """The program is ending, which can take a while yet."""
+    """Leave the client before the program ends, which can take a while yet."""
     try:
         agent.torch_options.tell_unused()
         agent.send_event(ENDING_EVENT)

@@ -109,7 +109,7 @@ def _begin_to_listen(listener: socket.socket, token_file: Path) -> None:
 
 
 def _forget_listeners() -> None:
-    """A forked process does not listen: nobody accepts there."""
+    """Close the listeners in a forked process: nobody accepts connections there."""
     global _listening, _listener, _private_listener, _lock
     for listener in (_listener, _private_listener):
         if listener is not None:

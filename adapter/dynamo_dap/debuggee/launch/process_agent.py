@@ -55,7 +55,7 @@ def known_agent() -> Agent | None:
 
 
 def has_arrived_at(server: NamedServer) -> None:
-    """This process has connected to ``server``; debugpy is to come there, too, when the server says so."""
+    """Note the ``server`` that this process has connected to; on its request debugpy connects there, too."""
     global _arrived_at
     _arrived_at = server
 

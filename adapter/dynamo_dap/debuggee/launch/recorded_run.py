@@ -30,7 +30,7 @@ _run: RecordedRun | None = None
 
 
 def begin_run(told: LaunchDescription | None = None) -> None:
-    """This process is the first of a run, unless it is in one: what it starts is recorded as well, and so on."""
+    """Begin a run with this process, unless it is in one. Child processes are recorded as well, and theirs."""
     if _run is None:
         told = told or LaunchDescription()
         run = RecordedRun(new_name(), str(records_folder(Path.cwd())), told.profile, told.explore)
@@ -39,7 +39,7 @@ def begin_run(told: LaunchDescription | None = None) -> None:
 
 
 def join_run(run: RecordedRun) -> None:
-    """This process belongs to a run, and what it starts does."""
+    """Join a run with this process and those that it starts."""
     global _run
     be_spawned_as(run.rank)
     if _run is None:

@@ -43,7 +43,7 @@ class _Watch:
         self._lock = threading.Lock()
 
     def take(self, timeout: dt.timedelta) -> None:
-        """A group waits longer than the program's ``timeout`` from now on."""
+        """Watch a group, which waits longer than the program's ``timeout`` from now on."""
         with self._lock:
             is_first = self._shortest is None
             self._shortest = timeout if self._shortest is None else min(timeout, self._shortest)

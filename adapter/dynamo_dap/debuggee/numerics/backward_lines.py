@@ -91,7 +91,7 @@ class Survey:
         self._ended: list[tuple[Visit, int, int]] = []
 
     def came_to(self, point: TracePoint) -> None:
-        """A line begins at ``point``."""
+        """Note the line that begins at ``point``."""
         frame = point.frame
         if frame.attempt is not self._attempt:
             self._begin()  # the analysis was restarted
@@ -132,7 +132,7 @@ class Survey:
         self._found.visits.append(visit)
 
     def finish(self, graph: Any) -> None:
-        """The trace has made ``graph`` (``torch.fx.Graph``) of the last attempt."""
+        """Name the nodes of each line in ``graph`` (``torch.fx.Graph``), which the last attempt made."""
         last = self._created[-1].name if self._created else ""
         nodes = [node for node in graph.nodes if node.op not in ("placeholder", "output")]
         names = [node.name for node in nodes]

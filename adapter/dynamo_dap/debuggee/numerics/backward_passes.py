@@ -267,7 +267,7 @@ class BackwardPasses:
     # -- the backward pass: the thread that autograd runs the call's part of it on -------------------------------------
 
     def _on_gradients(self, kept: KeptCall, gradients: Gradients) -> None:
-        """An exception that leaves this would be one of the program's backward pass."""
+        """Stop at a line of the call for its gradients. Never raise: autograd would pass that to the program."""
         try:
             arrived = any(each is not None for each in gradients)
             if not arrived or self._host.is_holding or not self.are_wanted() or any(map(is_fake_tensor, gradients)):
@@ -319,7 +319,7 @@ class BackwardPasses:
                 self._say_why_not(kept, f"{os.path.basename(path)}:{line}", reason)
 
     def _say_why_not(self, kept: KeptCall, place: str, reason: str) -> None:
-        """A breakpoint was armed, and the backward pass is over without its line's gradient."""
+        """Report a breakpoint whose line has no gradient when the backward pass is over."""
         if (place, reason) not in self._reported:
             self._reported.add((place, reason))
             name = f"{user_function_name(kept.call.code)} [{kept.call.compile_id}]"
@@ -434,7 +434,7 @@ class BackwardPasses:
         return self._thread.survey is not None or self._thread.target is not None
 
     def came_to(self, point: TracePoint) -> None:
-        """The trace of a kept call has come to an instruction that has a line."""
+        """Note an instruction with a line, which the trace of a kept call has reached, and stop at the target."""
         if self._thread.survey is not None:
             self._thread.survey.came_to(point)
         target = self._thread.target

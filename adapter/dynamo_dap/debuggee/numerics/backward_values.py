@@ -73,7 +73,7 @@ class BackwardValues:
     """Looks at the gradients that backward passes leave. One for each process."""
 
     def __init__(self, host: Host, passes: BackwardPasses) -> None:
-        """``passes`` holds threads at lines of calls."""
+        """Show gradients beside lines; ``passes`` holds threads at lines of calls."""
         self._host = host
         self._passes = passes
         self._thread = _Thread()
@@ -119,7 +119,7 @@ class BackwardValues:
             log_exception("noting a backward pass")
 
     def _on_gradients(self, noted: _Noted, gradients: Gradients) -> None:
-        """An exception that leaves this would be one of the program's backward pass."""
+        """Collect the gradients of this pass. Never raise: autograd would pass it to the program."""
         try:
             if self._host.is_holding or not self._is_wanted() or any(map(is_fake_tensor, gradients)):
                 return

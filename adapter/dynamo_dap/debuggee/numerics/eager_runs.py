@@ -214,7 +214,7 @@ class _Stores:
         return self.trace
 
     def look(self) -> None:
-        """What has changed is of the line that has run since it was looked at last."""
+        """Credit each value that has changed to the line that has run since the last look."""
         for at, value in enumerate(self._values):
             now = value()
             if now != self._before[at]:

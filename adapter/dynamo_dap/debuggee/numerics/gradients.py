@@ -175,7 +175,7 @@ class GivenTensors:
     """The tensors that a call was given, not kept alive: whether they are as they were."""
 
     def __init__(self, inputs: Sequence[Any]) -> None:
-        """``inputs`` are those of its graph, as it was given them."""
+        """Note the versions of a graph's ``inputs``, as it was given them."""
         kind: Any = sys.modules["torch"].Tensor
         tensors = [each for each in inputs if isinstance(each, kind) and not each.is_inference()]
         self._versions = [(weakref.ref(each), each._version) for each in tensors]

@@ -198,7 +198,7 @@ def find_origin(graph: ReplayedGraph, returned: Sequence[Kinds], written: Mappin
 
 
 def _order(made: Made | Given | None) -> tuple[int, int]:
-    """What operations made comes first, then what inputs had."""
+    """Sort what operations made first, then what inputs had."""
     return (0, made.position) if isinstance(made, Made) else (1 if made is not None else 2, 0)
 
 

@@ -106,7 +106,7 @@ class Before:
         self.note_versions()
 
     def note_versions(self) -> None:
-        """What is written from now on counts as changed."""
+        """Count what is written from now on as changed."""
         self._versions = {key: version_of(each) for key, each in self.tensors.items()}
 
     def state(self, returned: object) -> State:

@@ -281,7 +281,7 @@ class ValueStops(CallObserver, CompileObserver):
         return Culprit(comparison.graph.numbers[node], raised, names, MISMATCH, comparison.graph.call, fault.line)
 
     def _of_backend(self, graph: ReplayedGraph, new: list[Kinds], replayed: list[Kinds]) -> Culprit | None:
-        """The operations make none: the compiled graph does otherwise than they do."""
+        """Blame the backend for a kind that eager operations do not make, at the first such output."""
         for position, (node, kinds) in enumerate(zip(graph.output_nodes, new, strict=True)):
             other = kinds - replayed[position]
             if other and hasattr(node, "op") and node.op not in ("placeholder", "get_attr"):
@@ -436,7 +436,7 @@ def _of_invalid(call: GraphCall, cached_call: CachedCall, invalid: NotValid) -> 
 
 
 def _stored_otherwise(comparison: Comparison, fault: Fault, what: LeftOtherwise, verdict: str) -> Culprit:
-    """The values are right, and what the call leaves behind is not."""
+    """Blame the stage for what the call leaves behind: its returned values are right, and that is not."""
     compiled, expected = what.values
     names = {"__value__": compiled, "__expected__": expected, "__difference__": math.inf, "__stage__": fault.stage}
     node = comparison.graph.output

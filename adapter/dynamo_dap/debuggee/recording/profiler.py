@@ -100,14 +100,14 @@ class _Tree:
         self._note(now)
 
     def leave(self, depth: int) -> None:
-        """What is above ``depth`` is over."""
+        """End every phase above ``depth``."""
         if len(self.stack) > depth >= 1:
             now = self._spend()
             del self.stack[depth:], self._lines[depth:]
             self._note(now)
 
     def leave_named(self, name: str) -> None:
-        """The innermost phase of a name is over; nothing for one that did not begin here."""
+        """End the innermost phase of a name. Does nothing for one that did not begin here."""
         for depth in range(len(self.stack) - 1, 0, -1):
             frame = self.frames[self.nodes[self.stack[depth]].frame]
             if frame.name == name and frame.kind == PHASE:
@@ -115,14 +115,14 @@ class _Tree:
                 return
 
     def at_line(self, line: int) -> None:
-        """The function that is traced has come to a line."""
+        """Spend time on ``line`` of the traced function from now on."""
         self.line_notices += 1
         if line != self._lines[-1]:
             self._spend()
             self._lines[-1] = line
 
     def at_instruction(self) -> None:
-        """It has come to an instruction."""
+        """Count an instruction that the trace has reached."""
         self.nodes[self.stack[-1]].instructions += 1
         self.instructions += 1
 
@@ -190,7 +190,7 @@ class Profiler(CompileObserver):
         TIMING.install(self)
 
     def import_of(self, name: str, is_done: bool) -> None:
-        """An import of a part of torch begins, or is done."""
+        """Begin or end the import of a part of torch."""
         tree = self._tree()
         if is_done:
             # What is imported may import the other part.
@@ -200,7 +200,7 @@ class Profiler(CompileObserver):
             tree.enter(Frame(name, IMPORT))
 
     def import_by_program(self, name: str, is_done: bool) -> None:
-        """A module is imported that was not there. What it imports is a part of that, but for torch."""
+        """Begin or end the first import of a module. Imports inside it belong to it, except torch's."""
         tree: _Tree | None = getattr(self._local, "tree", None)
         if tree is None:
             return

@@ -82,7 +82,7 @@ class CallWriter:
     """Writes one call."""
 
     def __init__(self, folder: Path, *, with_data: bool) -> None:
-        """The folder is made; it must not have anything in it."""
+        """Save into ``folder``, which must be empty."""
         self._folder = folder
         self._with_data = with_data
         self._values: list[Value | None] = []

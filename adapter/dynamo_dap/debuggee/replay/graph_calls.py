@@ -111,10 +111,10 @@ class CallObserver:
     """Who is told of calls. Called on the program's thread."""
 
     def returned(self, call: GraphCall) -> None:
-        """A graph has returned its outputs; nobody else has them yet."""
+        """Look at the outputs that a graph has just returned; nobody else has them yet."""
 
     def raised(self, call: GraphCall) -> None:
-        """A graph has raised an exception, which goes on to the program."""
+        """Look at the exception that a graph has raised, which goes on to the program."""
 
 
 @dataclass(eq=False)

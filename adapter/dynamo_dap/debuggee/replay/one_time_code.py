@@ -39,7 +39,7 @@ class ServedOnce:
         self._handle: Any = ONCE.resolve(REGISTER_HOOK)(self._instead)
 
     def close(self) -> None:
-        """The compile is over."""
+        """End with the compile, and report when it made no code for the call."""
         self._handle.remove()
         if self._code is None:
             self._on_problem("nothing was compiled for the call, which runs as ordinary Python")

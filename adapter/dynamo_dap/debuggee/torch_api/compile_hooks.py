@@ -102,10 +102,10 @@ class CompileObserver:
     """What is switched off when it fails, for users."""
 
     def compile_began(self, compiling: FrameCompile) -> None:
-        """A compile begins, or is about to be given up for the recompile limit."""
+        """Observe a compile that begins, or that torch is about to refuse for the recompile limit."""
 
     def compile_ended(self, compiling: FrameCompile, result: CompileResult, problem: BaseException | None) -> None:
-        """It is over."""
+        """Observe the end of a compile."""
 
     def recompiles(self, compiling: FrameCompile, entries: list[Any], reasons: list[str]) -> None:
         """No cache entry matches this call: torch's entries, and for each the reason."""
@@ -114,37 +114,37 @@ class CompileObserver:
         """There are too many compiles of the function, by the setting of the name ``limit``."""
 
     def attempt_restarted(self, compiling: FrameCompile, reason: str) -> None:
-        """The analysis is given up to be started again."""
+        """Observe that Dynamo gives up the analysis and will restart it."""
 
     def graph_broke(self, frame: TracedFrame, reason: str, exception: Any) -> None:
-        """A graph break is certain. Reported once, before torch logs it."""
+        """Observe a graph break, once it is certain. Reported once, before torch logs it."""
 
     def exception_met(self, frame: TracedFrame, exception: Any) -> None:
-        """An instruction of traced code raised, or a function that it called did: its handler is about to be found."""
+        """Observe an exception of traced code, or of a function it called, before Dynamo looks for its handler."""
 
     def trace_failed(self, frame: TracedFrame, exception: Exception) -> None:
-        """An exception has come out of a trace; ``frame`` is its outermost function, and its state is still there."""
+        """Observe an exception that has left a trace; ``frame`` is its outermost function, with its state."""
 
     def graph_made(self, compiling: FrameCompile | None, graph: Any) -> None:
-        """An FX graph is about to be given to the backend."""
+        """Observe an FX graph before the backend gets it."""
 
     def graph_cut(self, compiling: FrameCompile | None, buckets: list[GraphBucket]) -> None:
         """DistributedDataParallel has had the graph cut that was made last."""
 
     def backend_failed(self, frame: TracedFrame, graph: Any, problem: BaseException) -> None:
-        """The backend raised; ``frame`` is the function being compiled."""
+        """Observe an exception of the backend; ``frame`` is the function being compiled."""
 
     def guards_made(self, compiling: FrameCompile | None, guards: list[BuiltGuard], symbols: list[SymbolFacts]) -> None:
-        """The guards are complete, and have their expressions; ``symbols`` are the sizes that may vary."""
+        """Observe the complete guards, with their expressions; ``symbols`` are the sizes that may vary."""
 
     def frame_skipped(self, frame: Any, reason: str) -> None:
         """Dynamo will not compile a function."""
 
     def specialized(self, facts: SpecializationFacts, message: str) -> None:
-        """A size or number that the program gives became a constant."""
+        """Observe the specialization of a size or number that the program gives."""
 
     def guard_added(self, guard: RequestedGuard) -> None:
-        """A guard that was not there yet was asked for."""
+        """Observe the first request for a guard."""
 
     def cuda_graph_met(self, compiling: FrameCompile | None, facts: CudaGraphFacts) -> None:
         """Something happened to a CUDA graph; while the program runs, or for a backward pass, outside of a compile."""
@@ -246,7 +246,7 @@ class CompileHooks:
         return bool(self._wanted.get(event))
 
     def enter(self, compiling: FrameCompile) -> None:
-        """A compile begins on this thread; compiles may be nested."""
+        """Begin a compile on this thread; compiles may be nested."""
         self._count += 1
         compiling.number = self._count
         if not hasattr(self._current, "stack"):
@@ -254,7 +254,7 @@ class CompileHooks:
         self._current.stack.append(compiling)
 
     def leave(self) -> None:
-        """The innermost compile of this thread is over."""
+        """End the innermost compile of this thread."""
         self._current.stack.pop()
 
 

@@ -50,28 +50,28 @@ class TimingListener(Protocol):
         """One of torch's phases begins; ``name`` is that in ``compile_times()``."""
 
     def phase_ended(self, name: str) -> None:
-        """It is over."""
+        """Observe the end of a phase."""
 
     def function_began(self, code: CodeType, line: int | None, *, is_resumed: bool) -> None:
         """Dynamo begins to trace a function, or resumes a generator."""
 
     def function_ended(self) -> None:
-        """It is traced, or the trace of it is given up."""
+        """Observe that a function has been traced, or that its trace was given up."""
 
     def line_began(self, line: int) -> None:
-        """The trace has come to a line of that function."""
+        """Observe the line of that function that the trace has reached."""
 
     def instruction_began(self) -> None:
-        """The trace has come to an instruction."""
+        """Observe that the trace has reached an instruction."""
 
     def cache_answered(self, cache: str, state: str, reason: str | None) -> None:
-        """A cache of compiled graphs was asked: ``hit``, ``miss``, ``bypass`` or ``disabled``, and why."""
+        """Observe a lookup in a cache of compiled graphs: ``hit``, ``miss``, ``bypass`` or ``disabled``, and why."""
 
     def guards_evaluated(self, *, is_hit: bool) -> None:
-        """A call of a compiled function was looked up in Dynamo's cache."""
+        """Observe the lookup of a call in Dynamo's cache."""
 
     def guards_timed(self, code: CodeType, count: int, measure: Callable[[], float]) -> None:
-        """The guards of a compile are built; ``measure`` evaluates them, and returns the microseconds that takes."""
+        """Observe a compile's new guards; ``measure`` evaluates them, and returns the microseconds that takes."""
 
 
 class TimingHooks:

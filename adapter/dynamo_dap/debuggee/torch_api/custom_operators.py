@@ -158,7 +158,7 @@ def _are_equal(one: Any, other: Any) -> bool:
 
 
 def _schema_of(function: Any) -> Any:
-    """An operator may be called by a name that it shares with others: then the first of them is taken."""
+    """Return the schema of an operator, of its first overload when several share the name."""
     return getattr(function, "_schema", None) or getattr(function, function.overloads()[0])._schema
 
 

@@ -100,7 +100,7 @@ class Notifier:
                 NOTIFICATION.resolve(_SET_CALLBACK)(self._previous)
 
     def _about_to_run(self, code: CodeType) -> None:
-        """An exception that leaves this function ends the process."""
+        """Report generated code. Never raise: an exception that leaves this function ends the process."""
         try:
             if self._installed:
                 self._notify(code)

@@ -277,7 +277,7 @@ _VERSION = "dynamo_dap_version"
 
 
 def note_versions(graph: Any) -> None:
-    """The trace that wrote ``graph`` is over, the program runs on: note what its inputs are before it changes them."""
+    """Note the versions of the inputs of ``graph`` at the end of its trace, before the program changes them."""
     for node in graph.nodes:
         example = getattr(node.meta.get("grapharg"), "example", None) if node.op == "placeholder" else None
         if example is not None:

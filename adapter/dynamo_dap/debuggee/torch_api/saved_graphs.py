@@ -93,7 +93,7 @@ class KeptGraph:
         return self._copies[node]
 
     def close(self) -> None:
-        """The trace is over: forget its own nodes, which lead to the program's objects."""
+        """Forget the nodes of a trace that is over: they lead to the program's objects."""
         self._copies.clear()
 
 

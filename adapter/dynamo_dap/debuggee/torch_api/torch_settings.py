@@ -307,6 +307,6 @@ def begin_fresh_cache() -> Undo:
 
 
 def _forget_caches() -> None:
-    """What torch holds in memory of what it has compiled."""
+    """Clear what torch holds in memory of what it has compiled."""
     if "torch._inductor.utils" in sys.modules and CACHES.problem is None:
         CACHES.resolve(_CLEAR_CACHES)()

@@ -85,7 +85,7 @@ class TracedFrame:
     __slots__ = ("translator",)
 
     def __init__(self, translator: Any) -> None:
-        """``translator`` is torch's, an ``InstructionTranslatorBase``; it is for this room alone."""
+        """Wrap ``translator``, torch's ``InstructionTranslatorBase``, which only this package uses."""
         self.translator = translator
 
     def __eq__(self, other: object) -> bool:

@@ -53,7 +53,7 @@ class Trace:
         """One of the compile's functions, to read trackers with."""
 
     def clear(self) -> None:
-        """The analysis starts again."""
+        """Forget the lines: the analysis starts again."""
         self._by_id.clear()
         self.frame = None
 
@@ -127,12 +127,12 @@ class TraceNotes:
         self._running, self._trace = [], None
 
     def begin(self, trace: Trace) -> None:
-        """A compile begins; compiles may be nested."""
+        """Begin a compile; compiles may be nested."""
         self._running.append(trace)
         self._trace = trace
 
     def end(self, trace: Trace) -> None:
-        """It is over."""
+        """End a compile."""
         if trace in self._running:
             self._running.remove(trace)
         self._trace = self._running[-1] if self._running else None

@@ -155,7 +155,7 @@ class _Evaluation:
     def __init__(
         self, frame: TracedFrame, scratch: dict[str, object], console: Callable[[str], None], *, reports: bool = False
     ) -> None:
-        """``reports``: a change that was taken back is reported in the console, and the value is shown all the same."""
+        """Evaluate in ``frame``. With ``reports``, the console says which change was reverted, besides the value."""
         self._frame = frame
         self._reports = reports
         self._scratch = scratch

@@ -91,7 +91,7 @@ class TracedFunction(Frame):
         return Position(*self._frame.range)
 
     def scopes(self) -> Sequence[ScopeOfFrame]:
-        """The symbolic state."""
+        """Return the scopes with the symbolic state."""
         return scopes_of(self._frame, self._host.listing_of, self._earlier)
 
     @cached_property

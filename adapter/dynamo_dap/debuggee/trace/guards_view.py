@@ -92,7 +92,7 @@ _noted: dict[int, tuple[weakref.ref[object], dict[tuple[str, str], str]]] = {}
 
 
 def note_expressions(frame: TracedFrame) -> None:
-    """The program runs on and changes its objects: keep the expressions of the guards as they are now."""
+    """Keep the guards' expressions as they are now, before the program changes its objects."""
     known = {(each.check, each.name): guard_expression(frame, each) for each in frame.guards()}
     key = id(frame.attempt)
     _noted[key] = weakref.ref(frame.attempt, lambda _: _noted.pop(key, None)), known

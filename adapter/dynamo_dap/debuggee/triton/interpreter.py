@@ -44,7 +44,7 @@ class Observer(Protocol):
         """Whether the program launches what is about to be launched, and no expression at a stop."""
 
     def program_begins(self, launch: Launch) -> None:
-        """The next program of a launch is about to run."""
+        """Observe that the next program of a launch is about to run."""
 
     def launch_ended(self, launch: Launch) -> None:
         """All programs of a launch have run, or one has raised."""
@@ -53,13 +53,13 @@ class Observer(Protocol):
         """Whether accesses are to be compared with the bounds of tensors."""
 
     def is_outside(self, launch: Launch, access: Outside) -> None:
-        """The running program is about to access what is outside of a tensor."""
+        """Observe that the running program is about to access memory outside of a tensor."""
 
     def follows_accesses(self) -> bool:
         """Whether each access is to be told."""
 
     def accesses(self, launch: Launch, access: Access) -> None:
-        """The running program is about to access memory."""
+        """Observe that the running program is about to access memory."""
 
 
 class CannotInterpret(Exception):
@@ -174,7 +174,7 @@ def _follow_programs(builder: Any) -> None:
 
 
 def _rewrite_unobserved(function: Any) -> None:
-    """A kernel is defined once more, with other assignments, by executing the lines of its definition."""
+    """Rewrite kernels unobserved: the interpreter executes the definition again, with other assignments."""
     own = function.rewrite
 
     @functools.wraps(own)
@@ -316,7 +316,7 @@ def _access(operation: _Operation, given: dict[str, Any], lanes: Any) -> Access:
 
 
 def _array(mask: Any) -> Any:
-    """The mask of a block pointer is an array already; some operations may have none."""
+    """Return a mask as an array, as that of a block pointer is already; None when the operation has no mask."""
     return mask if mask is None or hasattr(mask, "all") else mask.data
 
 
@@ -341,7 +341,7 @@ def kernel_of(number: int) -> Any:
 
 
 def _count(cls: Any) -> None:
-    """Number the instances of a class: a number is what stands for a kernel in a graph."""
+    """Give a number to the instances of a class: a graph has the number in place of the kernel."""
     own = cls.__init__
 
     @functools.wraps(own)

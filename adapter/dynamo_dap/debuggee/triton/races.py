@@ -142,7 +142,7 @@ class Elements:
         """Elements for which there was no room, each as often as it was accessed."""
 
     def program_begins(self, program: Index) -> None:
-        """The next program runs from here on."""
+        """Begin the next program."""
         self._program = program
         self._first = len(self._noted) + 1
         self._numbers.clear()
@@ -303,11 +303,11 @@ class _Orders:
         """By program: after how many releases, which address, and how often that had been released."""
 
     def program_begins(self, program: Index) -> None:
-        """The next program runs from here on."""
+        """Begin the next program."""
         self._program, self.releases = program, 0
 
     def operation(self, access: Access) -> None:
-        """The program is about to do an atomic operation."""
+        """Note an atomic operation that the program is about to do."""
         addresses = access.addresses()
         if not access.order or addresses.size > _MOST_LOCKS:
             return

@@ -67,7 +67,7 @@ class LaunchObserver(Protocol):
         """Tell the user something about a launch."""
 
     def differs(self, launch: Launch, difference: KernelDifference) -> None:
-        """The launch is over, and wrote something else than the interpreter did."""
+        """Observe that a launch wrote something else than the interpreter did."""
 
 
 class _OfThread(threading.local):

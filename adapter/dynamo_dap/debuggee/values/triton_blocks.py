@@ -119,7 +119,7 @@ class _Scalar:
 
     @staticmethod
     def is_block() -> bool:
-        """It is a scalar."""
+        """Return False: it is a scalar."""
         return False
 
 

@@ -50,7 +50,7 @@ class Giver:
     """The end that has the connections."""
 
     def __init__(self, listener: ArrivalListener) -> None:
-        """``listener`` is where programs arrive, and their debugpy as well."""
+        """Hand over programs, and their debugpy, that arrive at ``listener``."""
         self._arrivals = listener
         self._folder = make_folder_for_sockets()
         self._path = self._folder / "arrivals"

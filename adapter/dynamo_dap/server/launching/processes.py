@@ -46,7 +46,7 @@ class OwnedProcess(Protocol):
         """Leave it running when the session ends, its output going nowhere."""
 
     def close(self) -> None:
-        """The session is over: kill what is left of the group, unless let go, and release everything."""
+        """Kill what is left of the group, unless let go, and release everything. The end of the session."""
 
 
 def death_by_signal(exit_code: int) -> str | None:

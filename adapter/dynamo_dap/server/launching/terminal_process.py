@@ -100,7 +100,7 @@ class TerminalProcess:
         self._tell("disconnect", {"terminateDebuggee": True})
 
     def let_go(self) -> None:
-        """The supervisor stays until the program ends, as the terminal is its own."""
+        """Detach; the supervisor stays until the program ends, since the terminal is its own."""
         self._tell("disconnect", {"terminateDebuggee": False})
 
     def close(self) -> None:
@@ -124,7 +124,7 @@ class TerminalProcess:
         _log.error("the supervisor sent an invalid message: %s", problem)
 
     def on_closed(self, problem: str | None) -> None:
-        """The supervisor is gone, and with it what could be known of the program."""
+        """Close: without the supervisor nothing is known of the program."""
         self.close()
 
     def _on_arrival(self, connection: LoopConnection, arguments: msgspec.Raw) -> None:

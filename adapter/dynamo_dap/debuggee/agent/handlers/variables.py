@@ -70,7 +70,7 @@ def variables(agent: Agent, pause: Pause, arguments: VariablesArguments) -> Vari
 
 
 def _uniquely_named(variables: list[DapVariable]) -> list[DapVariable]:
-    """Number the names that come again: clients tell the children of a value apart by name (DAP ``Variable``)."""
+    """Give each variable a name of its own: clients identify the children of a value by it (DAP ``Variable``)."""
     seen: Counter[str] = Counter()
     for variable in variables:
         name = variable.name
