@@ -139,7 +139,7 @@ soak: $(READY)  ## What it survives, at length: LIVES=2000 MESSAGES=100000 STOPS
 	$(BIN)/python -m pytest -n $(WORKERS) tests/soak $(ARGUMENTS)
 
 test-matrix:  ## Run the tests of the debuggee on every other Python and torch, or on one: TORCH=2.15.0
-	$(PYTHON) tests/matrix/run.py $(if $(TORCH),--torch $(TORCH)) $(ARGUMENTS)
+	$(PYTHON) tests/matrix/run.py $(if $(filter-out file,$(origin TORCH)),--torch "$(TORCH)") $(ARGUMENTS)
 
 test-gpu: $(READY)  ## Tests that need a GPU; a page of results. ARGUMENTS=--large measures a Llama of 1 B parameters too
 	@$(BIN)/python -m tests.gpu.run $(ARGUMENTS)

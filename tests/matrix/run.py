@@ -158,26 +158,33 @@ def has_nvidia_gpu() -> bool:
     return Path("/proc/driver/nvidia").exists() or shutil.which("nvidia-smi") is not None
 
 
-def _chosen(python: str | None, torch: str) -> list[Combination]:
+def chosen(python: str | None, torch: str) -> list[Combination]:
+    """Return the combinations for the options ``--only`` and ``--torch``."""
     if torch:
-        return [Combination(python or NEWEST_PYTHON, f"torch=={torch}")]
+        # As `make setup` takes it, "torch==2.15.0", or the version alone.
+        return [Combination(python or NEWEST_PYTHON, torch if torch.startswith("torch") else f"torch=={torch}")]
     return [one for one in COMBINATIONS if python in (None, one.python)]
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--only", metavar="VERSION", help="one Python, for instance 3.12")
+    made.add_argument("--with-cuda", action="store_true", help="install the CUDA packages also without a GPU")
+    made.add_argument("--prepare", action="store_true", help="make the environments and run nothing")
+    made.add_argument("--torch", metavar="VERSION", default="", help="one torch, for instance 2.15.0, on one Python")
+    made.add_argument("--versions", action="store_true", help="print the table of versions and run nothing")
+    made.add_argument("pytest", nargs="*", help="arguments of pytest, after --")
+    return made
 
 
 def main() -> int:
     """Prepare the environments and run the tests in each."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", metavar="VERSION", help="one Python, for instance 3.12")
-    parser.add_argument("--with-cuda", action="store_true", help="install the CUDA packages also without a GPU")
-    parser.add_argument("--prepare", action="store_true", help="make the environments and run nothing")
-    parser.add_argument("--torch", metavar="VERSION", default="", help="one torch, for instance 2.15.0, on one Python")
-    parser.add_argument("--versions", action="store_true", help="print the table of versions and run nothing")
-    parser.add_argument("pytest", nargs="*", help="arguments of pytest, after --")
-    options = parser.parse_args()
+    options = parser().parse_args()
     os.chdir(ROOT)
     outcomes: dict[str, str] = {}
     rows: list[str] = []
-    for combination in _chosen(options.only, options.torch):
+    for combination in chosen(options.only, options.torch):
         name = f"Python {combination.python}, {combination.torch}"
         interpreter = find_interpreter(combination.python)
         if interpreter is None:

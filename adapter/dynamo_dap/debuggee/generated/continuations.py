@@ -6,12 +6,15 @@ the rest of the function. Pure; any thread.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dynamo_dap.debuggee.bytecode.instructions import InstructionTable
 
 _JUMPS = ("JUMP_FORWARD", "JUMP_ABSOLUTE")
+_HAS_COLUMNS = sys.version_info >= (3, 11)
+_RESUME_FUNCTION = "__resume_at_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +39,28 @@ def continuation_of(table: InstructionTable, break_line: int | None) -> Continua
 
     ``break_line`` is the line of the graph break in the compiled function, if it is known.
     """
+    if not _HAS_COLUMNS:
+        return _without_columns(table, break_line)
     for index, instruction in enumerate(table.instructions):
         if instruction.name in _JUMPS and _is_dynamos(table, index):
             target = table.index_at(instruction.target) if instruction.target is not None else None
             return None if target is None or _is_dynamos(table, target) else _made(table, index, target, break_line)
     return None
+
+
+def _without_columns(table: InstructionTable, break_line: int | None) -> Continuation | None:
+    """Find it on Python 3.10 by lines: Dynamo's instructions there have the line of the one before them.
+
+    After any other graph break Dynamo calls a resume function, and its own instructions come last.
+    """
+    if any(str(one.value).startswith(_RESUME_FUNCTION) for one in table if one.name == "LOAD_GLOBAL"):
+        return None
+    begin = next((index for index, one in enumerate(table) if one.line != table[0].line), None)
+    if begin is None or break_line not in {one.line for one in table.instructions[begin:]}:
+        return None
+    before = table[begin - 1]
+    jumped = table.index_at(before.target) if before.name in _JUMPS and before.target is not None else None
+    return _made(table, begin - 1, begin if jumped is None else jumped, break_line)
 
 
 def _is_dynamos(table: InstructionTable, index: int) -> bool:
