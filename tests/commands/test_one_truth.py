@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.client import Session
 from tests.client.environments import python_option
 from tests.client.fixtures import Fixture
 from tests.client.timeline import DEADLINE
@@ -110,3 +111,25 @@ def test_a_miss_stands_at_the_guard_that_failed(said: Said) -> None:
     assert next(iter(missed)).startswith("args[0] is f32[3, 4]")
     marks = [guard["text"] for guard in first["guards"] if "is marked" in guard["text"]]
     assert len(marks) == len(set(marks)) == 5, "x, weight, bias and two items"
+
+
+def test_stops_and_what_if_have_that_name(session: Session) -> None:
+    """While Dynamo traces a call, in a cached call, in one that is changed, and at a recompile."""
+    with session.launching(FIXTURE.path):
+        session.request("setExceptionBreakpoints", {"filters": ["recompile"]})
+        session.set_breakpoints(FIXTURE.path, "size")
+    stop = session.wait_for_stop("breakpoint", at="size")
+    assert stop.description == f"Tracing {MODEL} [0/0]"
+    session.resume()
+    stop = session.wait_for_stop("exception")
+    assert f"Recompile: {MODEL} [0/1]" in session.request("exceptionInfo", {"threadId": stop.thread_id})["exceptionId"]
+    session.go_on(at="size")
+    stop = session.go_on(at="size")
+    assert stop.description == f"Call 3 of {MODEL} [0/1]"
+    session.request("setExpression", {"expression": "scale", "value": "7", "frameId": stop.frame.data.id})
+    stop = session.wait_for_stop("changed", at="size")
+    assert stop.description == f"Call 3 of {MODEL} [0/1], changed by the debugger"
+    assert f"in a trace of {MODEL} that was changed" in stop.body["text"]
+    assert session.request("dynamoWhatIf")["function"] == MODEL
+    session.set_breakpoints(FIXTURE.path)
+    session.run_to_end()

@@ -154,7 +154,7 @@ if _VERSION == (3, 10):
 
 
 _RESUMABLE = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
-_VERSION = sys.version_info[:2]
+_HAS_BARE_NUMBERS = _VERSION >= (3, 14)
 
 
 class InconsistentStack(Exception):
@@ -172,7 +172,8 @@ class StackDepths:
         """
         self.table = table if table is not None else InstructionTable(code)
         self._before: list[int | None] = [None] * len(self.table)
-        self._work: list[tuple[Instruction, int]] = []
+        self._objects: list[int] = [0] * len(self.table)
+        self._work: list[Instruction] = []
         self._follow_all_paths(_depth_at_entry(code))
 
     def before(self, index: int) -> int | None:
@@ -194,37 +195,53 @@ class StackDepths:
         except UnknownInstruction:
             return None
 
+    def objects(self, index: int) -> int:
+        """Return how many slots at the bottom hold objects before the instruction ``index``.
+
+        From Python 3.14 on a handler finds the offset of the instruction that raised as a bare number, and from 3.15 on
+        a loop has its index so. Whoever reads such a slot as an object crashes.
+        """
+        return self._objects[index]
+
     def _follow_all_paths(self, entry_depth: int) -> None:
         if not len(self.table):
             return
-        self._reach(self.table[0], entry_depth)
+        self._reach(self.table[0], entry_depth, entry_depth)
         while self._work:
-            instruction, depth = self._work.pop()
-            self._leave(instruction, depth)
+            self._leave(self._work.pop())
 
-    def _reach(self, instruction: Instruction, depth: int) -> None:
-        known = self._before[instruction.index]
-        if known is None:
-            self._before[instruction.index] = depth
-            self._work.append((instruction, depth))
-        elif known != depth:
+    def _reach(self, instruction: Instruction, depth: int, objects: int) -> None:
+        """Note a path to ``instruction``; ``objects`` is the number of slots below the lowest bare number."""
+        index, objects = instruction.index, min(objects, depth)
+        known = self._before[index]
+        if known is not None and known != depth:
             raise InconsistentStack(f"{instruction} at offset {instruction.offset} is reached with {known} and {depth}")
+        if known is None or objects < self._objects[index]:
+            self._before[index], self._objects[index] = depth, objects
+            self._work.append(instruction)
 
-    def _leave(self, instruction: Instruction, depth: int) -> None:
+    def _leave(self, instruction: Instruction) -> None:
+        depth, objects = self._before[instruction.index] or 0, self._objects[instruction.index]
+        # Slots that are pushed hold objects, unless there is a bare number below.
+        pushed = objects if objects < depth else self.table.code_size
         for protected in self.table.protected:
             if protected.start <= instruction.offset < protected.end:
-                self._reach_offset(protected.handler, protected.handler_depth)
+                number = protected.depth if protected.pushes_offset and _HAS_BARE_NUMBERS else self.table.code_size
+                self._reach_offset(protected.handler, protected.handler_depth, min(pushed, number))
                 break
         if instruction.target is not None:
-            self._reach_offset(instruction.target, depth + effect(instruction, jump=True))
+            self._reach_offset(instruction.target, depth + effect(instruction, jump=True), pushed)
         following = self.table.next_of(instruction) if instruction.falls_through else None
         if following is not None:
-            self._reach(following, depth + effect(instruction, jump=False))
+            after = depth + effect(instruction, jump=False)
+            if instruction.name == "GET_ITER" and after > depth:
+                pushed = min(pushed, depth)
+            self._reach(following, after, pushed)
 
-    def _reach_offset(self, offset: int, depth: int) -> None:
+    def _reach_offset(self, offset: int, depth: int, objects: int) -> None:
         instruction = self.table.at(offset)
         if instruction is not None:
-            self._reach(instruction, depth)
+            self._reach(instruction, depth, objects)
 
 
 def _depth_at_entry(code: CodeType) -> int:

@@ -9,6 +9,16 @@ from dynamo_dap.debuggee.generated.generated import GeneratedCode
 from dynamo_dap.debuggee.torch_api.generated_code import VALUE_STACK, value_stack
 
 
+class BareNumber:
+    """Stands for a slot with a number that is not an object, and for those above it, which torch cannot read."""
+
+    def __repr__(self) -> str:
+        return "(not readable: Python keeps a bare number on the stack here)"
+
+
+BARE_NUMBER = BareNumber()
+
+
 class FrameValues:
     """Reads a frame. Nothing is kept between reads, so that what is shown is what is there."""
 
@@ -44,11 +54,12 @@ class FrameValues:
         return None if self._depth() is not None else "no path of the code leads to this instruction"
 
     def stack(self) -> list[Any]:
-        """Return the value stack, bottom first; empty slots as torch's sentinel. Empty when it cannot be shown."""
+        """Return the value stack, bottom first, empty slots as torch's sentinel. Empty when it cannot be shown."""
         depth = self._depth()
         if depth is None or VALUE_STACK.problem is not None:
             return []
-        slots = value_stack(self.frame, depth)
+        objects = min(depth, self.generated.depths.objects(self.index))
+        slots = value_stack(self.frame, objects) + [BARE_NUMBER] * (depth - objects)
         return slots if self.operands is None else [*slots, *self.operands]
 
     def written_names(self) -> dict[str, Any]:
@@ -61,7 +72,8 @@ class FrameValues:
         }
         stack = self.stack()
         names = statements.names_on_stack(self.index).items()
-        return {**named, **{name: stack[slot] for slot, name in names if slot < len(stack)}}
+        readable = {slot for slot, value in enumerate(stack) if value is not BARE_NUMBER}
+        return {**named, **{name: stack[slot] for slot, name in names if slot in readable}}
 
     @property
     def operands_in_use(self) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 from dynamo_dap.debuggee.bytecode.patching import PatchRefused
 from dynamo_dap.debuggee.generated import evaluation
-from dynamo_dap.debuggee.generated.frame_values import FrameValues
+from dynamo_dap.debuggee.generated.frame_values import BARE_NUMBER, FrameValues
 from dynamo_dap.debuggee.generated.generated import CodeGone, GeneratedCode, made_once
 from dynamo_dap.debuggee.generated.patches import patch, runs_next, take_back
 from dynamo_dap.debuggee.torch_api.cache_entries import checks_of
@@ -242,6 +242,8 @@ def _path(number: int) -> str:
 def _slot(value: Any, number: int) -> Value:
     if is_null(value):
         return Value("NULL", type_name="NULL", kind="virtual", attributes=("readOnly",))
+    if value is BARE_NUMBER:
+        return Value(repr(value), kind="virtual", attributes=("readOnly",))
     return present(value, _path(number))
 
 

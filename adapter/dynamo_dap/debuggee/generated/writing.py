@@ -15,7 +15,7 @@ from typing import Any
 from dynamo_dap.debuggee.bytecode.data_flow import Expression
 from dynamo_dap.debuggee.bytecode.instructions import Instruction
 from dynamo_dap.debuggee.bytecode.patching import TAKES_ANY_OBJECT
-from dynamo_dap.debuggee.generated.frame_values import FrameValues
+from dynamo_dap.debuggee.generated.frame_values import BARE_NUMBER, FrameValues
 from dynamo_dap.debuggee.torch_api.frame_memory import LayoutUnknown, write_slot_in_memory
 from dynamo_dap.debuggee.torch_api.generated_code import is_null
 from dynamo_dap.debuggee.values.model import WriteRefused
@@ -40,6 +40,8 @@ def write_slot(values: FrameValues, index: int, value: Any) -> None:
         WriteRefused: that slot cannot be changed, or not to ``value``; nothing was changed.
     """
     stack = values.stack()
+    if stack[index] is BARE_NUMBER or value is BARE_NUMBER:
+        raise WriteRefused(f"slot {index} cannot be changed: {BARE_NUMBER!r}")
     problem = refusal(values, stack, index, value)
     if problem is not None:
         raise WriteRefused(problem)

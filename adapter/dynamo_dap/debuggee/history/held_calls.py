@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dynamo_dap.debuggee.history.changed_traces import CannotChange, is_full_graph, traced_call
+from dynamo_dap.debuggee.recording.function_names import name_of_call
 from dynamo_dap.debuggee.torch_api.compile_hooks import FrameCompile
 from dynamo_dap.debuggee.torch_api.dynamo_names import resume_function, user_function_name
 from dynamo_dap.debuggee.torch_api.frame_memory import captured_cells
@@ -37,7 +38,7 @@ def held_call(top: types.FrameType) -> HeldCall | None:
     if traced is not None:
         if resume_function(traced.code) is None:
             return HeldCall(traced, is_full_graph(top) if traced.is_compiled_now else False)
-        resumed = user_function_name(traced.code)
+        resumed = name_of_call(traced)
     for frame in _with_callers(top):
         original = original_of(frame.f_code)
         if original is None:

@@ -29,9 +29,9 @@ from dynamo_dap.debuggee.history.changed_traces import (
     traced_call,
 )
 from dynamo_dap.debuggee.history.sizes import sizes_in
+from dynamo_dap.debuggee.recording.function_names import name_of_call
 from dynamo_dap.debuggee.replay.one_time_code import CannotServe, ServedOnce, serve_with_graph
 from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
-from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
 from dynamo_dap.debuggee.torch_api.generated_code import ONCE
 from dynamo_dap.debuggee.torch_api.retracing import CachedCall, MadeCode, retraced_call, trace_again
@@ -307,7 +307,7 @@ class WhatIfs(CompileObserver):
 
     def _trace(self, branch: _Branch, held: TracedFrame, top: types.FrameType) -> str | None:
         """Run a trace with changes to its end; return why it ended before."""
-        name = user_function_name(branch.call.code)
+        name = name_of_call(branch.call)
         told = self._host.what_if = WhatIf(name, branch.call.compile_id, branch.call.changes)
 
         def take(graph: Any) -> None:
@@ -396,7 +396,7 @@ class WhatIfs(CompileObserver):
             text = f"there is nothing in the call that '{NEW_SYMBOL}' could take its number from"
             raise RequestError(text, error_id=ErrorId.CANNOT_CHANGE)
         branch.is_kept = True
-        name = user_function_name(branch.call.code)
+        name = name_of_call(branch.call)
         text = f"this call of {name} will run the graph of the changed trace, not of its own code"
         if not branch.call.is_compiled_now:
             text += ", if no more than the graph differs from what its cache entry runs"

@@ -38,7 +38,7 @@ from dynamo_dap.debuggee.numerics.gradients import (
     KeptInput,
     is_backward_compiled,
 )
-from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name
+from dynamo_dap.debuggee.recording.function_names import name_of_call
 from dynamo_dap.debuggee.torch_api.fake_evaluation import global_state, preserved_global_state
 from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue, as_it_was, evaluating_on_real_values
 from dynamo_dap.debuggee.torch_api.real_values import limits_of_real_values
@@ -322,7 +322,7 @@ class BackwardPasses:
         """Report a breakpoint whose line has no gradient when the backward pass is over."""
         if (place, reason) not in self._reported:
             self._reported.add((place, reason))
-            name = f"{user_function_name(kept.call.code)} [{kept.call.compile_id}]"
+            name = f"{name_of_call(kept.call)} [{kept.call.compile_id}]"
             text = f"dynamo-dap: the backward pass of {name} is over, and {place} has no gradient: {reason}\n"
             self._host.print(text, "important")
 
@@ -407,7 +407,7 @@ class BackwardPasses:
         """Hold the thread at a visit; ``names`` can be used in expressions."""
         top, frame = caller_frame(), point.frame
         reason = "exception" if raised is not None else "breakpoint" if hit else "step"
-        name = user_function_name(kept.call.code)
+        name = name_of_call(kept.call)
         described = f"Backward pass of {name} [{kept.call.compile_id}]"
         text = f"Paused on {reason}: {_headline(kept, visit)}"
         if kept.draws and draws_its_own_numbers(kept.call.backend):
@@ -452,7 +452,7 @@ class BackwardPasses:
         return self._thread.target is not None and self._thread.target.is_over
 
     def _report_failure(self, call: CachedCall, problem: Exception) -> None:
-        name, reason = user_function_name(call.code), (str(problem).strip().splitlines() or [""])[0]
+        name, reason = name_of_call(call), (str(problem).strip().splitlines() or [""])[0]
         if not isinstance(problem, NoRealValue):
             log_exception("looking at a backward pass")
             reason = f"{type(problem).__name__}: {reason}"
@@ -476,7 +476,7 @@ class _Moment:
 def _headline(kept: KeptCall, visit: Visit) -> str:
     """Tell where a backward pass is, for a person."""
     call = kept.call
-    name = user_function_name(call.code)
+    name = name_of_call(call)
     which = f"a call of {name}" if call.number is None else f"call {call.number or 1} of {name}"
     return f"the gradient of line {visit.line} is there, in the backward pass of {which} [{call.compile_id}]"
 

@@ -33,9 +33,9 @@ from dynamo_dap.debuggee.numerics.gradients import (
     is_backward_compiled,
 )
 from dynamo_dap.debuggee.numerics.not_finite import NAN, Made, kinds_of, may_have_any, sum_of
+from dynamo_dap.debuggee.recording.function_names import name_of_call
 from dynamo_dap.debuggee.replay.graph_calls import GraphCall
 from dynamo_dap.debuggee.replay.replays import place_of
-from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name
 from dynamo_dap.debuggee.torch_api.fake_evaluation import preserved_global_state, switches
 from dynamo_dap.debuggee.torch_api.graph import module_path, target_name
 from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue, evaluating_on_real_values
@@ -233,7 +233,7 @@ class BackwardValues:
             frame = point.frame
             if not self._holds(condition, lambda: evaluate_to_python(frame, condition, dict(names))):
                 return
-        name = user_function_name(kept.call.code)
+        name = name_of_call(kept.call)
         raised = not_finite_in_backward(fault, f"{name} [{kept.call.compile_id}]")
         self._passes.hold(point, kept, visit, names, raised=raised)
 

@@ -26,6 +26,7 @@ from dynamo_dap.debuggee.agent.log import log_exception, log_problem
 from dynamo_dap.debuggee.agent.stepping import Step
 from dynamo_dap.debuggee.history.attempts import Leg, TraceLogs
 from dynamo_dap.debuggee.history.time_travel import Past
+from dynamo_dap.debuggee.recording.function_names import name_of_call
 from dynamo_dap.debuggee.replay.breakpoint_prediction import NotForetold, Visit, evaluating_visits, reached_in
 from dynamo_dap.debuggee.replay.saved_traces import CannotKeep, Given, KeptTrace
 from dynamo_dap.debuggee.torch_api.dynamo_names import goes_on_after_break, user_function_name
@@ -194,7 +195,7 @@ class ReplayedCalls:
             with kept.trace.lent(kept.trace.given_to(call)):
                 self._walk(Leg(kept.past, before=before))
         except CannotKeep as problem:
-            log_problem(f"the saved trace of {user_function_name(call.code)} cannot be used: {problem}")
+            log_problem(f"the saved trace of {name_of_call(call)} cannot be used: {problem}")
             return False
         return True
 
@@ -221,7 +222,7 @@ class ReplayedCalls:
         try:
             kept = _Kept(taken[0], KeptTrace(complete, taken[1], call))
         except CannotKeep as problem:
-            log_problem(f"the trace of {user_function_name(call.code)} cannot be kept: {problem}")
+            log_problem(f"the trace of {name_of_call(call)} cannot be kept: {problem}")
             return
         traced.take(kept)
         for each in [each for each in self._kept if each.code is not None and not is_served(each.code())]:
@@ -255,7 +256,7 @@ class ReplayedCalls:
             # The frame would keep alive what the program drops when it is over.
             given = kept.trace.given_to(replace(call, frame=_NoFrame(frame.f_globals, frame.f_builtins)), goes_on=True)
         except CannotKeep as problem:
-            log_problem(f"what {user_function_name(call.code)} was given cannot be found again: {problem}")
+            log_problem(f"what {name_of_call(call)} was given cannot be found again: {problem}")
             return
         self._begun.setdefault(threading.get_ident(), []).append(
             _BegunCall(id(frame), id(frame.f_code), kept, given, before)
@@ -335,7 +336,7 @@ class ReplayedCalls:
         """Say, once per cause, that what the program computes in this call is not what its code says."""
         if problem is None:
             return
-        name = user_function_name(call.code)
+        name = name_of_call(call)
         cause = name, call.compile_id, problem.text
         if cause not in self._not_valid:
             self._not_valid.add(cause)
@@ -344,7 +345,7 @@ class ReplayedCalls:
             )
 
     def _tell_failure(self, call: CachedCall, problem: Exception) -> None:
-        name = user_function_name(call.code)
+        name = name_of_call(call)
         if (name, call.compile_id) in self._failed:
             return
         self._failed.add((name, call.compile_id))

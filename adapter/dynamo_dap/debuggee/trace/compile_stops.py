@@ -254,7 +254,7 @@ class CompileStops(CompileObserver):
             return
         if is_failure_of_dynamo(problem) and self._is_on(BACKEND_FAILURE):
             names: dict[str, object] = {"__reason__": str(problem), "__step__": "Dynamo"}
-            self._stop_before(BACKEND_FAILURE, compiling, dynamo_failed(compiling.code, problem), names)
+            self._stop_before(BACKEND_FAILURE, compiling, dynamo_failed(compiling, problem), names)
         if not is_graph_break(problem) or compiling.one_graph or compiling.limit is not None:
             return
         if self._of(compiling).has_broken:
@@ -277,7 +277,7 @@ class CompileStops(CompileObserver):
     def limit_exceeded(self, compiling: FrameCompile, limit: str) -> None:
         """Stop: the function will run eagerly."""
         if compiling.frame is not None and self._is_on(LIMIT):
-            self._stop_before(LIMIT, compiling, limit_reached(compiling.code, limit), {"__limit__": limit})
+            self._stop_before(LIMIT, compiling, limit_reached(compiling, limit), {"__limit__": limit})
 
     # -- CUDA graphs -----------------------------------------------------------------------------------------------
 

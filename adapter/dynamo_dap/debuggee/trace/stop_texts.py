@@ -13,8 +13,8 @@ from dynamo_dap.debuggee.numerics.comparisons import DYNAMO, Fault
 from dynamo_dap.debuggee.numerics.differences import Difference
 from dynamo_dap.debuggee.numerics.not_finite import INF, NAN, Given, Kinds, Made
 from dynamo_dap.debuggee.numerics.stored_state import LeftOtherwise
-from dynamo_dap.debuggee.recording.function_names import name_of_compile
-from dynamo_dap.debuggee.torch_api.compile_hooks import FrameCompile
+from dynamo_dap.debuggee.recording.function_names import name_of_call, name_of_compile
+from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, FrameCompile
 from dynamo_dap.debuggee.torch_api.cuda_graph_texts import CudaGraphFacts
 from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name
 from dynamo_dap.debuggee.torch_api.errors import BackendFailure, UserError
@@ -233,14 +233,14 @@ def recompiled(compiling: FrameCompile, failures: Sequence[Failure]) -> RaisedEx
     return _raised(f"Recompile: {name} [{compiling.compile_id}]", lines, message=reasons, links=links)
 
 
-def limit_reached(code: types.CodeType, limit: str) -> RaisedException:
+def limit_reached(compiling: FrameCompile, limit: str) -> RaisedException:
     """Tell that a function was compiled too often."""
     lines = [
         f"torch compiled this function as often as its setting '{limit}' allows.",
         "From now on, calls that match no earlier compile run eagerly.",
         f"Hint: look at what recompiles (filter 'recompile'), or raise torch's configuration of {limit}.",
     ]
-    return _raised(f"Recompile limit: {user_function_name(code)} exceeds {limit}", lines)
+    return _raised(f"Recompile limit: {name_of_compile(compiling)} exceeds {limit}", lines)
 
 
 def backend_failure(failure: BackendFailure, node_count: int) -> RaisedException:
@@ -256,10 +256,10 @@ def backend_failure(failure: BackendFailure, node_count: int) -> RaisedException
     return _raised(headline, lines, _kind_of(failure.inner), text, links=links)
 
 
-def dynamo_failed(code: types.CodeType, problem: BaseException) -> RaisedException:
+def dynamo_failed(compiling: FrameCompile, problem: BaseException) -> RaisedException:
     """Tell that Dynamo itself failed."""
     inner = problem.__cause__ or problem.__context__ or problem
-    lines = [f"Dynamo raised {type(inner).__name__}: {inner}", f"while it traced {user_function_name(code)}"]
+    lines = [f"Dynamo raised {type(inner).__name__}: {inner}", f"while it traced {name_of_compile(compiling)}"]
     return _raised(f"Backend failure: Dynamo raised {type(inner).__name__}", lines, _kind_of(inner), str(problem))
 
 
@@ -316,7 +316,7 @@ def headline(frame: TracedFrame, identity: CompileIdentity) -> str:
     if call is not None and not call.is_compiled_now:
         return f"{_of_call(call)[:1].upper()}{_of_call(call)[1:]} [{call.compile_id}]{_changed(call)}"
     if call is not None:
-        return f"Tracing {user_function_name(call.code)} [{call.compile_id}]{_changed(call)}"
+        return f"Tracing {name_of_call(call)} [{call.compile_id}]{_changed(call)}"
     text = f"Tracing {_name(frame)} [{identity.compile_id}]"
     return text if identity.attempt == 0 else f"{text}, attempt {identity.attempt + 1}"
 
@@ -341,7 +341,7 @@ def explain(
     if call is not None and call.changes:
         changes = "; ".join(bounded_text(each, _MAXIMUM_REASON) for each in call.changes)
         on = "" if reason in ("changed", "goto") else f" on {reason}"
-        return f"Paused{on} in a trace of {user_function_name(call.code)} that was {CHANGED}: {changes}"
+        return f"Paused{on} in a trace of {name_of_call(call)} that was {CHANGED}: {changes}"
     if call is not None:
         return f"Paused on {reason} in {_of_call(call)}, served by cache entry {call.compile_id}"
     text = f"Paused on {reason} while Dynamo traces {_name(frame)} [{identity.compile_id}]"
@@ -362,12 +362,15 @@ def _changed(call: CachedCall) -> str:
 
 
 def _of_call(call: CachedCall) -> str:
-    name = user_function_name(call.code)
+    name = name_of_call(call)
     return f"a cached call of {name}" if call.number is None else f"call {call.number} of {name}"
 
 
 def _name(frame: TracedFrame) -> str:
-    return user_function_name(frame.compiled_code)
+    compiling = HOOKS.current
+    if compiling is None or compiling.code is not frame.compiled_code:
+        return user_function_name(frame.compiled_code)
+    return name_of_compile(compiling)
 
 
 def _one_line(reason: str) -> str:
