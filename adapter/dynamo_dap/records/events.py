@@ -29,6 +29,7 @@ from dynamo_dap.records.model import (
     Place,
     ProfiledFunction,
     Sharding,
+    Size,
     SkippedFrame,
     Specialization,
     StackLine,
@@ -234,12 +235,14 @@ class GuardsMade(_OfCompile, tag="guardsMade"):
     count: int
     guards: list[Guard]
     symbols: list[Symbol] = []
+    sizes: list[Size] = []
 
     is_shown: ClassVar[bool] = False
 
     def merge(self, compiled: Compile) -> None:
         """See ``_OfCompile``."""
         compiled.guard_count, compiled.guards, compiled.symbols = self.count, self.guards, self.symbols
+        compiled.sizes = self.sizes
 
     def without_details(self) -> Event:
         """See ``_Event``."""
@@ -457,7 +460,7 @@ class Record:
             compiled = self._by_id[compile_id]
             self.version += 1
             compiled.is_shortened = True
-            compiled.guards, compiled.values, compiled.traced, compiled.stack = [], [], [], []
+            compiled.guards, compiled.values, compiled.traced, compiled.stack, compiled.sizes = [], [], [], [], []
             for graph in compiled.graphs:
                 graph.nodes = []
             for found in compiled.breaks:

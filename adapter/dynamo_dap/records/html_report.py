@@ -18,6 +18,7 @@ from dynamo_dap.records.events import Record
 from dynamo_dap.records.html_shell import html_shell, page_file
 from dynamo_dap.records.items import Item, Kind, at, caller_of
 from dynamo_dap.records.model import STAGES, Compile, CompiledFunction, Graph, Place, StackLine, counts_of, shares_of
+from dynamo_dap.records.size_texts import size_lines
 from dynamo_dap.records.texts import counted, digest_of_line, readable_graph, recorded_line, sharding_text, source_lines
 
 _GUARDS = 500
@@ -391,8 +392,10 @@ def _sizes(compiled: Compile) -> str:
         for condition in conditions
     ]
     listed = f"<ul>{''.join(told)}</ul>" if told else ""
+    why = "".join(f"<li>{escape(line)}</li>" for line in size_lines(compiled.sizes))
+    reasons = f"<p>Why each size is static or dynamic:</p><ul>{why}</ul>" if why else ""
     title = f"{counted(len(rows), 'size')} that may vary, {counted(len(told), 'condition')} on sizes"
-    return _folded(title, table + listed) if rows or told else ""
+    return _folded(title, table + listed + reasons) if rows or told or why else ""
 
 
 def _guards(compiled: Compile) -> str:

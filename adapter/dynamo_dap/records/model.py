@@ -14,6 +14,7 @@ from typing import Annotated
 from msgspec import Meta, Struct, field
 
 from dynamo_dap.protocol.cuda_graphs import CAUSES, OUTCOMES
+from dynamo_dap.protocol.sizes import SIZE_REASONS, SIZE_STATES
 
 TRACING = "tracing"
 """The state of a compile that has not come to an end."""
@@ -167,6 +168,30 @@ class Symbol(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
     """What it may be: ``2 … ∞``."""
 
 
+class SizeReason(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
+    """One reason why a size is what it is."""
+
+    kind: Annotated[str, Meta(extra={"choices": SIZE_REASONS})]
+    text: str
+    """``it was 3 in an earlier call``"""
+    place: Place | None = None
+    """The user's line."""
+
+
+class Size(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
+    """Why a size of an input is static or dynamic."""
+
+    source: str
+    """As the user wrote it: ``x.shape[0]``; ``12 sizes of parameters and buffers`` for these together."""
+    state: Annotated[str, Meta(extra={"choices": SIZE_STATES})]
+    symbol: str | None = None
+    """``s77``; nothing for a size that never was a symbol."""
+    value: str | None = None
+    """In the call that was compiled."""
+    reasons: list[SizeReason] = []
+    """In the order in which they came about."""
+
+
 class GuardFailure(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
     """A guard of an earlier compile that failed, so that a call was compiled again."""
 
@@ -291,6 +316,8 @@ class Compile(Struct, rename="camel", omit_defaults=True):
     guards: list[Guard] = []
     symbols: list[Symbol] = []
     """The sizes and numbers that it takes as they come."""
+    sizes: list[Size] = []
+    """Why each size of its inputs is static or dynamic; cut off at a bound."""
     problem: str | None = None
     """Why it was skipped, or failed."""
     problem_place: Place | None = None

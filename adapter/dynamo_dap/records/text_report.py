@@ -17,6 +17,7 @@ from dynamo_dap.records.cuda_graph_items import cuda_graph_text
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.items import Item, Kind, at, caller_of
 from dynamo_dap.records.model import TRACING, Compile, CompiledFunction, Counts, Graph, Place, counts_of, shares_of
+from dynamo_dap.records.size_texts import are_explained, size_lines
 from dynamo_dap.records.texts import counted, recorded_line, sharding_text
 
 _COMPILES = 15
@@ -162,7 +163,9 @@ def _print_compile(function: CompiledFunction, compiled: Compile, console: Conso
         console.print(f"    [blue]FSDP[/blue]: {escape(sharding_text(compiled.sharding))}")
     for graph in compiled.graphs:
         _print_buckets(graph, console)
-    for size in compiled.specializations:
+    for line in size_lines(compiled.sizes) if are_explained(compiled) else ():
+        console.print(f"    [magenta]Size[/magenta] {escape(line)}")
+    for size in compiled.specializations if not compiled.sizes else ():
         where = f" at {size.place.path}:{size.place.line}" if size.place is not None else ""
         console.print(f"    [magenta]Specialized[/magenta] {escape(f'{size.expression}{where}')}")
     for met in compiled.cuda_graphs:

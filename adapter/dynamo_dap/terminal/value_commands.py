@@ -4,7 +4,10 @@
 
 from __future__ import annotations
 
+import re
+
 from dynamo_dap.protocol.connection import RequestFailed
+from dynamo_dap.protocol.sizes import SIZES_ROW
 from dynamo_dap.protocol.types import EvaluateResponseBody
 from dynamo_dap.terminal.breakpoints import UsageError
 from dynamo_dap.terminal.command_table import Group, command, number
@@ -84,6 +87,42 @@ def show_type(debugger: Debugger, argument: str) -> None:
         raise UsageError("give an expression, for instance: whatis model.layers")
     result = _value(debugger, argument)
     debugger.screen.say(result.type or _value(debugger, f"type({argument})").result)
+
+
+@command("why", Group.VALUES, "EXPRESSION", example="why x.shape[0]", complete=complete_expression)
+def explain_size(debugger: Debugger, argument: str) -> None:
+    """Show why sizes of a tensor are static or dynamic in a trace: marks, settings, earlier calls, conditions."""
+    expression, dimension = _size_in(argument)
+    shown = _value(debugger, expression)
+    children = debugger.children(shown.variables_reference) if shown.variables_reference else []
+    sizes = next((child for child in children if child.name == SIZES_ROW and child.variables_reference), None)
+    if sizes is None:
+        raise UsageError(f"{expression} is no tensor or symbolic number here, or the trace has not used it yet")
+    rows = debugger.children(sizes.variables_reference)
+    chosen = [row for row in rows if dimension is None or row.name == f"shape[{dimension}]"]
+    if not chosen:
+        raise UsageError(f"{expression} has no size {dimension}")
+    with debugger.screen.paged():
+        for row in chosen:
+            debugger.screen.variable(row, 0)
+            if row.variables_reference:
+                show_children(debugger, row.variables_reference, 2, 1)
+
+
+def _size_in(text: str) -> tuple[str, int | None]:
+    """Return the tensor of ``x.shape[0]``, ``x.size(0)`` or ``x.shape``, and which of its sizes; else the text."""
+    if not text:
+        raise UsageError("give a size, a tensor or a number, for instance: why x.shape[0]")
+    found = _SIZE.fullmatch(text.strip())
+    if found is None:
+        return text, None
+    dimension = found["index"] or found["argument"] or found["item"]
+    return found["tensor"], None if dimension is None else int(dimension)
+
+
+_SIZE = re.compile(
+    r"(?P<tensor>.+?)\.(?:shape(?:\[(?P<index>\d+)\])?|size\((?P<argument>\d+)?\)(?:\[(?P<item>\d+)\])?)"
+)
 
 
 @command("display", Group.VALUES, "[EXPRESSION]", example="display x.shape", complete=complete_expression)

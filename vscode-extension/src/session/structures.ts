@@ -324,6 +324,8 @@ export interface Compile {
     guardCount?: number;
     /** The sizes and numbers that it takes as they come. */
     symbols?: Symbol[];
+    /** Why each size of its inputs is static or dynamic; cut off at a bound. */
+    sizes?: Size[];
     /** Why it was skipped, or failed. */
     problem?: string;
     /** Where the user's code was that it failed at. */
@@ -580,6 +582,19 @@ export interface Symbol {
     range?: string;
 }
 
+/** Why a size of an input is static or dynamic. */
+export interface Size {
+    /** As the user wrote it: `x.shape[0]`; `12 sizes of parameters and buffers` for these together. */
+    source: string;
+    state: "dynamic" | "static" | "specialized";
+    /** `s77`; nothing for a size that never was a symbol. */
+    symbol?: string;
+    /** In the call that was compiled. */
+    value?: string;
+    /** In the order in which they came about. */
+    reasons?: SizeReason[];
+}
+
 /** A symbolic size that became a constant. */
 export interface Specialization {
     /** `L['x'].size()[0] == 4` */
@@ -707,6 +722,15 @@ export interface DataSymbol {
     place?: Place;
     /** What it may be: `0 … 6`. */
     range?: string;
+}
+
+/** One reason why a size is what it is. */
+export interface SizeReason {
+    kind: "mark" | "automatic dynamic" | "setting" | "0/1 specialization" | "parameter" | "module" | "first call" | "specialization" | "condition" | "equal size" | "other";
+    /** `it was 3 in an earlier call` */
+    text: string;
+    /** The user's line. */
+    place?: Place;
 }
 
 /** Some lines of a document that are one thing: a node, an operation, a kernel, a call of one. */

@@ -14,7 +14,7 @@ from typing import Any
 
 from dynamo_dap.debuggee.agent.user_code import is_torch_file, is_user_file
 from dynamo_dap.debuggee.bytecode.constants import without_addresses
-from dynamo_dap.debuggee.recording.guard_texts import guard_text
+from dynamo_dap.debuggee.recording.guard_texts import guard_text, plain_name
 from dynamo_dap.debuggee.torch_api.compile_hooks import FrameCompile
 from dynamo_dap.debuggee.torch_api.cuda_graph_texts import CudaGraphFacts
 from dynamo_dap.debuggee.torch_api.data_dependence import DataSymbol, data_dependence_of, explained
@@ -29,12 +29,14 @@ from dynamo_dap.debuggee.torch_api.graph_breaks import (
 from dynamo_dap.debuggee.torch_api.guards import BuiltGuard, GuardFacts, ShapeGuardFacts
 from dynamo_dap.debuggee.torch_api.recompiles import Failure, remember_places
 from dynamo_dap.debuggee.torch_api.sharded_modules import sharding_of
+from dynamo_dap.debuggee.torch_api.size_reasons import SizeFacts
 from dynamo_dap.debuggee.torch_api.sources import as_the_user_wrote
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.variable_trackers import Place as TorchPlace
 from dynamo_dap.debuggee.values.graph_texts import GraphTexts, result_text
 from dynamo_dap.debuggee.values.model import bounded_text
 from dynamo_dap.debuggee.values.python_values import values_then_and_now
+from dynamo_dap.protocol.sizes import SPECIALIZATION
 from dynamo_dap.records.model import (
     Bucket,
     CudaGraph,
@@ -45,6 +47,9 @@ from dynamo_dap.records.model import (
     Node,
     Place,
     Sharding,
+    Size,
+    SizeReason,
+    Specialization,
     StackLine,
 )
 from dynamo_dap.records.model import DataSymbol as RecordedSymbol
@@ -218,6 +223,28 @@ def guards(compiling: FrameCompile, built: Sequence[BuiltGuard]) -> tuple[int, l
 def _guard(expression: str, check: str, at: Place | None, source: str | None = None) -> Guard:
     """Most guards of a compile are those of the one before, torch's global state for instance: they are one object."""
     return Guard(text_of(expression, _MAXIMUM_LENGTH), check, at, source, _said(expression))
+
+
+def sizes(found: Sequence[SizeFacts], specializations: Sequence[Specialization]) -> list[Size]:
+    """Return why sizes are what they are. A specialization has the line of the record, which is found while it runs."""
+    lines = {plain_name(one.expression.rpartition(" == ")[0]): one.place for one in specializations}
+    explained = []
+    for one in found[:_MAXIMUM_SIZES]:
+        source = plain_name(one.source)
+        reasons = [
+            SizeReason(
+                reason.kind,
+                text_of(reason.text, _MAXIMUM_LENGTH),
+                (lines.get(source) if reason.kind == SPECIALIZATION else None) or place(reason.place),
+            )
+            for reason in one.reasons[:_MAXIMUM_REASONS]
+        ]
+        explained.append(Size(text_of(source, _MAXIMUM_LENGTH), one.state, one.symbol, one.value, reasons))
+    return explained
+
+
+_MAXIMUM_SIZES = 500
+_MAXIMUM_REASONS = 20
 
 
 def guards_so_far(frame: TracedFrame, texts: GuardTexts) -> tuple[int, list[Guard]]:

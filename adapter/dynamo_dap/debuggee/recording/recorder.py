@@ -55,6 +55,7 @@ from dynamo_dap.debuggee.torch_api.errors import error_behind
 from dynamo_dap.debuggee.torch_api.graph_breaks import is_graph_break, was_logged
 from dynamo_dap.debuggee.torch_api.guards import BuiltGuard
 from dynamo_dap.debuggee.torch_api.recompiles import failures_of
+from dynamo_dap.debuggee.torch_api.size_reasons import SizeFacts
 from dynamo_dap.debuggee.torch_api.symbols import SpecializationFacts, SymbolFacts
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame, running_frame
 from dynamo_dap.debuggee.torch_api.traced_lines import Trace, TraceNotes
@@ -369,11 +370,20 @@ class Recorder(CompileObserver):
             graph = found.graphs[-1]
             self._take(GraphCut(recorded.id, graph.index, facts.buckets(graph, buckets)))
 
-    def guards_made(self, compiling: FrameCompile | None, guards: list[BuiltGuard], symbols: list[SymbolFacts]) -> None:
+    def guards_made(
+        self,
+        compiling: FrameCompile | None,
+        guards: list[BuiltGuard],
+        symbols: list[SymbolFacts],
+        sizes: list[SizeFacts],
+    ) -> None:
         """See ``CompileObserver``."""
         recorded = self._recorded(compiling)
         if compiling is not None and recorded is not None:
             count, made = facts.guards(compiling, guards)
+            known = self.record.read(lambda record: record.find(recorded.id))
+            explained = facts.sizes(sizes, [] if known is None else known.specializations)
+            self._see(*(reason.place for size in explained for reason in size.reasons))
             self._see(*(one.place for one in made if one.type == "SHAPE_ENV"))
             self._take(
                 GuardsMade(
@@ -381,6 +391,7 @@ class Recorder(CompileObserver):
                     count,
                     made,
                     [Symbol(symbol.name, plain_name(symbol.source), symbol.value, symbol.range) for symbol in symbols],
+                    explained,
                 )
             )
 

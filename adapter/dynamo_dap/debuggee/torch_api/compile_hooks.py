@@ -28,6 +28,7 @@ from dynamo_dap.debuggee.torch_api.graph_breaks import was_logged
 from dynamo_dap.debuggee.torch_api.guard_checks import checks_of_manager
 from dynamo_dap.debuggee.torch_api.guards import BuiltGuard, RequestedGuard, built_guards, requested_guard
 from dynamo_dap.debuggee.torch_api.retracing import retraced_call
+from dynamo_dap.debuggee.torch_api.size_reasons import InputSizes, SizeFacts, merged
 from dynamo_dap.debuggee.torch_api.skipping import never_compile_own_functions
 from dynamo_dap.debuggee.torch_api.symbols import (
     SpecializationFacts,
@@ -134,8 +135,17 @@ class CompileObserver:
     def backend_failed(self, frame: TracedFrame, graph: Any, problem: BaseException) -> None:
         """Observe an exception of the backend; ``frame`` is the function being compiled."""
 
-    def guards_made(self, compiling: FrameCompile | None, guards: list[BuiltGuard], symbols: list[SymbolFacts]) -> None:
-        """Observe the complete guards, with their expressions; ``symbols`` are the sizes that may vary."""
+    def guards_made(
+        self,
+        compiling: FrameCompile | None,
+        guards: list[BuiltGuard],
+        symbols: list[SymbolFacts],
+        sizes: list[SizeFacts],
+    ) -> None:
+        """Observe the complete guards, with their expressions.
+
+        ``symbols`` are the sizes that may vary, ``sizes`` all those of inputs, with the reasons.
+        """
 
     def frame_skipped(self, frame: Any, reason: str) -> None:
         """Dynamo will not compile a function."""
@@ -396,7 +406,8 @@ def _build_guards(hooks: CompileHooks, /, made_by: Any, *_: Any, **__: Any) -> _
     output = getattr(getattr(made_by, "tracer_output", None), "output_graph", None)
     if problem is None and output is not None and hooks.is_told(CompileObserver.guards_made):
         made = list(built_guards(output, checks_of_manager(getattr(built, "guard_manager", None))))
-        hooks.notify(CompileObserver.guards_made, hooks.current, made, symbols_of_environment(output.shape_env))
+        symbols, sizes = symbols_of_environment(output.shape_env), merged(InputSizes(output).all())
+        hooks.notify(CompileObserver.guards_made, hooks.current, made, symbols, sizes)
 
 
 def _handle_skip(hooks: CompileHooks, /, _: Any, result: Any, frame: Any) -> _Steps:

@@ -19,7 +19,7 @@ from dynamo_dap.debuggee.torch_api.graph import example_of, graphs_of, nodes_of,
 from dynamo_dap.debuggee.torch_api.graph_breaks import BreakFacts
 from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue
 from dynamo_dap.debuggee.torch_api.isolation import metadata_reading
-from dynamo_dap.debuggee.torch_api.symbols import expression_of, is_symbolic, range_text, replaced
+from dynamo_dap.debuggee.torch_api.symbols import expression_of, is_symbolic, range_text, replaced, symbols_of
 from dynamo_dap.debuggee.torch_api.tensor_facts import is_tensor
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.trackers.forms import NumberForm, TensorForm
@@ -111,6 +111,16 @@ def data_dependence_of(exception: BaseException, frame: TracedFrame) -> DataDepe
         named = {symbol: sympy.Symbol(names[symbol], integer=True) for symbol in symbols}
         user_condition = _printed(condition.xreplace(named))
     return DataDependence(_printed(condition), user_condition, tuple(found))
+
+
+def data_symbols_of(value: Any, frame: TracedFrame) -> list[DataSymbol]:
+    """Return the numbers in a symbolic size or number that the program computes from data, with what made each."""
+    shape_env = getattr(value.node, "shape_env", None)
+    if DATA_DEPENDENCE.problem is not None or shape_env is None:
+        return []
+    with metadata_reading():
+        symbols = [each for each in symbols_of(value) if shape_env.is_unbacked_symint(each)]
+        return [_symbol(each, frame, shape_env, {}) for each in symbols]
 
 
 def _data_dependent_error(exception: BaseException | None) -> Any:

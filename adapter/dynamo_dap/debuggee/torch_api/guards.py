@@ -79,6 +79,8 @@ class ShapeGuardFacts:
     """In terms of symbols: ``s77 > 4``."""
     place: Place | None
     reason: str
+    asked_by: tuple[str, int, str] | None = None
+    """The file, line and function of torch that asked for it, as torch keeps them."""
 
 
 def shape_guards_of(tx: Any) -> list[ShapeGuardFacts]:
@@ -86,6 +88,11 @@ def shape_guards_of(tx: Any) -> list[ShapeGuardFacts]:
     shape_env = tx.output.shape_env
     names = _symbol_names(shape_env)
     return [*_compared(tx.output, names), *_same_symbol(shape_env), *_ranges(shape_env, names)]
+
+
+def compared_sizes(output: Any) -> list[ShapeGuardFacts]:
+    """Return what the traced code, or torch for it, compared, and the sizes that became numbers or equal to others."""
+    return _compared(output, _symbol_names(output.shape_env))
 
 
 def places_of_conditions(output: Any) -> list[tuple[frozenset[str], Place]]:
@@ -122,7 +129,15 @@ def _symbol_names(shape_env: Any) -> dict[str, str]:
 def _shape_guard(guard: Any, names: dict[str, str], files: set[str], output: Any) -> ShapeGuardFacts:
     symbolic = relation_text(guard.expr)
     place = _parsed_place(getattr(guard, "sloc", None), files, output)
-    return ShapeGuardFacts(in_inputs(symbolic, names), symbolic, place, "compared by the traced code")
+    asked_by = _asked_by(getattr(guard, "sloc", None))
+    return ShapeGuardFacts(in_inputs(symbolic, names), symbolic, place, "compared by the traced code", asked_by)
+
+
+def _asked_by(sloc: Any) -> tuple[str, int, str] | None:
+    found = getattr(sloc, "framework_loc", None)
+    if found is None or isinstance(found, str):
+        return None
+    return str(found.filename), int(found.lineno), str(found.name)
 
 
 def in_inputs(symbolic: str, names: dict[str, str]) -> str:
@@ -158,7 +173,7 @@ def _replacements(shape_env: Any, names: dict[str, str], files: set[str], output
         sloc = getattr(shape_env, "replacements_slocs", {}).get(symbol)
         place = _parsed_place(sloc, files, output)
         reason = "specialized" if getattr(value, "is_number", False) else "found equal"
-        yield ShapeGuardFacts(in_inputs(symbolic, names), symbolic, place, reason)
+        yield ShapeGuardFacts(in_inputs(symbolic, names), symbolic, place, reason, _asked_by(sloc))
 
 
 def _same_symbol(shape_env: Any) -> Iterator[ShapeGuardFacts]:

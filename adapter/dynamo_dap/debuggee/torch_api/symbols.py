@@ -219,6 +219,11 @@ class NumbersOfTrace:
         self._shape_env._version_counter += 1
 
 
+def value_of_symbol(shape_env: Any, symbol: Any) -> Any:
+    """Return the number that a symbol has in the call that is compiled; None for one that depends on data."""
+    return _values_of(shape_env).get(symbol)
+
+
 def _values_of(shape_env: Any) -> dict[Any, Any]:
     values: dict[Any, Any] | None = getattr(shape_env, "backed_var_to_val", None)
     # Earlier versions have another name for it.

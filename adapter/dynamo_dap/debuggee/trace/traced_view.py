@@ -35,6 +35,7 @@ from dynamo_dap.debuggee.torch_api.variable_trackers import (
 from dynamo_dap.debuggee.trace.forms import form_family
 from dynamo_dap.debuggee.trace.graph_view import node_text, place_variable, user_location
 from dynamo_dap.debuggee.trace.placeholders import form_behind, is_stand_in
+from dynamo_dap.debuggee.trace.sizes_view import sizes_of
 from dynamo_dap.debuggee.values.model import EvaluationError, Fixed, Followed, Value, Variable, bounded_text
 from dynamo_dap.debuggee.values.python_values import View
 from dynamo_dap.debuggee.values.tensors import is_little, lazy_variable, little_data
@@ -95,7 +96,8 @@ class TracedView(View):
         place = created_at(tracker) if at is None else at[0]
         facts = _facts(tracker, None if place is None or place.path.startswith("<") else place)
         if isinstance(form, TensorForm | NumberForm):
-            return facts if node is None else [*self._values_of(node), _node(node), *facts]
+            known = [*sizes_of(self.frame, form), *facts]
+            return known if node is None else [*self._values_of(node), _node(node), *known]
         source, summary = source_name(source_of(tracker)), type(tracker).__name__
         if source is not None:
             summary = bounded_text(f"{summary} of {as_the_user_wrote(source)}", _SUMMARY)

@@ -1,0 +1,76 @@
+"""Shows why the sizes of a traced tensor are static or dynamic: a row for each size, with the reasons below.
+
+Read when the row is opened; no guard and no node is added. Held tracing thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from dynamo_dap.debuggee.torch_api.data_dependence import data_symbols_of
+from dynamo_dap.debuggee.torch_api.isolation import metadata_reading
+from dynamo_dap.debuggee.torch_api.size_reasons import InputSizes, SizeFacts, SizeReason, written
+from dynamo_dap.debuggee.torch_api.symbols import is_symbolic, size_text, symbols_of
+from dynamo_dap.debuggee.torch_api.tensor_facts import is_tensor
+from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_api.trackers.forms import NumberForm, TensorForm
+from dynamo_dap.debuggee.torch_api.variable_trackers import Place
+from dynamo_dap.debuggee.values.model import Deferred, Fixed, Location, Value, Variable
+from dynamo_dap.protocol.sizes import SIZES_ROW
+
+
+def sizes_of(frame: TracedFrame, form: TensorForm | NumberForm) -> list[Variable]:
+    """Return one row that has a row for each size; nothing for what has no size."""
+    example: Any = form.number if isinstance(form, NumberForm) else form.example
+    if isinstance(form, NumberForm) and type(example).__name__ != "SymInt":
+        return []
+    if isinstance(form, TensorForm) and (not is_tensor(example) or not example.dim()):
+        return []
+    rows = Deferred(lambda: list(_rows(frame, example)))
+    return [Variable(SIZES_ROW, Value("static, dynamic or specialized, and why", children=rows, kind="virtual"))]
+
+
+def _rows(frame: TracedFrame, example: Any) -> Iterator[Variable]:
+    inputs = InputSizes.of_trace(frame)
+    own = inputs.of_example(example)
+    if is_symbolic(example):
+        yield _input_row("number", own[0]) if own else _computed_row("number", example, inputs, frame)
+        return
+    with metadata_reading():
+        sizes = list(example.size())
+    for position, size in enumerate(sizes):
+        name = f"shape[{position}]"
+        if position < len(own):
+            yield _input_row(name, own[position])
+        elif is_symbolic(size):
+            yield _computed_row(name, size, inputs, frame)
+        else:
+            yield Variable(name, Value(f"{size}: no symbol is in it", kind="virtual"))
+
+
+def _input_row(name: str, facts: SizeFacts) -> Variable:
+    known = ", ".join(filter(None, [facts.symbol, facts.value]))
+    first = f": {facts.reasons[0].text}" if facts.reasons else ""
+    # A single reason without a line is in the row itself.
+    is_all = len(facts.reasons) <= 1 and all(reason.place is None for reason in facts.reasons)
+    reasons = None if is_all else Fixed(tuple(map(_reason_row, facts.reasons)))
+    return Variable(name, Value(f"{known} {facts.state}{first}", children=reasons, kind="virtual"))
+
+
+def _computed_row(name: str, size: Any, inputs: InputSizes, frame: TracedFrame) -> Variable:
+    """Return the row of a size that the traced code computed: below it the inputs and data that it comes from."""
+    known = [facts for symbol in symbols_of(size) if (facts := inputs.of_symbol(str(symbol))) is not None]
+    rows = [_input_row(written(facts.source), facts) for facts in known]
+    rows += [_row_at(symbol.name, symbol.text, symbol.place) for symbol in data_symbols_of(size, frame)]
+    return Variable(name, Value(f"{size_text(size)}: computed", children=Fixed(tuple(rows)), kind="virtual"))
+
+
+def _reason_row(reason: SizeReason) -> Variable:
+    where = "" if reason.place is None else f", at {reason.place.path.rpartition('/')[2]}:{reason.place.line}"
+    return _row_at(reason.kind, reason.text + where, reason.place)
+
+
+def _row_at(name: str, text: str, place: Place | None) -> Variable:
+    location = None if place is None else Location(place.path, place.line)
+    return Variable(name, Value(text, kind="virtual", location=location), declaration=location)

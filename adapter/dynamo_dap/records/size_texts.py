@@ -1,0 +1,55 @@
+"""Writes why sizes of inputs are static or dynamic, one line for each that varies and one for those of a kind.
+
+Any thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from dynamo_dap.protocol.sizes import STATIC, ZERO_ONE
+from dynamo_dap.records.model import Compile, Place, Size, SizeReason
+
+_LISTED = 8
+"""Sizes named in one line, and reasons in one."""
+
+
+def size_lines(sizes: Sequence[Size]) -> Iterator[str]:
+    """Yield a line for each size that is no plain constant, then one for all constants with one reason."""
+    plain: dict[str, list[str]] = {}
+    for size in sizes:
+        if _is_plain(size):
+            if size.reasons:
+                plain.setdefault(size.reasons[0].text, []).append(size.source)
+        else:
+            reasons = [reason_text(reason) for reason in size.reasons[:_LISTED]]
+            reasons += [f"{len(size.reasons) - _LISTED} more"] if len(size.reasons) > _LISTED else []
+            yield ": ".join(filter(None, [state_text(size), "; ".join(reasons)]))
+    for text, sources in plain.items():
+        more = f" and {len(sources) - _LISTED} more" if len(sources) > _LISTED else ""
+        yield f"{', '.join(sources[:_LISTED])}{more}: {text}"
+
+
+def are_explained(compiled: Compile) -> bool:
+    """Return whether a short report says anything of a compile's sizes: one is no constant, or a guard has failed."""
+    return bool(compiled.failures) or not all(map(_is_plain, compiled.sizes))
+
+
+def _is_plain(size: Size) -> bool:
+    """Return whether a size is a constant that no one wanted to vary."""
+    return size.state == STATIC and not any(reason.kind == ZERO_ONE for reason in size.reasons)
+
+
+def state_text(size: Size) -> str:
+    """Return a size with its state: ``x.shape[0] is dynamic (s77, 4 in this call)``."""
+    known = ", ".join(filter(None, [size.symbol, f"{size.value} in this call" if size.value else None]))
+    return f"{size.source} is {size.state}" + (f" ({known})" if known else "")
+
+
+def reason_text(reason: SizeReason) -> str:
+    """Return a reason with its line."""
+    return reason.text if reason.place is None else f"{reason.text} at {_line(reason.place)}"
+
+
+def _line(place: Place) -> str:
+    return f"{place.path}:{place.line}"

@@ -1,0 +1,185 @@
+"""Each size of an input has the reason why it is static, dynamic or specialized: at stops, in records and reports."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dynamo_dap.protocol.contract import RECORDS_VARIABLE
+from dynamo_dap.records.file import read_record
+from dynamo_dap.records.folders import SUFFIX
+from dynamo_dap.records.model import Compile, Size
+from tests.client.environments import python_option
+from tests.client.fixtures import Fixture
+from tests.client.timeline import DEADLINE
+
+pytestmark = pytest.mark.timeout(300)
+
+PROGRAM = """\
+import torch
+
+torch._dynamo.config.capture_dynamic_output_shape_ops = True
+
+
+def automatic(x, scale):
+    if x.shape[0] > 4:  #@compared
+        x = x + 1
+    kept = (x[:, 0] > 0).nonzero()  #@counted
+    both = torch.cat([x, x])
+    return both * scale, kept  #@automatic
+
+
+class Decoder(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(4, 4))
+        self.register_buffer("table", torch.ones(8, 4))
+
+    def forward(self, x):
+        return (x @ self.weight + self.table[: x.shape[0]]).sum()  #@decoder
+
+
+def expanded(x):
+    return x.expand(3, 4).sum()  #@expanded
+
+
+def doubled(x):
+    return x * 2
+
+
+def added(x, y):
+    return x + y
+
+
+def compiled(function, **options):
+    return torch.compile(function, backend="aot_eager", **options)
+
+
+def marked(mark, *shape):
+    x = torch.ones(*shape)
+    mark(x, 0)
+    return x
+
+
+step = compiled(automatic)
+for size in (3, 5, 7):
+    print([each.shape for each in step(torch.ones(size, 4), size)])
+model = Decoder()
+compiled(model)(marked(torch._dynamo.mark_dynamic, 6, 4)).backward()
+print(model.weight.grad.sum())
+print(compiled(expanded)(marked(torch._dynamo.maybe_mark_dynamic, 3, 4)))
+print(compiled(doubled)(marked(torch._dynamo.maybe_mark_dynamic, 1, 4)))
+print(compiled(lambda x: x - 1)(marked(torch._dynamo.mark_static, 2, 4)))
+print(compiled(added, dynamic=True)(torch.ones(5, 4), torch.ones(5, 4)))
+with torch._dynamo.config.patch(automatic_dynamic_shapes=False):
+    print(compiled(lambda x: x / 2)(torch.ones(2, 4)))
+"""
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A program with a compile for each reason."""
+    path = tmp_path_factory.mktemp("sizes") / "sized.py"
+    path.write_text(PROGRAM, encoding="utf-8")
+    return path
+
+
+def _command(program: Path, *command: str, typed: str | None = None) -> str:
+    ran = subprocess.run(
+        [sys.executable, "-m", "dynamo_dap", *command],
+        env={**os.environ, RECORDS_VARIABLE: str(program.parent / "records"), "PYTHONUNBUFFERED": "1"},
+        cwd=program.parent,
+        input=typed,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout
+
+
+@pytest.fixture(scope="module")
+def compiles(program: Path) -> list[Compile]:
+    """What the program compiled, in this order."""
+    _command(program, "run", *python_option(program), program.name)
+    (path,) = (program.parent / "records").rglob(f"*{SUFFIX}")
+    return [compiled for _, compiled in read_record(path).compiles()]
+
+
+def _size(compiled: Compile, source: str) -> tuple[str, list[str]]:
+    (size,) = [size for size in compiled.sizes if size.source == source]
+    return size.state, [reason.kind for reason in size.reasons]
+
+
+def _named(compiles: list[Compile], name: str) -> Compile:
+    return next(each for each in reversed(compiles) if each.name == name)
+
+
+def test_the_record_has_the_reasons_of_each_size(compiles: list[Compile], program: Path) -> None:
+    first, second = (each for each in compiles if each.name == "automatic")
+    assert _size(first, "x.shape[0]") == ("static", ["first call"])
+    assert _size(second, "x.shape[0]") == ("dynamic", ["automatic dynamic", "condition"])
+    assert _size(second, "x.shape[1]") == ("static", ["first call"])
+    assert _size(second, "scale") == ("dynamic", ["automatic dynamic"])
+    decoder = _named(compiles, "Decoder.forward")
+    assert _size(decoder, "x.shape[0]")[1][0] == "mark"
+    assert {size.source: size.reasons[0].kind for size in decoder.sizes if "sizes of" in size.source} == {
+        "4 sizes of parameters and buffers": "parameter"
+    }
+    assert _size(_named(compiles, "expanded"), "x.shape[0]")[0] == "specialized"
+    assert _size(_named(compiles, "doubled"), "x.shape[0]") == ("static", ["mark", "0/1 specialization"])
+    assert _size(_named(compiles, "added"), "x.shape[0]") == ("dynamic", ["setting", "equal size"])
+    plain, off = (each for each in compiles if each.name == "<lambda>")
+    assert _size(plain, "x.shape[0]") == ("static", ["mark"])
+    assert _size(plain, "x.shape[1]") == ("static", ["first call"])
+    assert _size(off, "x.shape[0]") == ("static", ["setting"])
+    lines = Fixture(program)
+    (condition,) = [reason for reason in _found(second, "x.shape[0]").reasons if reason.kind == "condition"]
+    assert condition.place is not None
+    assert (condition.text, condition.place.line) == ("x.shape[0] > 4", lines.line("compared"))
+    became = _found(_named(compiles, "expanded"), "x.shape[0]").reasons[-1]
+    assert became.kind == "specialization"
+    assert became.place is not None
+    assert became.place.line == lines.line("expanded")
+    assert "asked by torch/" in became.text
+    assert "was 3" in _found(second, "x.shape[0]").reasons[0].text
+
+
+def _found(compiled: Compile, source: str) -> Size:
+    return next(size for size in compiled.sizes if size.source == source)
+
+
+def test_reports_have_them(compiles: list[Compile], program: Path) -> None:
+    assert compiles, "nothing was recorded"
+    text = " ".join(_command(program, "report").split())
+    assert "x.shape[0] is specialized (s77, 3 in this call): marked with maybe_mark_dynamic" in text
+    assert "x.shape[1]: static until a call has another size" in text
+    data = json.loads(_command(program, "report", "--json"))
+    found = [size for function in data["functions"] for each in function["compiles"] for size in each["sizes"]]
+    assert {"dynamic", "static", "specialized"} == {size["state"] for size in found}
+
+
+def test_the_prompt_says_why(program: Path) -> None:
+    line = Fixture(program).line("automatic")
+    typed = "\n".join(
+        [
+            *(f"b {program.name}:{line}", "c", "c"),
+            *("why both.shape[0]", "why both.shape[1]", "why kept.size(0)", "why x.shape[9]", "why line"),
+            *("c", "why both", "q", "y"),
+        ]
+    )
+    shown = _command(program, "debug", program.name, typed=typed + "\n")
+    first, second = shown.split("(dynamo) why both.shape[0]")[1], shown.split("(dynamo) why both\n")[1]
+    for chain in (first, second):
+        assert "shape[0] = 2*s77: computed" in chain
+        assert "x.shape[0] = s77" in chain
+        assert f"condition = x.shape[0] > 4, at {program.name}:{Fixture(program).line('compared')}" in chain
+    assert "automatic dynamic = the size was 3 in an earlier call" in first
+    assert f"the result of nonzero at {program.name}:{Fixture(program).line('counted')}" in first
+    assert "x has no size 9" in shown
