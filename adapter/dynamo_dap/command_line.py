@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return COMMANDS[given[0]].load()(given[1:])
         return _serve(_parser().parse_args(given))
     except BrokenPipeError:
-        # Nobody reads on, as of "dynamo-dap report | head". Python would tell of it again at its end.
+        # Nobody reads on, as of "dynamo-dap report | head". Python would report that again at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _NOT_READ
     except OSError as error:

@@ -1,8 +1,6 @@
 """Finds phrases that CONTRIBUTING.md replaces, in texts for users and in docstrings and comments.
 
-Texts for users (strings, ``package.json``, pages) may have none. Docstrings and comments of older modules still have
-some: ``plain_english.json`` has how many each package may have at most. The numbers only fall:
-``python -m tests.structure.plain_english`` prints each place, ``--lower`` writes today's lower numbers.
+``python -m tests.structure.plain_english`` prints each place.
 """
 
 from __future__ import annotations
@@ -11,16 +9,15 @@ import ast
 import io
 import json
 import re
-import sys
 import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
-from tests.structure.sources import ADAPTER, ROOT, adapter_modules, guides
+from tests.structure.sources import ROOT, adapter_modules, guides
 
 EXTENSION = ROOT / "vscode-extension"
-LIMITS = Path(__file__).with_suffix(".json")
 LONGEST_SENTENCE = 25
 
 # The phrase, and what to write in its place.
@@ -182,18 +179,10 @@ def user_texts() -> Iterator[Text]:
     yield from prose_of_pages()
 
 
-def package_of(path: Path) -> str:
-    """Return the package that a module's number is kept for, such as ``debuggee/replay``."""
-    parts = path.relative_to(ADAPTER / "dynamo_dap").parts[:-1]
-    return "/".join(parts[:2]) or "."
-
-
-def explained() -> dict[str, list[str]]:
-    """Return the banned phrases in docstrings and comments, by package."""
-    found: dict[str, list[str]] = {}
+def explanations() -> Iterator[Text]:
+    """Return every docstring and comment."""
     for module in adapter_modules():
-        found.setdefault(package_of(module.path), []).extend(banned_in(explanations_in_python(module.path)))
-    return found
+        yield from explanations_in_python(module.path)
 
 
 def long_sentences(texts: Iterator[Text]) -> Iterator[str]:
@@ -206,12 +195,5 @@ def long_sentences(texts: Iterator[Text]) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    for line in banned_in(user_texts()):
+    for line in banned_in(chain(user_texts(), explanations())):
         print(line)  # noqa: T201 - what the command is for
-    counted = explained()
-    for lines in counted.values():
-        print("\n".join(lines))  # noqa: T201 - what the command is for
-    if "--lower" in sys.argv:
-        old = json.loads(LIMITS.read_text(encoding="utf-8")) if LIMITS.is_file() else {}
-        new = {name: min(len(lines), old.get(name, len(lines))) for name, lines in sorted(counted.items()) if lines}
-        LIMITS.write_text(json.dumps(new, indent=2) + "\n", encoding="utf-8")

@@ -189,7 +189,7 @@ class Debugging:
         remove: Annotated[int | None, Field(description="The number of a breakpoint to remove.")] = None,
         stop_at: Annotated[list[str] | None, Field(description="Replace the events to stop at by these.")] = None,
     ) -> CallToolResult:
-        """Set or remove a breakpoint, or say at which events to stop; lists all of them and what became of each."""
+        """Set or remove a breakpoint, or say at which events to stop; lists all breakpoints with their state."""
         self._workspace.take(roots)
         debugger = self._session()
         place = None if stop is None else self._place(stop)

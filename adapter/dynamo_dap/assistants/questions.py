@@ -249,8 +249,8 @@ class Questions:
     ) -> CallToolResult:
         """Try the known fixes for a graph break or recompile at a line: does it help, is the result the same?
 
-        Runs the program again whose record is the newest of the folder that tells of the file, without and with each
-        edit, which is made on a copy and shown as a diff.
+        Runs the program whose record is the newest in the folder that has the file. It runs without and with each edit,
+        which is made on a copy and shown as a diff.
         """
         self._workspace.take(roots)
         cwd = self._workspace.folder(folder)
@@ -264,7 +264,7 @@ class Questions:
         run = Path(named.folder, named.program[0])
         if not (self._workspace.has(run) and self._workspace.has(named.folder)):
             raise ToolError(f"the newest record ran {run}, which is outside of the roots: it is not run again")
-        # What was checked here is what runs, whatever becomes of the record meanwhile.
+        # What was checked here is what runs, even if the record changes meanwhile.
         words = ["fix", *self._python, "--record", str(record), "--content", named.digest]
         words += [*(["--apply"] if apply else []), f"{path}:{line}"]
         return await self._ask(words, cwd, _printed, seconds)

@@ -1,6 +1,6 @@
 """Runs of our own commands: each a process under a guard, which is waited for in parts.
 
-On the server's event loop; a run lives until its end was told, or the server ends.
+On the server's event loop; a run lives until its end is reported, or the server ends.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One debug session with two clients: the assistant, whose session it is, and the editor, whose user looks on.
 
 Both see every stop and both may step. The assistant launches or attaches, and ends the session; the user may end it,
-too. What both want to stop at is one list. When one has the program go on, the other is told so.
+too. Their breakpoints are one list. When one lets the program go on, the other gets an event.
 
 Readers of the three connections call in, each on its own thread, under one lock. Lives as long as the debug session.
 """

@@ -75,7 +75,7 @@ class Part:
     """Of each process."""
 
     def add(self, record: Record, only: CompiledFunction | None = None) -> list[Finding]:
-        """Take in what ``record`` tells of the program, or of one function, and return that."""
+        """Take in what ``record`` has on the program, or on one function, and return that."""
         self.counts.append(record.counts() if only is None else counts_of(only.compiles))
         found = [_finding(record, item) for item in what_to_do(record, only)]
         self.findings |= {(*one.key, one.path, one.line) for one in found}
@@ -118,7 +118,7 @@ class Found:
 
 
 def findings_in(records: Iterable[Record], folder: Path | None) -> Found:
-    """Return what is wrong in the records of a program's processes; paths are told as seen from a ``folder``."""
+    """Return what is wrong in the records of a program's processes; paths are relative to a ``folder``."""
     findings: dict[tuple[object, ...], Finding] = {}
     program, functions = Part(), dict[str, Part]()
     for record in records:

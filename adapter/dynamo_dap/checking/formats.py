@@ -49,7 +49,7 @@ class Process(Struct, rename="camel", frozen=True):
 
 @dataclass(frozen=True)
 class Ran:
-    """What became of the program."""
+    """The outcome of the program."""
 
     status: int | None
     """Its exit status; None if records were read and nothing was run."""
@@ -57,7 +57,7 @@ class Ran:
 
 
 def processes_of(records: Iterable[Record]) -> list[Process]:
-    """Return what the records of a program's processes tell of these."""
+    """Return what the records of a program's processes say about these."""
     return [
         Process(
             record.started.process,

@@ -127,7 +127,7 @@ class Recorded:
 
 
 def recorded_in(record: Record) -> Recorded:
-    """Return what a record tells. Inside ``Record.read``, or when nothing changes any more."""
+    """Return the contents of a record. Inside ``Record.read``, or when the record no longer changes."""
     findings = findings_in([record], None).findings
     skipped = (one for one in findings if one.kind == SKIPPED)
     return Recorded(

@@ -95,7 +95,7 @@ class _Prompt:
 
 
 def _read_and_execute(debugger: Debugger, lines: LineSource) -> None:
-    """Run commands until there are no more."""
+    """Run commands until the input ends."""
     prompt = _Prompt(debugger, lines)
     while True:
         try:

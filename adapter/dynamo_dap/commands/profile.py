@@ -281,7 +281,7 @@ def _print_functions(functions: Sequence[FunctionTime], console: Console) -> Non
 
 
 def _short(path: str) -> str:
-    """Return a path as it is told from here; of a file elsewhere its folder and its name."""
+    """Return a path relative to the current folder; for a file elsewhere its folder and its name."""
     relative = os.path.relpath(path) if Path(path).is_absolute() else path
     return "/".join(Path(path).parts[-2:]) if relative.startswith("..") else relative
 

@@ -172,7 +172,7 @@ def _print_code(text: str, language: str, console: Console) -> None:
 
 
 def print_counterparts(compiled: Explored, place: str, console: Console) -> None:
-    """Print what became of a line of the user's, stage by stage."""
+    """Print what each stage made of a line of the user's."""
     file, _, line = place.rpartition(":")
     links = Links(compiled.documents)
     names = {

@@ -41,11 +41,11 @@ class Trials:
         self._is_closed.set()
 
     def of(self, document: Document, fix: Fix) -> Trial | None:
-        """Return what came of a fix, if it was tried on the code as it is now."""
+        """Return the result of a fix, if it was tried on the code as it is now."""
         return self._tried.get(_key(document, fix))
 
     def begin(self, document: Document, fixes: Sequence[Fix], runner: Runner, texts: Mapping[str, str]) -> None:
-        """Try some fixes for one place; the user is told how it goes and what came of it."""
+        """Try some fixes for one place; the user sees the progress and the results."""
         if self._running is not None and not self._running.done():
             self.tell("Another fix is being tried: wait for it, or cancel it.", types.MessageType.Warning)
             return
@@ -79,7 +79,7 @@ class Trials:
             self.tell(f"It cannot be tried: {problem}", types.MessageType.Warning)
             return
         finally:
-            # To an editor that is gone pygls would tell of the failure to tell it, and of that one, without an end.
+            # When the editor is gone, pygls would report the failed message, then the failed report, endlessly.
             if not self._is_closed.is_set():
                 progress.end()
         self._tried.update({_key(document, trial.fix): trial for trial in trials})

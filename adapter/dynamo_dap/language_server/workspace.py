@@ -32,7 +32,7 @@ class Documents:
         self._recorded_count = -1
 
     def of_path(self, workspace: Workspace, record: Record, path: str) -> Document | None:
-        """Return a file that the record tells of; None for another one, or when it cannot be read."""
+        """Return a file that is in the record; None for any other, or when it cannot be read."""
         real = os.path.realpath(path)
         recorded = self._digests(record).get(real)
         if not recorded:

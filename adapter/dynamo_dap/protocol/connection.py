@@ -236,7 +236,7 @@ class Connection:
         except FramingError as error:
             problem = str(error)
         finally:
-            self._reading_ended = True  # the other end may still read: it can be told what was wrong
+            self._reading_ended = True  # the other end may still read the reason
             self._fail_pending()
             receiver.on_closed(problem)
 

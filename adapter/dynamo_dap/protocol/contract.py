@@ -137,7 +137,7 @@ class Invitation(Struct, frozen=True):
 
 
 class RecordedRun(Struct, rename="camel", omit_defaults=True):
-    """What the processes that a recorded program starts are told, in place of an invitation."""
+    """What child processes of a recorded program get in place of an invitation."""
 
     name: str
     """The run's, which ends with the id of its first process."""
@@ -440,7 +440,7 @@ class TimelineArguments(Struct, rename="camel", omit_defaults=True):
 
 
 class TimelineEntry(Struct, rename="camel", omit_defaults=True):
-    """A statement that was visited: ``moment`` is for ``GO_TO``, ``mark`` tells of an attempt or break that begins."""
+    """A statement that was visited: ``moment`` is for ``GO_TO``, ``mark`` names an attempt or break that begins."""
 
     moment: int
     function: str

@@ -29,7 +29,7 @@ _NONE = -1
 
 
 class CodeDescription(msgspec.Struct):
-    """What a person needs to be told about one code object; lists run parallel to its instructions."""
+    """What a crash report needs of one code object; lists run parallel to its instructions."""
 
     name: str
     path: str
@@ -69,7 +69,7 @@ class CellWriter:
             return len(self._idents) - 1
 
     def describe(self, number: int, description: CodeDescription) -> None:
-        """Leave what is to be told about the code ``number``."""
+        """Store what a crash report needs of the code ``number``."""
         path = _description_path(str(self._folder), self._process_id, number)
         path.write_bytes(msgspec.json.encode(description))
 
@@ -78,11 +78,11 @@ class CellWriter:
         _RECORD.pack_into(self._memory, slot * _RECORD.size, self._idents[slot], time.monotonic_ns(), number, index)
 
     def clear(self, slot: int) -> None:
-        """No generated code is being executed on the thread of ``slot``."""
+        """Note that the thread of ``slot`` is in no generated code now."""
         _RECORD.pack_into(self._memory, slot * _RECORD.size, self._idents[slot], time.monotonic_ns(), _NONE, _NONE)
 
     def clear_all(self) -> None:
-        """No generated code is being told of on any thread."""
+        """Note that no thread is in generated code now."""
         for slot in range(len(self._idents)):
             self.clear(slot)
 

@@ -16,7 +16,7 @@ class MinifyingRun(Struct, rename="camel", omit_defaults=True):
 
 
 class MinifiedBody(Struct, rename="camel", omit_defaults=True):
-    """What became of the first compile that failed."""
+    """What the minifier found about the first compile that failed."""
 
     error: str
     """How it failed."""

@@ -93,7 +93,7 @@ class RealValues(Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class CompilingOptions(Struct, rename="camel", frozen=True, kw_only=True):
-    """What torch is told, over what the program says; without one of these the program compiles as it does."""
+    """Torch's settings that override the program's; without any, the program compiles as it says."""
 
     compile_only: Annotated[
         list[str],

@@ -1,6 +1,6 @@
-"""Which process of a distributed job one is, and what is said among those that stop together.
+"""Which process of a distributed job this is, and the messages among ranks that stop together.
 
-Also how a child process is told where to ask for a session. Structs and pure functions; any process, any thread.
+Also how a child process learns where to ask for a session. Structs and pure functions; any process, any thread.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Place(Struct, frozen=True):
 
 
 class Newcomer(Struct):
-    """What a session tells of itself where it meets the others."""
+    """How a session introduces itself to the meeting."""
 
     name: str
 

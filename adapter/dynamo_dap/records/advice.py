@@ -264,7 +264,7 @@ def _subject_of(expression: str) -> str:
 
 @dataclass
 class _Change:
-    """One thing, or what belongs to one cache, that was another than it had been compiled for."""
+    """A value, or the values of one cache, that differed from what the code was compiled for."""
 
     subjects: dict[str, list[str]] = field(default_factory=dict)
     """``size 2 of cache``, ``dtype of x``: its values, in the order of the calls."""

@@ -480,11 +480,11 @@ class Record:
         return self._by_id.get(compile_id)
 
     def compiles(self) -> Iterator[tuple[CompiledFunction, Compile]]:
-        """Yield every compile with its function. Inside ``read``, or when nothing changes any more."""
+        """Yield every compile with its function. Inside ``read``, or when the record no longer changes."""
         for function in self.functions:
             for compiled in function.compiles:
                 yield function, compiled
 
     def counts(self) -> Counts:
-        """Count over everything. Inside ``read``, or when nothing changes any more."""
+        """Count over everything. Inside ``read``, or when the record no longer changes."""
         return counts_of([compiled for _, compiled in self.compiles()])

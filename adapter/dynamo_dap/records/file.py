@@ -133,10 +133,10 @@ def read_record(path: Path) -> Record:
 
 
 def program_of(path: Path) -> Started:
-    """Return what a record file tells of its program.
+    """Return the record of a program from its file.
 
     Raises:
-        UnreadableRecord: it is no record, or one of a newer version of the format.
+        UnreadableRecord: it is not a record, or one of a newer version of the format.
     """
     try:
         with open_regular(path) as file:
@@ -161,7 +161,7 @@ class RecordScan:
         """How long it was when no finished compile was in it."""
 
     def has_finished(self) -> bool:
-        """Whether it tells of a compile that came to its end. A record that cannot be read does not."""
+        """Whether it has a compile that came to its end. A record that cannot be read has none."""
         if not self._has_finished:
             with contextlib.suppress(OSError), open_regular(self.path) as file:
                 size = file.seek(0, os.SEEK_END)

@@ -3,11 +3,11 @@
 An asyncio loop on the main thread owns all state. Reader threads (one per connection, ``protocol.connection``) post
 every message to it; nothing else runs on another thread but the wait for a child process to end.
 
-Rooms, each depending only on those above it::
+Modules, each depending only on those above it::
 
     errors, capabilities, ids                  facts
     loop_connection, client, backend           the ends of connections, as the loop sees them
-    routing, breakpoints, backend_events       which backend gets a request; what a restart sets again; what is told
+    routing, breakpoints, backend_events       which backend gets a request; what a restart sets again; events
     launching/                                 options, the child process, the handshake with the agent
     rank_meeting, rank_member                  ranks of a distributed job that stop and step together
     child_sessions, arriving_programs          further sessions: of child processes; of ranks that come by themselves

@@ -96,7 +96,7 @@ class ArrivingPrograms:
         return server
 
     async def first(self) -> tuple[LoopConnection, msgspec.Raw]:
-        """Return the connection of the session's own program, with what it told of itself.
+        """Return the connection of the session's own program, with its description.
 
         Raises:
             StartRefused: none came in time.

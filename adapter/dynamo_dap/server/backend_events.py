@@ -180,7 +180,7 @@ class BackendEvents:
         self.initialized[backend.name].set()
 
     def _capabilities(self, backend: Backend, event: Event) -> object:
-        """Note what can be done at the agent's next stop: the client is told what concerns the session."""
+        """Note what can be done at the agent's next stop, and pass on to the client what concerns the session."""
         capabilities = decode(event.body, CapabilitiesEventBody, "capabilities event").capabilities
         if backend.name == AGENT and capabilities.supports_step_back is not None:
             self._agent_steps_back = capabilities.supports_step_back
@@ -194,7 +194,7 @@ class BackendEvents:
         if not self.is_silent:
             self._client.stops(steps_back=backend.name == AGENT and self._agent_steps_back)
         if stop.reason == "pause" and stop.preserve_focus_hint:
-            # So debugpy tells of every pause, and VS Code then selects no frame: no variables, nothing to continue.
+            # So debugpy reports every pause, and VS Code then selects no frame: no variables, nothing to continue.
             stop.preserve_focus_hint = None
             return stop
         return self._breakpoints.translate_stop(backend, event.body)
@@ -207,7 +207,7 @@ class BackendEvents:
         if body.reason == "exited":
             self.stopped_threads.exited(body.thread_id)
             return event.body
-        # The stop told of the thread. VS Code takes a thread event as the end of its stop: it would show no variables.
+        # The stop names the thread. VS Code takes a thread event as the end of its stop: it would show no variables.
         return None if body.thread_id in self.stopped_threads.held else event.body
 
     def _exited(self, backend: Backend, event: Event) -> object:
@@ -222,7 +222,7 @@ class BackendEvents:
     def _continued(self, backend: Backend, event: Event) -> object:
         body = decode(event.body, ContinuedEventBody, "continued event")
         if backend.name == DEBUGPY and self.stopped_threads.is_agents(body.thread_id):
-            # It went on before the agent stopped it, which was told on another connection.
+            # It went on before the agent stopped it; that stop came on another connection.
             return None
         if body.all_threads_continued:
             self.stopped_threads.resumed_by(backend.name)

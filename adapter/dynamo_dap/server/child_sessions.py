@@ -185,7 +185,7 @@ class ChildSessions:
         return child.rank is not None and (parent is None or child.rank.number != parent.number)
 
     def _tell_of_ranks(self, one: Rank, wanted: list[int]) -> None:
-        """``one`` of a job has come, of which only some are ``wanted``: say what becomes of the others, once."""
+        """Say once, when ``one`` of a job arrives, what happens to ranks that are not ``wanted``."""
         if self._has_told_of_ranks:
             return
         self._has_told_of_ranks = True
@@ -193,7 +193,7 @@ class ChildSessions:
             self._client.output(text, category)
 
     def _let_go(self, child: ChildOffer, why: str) -> None:
-        """``child`` runs on, and so will those that come after it; said once."""
+        """Say once that ``child`` runs on without debugging, and so will later ones."""
         if self._are_let_go:
             return
         self._are_let_go = True

@@ -75,14 +75,14 @@ class Client:
 
     @property
     def initialize_arguments(self) -> InitializeRequestArguments:
-        """What backends are told of the client; places are translated for them."""
+        """The client's ``initialize`` arguments for backends; places are translated for them."""
         assert self._information is not None, "nothing is started before 'initialize'"
         return msgspec.structs.replace(
             self._information, lines_start_at1=True, columns_start_at1=True, path_format="path"
         )
 
     def take(self, request: Request) -> Request:
-        """Note what ``request`` tells of the client, and return it with places as backends write them."""
+        """Note what ``request`` says about the client, and return it with places as backends write them."""
         self._follows_compiles = self._follows_compiles or request.command == COMPILES
         if self._dialect.is_common:
             return request

@@ -114,7 +114,7 @@ def debugpy_arguments(options: SessionOptions, given: dict[str, Any]) -> dict[st
     """Return the arguments of debugpy's ``launch`` or ``attach``."""
     arguments = {name: value for name, value in given.items() if name not in _OURS and not name.startswith("__")}
     arguments["justMyCode"] = options.just_my_code
-    # As the agent does it. Where all stop at once, a thread that reaches a breakpoint beside another is never told of.
+    # As the agent does it. Where all stop at once, a thread that reaches a breakpoint beside another is never reported.
     arguments["stopAllThreadsOnSuspend"] = arguments["steppingResumesAllThreads"] = False
     if isinstance(options, LaunchArguments):
         # What the program prints is read from its pipes, or goes to a terminal.
@@ -189,7 +189,7 @@ class EagerSide:
 
     @property
     def invitation(self) -> Invitation:
-        """What the program has to be told."""
+        """The address that the program connects to, and its token."""
         invitation = self._listener.invitation
         return Invitation("", invitation.token) if self.comes_as_program_did else invitation
 
@@ -198,7 +198,7 @@ class EagerSide:
         self._listener.receive(connected)
 
     async def until_here(self, timeout: float, agent_left: asyncio.Event) -> bool:
-        """Wait until debugpy is here, or will not come; the user is told why."""
+        """Wait until debugpy is here, or will not come, and then tell the user why."""
         told = self._events.eager_problem
         await until_any(timeout, self._arrived.wait(), told, agent_left.wait())
         problem = told.result() if told.done() else None
@@ -213,7 +213,7 @@ class EagerSide:
         return False
 
     async def introduce(self, options: SessionOptions) -> None:
-        """Begin the session with debugpy, which is here; the user is told when that fails."""
+        """Begin the session with debugpy, which is here, and report a failure to the user."""
         assert self._coming is not None, "debugpy is introduced when it is here"
         initialized = self._events.initialized[DEBUGPY]
         try:

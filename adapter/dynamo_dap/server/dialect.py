@@ -35,7 +35,7 @@ class Dialect:
 
     @classmethod
     def of(cls, client: InitializeRequestArguments) -> Dialect:
-        """Return the dialect that ``client`` told of in ``initialize``."""
+        """Return the dialect that ``client`` announced in ``initialize``."""
         return cls(
             first_line=0 if client.lines_start_at1 is False else 1,
             first_column=0 if client.columns_start_at1 is False else 1,

@@ -48,7 +48,7 @@ class LocalsAlong:
 
     @property
     def changes(self) -> int:
-        """How often what was there has been forgotten: a number to be noted when scopes are asked for."""
+        """How often noted values were dropped; note it with a request for scopes and compare at the answer."""
         return self._changes
 
     def arguments(self, arguments: msgspec.Raw) -> msgspec.Raw:

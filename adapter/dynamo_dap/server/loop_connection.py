@@ -169,7 +169,7 @@ class Unheard:
         _log.debug("%s says '%s' before the handshake", self._who, event.event)
 
     def on_invalid_message(self, problem: str) -> None:
-        """Nobody can be told."""
+        """Do nothing: nobody would get the reply."""
         _log.warning("%s sent an invalid message before the handshake: %s", self._who, problem)
 
     def on_closed(self, problem: str | None) -> None:

@@ -1,9 +1,9 @@
-"""Where the ranks of a distributed job meet that stop together (``"stopRanks": "together"``).
+"""Stops and steps the ranks of a distributed job together (``"stopRanks": "together"``).
 
-In the server process of the session that started those of the ranks, or attached to the first of them. Each rank's
-session connects, from another server process perhaps, and tells of its stops and of what its user does; the meeting
-has the others do the same. It alone decides, in the order in which it hears of things. Used on the loop; lives as long
-as the run of the program. When it is closed, each rank goes on by itself.
+The meeting is in the server process of the session that started the job, or attached to its first rank. Each rank's
+session connects, perhaps from another server process. It reports its stops and what its user does, and the meeting has
+the others do the same. The meeting alone decides, in the order in which reports arrive. Used on the loop; lives as
+long as the run of the program. When it is closed, each rank goes on by itself.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class RankMeeting:
     def stopped(self, member: _Member, stop: RankStoppedBody) -> None:
         """``member`` has stopped, for whatever reason."""
         if stop.reason == "pause" and not member.is_asked:
-            # Taken back while it was on its way: the user has let the others go on.
+            # Withdrawn while it was on its way: the user has let the others go on.
             member.go(RankGoesBody("continue"))
             return
         member.place, member.is_asked = stop.place, False

@@ -74,7 +74,7 @@ class RankMember:
         """How many requests about that have no answer yet."""
 
     async def join(self, target: ConnectTarget) -> None:
-        """Go to the meeting at ``target``; the user is told when that cannot be reached."""
+        """Join the meeting at ``target``; tell the user when it cannot be reached."""
         try:
             connected = await asyncio.wait_for(_connected(target), _TIMEOUT)
             connection = LoopConnection(SocketStream(connected), "ranks", Unheard("the meeting of the ranks"))
@@ -106,7 +106,7 @@ class RankMember:
             return
         was_withdrawn, self._was_withdrawn = self._was_withdrawn, False
         if reason == "pause" and was_withdrawn and not self._wants_pause:
-            # It was to pause, and is not any more: it came to a line just before it could hear of that.
+            # The pause was withdrawn, but the thread reached a line before it could learn of that.
             asyncio.get_running_loop().call_soon(self._resume, thread_id, "continue", None)
             return
         self._last = thread_id

@@ -33,7 +33,7 @@ def add_temporary_breakpoint(debugger: Debugger, argument: str) -> None:
 
 @command("breakpoints", Group.BREAK)
 def list_breakpoints(debugger: Debugger, argument: str) -> None:
-    """List the breakpoints and what became of them."""
+    """List the breakpoints and their state."""
     debugger.screen.breakpoints(debugger.breakpoints.all)
 
 

@@ -234,7 +234,7 @@ class Screen:
             self.breakpoint(breakpoint)
 
     def breakpoint(self, breakpoint: Breakpoint) -> None:
-        """Print one breakpoint and what became of it."""
+        """Print one breakpoint and its state."""
         line = Text(f"{_DOT} " if breakpoint.answer.verified else "○ ", "red")
         line.append(f"{breakpoint.number}", "bold").append(f"  {breakpoint.place}", "cyan")
         if breakpoint.is_temporary:

@@ -35,7 +35,7 @@ def show_children(
 
     ``indexed`` is how many items there are, if that is known.
     """
-    # A list of a million items is not to be sent, and not to be computed.
+    # Neither compute nor send a list of a million items.
     children = debugger.children(reference, at_most=_PAGE + 1)
     if not children and depth == 0:
         debugger.screen.note("  (nothing)")

@@ -462,7 +462,7 @@ export interface ComparedLine {
     gradient?: Deviation;
 }
 
-/** A statement that was visited: `moment` is for `GO_TO`, `mark` tells of an attempt or break that begins. */
+/** A statement that was visited: `moment` is for `GO_TO`, `mark` names an attempt or break that begins. */
 export interface TimelineEntry {
     moment: number;
     function: string;

@@ -155,7 +155,7 @@ _PYTHON_SUFFIXES = ("", ".py", ".pyw")
 def why_not_executed(path: str) -> str | None:
     """Return why ordinary Python will never execute the file, as far as its name and text tell.
 
-    Of a file that has been loaded the text may say nothing any more: it is being changed.
+    The text of a file that has been loaded proves nothing: somebody may be editing it.
     """
     if not _is_named_python(path):
         return f"{os.path.basename(path)} is not a Python file"

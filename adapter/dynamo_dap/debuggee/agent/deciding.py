@@ -77,7 +77,7 @@ class Decider:
         return False
 
     def condition_holds(self, breakpoint: LineBreakpoint, frame: Callable[[], Frame]) -> bool:
-        """Whether the condition holds in ``frame``, if there is one; one that fails is told, and holds."""
+        """Whether the condition holds in ``frame``, if there is one. A condition that fails is reported, and holds."""
         condition = breakpoint.conditions.condition
         return condition is None or self._holds(breakpoint, condition, frame)
 

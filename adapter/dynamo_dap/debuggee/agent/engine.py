@@ -1,7 +1,7 @@
 """The interfaces between the agent and what it works with: engines, other debuggers, the process.
 
 Each of the two modes has an engine. In ``arm`` it looks at the agent's breakpoints, steps and pause requests, and
-installs the hooks that these need; it removes every hook that nothing needs any more. The debugger of ordinary Python
+installs the hooks that these need; it removes every hook that nothing needs. The debugger of ordinary Python
 shares the program's threads with the agent: each stops some of them, and both may have a step in progress on the same
 one.
 """
@@ -336,7 +336,7 @@ class CallFacts(Protocol):
 
 
 class CachedCalls(Protocol):
-    """What stops in calls of compiled functions that the cache serves, if anything does."""
+    """Stops in cached calls of compiled functions."""
 
     def are_wanted(self) -> bool:
         """Whether any such call may have to stop. Asked whenever something is armed; any thread."""
@@ -348,7 +348,7 @@ class CachedCalls(Protocol):
         """Prepare for calls of the compiled ``code``, which may have to stop or no longer need to. Any thread."""
 
     def release(self) -> None:
-        """No call need stop any more. Any thread."""
+        """Let all of them run on without a stop. Any thread."""
 
     def are_traced(self) -> bool:
         """Whether such calls stop by being traced (``stop_in``); if not, ``prepare`` does all there is to do."""
@@ -391,7 +391,7 @@ class CachedCalls(Protocol):
 
 
 class BackwardCalls(Protocol):
-    """What stops in the backward passes of compiled calls, if anything does."""
+    """Stops in the backward passes of compiled calls."""
 
     def are_wanted(self) -> bool:
         """Whether any may have to stop. Asked whenever something is armed; any thread."""
@@ -400,7 +400,7 @@ class BackwardCalls(Protocol):
         """Whether something is armed in the backward pass of a call that runs these lines, by file."""
 
     def release(self) -> None:
-        """None need stop any more. Any thread."""
+        """Let all of them run on without a stop. Any thread."""
 
     def begins(self, call: CachedCall, known: CallFacts | None) -> CallFacts | None:
         """Note what a call is given, before it begins. On the thread that makes the call.

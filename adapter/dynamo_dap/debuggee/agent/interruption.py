@@ -88,7 +88,7 @@ def _calling(function: Callable[[], None], begin: Callable[[], None]) -> Generat
         function()
     except Interrupted:
         was_interrupted = True
-    except Exception:  # noqa: BLE001  (there is no caller that could be told)
+    except Exception:  # noqa: BLE001  (no caller could handle it)
         log_exception("a pending call on the main thread")
     if was_interrupted:
         raise_in_thread(threading.get_ident(), Interrupted)  # it was meant for what goes on below

@@ -37,7 +37,7 @@ def start_log() -> None:
 
 
 def log_problem(text: str) -> None:
-    """Record what went wrong where nobody can be told."""
+    """Record what went wrong where no caller can handle it."""
     _logger.error("%s", text)
 
 

@@ -29,7 +29,7 @@ def be_spawned_as(rank: Rank | None) -> None:
 def own_rank() -> Rank | None:
     """Return the rank of this process; None if it is none, or that is not known yet."""
     global _told
-    # The program may take what it was told out of its environment.
+    # The program may remove these variables from its environment.
     _told = _told or (None if _spawned is not None else rank_in(os.environ))
     return _told or _of_process_group() or _spawned
 

@@ -147,7 +147,7 @@ class Pause:
             work.cancel()
 
     def serve(self, on_unstuck: Callable[[Work], None]) -> None:
-        """Serve work until released; tell of work that has come to its end after all. Held thread."""
+        """Serve work until released; report stuck work that ends after all. Held thread."""
         assert threading.get_ident() == self.ident, "a pause is served by its own thread"
         while (work := self._queue.get()) is not None:
             try:

@@ -107,7 +107,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class RaisedException:
-    """What the DAP ``exceptionInfo`` request tells of a stop at an exception."""
+    """The answer to DAP's ``exceptionInfo`` request at an exception."""
 
     exception_id: str
     description: str
@@ -146,7 +146,7 @@ class Changes(Protocol):
         """Take up how far it is: see ``Host.what_if``."""
 
     def keep(self) -> None:
-        """Have the program's call run what comes of it. Raises ``RequestError`` where that cannot be."""
+        """Have the program's call run its result. Raises ``RequestError`` where that cannot be."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
-"""The options that tell torch what to do: applied when Dynamo is imported, changed while the program is stopped.
+"""The options for torch: applied when Dynamo is imported, changed while the program is stopped.
 
 Begun and changed on the agent's reader thread; applied on the thread that imports Dynamo, if it is not there yet. One
-per agent; what a session has set is taken back when the session ends.
+per agent; what a session has set is reverted when the session ends.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is told of a trace in which the user changed something: how its graph differs from the program's. Any thread."""
+"""The report on a changed trace: how its graph differs from the program's. Any thread."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _difference(programs: str, changed: str) -> str:
 
 
 def in_words(body: WhatIfBody) -> str:
-    """Return what the user is told when it is over."""
+    """Return the report for the user at its end."""
     how = "is over" if body.problem is None else f"ended: {body.problem}"
     served = "runs its graph" if body.kept else "is served by the program's own"
     text = f"dynamo-dap: the trace of {body.function} [{body.compile_id}] that was changed {how}; the call {served}.\n"

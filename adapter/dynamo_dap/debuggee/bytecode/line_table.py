@@ -194,7 +194,7 @@ class LineTable:
         return body if body > line else None
 
     def _is_behind(self, above: list[FunctionLines], line: int, next_line: int) -> bool:
-        """Whether ``line`` is in no function, as can be told from the function of the code above it alone.
+        """Whether ``line`` is in no function, judged by the function of the code above it alone.
 
         Only that function, which ends before ``next_line``, is parsed, not the whole file.
         """
@@ -403,7 +403,7 @@ def code_lines(code: CodeType) -> set[int]:
         if not line or line in lines or end <= body_start:
             continue
         first = max(start, body_start)
-        # The first one tells of nearly every line.
+        # The first one decides nearly every line.
         if instructions[first] not in _PROLOGUE or any(
             instructions[at] not in _PROLOGUE for at in range(first, end, 2)
         ):

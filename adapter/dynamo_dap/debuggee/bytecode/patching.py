@@ -139,7 +139,7 @@ def patched(code: CodeType, index: int, text: str) -> CodeType:
     numbers = iter(range(len(old)))
     decoded[:] = [new for one in decoded for new in _replacement(one, numbers, edits, labels)]
     try:
-        # Variables that nothing uses any more keep their place: torch fills them in by their number.
+        # Unused variables keep their place: torch fills them in by their number.
         decoded.argnames = list(code.co_varnames)
         made: CodeType = decoded.to_code(stacksize=code.co_stacksize, compute_exception_stack_depths=False)
     except (ValueError, TypeError, RuntimeError, OverflowError) as problem:

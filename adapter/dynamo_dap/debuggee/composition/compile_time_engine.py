@@ -438,7 +438,7 @@ class CompileTimeEngine:
         return replace(stop, hit_breakpoint_ids=left)
 
     def _reached_again(self, arrival: Arrival) -> Arrival:
-        """As ``_come_to_again``, in the kept trace of a cached call."""
+        """As ``_come_to_again``, in the saved trace of a cached call."""
         left = self._host.breakpoints.known_of(arrival.hit)
         is_step = arrival.reason == "breakpoint" and arrival.hit and not left
         return replace(arrival, reason="step" if is_step else arrival.reason, hit=left)
@@ -484,7 +484,7 @@ class CompileTimeEngine:
                     return
 
     def _further(self, past: Past, furthest: Arrival, step: Step | None, origin: Arrival) -> Arrival | None:
-        """Return where the walk through a kept trace stops next; ``origin`` is where ``step`` began."""
+        """Return where the walk through a saved trace stops next; ``origin`` is where ``step`` began."""
         reached = self.cached_calls.reached
         stops = StopsOfCall(self._host, past, self._functions_begun, self._codes.address_of, reached, self._unreported)
         return past.forward(furthest, Place(past.end), step, stops, origin=origin)

@@ -120,7 +120,7 @@ class HandingOver:
             pydevd_internals.request_pause(ident)
             if taken.wait(_NEXT_SECONDS):
                 break
-        # Whoever has not come to a line would otherwise stop when nobody expects it any more.
+        # A thread that has not reached a line would otherwise stop later, unexpectedly.
         if taken.is_set():
             pydevd_internals.give_up_pauses()
             self._agent.steps.give_up_pauses()

@@ -47,7 +47,7 @@ class KernelLaunches(LaunchObserver):
         return debugger.is_active and pydevd_passing.has_breakpoints()
 
     def wish(self, function: types.FunctionType, *, is_entered: bool) -> Wish | None:
-        """Return what is wanted of a launch."""
+        """Return which observations of a launch are needed."""
         host = self._host
         filters = host.breakpoints.exception_filters
         is_of_all = any(name in filters for name in _FILTERS)

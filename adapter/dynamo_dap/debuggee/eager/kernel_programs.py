@@ -126,7 +126,7 @@ class KernelPrograms(Observer):
             begin_step_again()
 
     def asked_program(self, launch: Launch) -> tuple[int, ...]:
-        """Return the program that is debugged; the user is told where there is none such."""
+        """Return the program that is debugged; report to the user when it does not exist."""
         asked = tuple(self._host.options.triton_program or ())
         chosen = (*asked, *(0,) * (3 - len(asked)))
         if any(index >= size for index, size in zip(chosen, launch.grid, strict=True)):

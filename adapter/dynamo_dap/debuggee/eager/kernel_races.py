@@ -24,7 +24,7 @@ _DONE = {"load": "has loaded", "store": "has stored"}
 
 
 class KernelRaces:
-    """Follows the accesses of launches, and tells of two programs that get in each other's way."""
+    """Follows the accesses of launches, and reports programs that race."""
 
     def __init__(self, on_left_out: Callable[[str], None]) -> None:
         self._local = _OfThread()
@@ -83,7 +83,7 @@ class FoundRace:
         self._argument = argument_of(race.access.pointers)
 
     def tell_once(self) -> None:
-        """Other programs that race at the same lines of this launch are not told of."""
+        """Report no other programs that race at the same lines of this launch."""
         self._of_launch.told(self._race)
 
     @property

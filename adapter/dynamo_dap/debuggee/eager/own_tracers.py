@@ -1,10 +1,10 @@
 """Who traces a thread: debugpy, the program itself (coverage, profilers, tests of debuggers), or nobody for a while.
 
 A thread has one trace function (Python 3.11 and older; debugpy uses ``sys.monitoring`` on newer ones). debugpy replaces
-``sys.settrace`` by a function that writes a warning of its own to the program's stderr, and debugs that thread no more.
-Here the user is told instead, once for each place that sets one, and when the program takes its trace function out
-again, debugpy's is put back. One that is set in C is seen when the program has it set for new threads, too, as coverage
-does. On whichever thread calls ``sys.settrace``. For the life of the process.
+``sys.settrace`` by a function that writes a warning to the program's stderr, and then no longer debugs that thread.
+We write to the user's console instead, once for each place that sets a trace function. When the program removes its
+function, we restore debugpy's. A function that is set in C is noticed when the program sets it for new threads, too, as
+coverage does. Runs on whichever thread calls ``sys.settrace``. Lives as long as the process.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def install() -> None:
 
 
 def _let_go_of_what_was_closed(connected: Any) -> None:
-    """Where the program has closed all descriptors, a socket's number is none any more, or that of something else."""
+    """Detach a socket whose descriptor the program has closed: its number may now be that of another file."""
     try:
         if connected is not None:
             connected.getsockname()

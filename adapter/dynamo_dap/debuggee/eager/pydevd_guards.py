@@ -102,7 +102,7 @@ def forget_stops() -> None:
 def let_threads_leave() -> None:
     """Wait a moment for threads that were told to go on and have not left their stop yet. Any thread but those.
 
-    Asked to pause before that, such a thread would stay where it is, and nobody would be told.
+    Asked to pause before that, such a thread would stay where it is, without a stopped event.
     """
     until = time.monotonic() + _LEAVING_SECONDS
     while any(map(_is_leaving, threading.enumerate())) and time.monotonic() < until:

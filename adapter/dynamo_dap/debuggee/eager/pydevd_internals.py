@@ -102,7 +102,7 @@ def connect(
     own_package: str,
     greet: Callable[[socket.socket], None] | None = None,
 ) -> None:
-    """Connect to the server and trace every thread, with nothing armed yet. ``own_package`` is never traced or shown.
+    """Connect to the server and trace every thread, with no breakpoint set. ``own_package`` is never traced or shown.
 
     ``greet`` says what comes before pydevd's own messages on the connection, if anything does.
 
@@ -196,12 +196,12 @@ def _is_called_by_torch(frame: types.FrameType) -> bool:
 
 
 def debugger() -> Any:
-    """Return pydevd's debugger; None when there is none any more."""
+    """Return pydevd's debugger; None when it is gone."""
     return sys.modules["pydevd"].get_global_debugger()
 
 
 def forget() -> None:
-    """Trace nothing any more, and forget the connection without a word: the calling process has been forked off."""
+    """Stop tracing, and drop the connection silently: the calling process has been forked off."""
     if uses_monitoring():
         monitoring().stop_monitoring(all_threads=True)
         monitoring().reset_thread_local_info()
@@ -560,7 +560,7 @@ def never_trace(file_name: str) -> None:
 
 
 def show_in_stacks(is_shown: Callable[[str], bool]) -> None:
-    """Show frames of the files that ``is_shown`` tells of, which ``justMyCode`` would leave out of stacks.
+    """Show frames of the files that ``is_shown`` selects, which ``justMyCode`` would leave out of stacks.
 
     The same filter decides where steps may end; there it stays as it is.
     """

@@ -151,8 +151,8 @@ def install() -> None:
 def forget_earlier_sessions() -> None:
     """Let go of the debuggers that are over, of which every thread that they traced remembers functions.
 
-    To be called when another one has begun; what still runs keeps itself. Those that tell of uncaught exceptions would
-    tell them to the first debugger for ever; and what is known of monitored code counts for any debugger that has
+    To be called when another one has begun; what still runs keeps itself. The functions for uncaught exceptions would
+    report them to the first debugger for ever. And what is known of monitored code counts for any debugger that has
     changed its breakpoints as often, so that one would miss its own.
     """
     try:
@@ -168,7 +168,7 @@ def forget_earlier_sessions() -> None:
                 known.top_level_thread_tracer_unhandled = None
             if _is_over(known.thread_tracer):
                 known.thread_tracer = None
-        # It keeps every thread that it has seen, lest another one gets its ``id``: nobody is told of its own.
+        # pydevd keeps every thread that it has seen, lest another one gets its ``id``. No client knows its own threads.
         seen = importlib.import_module("_pydevd_bundle.pydevd_constants")._thread_id_to_thread_found
         for key, thread in list(seen.items()):
             if getattr(thread, "is_pydev_daemon_thread", False) and not thread.is_alive():

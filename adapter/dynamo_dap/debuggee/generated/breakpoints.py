@@ -72,7 +72,7 @@ class InstructionBreakpoints:
             self.version += 1
 
     def set_addresses(self, requested: Sequence[InstructionBreakpoint]) -> list[Breakpoint]:
-        """Replace the breakpoints on addresses; return what became of each, in order."""
+        """Replace the breakpoints on addresses; return the answer for each, in order."""
         answers: list[Breakpoint] = []
         by_number: dict[int, dict[int, tuple[LineBreakpoint, ...]]] = {}
         with self._lock:
@@ -106,10 +106,10 @@ class InstructionBreakpoints:
     def set_listing(
         self, generated: GeneratedCode, form: str, requested: Sequence[SourceBreakpoint]
     ) -> list[Breakpoint]:
-        """Replace the breakpoints on lines of a listing of ``generated``; return what became of each, in order.
+        """Replace the breakpoints on lines of a listing of ``generated``; return the answer for each, in order.
 
-        ``form`` is one of ``LISTING_FORMS``. The answers name no source: VS Code would make of one without a path
-        another place than that it showed.
+        ``form`` is one of ``LISTING_FORMS``. The answers name no source: VS Code would turn one without a
+        path into a place that differs from the one it showed.
         """
         answers: list[Breakpoint] = []
         by_index: dict[int, tuple[LineBreakpoint, ...]] = {}
@@ -166,7 +166,7 @@ class InstructionBreakpoints:
 
 
 def groups_for_line(generated: GeneratedCode, path: str, line: int) -> list[Group]:
-    """Return where ``generated`` comes to a line that has no instructions of its own there.
+    """Return where ``generated`` reaches a line that has no instructions of its own there.
 
     That is where it calls the graph that computes the line, or returns, if the line does nothing else. ``path`` is
     normalized.
@@ -257,7 +257,7 @@ class RunTimeLines:
 
 
 def _places(generated: GeneratedCode, path: str, line: int) -> Iterator[str]:
-    """Yield what is to be said of each place where ``generated`` comes to the line, nothing for one on the line."""
+    """Yield a note for each place where ``generated`` reaches the line, none for a place on the line."""
     if (path, line) in _lines_of_instructions(generated):
         yield ""
     for group in groups_for_line(generated, path, line):

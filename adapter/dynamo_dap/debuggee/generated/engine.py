@@ -101,9 +101,9 @@ class RunTimeEngine:
         cached_calls: CachedCalls | None = None,
         backward: BackwardCalls | None = None,
     ) -> None:
-        """``host`` is the agent; ``crash_folder`` is where to note what is executed, None if nobody reads it.
+        """Work for ``host``, the agent; ``crash_folder`` is where to note what is executed, None if nobody reads it.
 
-        ``cached_calls`` is asked before the code of a cached call runs, ``backward`` is told of calls it may stop in.
+        ``cached_calls`` is asked before the code of a cached call runs; ``backward`` gets the calls it may stop in.
         """
         self._host = host
         self._recorder = CompileRecorder(log_exception)

@@ -1,7 +1,7 @@
 """Patches of generated code: other instructions in its place, which run from the next call on.
 
 A patch is code of its own that the same cache entry runs, under the same guards; a frame that runs already ends as it
-began. Runs on any thread. Patches are taken back by the user or at the end of the session.
+began. Runs on any thread. Patches are reverted by the user or at the end of the session.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def take_all_back(codes: GeneratedCodes) -> int:
     """Have every patched call run what Dynamo generated; return how many instructions were patched."""
     count = 0
     for generated in codes:
-        # Of code that Dynamo dropped since, nothing runs any more.
+        # Code that Dynamo has dropped since does not run.
         with contextlib.suppress(PatchRefused):
             count += take_back(generated)
     return count

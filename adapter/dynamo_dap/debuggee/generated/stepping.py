@@ -33,7 +33,7 @@ from dynamo_dap.protocol.contract import INSTRUCTIONS
 
 @dataclass(eq=False, slots=True)
 class Origin:
-    """Where a step began, and what became of that frame since."""
+    """Where a step began, and what that frame has done since."""
 
     generated: GeneratedCode
     frame: FrameType | None

@@ -53,13 +53,13 @@ class TraceEvents:
         self._tracer().take_up(generated, frame)
 
     def keep_only(self, wanted: set[int]) -> None:
-        """Frames that are traced stay so to their end: there is nothing to take back from another thread."""
+        """Do nothing: a traced frame stays traced to its end, and another thread cannot change that."""
 
     def want_raises(self, wanted: bool) -> None:
         """Report raised exceptions, too, or no longer."""
 
     def close(self) -> None:
-        """Tell nobody any more; what is set comes out as the frames end."""
+        """Report nothing from now on; trace functions disappear as their frames end."""
         self._closed = True
 
     def _tracer(self) -> _ThreadTracer:
@@ -183,7 +183,7 @@ class _ThreadTracer(ChainingTracer):
 
 
 def _call() -> None:
-    """Be a call, which somebody's trace function is told of."""
+    """Emit a call event for other trace functions."""
 
 
 class _TracedFrame:

@@ -1,11 +1,11 @@
-"""The ways that a thread has come in traces: the one that runs, attempts that Dynamo gave up, what was before a break.
+"""The history of a thread in traces: the attempt that runs, attempts that Dynamo gave up, and what was before a break.
 
-Each is a leg, with a past of its own. Dynamo gives an attempt up and begins again: its past can be gone to, and nothing
-leads back there by itself. What comes after a graph break is a trace of its own: from its beginning steps lead back to
-the end of the leg before the break. That is the attempt that ended there, or the kept trace of the cache entry that ran
-before, with what this call was given: where the cache served it, or where Dynamo went on at the break without beginning
-again, so that nothing is left of the attempt. Tracing thread, but for ``TraceLogs.want``; legs live until the function
-that they lead to is compiled, or the call that they lead to is over.
+Each of them is a leg, with a past of its own. When Dynamo gives an attempt up and restarts, the user can still go to
+the attempt's past, but no step leads there. What follows a graph break is a trace of its own: steps back from its
+beginning lead to the end of the leg before the break. That leg is the attempt that ended there, or the saved trace of
+the cache entry that ran before, with this call's inputs. The saved trace serves for cached calls, and where Dynamo
+continued at the break without a restart, so that nothing is left of the attempt. Tracing thread, but for
+``TraceLogs.want``; legs live until the function that they lead to is compiled, or the call that they lead to is over.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ def _short(attempt: AbandonedAttempt | None) -> str:
 
 
 class Standpoint:
-    """A place in a journey, as who is held there sees what was before: ``agent.stepping.History``."""
+    """The history as seen from one place in it, where a thread is held: ``agent.stepping.History``."""
 
     def __init__(self, journey: Journey, leg: Leg, place: Place, armed: Armed) -> None:
         """``armed`` tells which lines have breakpoints."""

@@ -1,6 +1,6 @@
 """Traces in which the debugger changes something: apart from the program, beside the trace that is held.
 
-A held trace is left as it is. Its call is traced once more (``retracing``), from its arguments, up to where the user
+A held trace is left as it is. Its call is replayed (``retracing``), from its arguments, up to where the user
 changed something; there an assignment is traced as if the function contained it, or the interpreter goes on at another
 line. Tracing thread, under Dynamo's compile lock; nothing here lives longer than such a trace.
 """
@@ -104,8 +104,8 @@ def _compiling_frame(top: types.FrameType | None) -> types.FrameType | None:
 
 @contextlib.contextmanager
 def beside_running_trace(top: types.FrameType, frame: TracedFrame) -> Iterator[None]:
-    """Let another trace run inside: what the one above ``top``, of ``frame``, keeps in globals of torch is put back."""
-    if _compiling_frame(top) is None:  # a kept trace is looked at: nothing runs
+    """Let another trace run inside, then restore the globals of torch for the one above ``top``, of ``frame``."""
+    if _compiling_frame(top) is None:  # a saved trace is looked at: nothing runs
         yield
         return
     output = frame.translator.output
@@ -159,7 +159,7 @@ def assign(frame: TracedFrame, text: str) -> None:
     """Trace the statements of ``text`` where ``frame`` stands, as if the function contained them there.
 
     Raises:
-        CannotChange: Dynamo cannot trace them, or what they need is not there; the trace is not to be gone on with.
+        CannotChange: Dynamo cannot trace them, or what they need is not there; the trace must be given up.
     """
     CHANGING.require()
     body = _parsed(text)
@@ -244,7 +244,7 @@ def _call(frame: TracedFrame, statements: list[Any], values: dict[str, Tracker],
     tx = frame.translator
     try:
         return CHANGING.resolve(_FUNCTION)(made).call_function(tx, list(values.values()), {})
-    except Exception as problem:  # noqa: BLE001  (whatever Dynamo raises, the user is told)
+    except Exception as problem:  # noqa: BLE001  (the user sees whatever Dynamo raises)
         raise CannotChange(_reason(problem)) from None
 
 

@@ -1,8 +1,8 @@
-"""What stops who goes through the past of a trace: breakpoints on lines and functions, data breakpoints, exceptions.
+"""Conditions that end a step through the past of a trace: breakpoints, data breakpoints, exceptions.
 
-Backwards and forwards these are the stops that the trace made when it came there, in the other order and in the same.
-What is watched only since is found by comparing what the log of the trace has. Tracing thread; made for one stop, or
-for one walk through a kept trace.
+Forwards these are the stops that the trace made when it got there, backwards the same in reverse order. Stops for what
+is watched only since are found by comparing what the log of the trace has. Tracing thread; made for one stop, or for
+one walk through a saved trace.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class StopsInThePast:
 
 
 class StopsOfCall(StopsInThePast):
-    """What stops a call that goes through the kept trace of its cache entry: hits are counted, messages logged."""
+    """Conditions that stop a call in the saved trace of its cache entry: they count hits and log messages."""
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
 """Steps through the past of a held trace: backwards, and forwards again up to where it stands.
 
-The log of the trace (``history.trace_log``) has its state at every line that it came to. A step back puts one
-of these states in place, and the thread is held there as anywhere else; before Dynamo goes on, what it had found is put
-back. Tracing thread; a ``Past`` lives as long as the log that it reads.
+The log of the trace (``history.trace_log``) has its state at every line that it reached. A step back puts one
+of these states in place, and the thread is held there as anywhere else; before Dynamo goes on, its own state is
+restored. Tracing thread; a ``Past`` lives as long as the log that it reads.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Met:
 
 
 class Stops(Protocol):
-    """What stops who goes through the past."""
+    """Conditions that end a step through the past."""
 
     def armed(self, path: str) -> Collection[int] | None:
         """See ``Armed``."""

@@ -1,10 +1,9 @@
-"""What a trace was like at each instruction that it came to, so that its past can be looked at without tracing again.
+"""The state of a trace at each instruction that it reached, to look at its past without tracing again.
 
-Names and the value stack are copied as an instruction is about to run, or can be told from what is copied at the next
-one (``trace_moments``); what Dynamo changes in place (contents of containers, attributes, lazy values) is copied before
-it changes. ``show`` puts the past back into Dynamo's own objects, so that whoever looks at the trace sees it, and takes
-it out again: what was found is what tracing goes on with. Tracing thread; a log lives as long as the attempt that it is
-of.
+Names and the value stack are copied before an instruction runs, or derived from the copy at the next one
+(``trace_moments``). What Dynamo changes in place (contents of containers, attributes, lazy values) is copied before the
+change. ``show`` puts the past into Dynamo's own objects, so that whoever looks at the trace sees it, and restores the
+present, with which tracing goes on. Tracing thread; a log lives as long as its attempt.
 """
 
 from __future__ import annotations
@@ -125,7 +124,7 @@ class TraceLog:
             moments.instructions.append(instruction)
             self._depth = len(stack)
             return
-        # What is not noted of the moments before is told from this one.
+        # What is not noted of the moments before is derived from this one.
         self._depth = None
         moments.instructions.append(instruction)
         self._add(own, stack)

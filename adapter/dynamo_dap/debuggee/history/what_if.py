@@ -1,6 +1,6 @@
 """What if: a held trace with something changed in it goes on apart from the program, whose own goes on as it is.
 
-The call is traced once more, up to where the user made the first change, and there the change is made; each later
+The call is replayed up to where the user made the first change, and there the change is made; each later
 change begins anew with all of them, so that one that Dynamo cannot trace leaves nothing behind. Such a trace stops like
 any other. When it is over its result is thrown away, and the trace that was held meanwhile goes on without stops.
 Tracing thread, under Dynamo's compile lock: there is one such trace at a time.
@@ -143,7 +143,7 @@ class WhatIfs(CompileObserver):
         return branch is not None and any(each.jump is not None for each in branch.changes)
 
     def is_silent(self, identity: CompileIdentity) -> bool:
-        """Whether a trace is to stop nowhere: the user has seen what comes of it changed."""
+        """Whether a trace is to stop nowhere: the user has seen the changed one."""
         silent = self._silent
         return silent is not None and silent[0] == identity.compile_id and silent[1]() is retraced_call()
 
@@ -232,7 +232,7 @@ class WhatIfs(CompileObserver):
     # -- traces ----------------------------------------------------------------------------------------------------
 
     def follow(self, asked: AskedChange, origin: object, top: types.FrameType) -> bool:
-        """Make a change that the user asks for at a stop, and stay in what comes of it for as long as the user does.
+        """Make a change that the user asks for at a stop, and stay in the changed trace until the user leaves it.
 
         ``origin`` is the stop's. False: it was refused, and the thread is to be held where it was.
         """

@@ -1,9 +1,9 @@
-"""Looks on while AOTAutograd and Inductor work on a graph: what each stage made, and what each part of it came from.
+"""Observes AOTAutograd and Inductor at work on a graph: what each stage made, and what each part of it came from.
 
-Functions of torch that a graph passes through are wrapped while stages are explored, and put back afterwards. Meanwhile
+Functions of torch that a graph passes through are wrapped while stages are explored, and restored afterwards. Meanwhile
 torch notes from which node each node was made (``provenance_tracking_level``), and takes no compiled graph from its
 caches: what comes from there passes through no stage. Wrappers run on the compiling thread, or on the one that runs a
-backward pass for the first time; the original always runs, whatever becomes of ours.
+backward pass for the first time; the original always runs, even if ours fails.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Kernel:
 
 
 class StageObserver:
-    """Who is told what a stage made. ``direction`` is ``FORWARD`` or ``BACKWARD``."""
+    """Takes what each stage made. ``direction`` is ``FORWARD`` or ``BACKWARD``."""
 
     def pre_grad(self, before: Callable[[], Any], graph: Any) -> None:
         """Pre-grad passes have changed ``graph``; ``before`` gives what ``look`` had said of it."""
@@ -211,7 +211,7 @@ class ExploredStages:
         self._thread = threading.local()
 
     def install(self) -> list[str]:
-        """Tell of stages from now on; return what this torch cannot tell, at the first time.
+        """Report stages from now on; return what this torch cannot report, at the first time.
 
         Call when a backend is about to be called: Inductor is slow to import, and not to be imported by Dynamo itself.
         """
@@ -228,7 +228,7 @@ class ExploredStages:
             return [each.problem for each in features if each.problem is not None]
 
     def remove(self) -> None:
-        """Tell of no more."""
+        """Report no further stages."""
         with self._lock:
             self._patches.remove()
 
@@ -318,7 +318,7 @@ class ExploredStages:
 
         self._patches.around(owner, name, watch)
 
-    # -- what is told: the compiling thread ------------------------------------------------------------------------
+    # -- reported on the compiling thread --------------------------------------------------------------------------
 
     def _running(self) -> set[str]:
         if not hasattr(self._thread, "running"):

@@ -1,6 +1,6 @@
-"""Says when AOTAutograd, a pass, or Inductor is about to work on operations, before it does.
+"""Reports that AOTAutograd, a pass, or Inductor is about to work on operations.
 
-What a pass puts in is told as soon as it is known which line it is of, and what it changes in place when it is over.
+What a pass inserts is reported as soon as its line is known, and what it changes in place when it is over.
 
 Functions of torch have hooks while somebody wants to know. Meanwhile no compiled graph comes from torch's caches:
 nothing works on one that does. Hooks run on the compiling thread, or on the one that runs a backward pass for the first
@@ -81,7 +81,7 @@ class LoweringHooks:
         return self._patches.is_installed
 
     def install(self) -> list[str]:
-        """Tell of work from now on; return what this torch cannot tell, at the first time.
+        """Report work from now on; return what this torch cannot report, at the first time.
 
         Call when a backend is about to be called: Inductor is slow to import, and not to be imported by Dynamo itself.
         """
@@ -108,7 +108,7 @@ class LoweringHooks:
             return [each.problem for each in features if each.problem is not None]
 
     def remove(self) -> None:
-        """Tell of no more."""
+        """Report no further work."""
         with self._lock:
             self._patches.remove()
 

@@ -1,6 +1,6 @@
 """Explores compiles: collects the stages of each one as documents, for requests and for a file.
 
-``StageCollector`` is told of stages on compiling threads; requests are answered on the agent's reader thread. One per
+``StageCollector`` gets the stages on compiling threads; requests are answered on the agent's reader thread. One per
 process, while a session or a command explores.
 """
 
@@ -34,9 +34,9 @@ class StageCollector(CompileObserver, StageObserver):
     """Collects the stages of every compile."""
 
     def __init__(self, on_documents: OnDocuments, is_wanted: Callable[[], bool], tell: Callable[[str], None]) -> None:
-        """``on_documents`` is told of each new document, with its compile, which has no documents there.
+        """Collect stages. ``on_documents`` gets each new document, with its compile, which has no documents there.
 
-        ``is_wanted`` tells whether anything is explored; ``tell`` gets what this torch cannot tell, as text for the
+        ``is_wanted`` says whether anything is explored; ``tell`` gets what this torch cannot report, as text for the
         user.
         """
         self._is_wanted = is_wanted

@@ -40,6 +40,6 @@ def _checked(expression: str | None) -> bool | None:
         return None
     try:
         return bool(eval(expression, vars(sys.modules["__main__"])))
-    except Exception as error:  # noqa: BLE001  (whatever the expression raises is told)
+    except Exception as error:  # noqa: BLE001  (the report has whatever the expression raises)
         sys.stderr.write(f"dynamo-dap: --check {expression!r} raised {type(error).__name__}: {error}\n")
         return False

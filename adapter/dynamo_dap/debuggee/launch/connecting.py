@@ -56,7 +56,7 @@ def connect_to(server: NamedServer) -> bool:
     if rank is not None:
         divert(rank, welcome.rank_output, lambda text, category: False)
     if welcome.stretch_timeouts:
-        # The server closes it when nobody is debugged any more.
+        # The server closes it when no session is left.
         wait_for_held_ranks(lambda: not connection.is_closed, lambda text: None)
     return False
 

@@ -1,4 +1,4 @@
-"""Wires what is told of torch's cache entries: the tables of torch, the record of compiles, the words for guards.
+"""Wires the description of torch's cache entries: the tables of torch, the record of compiles, the words for guards.
 
 For a debug session, on the agent's reader thread; for ``dynamo_dap.describe``, on the program's thread that calls it;
 for ``dynamo-dap entries``, at the end of the program.

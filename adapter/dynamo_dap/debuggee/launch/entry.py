@@ -81,7 +81,7 @@ def inject(address: str, token: str) -> None:
 
 
 def offer_worker(invitation: str) -> None:
-    """Offer this process, which is about to be told what to work on."""
+    """Offer this process, which is about to get its work."""
     try:
         if "dynamo_dap" not in sys.modules:
             _import_own_package()

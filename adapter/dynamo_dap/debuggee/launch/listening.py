@@ -70,7 +70,7 @@ def is_listening() -> bool:
 
 
 def listen_privately(agent: Agent) -> tuple[str, int, str]:
-    """Let whoever is told of it attach: return a host and port of this machine, and the token needed there."""
+    """Allow attaching: return a host and port of this machine, and the token needed there."""
     global _private_listener
     _private_listener = listener = _bind("127.0.0.1", 0)
     listener.listen()
@@ -175,7 +175,7 @@ class _ListeningReceiver(AgentReceiver):
 
     @property
     def is_known(self) -> bool:
-        """Whether it is no stranger any more: it has shown the token, or is gone."""
+        """Whether it has shown the token, or is gone."""
         return self._is_client or self._is_closed
 
     def cut_off(self) -> None:

@@ -42,7 +42,7 @@ class Program:
 def run(
     program: Program, before: Callable[[str], None], on_end: Callable[[BaseException], None] = lambda error: None
 ) -> None:
-    """Run ``program``. ``before`` is told the file name of its code right before it runs, ``on_end`` what ended it.
+    """Run ``program``. ``before`` gets the file name of its code right before it runs, ``on_end`` what ended it.
 
     Exceptions end the process as they would without a debugger.
     """

@@ -1,9 +1,9 @@
-"""Has the processes that a recorded program starts recorded as well, each by itself, or profiled, or explored.
+"""Records the child processes of a recorded program, one record each, or profiles or explores them.
 
-The functions of the interpreter that every module starts processes by are wrapped: a Python that runs the user's
-program is started with ``entry.py --child``, and is told the run in place of a debugger's invitation. A worker of
-multiprocessing's server of forks is told it in what it reads first; other forked processes are recorded as they are.
-Called on whichever thread starts a process. For the life of the process.
+The functions of the interpreter that every module starts processes by are wrapped. A Python that runs the user's
+program is started with ``entry.py --child``, and gets the run in place of a debugger's invitation. A worker of
+multiprocessing's fork server gets it in what it reads first; other forked processes are recorded as they are. Called
+on whichever thread starts a process. For the life of the process.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _told() -> str | None:
 
 
 def run_told_by(text: str) -> RecordedRun | None:
-    """Return the run that a child is told of; None for the file of a debugger's invitation."""
+    """Return the run that a child belongs to; None for the file of a debugger's invitation."""
     return msgspec.json.decode(text, type=RecordedRun) if text.startswith("{") else None
 
 

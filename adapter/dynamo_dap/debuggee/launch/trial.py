@@ -92,7 +92,7 @@ class Results:
 
 
 def _told(value: object, depth: int) -> Any:
-    """Return a value as JSON; None for what there is nothing to compare of."""
+    """Return a value as JSON; None if there is nothing to compare."""
     torch = sys.modules.get("torch")
     if type(value) in (bool, int, float, str):
         return value

@@ -1,10 +1,9 @@
 """Stops in the program's backward pass, at the line of a compiled call whose result has got its gradient.
 
-A call that comes to a line that is armed so keeps its inputs. When the gradients of its outputs arrive, its graph is
-run again with autograd on, and differentiated from them; conditions that ask for the gradient alone are decided by
-that. Where one stops, the call is traced once more up to the line, and held there: before the program's own backward
-pass goes on into it, on the thread that autograd runs it on. Hooks are in only for calls that come to armed lines. One
-for each process.
+A call that reaches a backward breakpoint keeps its inputs. When the gradients of its outputs arrive, its graph is run
+again with autograd on, and differentiated from them; that decides conditions on the gradient alone. To stop, the call
+is replayed up to the line, and held there, before the program's own backward pass goes on into it. This happens on
+autograd's thread. Hooks are installed only for calls that reach such breakpoints. One for each process.
 """
 
 from __future__ import annotations
@@ -223,7 +222,7 @@ class BackwardPasses:
         return lines
 
     def keep(self, call: CachedCall, lines: BackwardLines, states: list[Callable[[], None]]) -> KeptCall:
-        """Keep what ``call`` was given; ``states`` put back random numbers and switches as they were then."""
+        """Keep what ``call`` was given; ``states`` restore random numbers and switches as they were then."""
         found = KeptGraphInCall(lines.graph, call)
         given = {node: found.input_of(node) for node in lines.graph.nodes if node.op == "placeholder"}
         inputs = {
@@ -464,7 +463,7 @@ class BackwardPasses:
 
 @dataclass(frozen=True, eq=False)
 class _Moment:
-    """A backward pass that has come to a line."""
+    """A backward pass that has reached a line."""
 
     kept: KeptCall
     run: GradientRun

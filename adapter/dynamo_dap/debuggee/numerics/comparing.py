@@ -94,7 +94,7 @@ def compared(call: GraphCall, cached_call: CachedCall) -> Comparison:
     """Run the graph of a call as it is, and compare its outputs with those of the compiled graph.
 
     Raises:
-        CallsDifferByChance: they are not to be compared.
+        CallsDifferByChance: comparing them would prove nothing.
         NoRealValue: the graph cannot be run.
     """
     if call.graph.draws and draws_its_own_numbers(cached_call.backend):
@@ -193,7 +193,7 @@ def _fault_in_stored(call: GraphCall, cached_call: CachedCall, roots: Roots, lef
 def body_of(
     call: GraphCall, cached_call: CachedCall, comparison: Comparison, fault: Fault | None, problem: str | None
 ) -> ComparisonBody:
-    """Return what is told of a comparison.
+    """Return the report on a comparison.
 
     ``fault`` is None where nothing differs; ``problem`` says what is missing.
     """
@@ -386,7 +386,7 @@ def _lines(comparison: Comparison, fault: Fault | None) -> list[ComparedLine]:
             continue
         for place, function in reversed(places):
             of_python = comparison.by_line.get((place.path, place.line))
-            # Lines that only call functions are told if what these give is another.
+            # Lines that only call functions are listed if the functions' results differ.
             if place is places[0][0] or (of_python is not None and not of_python.is_same):
                 line = lines.setdefault((place.path, place.line), _line(place, function, of_python))
         line.operations.append(target_name(node))

@@ -273,7 +273,7 @@ class GradientRun:
         included: Sequence[frozenset[int]],
         ran: Callable[[Any, Mapping[Any, Any]], None] | None = None,
     ) -> None:
-        """Run it; ``states`` put back random numbers and switches as they were when the call began.
+        """Run it; ``states`` restore random numbers and switches as they were when the call began.
 
         ``arrived`` are the gradients of the outputs. That of an output has those of the outputs that are ``included``
         in it: the program's autograd graph leads from them to it. So it does within the graph if a backend gives the

@@ -1,6 +1,6 @@
 """NaN and Inf: whether values have any, and which operation of a graph made the first.
 
-An operation made one if its result has it and none of its operands does. A NaN that comes of an Inf was made where the
+An operation made one if its result has it and none of its operands does. A NaN from an Inf was made where the
 Inf was. An Inf or NaN that the program wrote (``masked_fill(mask, -inf)``) was given, not made, and so were those of
 the call's inputs; what is in memory that nobody has written to yet counts for nothing. Thread of the program that makes
 the call.
@@ -215,7 +215,7 @@ def made_in_body(body: Any, operands: tuple[Any, ...]) -> tuple[Any, Mapping[str
 
 
 class _Watch:
-    """Told of each node that has run: see ``graph_runs.Ran``."""
+    """Notes each node that has run, as ``graph_runs.Ran``."""
 
     def __init__(self) -> None:
         self.made: dict[Any, _Origins] = {}

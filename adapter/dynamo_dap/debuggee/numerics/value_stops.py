@@ -1,11 +1,11 @@
 """Stops for what a compiled call returns: the exception filters ``nan`` and ``mismatch``.
 
-The outputs of each call of a compiled graph are looked at as it returns. If they have a NaN or an Inf that its inputs
-did not have, the call is traced once more, its graph is run operation by operation on what the call was given, and the
-thread is held in a second such trace, at the line whose operation made the first one: its operands are in view, and
-nobody has seen the outputs yet. For ``mismatch`` the graph is run so after each call, its outputs are compared with
-those of the compiled graph, and the thread is held at the first line whose result differs. Part of the compile-time
-engine; runs on the thread that makes the call.
+Each compiled graph's outputs are checked as its call returns. If they have a NaN or an Inf that the inputs did not
+have, the call is replayed, and its graph is run operation by operation on the call's inputs. Then the thread is held in
+a second replay, at the line whose operation made the first one: its operands are in view, and nobody has seen the
+outputs yet. For ``mismatch`` the graph is run so after each call. Its outputs are compared with those of the compiled
+graph, and the thread is held at the first line whose result differs. Part of the compile-time engine; runs on the
+thread that makes the call.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class ValueStops(CallObserver, CompileObserver):
             return None
 
     def close(self) -> None:
-        """Look at no call any more. Any thread."""
+        """Stop looking at calls. Any thread."""
         HOOKS.want(self, ())
         NOTED_PATHS.want(self, wanted=False)
         GRAPH_CALLS.want(self, None)
@@ -192,7 +192,7 @@ class ValueStops(CallObserver, CompileObserver):
             self._examine(call, MISMATCH, self._mismatch)
 
     def raised(self, call: GraphCall) -> None:
-        """Stop if a custom operator of the graph has not done what the compiler was told."""
+        """Stop if a custom operator of the graph has not done what it declares."""
         if not self._host.is_holding and MISMATCH in self._host.breakpoints.exception_filters:
             self._examine(call, MISMATCH, self._mismatch)
 
@@ -239,7 +239,7 @@ class ValueStops(CallObserver, CompileObserver):
         return of_backend
 
     def _given(self, call: GraphCall, graph: ReplayedGraph, given: Given, where: str | None) -> Culprit | None:
-        """Tell of an input that had a NaN when the call began, once each."""
+        """Report an input that had a NaN when the call began, once each."""
         name = graph.names.get(given.node, given.node.name)
         if name in call.graph.told:
             return None
@@ -293,7 +293,7 @@ class ValueStops(CallObserver, CompileObserver):
         return None
 
     def _bad_parameter(self, call: GraphCall, graph: ReplayedGraph) -> Culprit | None:
-        """Tell of a parameter or buffer that had a NaN when the call began, once each."""
+        """Report a parameter or buffer that had a NaN when the call began, once each."""
         for node, value in graph.inputs.items():
             kinds = kinds_of(value) if graph.is_state(node) else frozenset()
             user = next((each for each in node.users if each.op != "output"), None)
@@ -316,7 +316,7 @@ class ValueStops(CallObserver, CompileObserver):
     # -- stopping --------------------------------------------------------------------------------------------------
 
     def _may_hold(self, culprit: Culprit) -> bool:
-        """Whether the condition may hold, as far as it can be told without the line's variables."""
+        """Whether the condition may hold, as far as that is known without the line's variables."""
         condition = self._host.breakpoints.exception_filters.get(culprit.filter)
         if not condition or not names_asked(condition) <= culprit.names.keys():
             return True
@@ -384,7 +384,7 @@ def _what_came(call: GraphCall, comparison: Comparison) -> str:
 
 
 def _was_told(call: GraphCall, comparison: Comparison, fault: Fault) -> bool:
-    """Whether a stop would tell nothing new: a wrong declaration that does no harm in this call is told once."""
+    """Whether a stop would say nothing new: a wrong declaration that does no harm in this call is reported once."""
     if fault.operator is None or comparison.differs or call.problem is not None:
         return False
     known = fault.node.name in call.graph.told
@@ -393,7 +393,7 @@ def _was_told(call: GraphCall, comparison: Comparison, fault: Fault) -> bool:
 
 
 class _Visits:
-    """Counts how often a trace comes to a line. Lives for that trace."""
+    """Counts how often a trace reaches a line. Lives for that trace."""
 
     def __init__(self, line: tuple[str, int], number: int, stop_at: Callable[[TracedFrame], None]) -> None:
         self._line = line
@@ -405,7 +405,7 @@ class _Visits:
         self._count = 0
 
     def came_to(self, translator: Any) -> None:
-        """See ``LineHooks``: a line is told at each of its instructions."""
+        """Count a line once, though ``LineHooks`` reports it at each of its instructions."""
         if threading.get_ident() != self._thread:
             return
         frame = TracedFrame(translator)

@@ -255,7 +255,7 @@ class Profiler(CompileObserver):
         )
         return int(seconds * 1e9) + self._own_nanoseconds
 
-    # -- what is told: threads that compile ------------------------------------------------------------------------
+    # -- reported on threads that compile --------------------------------------------------------------------------
 
     def _new_tree(self, name: str, began: int, *, is_main: bool) -> _Tree:
         tree = _Tree(name, self._clock, began, is_main=is_main)

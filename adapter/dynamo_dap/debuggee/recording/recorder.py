@@ -248,7 +248,7 @@ class Recorder(CompileObserver):
         """See ``CompileReader``."""
         return readable_graph(facts.graph(0, "graph", graph), name)
 
-    # -- what is told: compiling threads ---------------------------------------------------------------------------
+    # -- reported on compiling threads -----------------------------------------------------------------------------
 
     def _take(self, event: Event) -> None:
         # Values of lines and generated code are read from files, by whoever looks back; here a session would grow by

@@ -224,7 +224,7 @@ class Visit:
             if len(expressions) < len(logged):
                 return None
             visit = cls(breakpoint, condition, expressions)
-        except Exception:  # noqa: BLE001  (whatever an expression raises, it is told when the trace decides)
+        except Exception:  # noqa: BLE001  (the trace reports whatever an expression raises)
             return None
         return visit
 

@@ -1,11 +1,11 @@
-"""Stops in calls of compiled functions that the cache serves: they are traced once more, and thrown away.
+"""Stops in cached calls: they are replayed, and the replay is thrown away.
 
-Dynamo traces a function once for each cache entry; a breakpoint in it would be hit then and never again. A call that
-comes to an armed line is traced again from its own arguments before its generated code runs, apart from the program
-(``torch_api.retracing``), and is held in that trace like any other. A call that was compiled just now is traced
-so as well, without a stop, where nothing is left of the trace before a graph break: at a branch on a tensor's data,
-where Dynamo does not begin again. Or, as the user chose (``cachedCalls``), the function runs as ordinary Python for as
-long as it has breakpoints. One for each process; the decisions run where calls begin, on the program's threads.
+Dynamo traces a function once for each cache entry, so a breakpoint in it would be hit once only. A call that reaches a
+line with a breakpoint is replayed from its own arguments before its generated code runs, in isolation
+(``torch_api.retracing``), and is held in that trace like any other. A call that was compiled just now is replayed
+without a stop where nothing is left of the trace before a graph break: at a branch on a tensor's data, where Dynamo
+does not restart. Or, as the user chose (``cachedCalls``), the function runs as ordinary Python for as long as it has
+breakpoints. One for each process; the decisions run where calls begin, on the program's threads.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ReplayedCalls:
     """See ``agent.engine.CachedCalls``."""
 
     def __init__(self, host: Host, logs: TraceLogs, walk: Callable[[Leg], None], traces: ProgressOfTraces) -> None:
-        """``host`` is the agent; ``logs`` has the log of the trace that runs; ``walk`` stops in a kept trace.
+        """Work for ``host``, the agent; ``logs`` has the log of the running trace; ``walk`` stops in a saved trace.
 
         ``traces`` knows what traces have reported.
         """
@@ -187,7 +187,7 @@ class ReplayedCalls:
         return self._thread.is_only_noting
 
     def _walked(self, call: CachedCall, known: TracedCall | None, before: Leg | None) -> bool:
-        """Go through the kept trace of the cache entry in place of a trace; False when there is none that serves."""
+        """Walk through the saved trace of the cache entry instead of a replay; False when none fits."""
         kept = known.kept if known is not None else None
         if kept is None or kept.is_closed:
             return False
@@ -466,9 +466,9 @@ class TracedCall:
     """What the trace of a cached call has told: see ``agent.engine.CallFacts``."""
 
     def __init__(self, version: int, call: CachedCall, before: TracedCall | None) -> None:
-        """``version`` is that of the breakpoints; ``call`` is about to be traced.
+        """Collect the facts of ``call``, which is about to be replayed; ``version`` is that of the breakpoints.
 
-        ``before`` is what was told of the entry when other breakpoints were set.
+        ``before`` has the facts of the entry when other breakpoints were set.
         """
         self.version = version
         self.lines: dict[str, frozenset[int]] = {} if before is None else dict(before.lines)
@@ -488,12 +488,12 @@ class TracedCall:
         self._graph = KeptGraph()
 
     def take(self, kept: _Kept) -> None:
-        """Later calls are looked at in this trace."""
+        """Use this trace for later calls."""
         self.kept = kept
         kept.told.add(self)
 
     def let_go(self) -> None:
-        """No call of the entry comes any more: drop what was told, and the trace. If one comes, it is traced anew."""
+        """Drop the facts and the trace: no call of the entry is expected. If one comes, it is replayed anew."""
         self.version = _NEVER
         self.visits, self._keys = [], []
         self.kept = None

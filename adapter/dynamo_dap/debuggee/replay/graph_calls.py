@@ -1,9 +1,9 @@
-"""Calls of compiled graphs: whoever asks is told of each, with its inputs as they were and its outputs.
+"""Reports calls of compiled graphs to observers, with their inputs as they were and their outputs.
 
 The code that Dynamo generated calls a graph by a global name of the user's module (``__compiled_fn_3_...``), whichever
-backend compiled it. While somebody observes, a function that tells of the calls stands under that name; else the
-compiled graph itself, as Dynamo put it there. What a call writes to in place is copied before it runs: which inputs
-those are is learned in the first call that is told, for which all are copied.
+backend compiled it. While somebody observes, that name has a function that reports the calls; else it has the compiled
+graph itself, as Dynamo put it there. What a call writes to in place is copied before it runs. Which inputs those are is
+learned in the first reported call, for which all are copied.
 
 One ``GRAPH_CALLS`` for the process. ``want`` is called on any thread, everything else on the thread that makes the
 call, right before and after it.
@@ -108,7 +108,7 @@ class GoesOnInFork(BaseException):
 
 
 class CallObserver:
-    """Who is told of calls. Called on the program's thread."""
+    """Observes calls. On the program's thread."""
 
     def returned(self, call: GraphCall) -> None:
         """Look at the outputs that a graph has just returned; nobody else has them yet."""
@@ -119,7 +119,7 @@ class CallObserver:
 
 @dataclass(eq=False)
 class ObservedGraph:
-    """A compiled graph whose calls are told."""
+    """A compiled graph whose calls are reported."""
 
     compiled: Callable[..., Any]
     calls: int = 0

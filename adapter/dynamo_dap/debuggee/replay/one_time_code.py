@@ -1,11 +1,11 @@
 """Code that one call runs in place of what is compiled for it: the cache keeps what was compiled.
 
-The compile goes on as it would. Only where its generated code is put into a cache entry the other code takes its place,
-and as soon as that runs the entry is given what was generated.
+The compile goes on as it would. Only when its generated code is put into a cache entry, the other code takes its place.
+As soon as that runs, the entry gets what was generated.
 
-A call that the cache serves runs the entry's code already, and CPython has no way to make a running frame run other
-code, or return something else. But it has done nothing yet, and its first deed is to call the compiled graph: where the
-other code is the same but for its graph, this one call gets that graph. Tracing thread; lives until the call has begun.
+A cached call runs the entry's code already, and CPython has no way to make a running frame run other code, or return
+something else. But it has done nothing yet, and its first deed is to call the compiled graph: where the other code is
+the same but for its graph, this one call gets that graph. Tracing thread; lives until the call has begun.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class CannotServe(Exception):
 
 
 def serve_with_graph(call: CachedCall, made: MadeCode) -> None:
-    """Have ``call``, which the cache serves and which has done nothing yet, call the graph that was made.
+    """Have the cached ``call``, which has done nothing yet, call the graph that was made.
 
     Raises:
         CannotServe: more than the graph differs from what the cache entry runs.

@@ -1,6 +1,6 @@
 """The graph of a call, run again operation by operation on what the call was given.
 
-A ``ReplayedGraph`` is made while the call is traced once more, with the complete graph, and lives as long as whoever
+A ``ReplayedGraph`` is made during a replay of the call, with the complete graph, and lives as long as whoever
 compares values. Thread of the program that makes the call.
 """
 
@@ -177,7 +177,7 @@ class ReplayedGraph:
         return [each.detach() if has_own_memory(each) else each for each in given]
 
     def run(self, ran: Ran | None = None, call_operator: CallOperator | None = None) -> list[Any]:
-        """Run all of it and return its outputs; ``ran`` is told of each node, ``call_operator`` calls custom ones.
+        """Run all of it and return its outputs; ``ran`` gets each node, ``call_operator`` calls custom operators.
 
         It takes as long as it takes: the call waits for nothing else.
 

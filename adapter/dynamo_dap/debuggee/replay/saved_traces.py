@@ -221,7 +221,7 @@ class KeptTrace:
         Waits for the other thread that looks at it, if one does, as for the lock of a compile that is held.
 
         Raises:
-            CannotKeep: this thread looks at the trace already, or another one does and it is not to be waited for; or
+            CannotKeep: this thread looks at the trace already, or another one does and the caller must not wait; or
                 it is closed.
         """
         if not self._lock.acquire(blocking=waits):

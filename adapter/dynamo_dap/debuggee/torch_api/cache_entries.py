@@ -216,7 +216,7 @@ _kept: list[CodeType] = []
 
 
 def forget_entry(entry: Any) -> None:
-    """Have a cache entry serve no call any more; torch keeps its code until the function is forgotten.
+    """Disable a cache entry; torch keeps its code until the function is forgotten.
 
     Raises:
         CannotForget: torch keeps it in another way than is known.

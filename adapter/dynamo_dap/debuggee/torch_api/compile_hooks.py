@@ -244,7 +244,7 @@ class CompileHooks:
     def notify(
         self, event: Callable[Concatenate[CompileObserver, P], None], *facts: P.args, **named_facts: P.kwargs
     ) -> None:
-        """Tell an event; what happens while a cached call is traced once more is none."""
+        """Report an event, but none of the replay of a cached call."""
         if retraced_call() is not None:
             return
         for observer, method in self._wanted.get(event, {}).items():

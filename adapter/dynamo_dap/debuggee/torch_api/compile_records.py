@@ -155,7 +155,7 @@ class CompileRecorder:
     def take_compiled(self) -> str | None:
         """Return the id of the compile that ended last on this thread, if it was not asked for since.
 
-        What is compiled runs at once: this tells the call that was compiled from those that the cache serves.
+        Compiled code runs at once: this distinguishes the call that was compiled from cached calls.
         """
         compile_id: str | None = getattr(self._compiled, "last", None)
         self._compiled.last = None

@@ -44,7 +44,7 @@ _STATES = ("hit", "miss", "bypass", "disabled")
 
 
 class TimingListener(Protocol):
-    """What is told, in the order in which it happens on a thread."""
+    """Observes a thread, in the order in which things happen on it."""
 
     def phase_began(self, name: str) -> None:
         """One of torch's phases begins; ``name`` is that in ``compile_times()``."""
@@ -109,7 +109,7 @@ class TimingHooks:
             self._earlier_hook = LOOKUPS.resolve(_GUARDS_HOOK)(self._on_lookup)
 
     def remove(self) -> None:
-        """Tell nothing any more."""
+        """Stop reporting."""
         self._patches.remove()
         if self._listener is not None and LOOKUPS.problem is None:
             LOOKUPS.resolve(_GUARDS_HOOK)(self._earlier_hook)

@@ -35,7 +35,7 @@ class CompileWatcher:
         """Put the hook in; harmless when it is in. Any thread.
 
         Raises:
-            FeatureMissing: this torch does not tell of its compiles.
+            FeatureMissing: this torch does not report its compiles.
         """
         COMPILING.require()
         if not self._patches.is_installed:

@@ -132,7 +132,7 @@ def flattened(value: Any) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def preserved_global_state() -> Iterator[None]:
-    """Put back random states and torch's global switches, whatever the code inside did to them."""
+    """Restore random states and torch's global switches, whatever the code inside did to them."""
     restore = global_state()
     try:
         yield

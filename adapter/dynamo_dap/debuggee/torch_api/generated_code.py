@@ -125,7 +125,7 @@ class MarkerHook:
     """Takes the place of torch's terminal debugger where code holds its breakpoint marker.
 
     torch starts a ``_DebugContext``, which reads commands from standard input, around code with the marker if nobody
-    has asked to be notified of generated code. The stand-in installs a ``Notifier`` for as long as such code runs.
+    has asked to be notified of generated code. The replacement installs a ``Notifier`` for as long as such code runs.
     Without a marker it is never called.
     """
 
@@ -135,13 +135,13 @@ class MarkerHook:
         self._patches = Patches(MARKERS.name)
 
     def install(self) -> None:
-        """Put the stand-in in. Any thread; harmless when it is in."""
+        """Install the replacement. Any thread; harmless when it is installed."""
         MARKERS.require()
         if not self._patches.is_installed:
             self._patches.around(*owner_of(_DEBUG_CONTEXT), self._make)
 
     def remove(self) -> None:
-        """Take the stand-in out. Any thread; harmless when it is not in."""
+        """Remove the replacement. Any thread; harmless when it is not installed."""
         self._patches.remove()
 
     def _make(self) -> Generator[None, Outcome, Result | None]:
@@ -153,7 +153,7 @@ class MarkerHook:
 
 
 class _MarkedCode:
-    """The stand-in around one run of code with the marker."""
+    """The replacement around one run of code with the marker."""
 
     def __init__(self, notifier: Notifier) -> None:
         self._notifier = notifier
@@ -222,7 +222,7 @@ def user_function_of(original: CodeType) -> CodeType:
 
 
 def cache_entry_of(code: CodeType) -> Any:
-    """Return torch's cache entry whose generated code is ``code``, or was; None when there is none any more."""
+    """Return torch's cache entry whose generated code is ``code``, or was; None when the entry is gone."""
     original = original_of(code)
     if original is None or CACHE_ENTRIES.problem is not None:
         return None

@@ -146,7 +146,7 @@ ERROR_EFFECT = "graph breaks are errors here (fullgraph=True): the program gets 
 
 
 def effect_of_break(frame: TracedFrame, reason: str, facts: BreakFacts) -> str:
-    """Tell what becomes of a function whose trace handles a break, for the ``reason`` that torch logs."""
+    """Say how a function runs whose trace handles a break, for the ``reason`` that torch logs."""
     if reason.startswith("Failed to handle graph break gracefully"):
         if _LOOP in (facts.kind, facts.consequence):
             return "a graph break in a loop: the function is skipped and runs eagerly as a whole"

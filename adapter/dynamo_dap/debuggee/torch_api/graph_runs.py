@@ -119,7 +119,7 @@ class RunnableGraph(Protocol):
 def apart_from_the_program() -> Iterator[None]:
     """Compute with real tensors where the program does not notice: without its modes, transforms and gradients.
 
-    What the code inside does to random states and global switches is put back.
+    Random states and global switches are restored after the code inside.
     """
     if getattr(_thread, "is_apart", False):
         with REAL_VALUES.resolve(_MODES)():
@@ -182,12 +182,12 @@ class GraphRunner:
         ran: Ran | None = None,
         call_operator: CallOperator | None = None,
     ) -> None:
-        """``watched``: nodes that are known to write to nothing but copies, and whether they need no other care.
+        """Run ``graph``. ``watched`` has nodes known to write to copies only, and whether they need no other care.
 
-        Those that are found to are added.
+        The run adds the nodes that it finds to be such.
 
-        ``before`` is what has run when the graph's first node does, if anything has. ``ran`` is told of each node, and
-        again when it has to run again. ``call_operator`` calls custom operators.
+        ``before`` is what has run when the graph's first node does, if anything has. ``ran`` gets each node, and
+        gets it again when it has to run again. ``call_operator`` calls custom operators.
         """
         self._graph = graph
         self._before = before
@@ -405,7 +405,7 @@ class GraphRun:
             raise
         except NoRealValue as problem:
             return Failed(str(problem))
-        except Exception as problem:  # noqa: BLE001  (whatever an operation raises is told at its value)
+        except Exception as problem:  # noqa: BLE001  (its value shows whatever an operation raises)
             reason = (str(problem).splitlines() or [""])[0]
             return Failed(f"{target_name(node)} fails with these values: {type(problem).__name__}: {reason}")
 

@@ -188,7 +188,7 @@ def _timeout_of(group: Any) -> dt.timedelta | None:
 
 
 class _Entry(msgspec.Struct):
-    """What the flight recorder tells of an operation."""
+    """The flight recorder's entry for an operation."""
 
     record_id: int
     profiling_name: str

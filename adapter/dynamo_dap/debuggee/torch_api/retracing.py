@@ -1,9 +1,9 @@
-"""Tracing a call of a compiled function once more, for looking only: what the cache serves has no trace of its own.
+"""Replays a call of a compiled function, for looking only: a cached call has no trace of its own.
 
-Dynamo interprets the function again with the call's own arguments, and what comes of it is thrown away: no guard is
-built, no backend is called, nothing gets into the cache. What tracing does to the program and to torch besides is kept
-from it or taken back: names in the function's globals; counters, the numbers in names that torch makes, metrics, and
-what Dynamo remembers of sizes (profile-guided optimisation); log messages and structured traces of this thread.
+Dynamo interprets the function again with the call's own arguments, and the result is thrown away: no guard is built, no
+backend is called, nothing gets into the cache. All else that tracing does to the program and to torch is kept from it
+or reverted: names in the function's globals; counters, the numbers in names that torch makes, metrics, and what Dynamo
+remembers of sizes (profile-guided optimisation); log messages and structured traces of this thread.
 
 Thread of the program that makes the call, under Dynamo's compile lock; lives for that call's trace.
 """
@@ -70,7 +70,7 @@ _OWN_COMPILES = itertools.count(1_000_000)
 
 
 class FrameOfCall(Protocol):
-    """What is needed of the frame of a call; a call that is over has none any more."""
+    """What a replay needs of a call's frame, which is gone when the call is over."""
 
     @property
     def f_globals(self) -> dict[str, Any]:
@@ -152,7 +152,7 @@ def begins_retrace(frame: types.FrameType) -> bool:
 
 
 class TraceIsOver(BaseException):
-    """Raised by who hooks Dynamo's interpreter: nothing more of this trace is wanted."""
+    """Ends a replay early."""
 
     def __init__(self, output: Any) -> None:
         """``output`` is the trace's (torch's ``OutputGraph``)."""
@@ -343,7 +343,7 @@ def _apart_from_the_program(call: CachedCall, made_code: MadeCode | None = None)
 
 @contextlib.contextmanager
 def compiling_apart_from_the_program() -> Iterator[None]:
-    """Compile a graph for looking only: what that does to statistics, random numbers and logs is taken back."""
+    """Compile a graph for looking only: its effects on statistics, random numbers and logs are reverted."""
     torch: Any = sys.modules["torch"]
     with contextlib.ExitStack() as stack:
         stack.enter_context(dynamo_off())
@@ -430,7 +430,7 @@ def _restored_statistics(made_code: MadeCode | None = None) -> Iterator[None]:
                 del counters[group]
         times.clear()
         times.update(timed)
-        if made_code is None or made_code.code is None:  # names that are in use are not to be given again
+        if made_code is None or made_code.code is None:  # never give a name twice
             transformation._unique_id_counter = numbers
 
 

@@ -215,7 +215,7 @@ class NumbersOfTrace:
             number = expression.xreplace(values)
             for node in nodes:
                 node._hint = type(node._hint)(number)
-        # What torch has computed from the numbers before is told from this by the version.
+        # By the version torch recognizes what it computed from the numbers before.
         self._shape_env._version_counter += 1
 
 

@@ -1,6 +1,6 @@
 """Sets what users otherwise set by environment variables of torch or in their programs: configs, stance, logs, caches.
 
-What is set holds for every thread, and over what the program sets itself; each function returns what takes it back.
+A setting holds for every thread, and overrides the program's own; each function returns what reverts it.
 Called on the thread that imports Dynamo, or on the agent's reader thread. Log records come on the program's threads.
 """
 

@@ -74,7 +74,7 @@ class TraceState:
         return [f"the state of {', '.join(changed)}"] if changed else []
 
     def restore_statistics(self) -> None:
-        """Put back torch's counts of graph breaks and compiles, which mean nothing to the trace."""
+        """Restore torch's counts of graph breaks and compiles, which mean nothing to the trace."""
         for group, counter in _statistics().items():
             counter.clear()
             counter.update(self._counters.get(group, {}))
@@ -91,7 +91,7 @@ class TraceState:
 
 
 class Undo:
-    """Takes back what an evaluation changed in a trace: everything when it was given the interpreter itself."""
+    """Reverts what an evaluation changed in a trace: everything when it was given the interpreter itself."""
 
     def __init__(self, tx: Any, *, whole_trace: bool) -> None:
         """Note the state of ``tx``'s trace."""
@@ -225,7 +225,7 @@ class ObjectState:
         return any(_contents(container) != _marks(copied) for container, copied in self._containers)
 
     def restore(self) -> None:
-        """Put back attributes, counters and the contents of containers."""
+        """Restore attributes, counters and the contents of containers."""
         for name in set(self._dictionary) - set(self._attributes):
             del self._dictionary[name]
         for name, value in self._attributes.items():

@@ -475,7 +475,7 @@ class TracedFrame:
         return graph.take(self.translator.output)
 
     def undo(self, *, whole_trace: bool) -> Undo:
-        """Return what takes back what an evaluation changes from now on."""
+        """Return what reverts the changes that an evaluation makes from now on."""
         return Undo(self.translator, whole_trace=whole_trace)
 
     def state(self) -> TraceState:

@@ -45,7 +45,7 @@ class Trace:
     """One attempt of a compile."""
 
     def __init__(self, is_wanted: Callable[[str], bool]) -> None:
-        """``is_wanted`` tells of which files assignments are to be noted, by ``co_filename``."""
+        """Note assignments in the files that ``is_wanted`` selects by ``co_filename``."""
         self._is_wanted = is_wanted
         self._unwanted = TracedCode((lambda: None).__code__)
         self._by_id: dict[int, TracedCode] = {}
@@ -122,7 +122,7 @@ class TraceNotes:
                 self._patches.after(table, number, self._stored)
 
     def remove(self) -> None:
-        """Take no more notes, of compiles in progress either: nobody may tell of their end."""
+        """Stop taking notes, of compiles in progress too: their end may not be reported."""
         self._patches.remove()
         self._running, self._trace = [], None
 

@@ -103,7 +103,7 @@ NodeListener = Callable[[Any, int], None]
 class NodeHook:
     """Wraps the method that puts nodes into graphs, for one thread's trace of a call. One per process.
 
-    A node is told by its number: its name changes when it is stored in a variable, and nodes that nothing needs are
+    A node's key is its number: its name changes when it is stored in a variable, and nodes that nothing needs are
     taken out of the graph at the end.
     """
 

@@ -115,7 +115,7 @@ def restart_reasons(top: types.FrameType) -> Sequence[str]:
 def frame_below_trace(top: types.FrameType) -> types.FrameType | None:
     """Return the Python frame that called into Dynamo: what lies above it is the interpreter's machinery.
 
-    For a cached call that is traced once more, it is the one that made the call.
+    For the replay of a cached call, it is the one that made the call.
     """
     call = retraced_call()
     if call is not None:

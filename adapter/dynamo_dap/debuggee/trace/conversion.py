@@ -3,8 +3,8 @@
 Constants are themselves; tensors are FakeTensors and symbols SymInts, or both are the real values of this call;
 containers are copies. An object of a user's class is itself, unless the traced code changed it or something it holds:
 its methods would see the old values, so it is copied and the pending changes are applied to the copy, as are all
-objects that lead to it. What Dynamo only models (an iterator, a context manager) has a stand-in that cannot be advanced
-or entered. Runs on the tracing thread; a converter lives as long as one evaluation.
+objects that lead to it. What Dynamo only models (an iterator, a context manager) has a placeholder that cannot be
+advanced or entered. Runs on the tracing thread; a converter lives as long as one evaluation.
 """
 
 from __future__ import annotations

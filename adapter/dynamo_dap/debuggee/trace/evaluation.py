@@ -138,10 +138,10 @@ def _with_data(value: Any) -> Any:
 
 
 def _take_back(undo: Undo) -> list[str]:
-    """Put the trace back, and return what had changed, for a person.
+    """Restore the trace, and return what had changed, for a person.
 
     Raises:
-        EvaluationError: it could not be put back.
+        EvaluationError: it could not be restored.
     """
     changes, left = undo.take_back()
     if left:

@@ -116,7 +116,7 @@ def take_paths_out(parsed: Parsed, follow: Callable[[ast.AST], Any], missing: ob
 
 
 def rename_calls(parsed: Parsed, names: dict[str, str]) -> None:
-    """Have calls of the builtins that ``names`` tells of made under another name; nothing where it is bound anew."""
+    """Call the builtins in ``names`` by another name, except where the program binds their name anew."""
     trees: list[Any] = [*parsed.statements, *([parsed.expression] if parsed.expression is not None else ())]
     bound = {name for tree in trees for name in names_bound(tree)}
     for node in (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)):

@@ -171,7 +171,7 @@ class FunctionFrame(Frame):
         failures: Sequence[tuple[Failure, Any]] = (),
         names: dict[str, object] | None = None,
     ) -> None:
-        """Show ``frame``, torch's stand-in with ``f_code``, ``f_locals`` and ``f_globals``.
+        """Show ``frame``, torch's object with ``f_code``, ``f_locals`` and ``f_globals``.
 
         ``failures`` come with torch's cache entries; ``names`` can be used in expressions besides the frame's.
         """

@@ -1,10 +1,10 @@
-"""Stand-ins: objects that represent, in an expression, values that Dynamo models but that do not exist in Python yet.
+"""Placeholders: objects that represent values which Dynamo models but which do not exist in Python yet.
 
-A generator, a ``zip``, a storage, a context manager exist in a trace as trackers only; other objects would have to be
-copied to apply the changes of the traced code, which is impossible without running code of their class. A stand-in has
-the class of the value for ``isinstance``, ``type()`` and ``hasattr``, has an identity, can be put into containers and
-formatted. Whatever would advance, enter, call, read or change the value is refused. Runs on the tracing thread; a
-stand-in lives as long as the evaluation that made it.
+Expressions use them. A generator, a ``zip``, a storage, a context manager exist in a trace as trackers only; other
+objects would have to be copied to apply the changes of the traced code, which is impossible without running code of
+their class. A placeholder has the class of the value for ``isinstance``, ``type()`` and ``hasattr``, has an identity,
+can be put into containers and formatted. Whatever would advance, enter, call, read or change the value is refused. Runs
+on the tracing thread; a placeholder lives as long as the evaluation that made it.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def is_stand_in(value: object) -> bool:
 
 
 def form_behind(value: object) -> Form:
-    """Return the form that a stand-in stands for."""
+    """Return the form that a placeholder represents."""
     form: Form = _own(value, "__stood_for__")[0]
     return form
 

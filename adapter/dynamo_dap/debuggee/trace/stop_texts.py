@@ -101,7 +101,7 @@ def not_finite(
 ) -> RaisedException:
     """Report in three lines what a call returned, where it was made, and the cause.
 
-    ``made`` is None when the operations of Dynamo's graph make none; ``state`` tells of what was there before the call.
+    ``made`` is None when the operations of Dynamo's graph make none; ``state`` has what was there before the call.
     ``changed`` are inputs that may not be what they were when the call began.
     """
     shown = _SHOWN_KINDS[kind]

@@ -68,7 +68,7 @@ class TracedView(View):
         return replace(shown, children=Followed(shown.children, others, tensor))
 
     def seen(self, value: object) -> object:
-        """Return the form of what Dynamo tracks, of a SymInt or FakeTensor that was computed, of a stand-in."""
+        """Return the form of what Dynamo tracks, of a SymInt or FakeTensor that was computed, of a placeholder."""
         if is_form(value):
             return value
         tracker = self.frame.tracker_of(value)

@@ -64,7 +64,7 @@ class ArgumentCopies:
     """What a kernel is given, and its copies, by the parameters' names."""
 
     def __init__(self, given: Mapping[str, Any], on_left_out: Callable[[str], None]) -> None:
-        """Copy it; ``on_left_out`` is told, once, of an access to what was not copied.
+        """Copy it; ``on_left_out`` is called once, for an access to what was not copied.
 
         Raises:
             CannotCopy: something has data that cannot be read.

@@ -35,7 +35,7 @@ NUMBER = "dynamo_dap_number"
 
 
 class Observer(Protocol):
-    """Who is told of kernels."""
+    """Observes kernels."""
 
     def unobserved(self) -> AbstractContextManager[None]:
         """Nothing of the program's runs inside, though it may look so."""
@@ -56,7 +56,7 @@ class Observer(Protocol):
         """Observe that the running program is about to access memory outside of a tensor."""
 
     def follows_accesses(self) -> bool:
-        """Whether each access is to be told."""
+        """Whether to report each access."""
 
     def accesses(self, launch: Launch, access: Access) -> None:
         """Observe that the running program is about to access memory."""

@@ -37,7 +37,7 @@ _SECONDS_UNTIL_TOLD = 2.0
 
 @dataclass(frozen=True)
 class Wish:
-    """What is wanted of a launch."""
+    """The observations that a launch is interpreted for."""
 
     is_of_all_programs: bool
     """Whether every program is to be interpreted, not only the chosen one."""
@@ -52,7 +52,7 @@ class LaunchObserver(Protocol):
         """Whether something may be wanted of some launch. Asked at every launch."""
 
     def wish(self, function: types.FunctionType, *, is_entered: bool) -> Wish | None:
-        """Return what is wanted of the launch of a kernel that is about to begin; None for nothing.
+        """Return what to observe of a launch that is about to begin; None for nothing.
 
         Asked at every launch. ``is_entered`` tells whether a step goes into the kernel.
         """
@@ -83,7 +83,7 @@ _is_installed = False
 
 
 def watch(observer: LaunchObserver, programs: Observer) -> None:
-    """Have ``observer`` asked at each launch, from when the program imports Triton; ``programs`` is told what runs."""
+    """Have ``observer`` asked at each launch, from when the program imports Triton; ``programs`` learns what runs."""
     global _observers, _is_installed
     _observers = observer, programs
     if not _is_installed:
@@ -190,7 +190,7 @@ class LookedInto:
 def look_into(kernel: Any, given: Callable[[], Given], *, is_entered: bool = True) -> LookedInto | None:
     """Run a launch that is about to be made in the interpreter, on copies, if anybody wants to look into it.
 
-    Whatever goes wrong there is told, and the program goes on. ``is_entered`` tells whether steps go in.
+    Whatever goes wrong there is reported, and the program goes on. ``is_entered`` says whether steps go in.
     """
     if _observers is None or _of_thread.is_measuring or _of_thread.functions is not None:
         return None

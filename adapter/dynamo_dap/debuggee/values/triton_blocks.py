@@ -133,7 +133,7 @@ class Constants(Family):
 
 
 def program_scope(frame: types.FrameType, is_user_file: Callable[[str], bool]) -> ScopeOfFrame | None:
-    """Return the scope that tells of the program that ``frame`` is of; None for a frame of no kernel.
+    """Return the scope that describes the program of ``frame``; None for a frame of no kernel.
 
     ``is_user_file`` tells whose line a launch is. On any thread while that of the frame is held; the children are
     computed on that one.

@@ -1,7 +1,7 @@
 """Where programs arrive that connect by themselves, perhaps from other machines: one address for all their connections.
 
 Used on the loop. Unlike the other listeners, this one reads of each connection its first message alone, so that the
-socket can be given away, to another process even. Whoever shows no token that is expected is refused, and told of.
+socket can be given away, to another process even. A connection without an expected token is refused and reported.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ArrivalListener(Listener):
     who = "programs that connect"
 
     def __init__(self, host: str, port: int, on_refused: Callable[[str], None]) -> None:
-        """``on_refused`` is told where a connection came from that had no valid token. Raises ``OSError``."""
+        """Listen. ``on_refused`` gets the address of a connection without a valid token. Raises ``OSError``."""
         super().__init__(host, port)
         self._on_refused = on_refused
         self._expected: dict[str, tuple[OnArrival, bool]] = {}

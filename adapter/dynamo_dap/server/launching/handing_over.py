@@ -65,7 +65,7 @@ class Giver:
     def offer(
         self, connected: socket.socket, information: msgspec.Raw, on_taken: Callable[[], None], *, is_local: bool
     ) -> ArrivalTarget:
-        """Have a connection taken, with what its program told of itself; return where."""
+        """Hand over a connection with its program's description; return where."""
         token = secrets.token_urlsafe(32)
         self._waiting[token] = _Waiting(connected, information, on_taken)
         return ArrivalTarget(path=str(self._path), access_token=token, is_local=is_local)
@@ -157,10 +157,10 @@ class Taker:
         self._giver.setblocking(False)
 
     async def take(self, debugpy_token: str | None) -> tuple[socket.socket, msgspec.Raw]:
-        """Return the program's connection, and what it told of itself.
+        """Return the program's connection, and its description.
 
         Raises:
-            NotTaken: there is none any more.
+            NotTaken: the connection is gone.
         """
         try:
             return await asyncio.wait_for(self._take(debugpy_token), _SECONDS)

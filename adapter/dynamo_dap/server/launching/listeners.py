@@ -186,7 +186,7 @@ class DebugpyListener(Listener):
 
     @property
     def invitation(self) -> Invitation:
-        """What the program has to be told."""
+        """The address that the program connects to, and its token."""
         return Invitation(self.address, self._token)
 
     def receive(self, connected: socket.socket) -> None:

@@ -106,7 +106,7 @@ def _executable(name: str, cwd: Path, environment: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True)
 class Job:
-    """A program to start. ``program``, ``module`` and ``code`` are told apart by ``kind``."""
+    """A program to start. ``kind`` distinguishes ``program``, ``module`` and ``code``."""
 
     kind: str
     target: str

@@ -73,7 +73,7 @@ def _needed_reader(agent: Agent) -> CompileReader:
 @handles(COMPILES, NoArguments)
 def compiles(agent: Agent, arguments: NoArguments) -> dict[str, object]:
     """Return what was compiled, oldest first."""
-    agent.is_told_of_compiles = False  # before it is looked at: what comes meanwhile is told
+    agent.is_told_of_compiles = False  # before looking: compiles that come meanwhile are reported
     return {"functions": []} if agent.compiles is None else agent.compiles.compiles()
 
 
@@ -162,7 +162,7 @@ def comparison(agent: Agent, arguments: NoArguments) -> ComparisonBody:
 
 @handles(SET_OPTION, SetOptionArguments)
 def set_option(agent: Agent, arguments: SetOptionArguments) -> SetOptionBody:
-    """Change what torch is told, or say what it is told."""
+    """Change the options for torch, or list them."""
     try:
         return SetOptionBody(agent.torch_options.change(*option_in_text(arguments.text)))
     except BadOption as problem:
@@ -190,7 +190,7 @@ def _pause_of_thread(agent: Agent, arguments: KeepArguments | RecordCallArgument
 
 @handles_while_held(KEEP, KeepArguments, _pause_of_thread)
 def keep(agent: Agent, pause: Pause, arguments: KeepArguments) -> None:
-    """Have the call run what comes of the trace that was changed."""
+    """Have the call run the code that the changed trace gives."""
     if pause.stop.changes is None:
         raise RequestError("nothing has been changed in this trace", error_id=ErrorId.NOTHING_CHANGED)
     pause.stop.changes.keep()

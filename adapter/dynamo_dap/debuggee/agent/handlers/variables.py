@@ -102,7 +102,7 @@ def _dap_variable(
 
 
 def _mark(pause: Pause, variable: Variable, siblings: Children) -> str | None:
-    """Return what VS Code is told about a variable, for its menu."""
+    """Return what VS Code's menu needs to know about a variable."""
     value = variable.value
     is_tensor = value.children is not None and not value.lazy and value.children.is_of_tensor
     if siblings.are_traced_locals and pause.stop.past is not None and variable.evaluate_name is not None:
@@ -179,7 +179,7 @@ def changed_trace(
 
         step = Step(StepKind.CHANGE, "statement", pause.stop.engine, pause.stop.origin)
         step.asked = AskedChange(change, answer, refuse)
-        # See ``execution._travel``: what the stop before was is not to be shown any more.
+        # As in ``execution._travel``: the client must no longer show the stop before.
         agent.send_event("continued", ContinuedEventBody(thread_id=pause.thread_id, all_threads_continued=False))
         pause.release(step)
 
@@ -281,7 +281,7 @@ def completions(agent: Agent, pause: Pause, arguments: CompletionsArguments) -> 
 
 
 def _telling_exceptions(work: Callable[[], T]) -> T:
-    """Run the user's expression; what it raises is told as its own exception, not as an error of ours."""
+    """Run the user's expression; report what it raises as its own exception, not as an error of ours."""
     try:
         return work()
     except (ChangeAsked, EvaluationError, WriteRefused, Interrupted):
