@@ -11,6 +11,7 @@ from pathlib import Path
 from dynamo_dap import __version__
 from dynamo_dap.commands.registry import COMMANDS, help_text
 from dynamo_dap.protocol.contract import ACCESS_TOKEN_VARIABLE, LOG_VARIABLE
+from dynamo_dap.protocol.texts import why_refused
 
 _DESCRIPTION = """\
 A debugger for torch.compile. Without arguments it is a debug adapter for an IDE: it speaks the Debug Adapter Protocol
@@ -39,8 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _NOT_READ
     except OSError as error:
-        named = f"{error.filename}: " if error.filename is not None else ""
-        return _fail(f"{named}{error.strerror or error}")
+        return _fail(why_refused(error))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,4 +1,4 @@
-"""What setting breakpoints costs: 1,000 in ten files of a library, as an editor that knows them all sends them.
+"""What setting breakpoints costs: 1,000 in ten files of a library, and 10,000 in one file, as an editor sends them.
 
 ``python tests/benchmarks/breakpoints.py`` prints medians over fresh sessions with the default launch options, besides
 ``justMyCode``, without which no breakpoint in a library is accepted: the seconds until all are answered when nothing
@@ -11,6 +11,7 @@ import argparse
 import random
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +27,7 @@ from tests.benchmarks.debugged import DebuggedProgram
 FILES, BREAKPOINTS_IN_EACH = 10, 100
 SESSIONS = 5
 AIM = "0.3 s"
+MANY, AIM_OF_MANY = 10_000, "1 s"
 
 
 def files_of_library() -> list[Path]:
@@ -60,6 +62,17 @@ def measure(program: Path, files: list[Path], sessions: int = SESSIONS) -> Itera
             yield first, _seconds(debugged, lines)
 
 
+def measure_many(program: Path, sessions: int = SESSIONS) -> Iterator[float]:
+    """Yield, for each session, the seconds of many breakpoints in one file."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "many.py")
+        text = "".join(f"def function{number}(x):\n    return x + {number}\n" for number in range(MANY // 2))
+        path.write_text(text, encoding="utf-8")
+        for _ in range(sessions):
+            with DebuggedProgram(program, eager=True, mode="both") as debugged:
+                yield _seconds(debugged, {path: list(range(1, MANY + 1))})
+
+
 def main() -> None:
     """Measure and print."""
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
@@ -70,6 +83,8 @@ def main() -> None:
     table = Table(f"{count} breakpoints in {FILES} files, {files[0].name} and others", "median", "aim at most")
     for what, index in (("set for the first time", 0), ("one more in each file", 1)):
         table.add_row(what, f"{statistics.median(one[index] for one in taken):.3f} s", AIM)
+    seconds = statistics.median(measure_many(waits))
+    table.add_row(f"{MANY} in one file", f"{seconds:.3f} s", AIM_OF_MANY)
     Console().print(table)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
@@ -20,34 +21,44 @@ from tests.benchmarks.turns import TurnTakers
 PROGRAM = Path(__file__).with_name("programs") / "passed_calls.py"
 CALLS = 50
 """In each turn."""
-KINDS: dict[str, tuple[dict[str, str], float | None]] = {
-    "hit count": ({"hit_condition": "1000000000"}, 0.1),
-    "false condition on an argument": ({"condition": "step == 500"}, None),
-    "false condition on a list's length": ({"condition": "len(outputs) > 7"}, None),
-    "false condition on a tensor": ({"condition": "total.item() > 1e9"}, 1.0),
-    "log message of an argument": ({"log_message": "step {step}"}, None),
-    "log message of a list's length": ({"log_message": "{len(outputs)} outputs"}, None),
-    "log message of a tensor": ({"log_message": "total {total}"}, 2.0),
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Fields of a breakpoint, its row in ``make bench``, and how many milliseconds it is to cost at most."""
+
+    row: str
+    fields: dict[str, str]
+    aim: float | None = None
+
+
+KINDS = {
+    "hit count": Kind("passed.count", {"hit_condition": "1000000000"}, 0.1),
+    "false condition on an argument": Kind("passed.if-argument", {"condition": "step == 500"}),
+    "false condition on a list's length": Kind("passed.if-length", {"condition": "len(outputs) > 7"}),
+    "false condition on a tensor": Kind("passed.if-tensor", {"condition": "total.item() > 1e9"}, 1.0),
+    "log message of an argument": Kind("passed.log-argument", {"log_message": "step {step}"}),
+    "log message of a list's length": Kind("passed.log-length", {"log_message": "{len(outputs)} outputs"}),
+    "log message of a tensor": Kind("passed.log-tensor", {"log_message": "total {total}"}, 2.0),
 }
-"""Fields of each breakpoint, and how many milliseconds it is to cost at most."""
 
 
 def measure(turns: int) -> dict[str, list[tuple[float, float]]]:
     """Return, for each kind and turn, the seconds of the thread's processor per call without it and with it."""
     path = str(PROGRAM)
     line = next(number for number, text in enumerate(PROGRAM.read_text().splitlines(), 1) if text.endswith("@line"))
-    taken: dict[str, list[tuple[float, float]]] = {kind: [] for kind in KINDS}
+    taken: dict[str, list[tuple[float, float]]] = {name: [] for name in KINDS}
     with TurnTakers(PROGRAM) as takers:
         program = DebuggedProgram(PROGRAM, [takers.port], mode="both", eager=True)
         taker = takers.start(program)
         for _ in range(turns):
-            for kind, (fields, _) in KINDS.items():
+            for name, kind in KINDS.items():
                 program.client.set_breakpoints(path, [])
                 taker.do(3)
                 without = taker.do(CALLS)[1] / CALLS
-                program.client.set_breakpoints(path, [SourceBreakpoint(line=line, **fields)])
+                program.client.set_breakpoints(path, [SourceBreakpoint(line=line, **kind.fields)])
                 taker.do(3)
-                taken[kind].append((without, taker.do(CALLS)[1] / CALLS))
+                taken[name].append((without, taker.do(CALLS)[1] / CALLS))
         assert not program.has_stopped, "a breakpoint has stopped"
     return taken
 
@@ -58,7 +69,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=10, help=f"of {CALLS} calls of each kind")
     table = Table("breakpoint", "plain call", "cost", "aim at most")
     for kind, taken in measure(parser.parse_args().turns).items():
-        aim = KINDS[kind][1]
+        aim = KINDS[kind].aim
         plain = statistics.median(one for one, _ in taken) * 1000
         cost = statistics.median(other - one for one, other in taken) * 1000
         table.add_row(kind, f"{plain:.3f} ms", f"{cost:.3f} ms", "" if aim is None else f"{aim:.1f} ms")

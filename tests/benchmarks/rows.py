@@ -28,6 +28,7 @@ from tests.benchmarks import (
     compile_time,
     eager,
     examined_calls,
+    passed_calls,
     run_time_calls,
     run_time_instructions,
     tensors,
@@ -143,6 +144,8 @@ _ROWS = (
     Row("opening.tensor-generated", "the same in generated code", "ms", 50.0),
     Row("setting.first", "1,000 breakpoints in ten files, set for the first time", "ms", 300.0),
     Row("setting.more", "one more in each of these files", "ms", 300.0),
+    Row("setting.one-file", "10,000 breakpoints in one file", "ms", 1000.0),
+    *(Row(kind.row, f"cost in a cached call: {name}", "ms", kind.aim) for name, kind in passed_calls.KINDS.items()),
     Row("stops.server", "a stop at each of 10,000 lines, all scopes opened: growth of the server", "%", 5.0),
     Row("stops.program", "the same: growth of the program", "%", 5.0),
     Row("flat.layers", "cost of a compile, 64 layers to 1; no breakpoint set", "", 1.05),
@@ -459,6 +462,16 @@ def setting(is_quick: bool) -> Iterator[Measured]:
     taken = list(breakpoints.measure(PROGRAMS / "waits.py", files, 1 if is_quick else 5))
     for index, key in enumerate(("setting.first", "setting.more")):
         yield Measured(key, [1000 * one[index] for one in taken])
+    seconds = breakpoints.measure_many(PROGRAMS / "waits.py", 1 if is_quick else 5)
+    yield Measured("setting.one-file", [1000 * one for one in seconds])
+
+
+def passed(is_quick: bool) -> Iterator[Measured]:
+    """What a breakpoint that stops nowhere costs in a cached call."""
+    for kind, taken in passed_calls.measure(1 if is_quick else 10).items():
+        plain = statistics.median(without for without, _ in taken)
+        costs = [1000 * (other - without) for without, other in taken]
+        yield Measured(passed_calls.KINDS[kind].row, costs, {"plain call ms": 1000 * plain})
 
 
 def stops(is_quick: bool) -> Iterator[Measured]:
@@ -558,6 +571,7 @@ MEASURES: dict[str, Measure] = {
     "instructions": instructions,
     "opening": openings,
     "setting": setting,
+    "passed": passed,
     "stops": stops,
     "flat": flat,
     "values": values,

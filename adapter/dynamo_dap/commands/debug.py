@@ -14,6 +14,7 @@ from rich.console import Console
 
 from dynamo_dap.protocol.connection import RequestFailed
 from dynamo_dap.protocol.options import BOTH, MODES, TRITON
+from dynamo_dap.protocol.texts import why_refused
 from dynamo_dap.protocol.user_files import read_regular
 from dynamo_dap.terminal.breakpoints import Quit, UsageError, parse_place
 from dynamo_dap.terminal.commands import CONTINUATION, complete_line, execute, read_block
@@ -38,8 +39,11 @@ def main(argv: list[str]) -> int:
     except UsageError as error:
         screen.problem(str(error))
         return EXIT_USAGE
-    except (RequestFailed, TimeoutError, OSError) as error:
+    except (RequestFailed, TimeoutError) as error:
         screen.problem(str(error))
+        return 1
+    except OSError as error:
+        screen.problem(why_refused(error))
         return 1
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Iterable
 from pathlib import PurePath
@@ -83,3 +84,10 @@ PROGRAM_MARK = "program | "
 def marked(text: str) -> str:
     """Return what a program printed, each line marked as such."""
     return "\n".join(f"{PROGRAM_MARK}{line}" for line in text.splitlines())
+
+
+def why_refused(error: OSError) -> str:
+    """Return why the system refused something, and what the user can do about it."""
+    named = f"{error.filename}: " if error.filename is not None else ""
+    helps = "; raise the limit with 'ulimit -n'" if error.errno in (errno.EMFILE, errno.ENFILE) else ""
+    return f"{named}{error.strerror or error}{helps}"

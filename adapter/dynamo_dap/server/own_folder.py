@@ -26,14 +26,23 @@ _STALE_SECONDS = 3600.0
 
 def make_folder() -> Path:
     """Make a folder, to be removed by the caller; those of servers that could not are removed now."""
-    _remove_stale_folders(Path(tempfile.gettempdir()))
+    _remove_stale_folders(Path(_parent()))
     return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
 
 
 def make_folder_for_sockets() -> Path:
     """Make such a folder where the names of sockets in it are not too long: they have some hundred characters."""
-    parent = tempfile.gettempdir()
+    parent = _parent()
     return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=parent if len(parent) < _LONGEST else "/tmp"))
+
+
+def _parent() -> str:
+    try:
+        return tempfile.gettempdir()
+    except FileNotFoundError:
+        # It says so as well where no file can be opened: raise that error in its place.
+        os.close(os.open(os.devnull, os.O_RDONLY))
+        raise
 
 
 def _remove_stale_folders(parent: Path) -> None:

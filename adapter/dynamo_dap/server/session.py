@@ -19,6 +19,7 @@ from dynamo_dap.protocol.contract import ErrorId
 from dynamo_dap.protocol.messages import Event, ProtocolError, Request
 from dynamo_dap.protocol.options import ConnectTarget
 from dynamo_dap.protocol.streams import ByteStream
+from dynamo_dap.protocol.texts import why_refused
 from dynamo_dap.server.backend import Backend
 from dynamo_dap.server.backend_events import StoppedThreads
 from dynamo_dap.server.breakpoints import BreakpointMemory
@@ -335,5 +336,7 @@ def _refusal(request: Request, error: Exception) -> RequestRefused:
         return error
     if isinstance(error, ProtocolError):
         return RequestRefused(ErrorId.INVALID_ARGUMENTS, str(error))
+    if isinstance(error, OSError):
+        return RequestRefused(ErrorId.SYSTEM_REFUSED, f"'{request.command}' failed: {why_refused(error)}")
     _log.error("request '%s' failed", request.command, exc_info=error)
     return RequestRefused(ErrorId.INTERNAL, f"internal error in '{request.command}'; see log")

@@ -275,11 +275,11 @@ class BreakpointTable:
             return found
 
     def _collect_lines(self, filename: str) -> dict[int, tuple[LineBreakpoint, ...]] | None:
-        found: dict[int, tuple[LineBreakpoint, ...]] = {}
+        found: dict[int, list[LineBreakpoint]] = {}
         for breakpoint in self._tables.by_path.get(normalized_path(filename), ()):
             if breakpoint.verified:
-                found[breakpoint.line] = (*found.get(breakpoint.line, ()), breakpoint)
-        return found or None
+                found.setdefault(breakpoint.line, []).append(breakpoint)
+        return {line: tuple(each) for line, each in found.items()} or None
 
     def lines_of_mode(self, mode: str) -> list[LineBreakpoint]:
         """Return the line breakpoints that can be hit and were asked for in ``mode`` alone."""

@@ -135,7 +135,7 @@ class LineTable:
         first = self._text_lines[function.first_line - 1] if function.first_line <= len(self._text_lines) else ""
         if not first.lstrip().startswith("@"):
             return []
-        rest = itertools.islice(self._text_lines, function.first_line - 1, None)
+        rest = (self._text_lines[at] for at in range(function.first_line - 1, len(self._text_lines)))
         head = list(itertools.takewhile(lambda line: not line.lstrip().startswith(("def ", "async def ")), rest))
         indentation = first[: len(first) - len(first.lstrip())]
         outer = "if True:\n" if indentation else ""
@@ -241,7 +241,7 @@ def line_table(path: str) -> LineTable:
             seen[path] = error
     found = seen[path]
     if isinstance(found, LineTableError):
-        raise found
+        raise LineTableError(str(found))  # a new one: each raise makes the traceback of an error longer
     return found
 
 
@@ -281,8 +281,20 @@ def _look(path: str) -> LineTable:
         with _making:
             cached = _cache.get(path)
             if cached is None or cached[0] != version:
-                cached = _cache[path] = (version, _make(path, _read(path)))
+                cached = _cache[path] = (version, _made(path))
+    if isinstance(cached[1], LineTableError):
+        raise LineTableError(str(cached[1]))
     return cached[1]
+
+
+def _made(path: str) -> LineTable | LineTableError:
+    text = _read(path)
+    try:
+        return _make(path, text)
+    except LineTableError as error:
+        if not isinstance(error.__context__, SyntaxError):
+            raise  # of too little memory or stack: another time there may be enough
+        return LineTableError(str(error))
 
 
 def line_table_of_text(text: str, path: str = "<string>") -> LineTable:
@@ -294,7 +306,8 @@ def line_table_of_text(text: str, path: str = "<string>") -> LineTable:
     return _make(path, text)
 
 
-_cache: dict[str, tuple[tuple[int, int], LineTable]] = {}
+_cache: dict[str, tuple[tuple[int, int], LineTable | LineTableError]] = {}
+"""A file that does not parse is parsed once, too: Python takes seconds for the error at the end of a long one."""
 _making = threading.RLock()
 _looking = threading.local()
 

@@ -170,6 +170,7 @@ def _read_files_once() -> None:
         return line_table(code).sorted_lines if isinstance(code, str) else lines_of(code)
 
     def on_setbreakpoints_request(self: Any, py_db: Any, request: Any) -> Any:
+        self.problems_of_files = {}
         with looking_once(), _changing_once(py_db):
             return set_breakpoints(self, py_db, request)
 
@@ -213,7 +214,9 @@ def _verify() -> None:
         path: str = result.translated_filename
         may_be_template = self._options.django_debug or self._options.flask_debug
         if made["verified"] and (path.lower().endswith(".py") or not may_be_template):
-            problem = why_not_executed(path)
+            # Of each file once for each request: all modules are looked through.
+            problem = self.problems_of_files[path] if path in self.problems_of_files else why_not_executed(path)
+            self.problems_of_files[path] = problem
             if problem is not None:
                 made |= {"verified": False, "message": problem}
         return made

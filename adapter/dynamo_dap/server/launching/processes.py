@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from dynamo_dap.protocol.contract import ErrorId
+from dynamo_dap.protocol.texts import why_refused
 from dynamo_dap.server.errors import StartRefused
 
 
@@ -196,13 +197,18 @@ class ChildProcess:
                 start_new_session=True,
             )
         except OSError as error:
-            text = f"cannot start {command[0]}: {error.strerror or error}"
-            raise StartRefused(ErrorId.CANNOT_START, text) from None
+            raise _not_started(command, error) from None
         _log.info("started process %d: %s", self._child.pid, command)
         self._is_let_go = False
         self._is_closed = False
-        self._outputs = OutputPump(_take_descriptor(self._child.stdout), lambda text: on_output(text, "stdout"))
-        self._errors = OutputPump(_take_descriptor(self._child.stderr), lambda text: on_output(text, "stderr"))
+        try:
+            output, errors = _take_descriptor(self._child.stdout), _take_descriptor(self._child.stderr)
+        except OSError as error:
+            self._child.kill()
+            self._child.wait()
+            raise _not_started(command, error) from None
+        self._outputs = OutputPump(output, lambda text: on_output(text, "stdout"))
+        self._errors = OutputPump(errors, lambda text: on_output(text, "stderr"))
         name = f"dynamo-dap end of process {self._child.pid}"
         threading.Thread(target=self._wait_for_end, name=name, daemon=True).start()
 
@@ -281,6 +287,11 @@ class ChildProcess:
             self._errors.drain()
         if not self.exited.done():
             self.exited.set_result(exit_code)
+
+
+def _not_started(command: Sequence[str], error: OSError) -> StartRefused:
+    error.filename = None  # it is in the text
+    return StartRefused(ErrorId.CANNOT_START, f"cannot start {command[0]}: {why_refused(error)}")
 
 
 def _take_descriptor(pipe: IO[bytes] | None) -> int:
