@@ -44,7 +44,7 @@ class Process(Struct, rename="camel", frozen=True):
     """Its command line, without the interpreter."""
     compiles: int
     ended: bool
-    """Whether it came to its end; else it was killed, or goes on."""
+    """Whether it ended; else it was killed, or goes on."""
 
 
 @dataclass(frozen=True)

@@ -167,7 +167,7 @@ def write_baseline(file: Path, found: Found) -> None:
 
 
 class Verdict(Struct, frozen=True):
-    """What a check comes to."""
+    """The result of a check."""
 
     new: list[Finding]
     """What is wrong and to be told: not in the baseline, or above a limit."""

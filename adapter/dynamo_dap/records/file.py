@@ -161,7 +161,7 @@ class RecordScan:
         """How long it was when no finished compile was in it."""
 
     def has_finished(self) -> bool:
-        """Whether it has a compile that came to its end. A record that cannot be read has none."""
+        """Whether it has a compile that ended. A record that cannot be read has none."""
         if not self._has_finished:
             with contextlib.suppress(OSError), open_regular(self.path) as file:
                 size = file.seek(0, os.SEEK_END)

@@ -231,7 +231,7 @@ class Debugger:
         return True
 
     def step_until(self, line: int) -> None:
-        """Step over lines of this function until it comes to ``line`` or below, or returns."""
+        """Step over lines of this function until it reaches ``line`` or below, or returns."""
         self._steps_by_instruction = False
         function, depth = self._function(), self.total_frames
         thread_id = self.stopped_thread()

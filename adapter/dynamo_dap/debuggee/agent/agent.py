@@ -289,7 +289,7 @@ class Agent:
             return self._decider.condition_holds(breakpoint, frame)
 
     def passes(self, reached: Iterable[Reached]) -> bool:
-        """Whether a call stops at none of the breakpoints that it comes to; see ``Host.passes``."""
+        """Whether a call stops at none of the breakpoints that it reaches; see ``Host.passes``."""
         if self.client is None or self.is_holding:
             return True
         with self.holding():

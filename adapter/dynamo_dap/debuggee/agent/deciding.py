@@ -34,7 +34,7 @@ class Told(Protocol):
 
 
 class Reached(Protocol):
-    """A breakpoint that a call is known to come to, before it does."""
+    """A breakpoint that a call will reach, as is known before it does."""
 
     breakpoint: LineBreakpoint
 
@@ -82,9 +82,9 @@ class Decider:
         return condition is None or self._holds(breakpoint, condition, frame)
 
     def passes(self, reached: Iterable[Reached]) -> bool:
-        """Whether a call that comes to ``reached``, in this order, stops at none of them.
+        """Whether a call that reaches ``reached``, in this order, stops at none of them.
 
-        Then hits are counted and messages logged as if it had come to them, else nothing is done. What the methods of
+        Then hits are counted and messages logged as if it had reached them, else nothing is done. What the methods of
         ``Reached`` raise is raised here.
         """
         hits: dict[LineBreakpoint, int] = {}

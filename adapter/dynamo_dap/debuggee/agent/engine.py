@@ -56,7 +56,7 @@ class Hooks(Protocol):
     """What is hooked into Dynamo for a session."""
 
     def arm(self) -> None:
-        """Install or remove hooks, according to what is armed now.
+        """Install or remove hooks, according to what is set now.
 
         Called on any thread (the agent's reader, or a held thread that resumes) whenever breakpoints, exception
         filters, steps or pause requests changed. Must be quick and must not touch the debugged program's state.
@@ -332,17 +332,17 @@ class CallFacts(Protocol):
 
     @property
     def lines(self) -> Mapping[str, frozenset[int]]:
-        """The lines that a call comes to, by file."""
+        """The lines that a call reaches, by file."""
 
 
 class CachedCalls(Protocol):
     """Stops in cached calls of compiled functions."""
 
     def are_wanted(self) -> bool:
-        """Whether any such call may have to stop. Asked whenever something is armed; any thread."""
+        """Whether any such call may have to stop. Asked whenever something is set; any thread."""
 
     def may_stop(self, lines: Mapping[str, frozenset[int]], functions: Collection[str]) -> bool:
-        """Whether something is armed in a call that runs these lines, by file, of these functions (qualified names)."""
+        """Whether something is set in a call that runs these lines, by file, of these functions (qualified names)."""
 
     def prepare(self, code: types.CodeType, *, may_stop: bool) -> None:
         """Prepare for calls of the compiled ``code``, which may have to stop or no longer need to. Any thread."""
@@ -381,7 +381,7 @@ class CachedCalls(Protocol):
         """Whether the call is to be noted for which ``code``, about to run, was generated. On the call's thread."""
 
     def note_compiled(self, call: CachedCall) -> CallFacts | None:
-        """Note what is before the graph break that such a call comes to; it stops nowhere. Returns as ``stop_in``."""
+        """Note what is before the graph break that such a call reaches; it stops nowhere. Returns as ``stop_in``."""
 
     def has_begun(self, code: types.CodeType) -> bool:
         """Whether the end of a call that runs generated ``code`` is waited for. Any thread."""
@@ -394,10 +394,10 @@ class BackwardCalls(Protocol):
     """Stops in the backward passes of compiled calls."""
 
     def are_wanted(self) -> bool:
-        """Whether any may have to stop. Asked whenever something is armed; any thread."""
+        """Whether any may have to stop. Asked whenever something is set; any thread."""
 
     def may_stop(self, lines: Mapping[str, frozenset[int]]) -> bool:
-        """Whether something is armed in the backward pass of a call that runs these lines, by file."""
+        """Whether something is set in the backward pass of a call that runs these lines, by file."""
 
     def release(self) -> None:
         """Let all of them run on without a stop. Any thread."""
@@ -430,7 +430,7 @@ class Host(Protocol):
     """The newest trace in which the user changed something."""
 
     def what_if_is_over(self) -> None:
-        """``what_if`` has come to its end, and so has the program's own trace: tell the client how they differ."""
+        """``what_if`` has ended, and so has the program's own trace: tell the client how they differ."""
 
     def hold(self, stop: Stop) -> None:
         """Hold the calling thread until the user goes on, serving requests on it.
@@ -457,7 +457,7 @@ class Host(Protocol):
         """Whether the condition of ``breakpoint`` holds in ``frame``, if it has one; nothing is counted or logged."""
 
     def passes(self, reached: Iterable[Reached]) -> bool:
-        """Whether a call that comes to these breakpoints stops at none; then hits are counted and messages logged."""
+        """Whether a call that reaches these breakpoints stops at none; then hits are counted and messages logged."""
 
     def count(self, breakpoints: Sequence[LineBreakpoint]) -> bool:
         """Whether a call stops at none of ``breakpoints``, which evaluate nothing; then hits are counted."""

@@ -236,7 +236,7 @@ class Steps:
         self._on_change()
 
     def end(self, ident: int) -> None:
-        """Whatever was asked of the thread has come to its end: it is held."""
+        """End whatever was asked of the thread: it is held."""
         with self._lock:
             self._steps.pop(ident, None)
             self._pause_requests.discard(ident)

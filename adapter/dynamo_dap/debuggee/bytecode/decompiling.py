@@ -37,7 +37,7 @@ class ControlFlow:
         return len(self._table) if index is None else index
 
     def is_entered(self, index: int) -> bool:
-        """Whether an instruction is come to otherwise than from the one before it."""
+        """Whether an instruction is reached otherwise than from the one before it."""
         return bool(self._sources.get(index))
 
     def is_only_entered_from(self, index: int, source: int) -> bool:

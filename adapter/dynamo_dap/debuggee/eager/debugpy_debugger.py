@@ -205,7 +205,7 @@ class DebugpyDebugger:
             self._handing_over.pause_taken()
 
     def give_up_pauses(self) -> None:
-        """Forget the requests to pause that no thread has come to yet."""
+        """Withdraw the requests to pause that no thread has answered yet."""
         if self.is_active:
             self.pause_taken()
             pydevd_internals.give_up_pauses()

@@ -1,7 +1,7 @@
 """Decides which launches of compiled kernels are looked into: those of kernels with breakpoints, or stepped into.
 
 While an exception filter for kernels is on it is every launch. Stops after a launch that wrote something else than the
-interpreter did. Made once per process; called on the threads that launch kernels, and quick where nothing is armed.
+interpreter did. Made once per process; called on the threads that launch kernels, and quick where nothing is set.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _Place = tuple[str, range, str]
 
 
 class KernelLaunches(LaunchObserver):
-    """What is armed in kernels that are compiled, and stops after their launches."""
+    """What is set in kernels that are compiled, and stops after their launches."""
 
     def __init__(self, host: Host, programs: KernelPrograms) -> None:
         """``host`` is the agent; ``programs`` stops in what the interpreter runs."""

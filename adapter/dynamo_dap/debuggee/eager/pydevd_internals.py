@@ -332,7 +332,7 @@ def request_pause(ident: int) -> None:
 
 
 def give_up_pauses() -> None:
-    """Forget the requests to pause that no thread has come to yet. Any thread."""
+    """Withdraw the requests to pause that no thread has answered yet. Any thread."""
     lifecycle = importlib.import_module("_pydevd_bundle.pydevd_thread_lifecycle")
     suspended_for = importlib.import_module("_pydevd_bundle.pydevd_comm_constants").CMD_THREAD_SUSPEND
     for thread in _started_threads():

@@ -58,7 +58,7 @@ _are_unconditional_off: Callable[[], bool] | None = None
 
 
 def pass_unconditional(is_wanted: Callable[[], bool]) -> None:
-    """Have breakpoints without a condition of their own not hit where ``is_wanted``, on the thread that comes to one.
+    """Have breakpoints without a condition of their own not hit where ``is_wanted``, on the thread that reaches one.
 
     For the life of the process; the ``is_wanted`` of the last call counts.
     """

@@ -1,7 +1,7 @@
 """The cache entries of compiled functions, as the answer to a request and as text; and forgetting them.
 
 Made from torch's tables whenever they are asked for, on any thread: the agent's reader thread, or the program's own.
-What only other rooms know of a compile (its graphs, why an entry was missed) is given by ``Known``.
+What only other packages know of a compile (its graphs, why an entry was missed) is given by ``Known``.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from dynamo_dap.protocol.cache_entries import (
 
 @dataclass(frozen=True)
 class Known:
-    """What other rooms know."""
+    """What other packages know."""
 
     say: Callable[[str], str]
     """Says a guard in plain words."""

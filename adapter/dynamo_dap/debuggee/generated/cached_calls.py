@@ -35,7 +35,7 @@ class CallEntries:
         self._are_wanted = False
 
     def arm(self) -> bool:
-        """Take note of what is armed now; return whether any cached call may have to stop. Any thread."""
+        """Take note of what is set now; return whether any cached call may have to stop. Any thread."""
         wanted = self._cached_calls is not None and self._cached_calls.are_wanted()
         if self._are_wanted and not wanted and self._cached_calls is not None:
             self._cached_calls.release()
@@ -58,9 +58,9 @@ class CallEntries:
             self._cached_calls.release()
 
     def may_stop(self, generated: GeneratedCode) -> bool:
-        """Whether calls that run ``generated`` may have to stop: something is armed in what they run.
+        """Whether calls that run ``generated`` may have to stop: something is set in what they run.
 
-        Or behind a graph break that they come to: what was before can be gone back to from there.
+        Or behind a graph break that they reach: what was before can be gone back to from there.
         """
         if self._cached_calls is None:
             return False
@@ -204,7 +204,7 @@ class GradientEntries:
         self._are_wanted = False
 
     def arm(self) -> bool:
-        """Take note of what is armed now; return whether the backward pass of any call may have to stop. Any thread."""
+        """Take note of what is set now; return whether the backward pass of any call may have to stop. Any thread."""
         wanted = self._backward is not None and self._backward.are_wanted()
         if self._are_wanted and not wanted and self._backward is not None:
             self._backward.release()

@@ -26,7 +26,7 @@ class Continuation:
     lines: Mapping[int, int]
     """Index -> line, where a line of the user's begins."""
     repeated: frozenset[int]
-    """The indices of ``lines`` that Dynamo traced before it came to the graph break."""
+    """The indices of ``lines`` that Dynamo traced before it reached the graph break."""
 
     def line_of(self, index: int) -> int | None:
         """Return the line that the instruction ``index`` belongs to; None before the continuation."""

@@ -64,7 +64,7 @@ from dynamo_dap.protocol.types import (
 
 @dataclass(frozen=True, slots=True)
 class _Wants:
-    """What is armed, apart from breakpoints."""
+    """What is set, apart from breakpoints."""
 
     everything: bool = False
     """Whether events of all generated code are needed; if not, only breakpoints and markers count."""
@@ -180,7 +180,7 @@ class RunTimeEngine:
             self.arm()
 
     def _watch_again(self, wants: _Wants) -> None:
-        """Breakpoints may have come to, or gone from, code that was watched or is running."""
+        """Take note of breakpoints that were set or removed in code that was watched or is running."""
         kept: set[int] = set()
         for generated in self.codes:
             code = generated.code_if_alive

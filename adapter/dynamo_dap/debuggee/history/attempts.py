@@ -66,7 +66,7 @@ class Leg:
     before: Leg | None = None
     """What was before the graph break that it goes on after."""
     lend: Callable[[], AbstractContextManager[None]] | None = None
-    """Puts what its call was given in place, where its trace is kept, and the call has come to a graph break."""
+    """Puts what its call was given in place, where its trace is kept, and the call has reached a graph break."""
     code: weakref.ref[types.CodeType] | None = None
     """What was generated of it, once that is: it runs up to the break, and calls what goes on after it."""
 

@@ -157,7 +157,7 @@ class StopsOfCall(StopsInThePast):
         reached: Callable[[TracedFrame, Sequence[LineBreakpoint]], None],
         unreported: Callable[[Sequence[LineBreakpoint], TracePoint], Sequence[LineBreakpoint]],
     ) -> None:
-        """``reached`` hears of breakpoints that the call comes to; ``unreported`` returns those that may stop."""
+        """``reached`` hears of breakpoints that the call reaches; ``unreported`` returns those that may stop."""
         super().__init__(host, past, functions, address_of)
         self._reached = reached
         self._unreported = unreported

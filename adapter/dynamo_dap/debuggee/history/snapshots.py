@@ -122,7 +122,7 @@ class Moment(NamedTuple):
     is_line: bool
     """Whether a line of the source begins there, as Dynamo counts lines."""
     position: int
-    """How many instructions with a line the attempt had come to."""
+    """How many instructions with a line the attempt had reached."""
     changes: int
     """How many changes (``trace_changes``) had been made."""
     trace: TraceThen
@@ -153,7 +153,7 @@ def only_pushes(instruction: Any, own: Mapping[str, Any], *, is_inlined: bool) -
         if variable not in own["symbolic_locals"] or (not is_inlined and variable.startswith(_OF_RESUMED_STACK)):
             return False
     if blocks := own["block_stack"]:
-        # Dynamo notes what ``with`` statements it is in as it comes to an instruction.
+        # Dynamo notes what ``with`` statements it is in as it reaches an instruction.
         entry = instruction.exn_tab_entry
         if entry is None or entry.target is not blocks[-1].target:
             return False

@@ -243,7 +243,7 @@ class Past:
             if earlier < self.beginning:
                 break
             then = self.function(earlier)
-            # The head of a loop begins once, and is come to again in each round: what the round before found holds.
+            # The head of a loop begins once, and is reached again in each round: what the round before found holds.
             if then.at == first or earlier in self._depths:
                 found = {here.line: len(then.stack)} if then.at == first else self._depths[earlier]
                 break
@@ -375,7 +375,7 @@ class Past:
     def _may_stop(
         self, moments: range, armed: Armed, own: Collection[TracedFrame] = (), *, every: bool = False
     ) -> Collection[int]:
-        """Return which of ``moments`` may stop: every one, or those of ``own`` functions and at armed lines."""
+        """Return which of ``moments`` may stop: all, or those of ``own`` functions and at lines with breakpoints."""
         if every:
             return moments
         self._look_for_visits()

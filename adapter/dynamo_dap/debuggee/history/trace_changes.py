@@ -106,7 +106,7 @@ class _IteratorThen:
 
     def __init__(self, iterator: Any) -> None:
         self._kind = type(iterator)
-        # One that has come to its end knows no more what it went through.
+        # An exhausted iterator no longer knows what it went through.
         self._over = next((each for each in gc.get_referents(iterator) if isinstance(each, dict | set)), None)
         self._left = length_hint(iterator)
 

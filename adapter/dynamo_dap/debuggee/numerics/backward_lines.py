@@ -1,7 +1,7 @@
-"""The lines that a compiled call comes to, in the order of its backward pass.
+"""The lines that a compiled call reaches, in the order of its backward pass.
 
 Of each visit of a line it is known which nodes of the graph it adds, those of the functions that it calls included.
-The gradient of its result is there once those of all later visits are, so the backward pass comes to visits in the
+The gradient of its result is there once those of all later visits are, so the backward pass reaches visits in the
 reverse order of their ends: to a call before what it calls, last line first. Noted once for each cache entry, on the
 thread that traces; lives as long as what is known of the entry.
 """
@@ -19,12 +19,12 @@ from dynamo_dap.debuggee.torch_api.saved_graphs import KeptGraph
 from dynamo_dap.debuggee.trace.stepping import TracePoint
 
 Position = tuple[int, int]
-"""An attempt of a trace, and how many instructions with a line it has come to: see ``TraceProgress``."""
+"""An attempt of a trace, and how many instructions with a line it has reached: see ``TraceProgress``."""
 
 
 @dataclass(eq=False)
 class Visit:
-    """A line that a call comes to."""
+    """A line that a call reaches."""
 
     position: Position
     path: str

@@ -1,7 +1,7 @@
 """The exception filter ``nan`` in a backward pass: the line that passes back the first NaN or Inf.
 
 While the filter is on, each call of a compiled graph that autograd records is noted, with what it was given. At the end
-of a backward pass that leaves NaN or Inf in the gradients of parameters, the calls that it came to are differentiated
+of a backward pass that leaves NaN or Inf in the gradients of parameters, the calls that it reached are differentiated
 once more, operation by operation, and the thread is held at the line of the first operation that passes back what it
 did not get. ``backward()`` has not returned yet. Runs on the threads of the program that call and that run hooks of
 autograd; what is noted lives as long as the program's autograd graph.
@@ -64,7 +64,7 @@ class _Noted:
 @dataclass
 class _Thread(threading.local):
     arrived: dict[int, list[tuple[_Noted, Gradients]]] = field(default_factory=dict)
-    """By backward pass: the calls that it came to, in this order, with the gradients of their outputs."""
+    """By backward pass: the calls that it reached, in this order, with the gradients of their outputs."""
     passed_on: dict[int, list[Any]] = field(default_factory=dict)
     """By backward pass: sums of the gradients that calls passed on to what had computed their inputs."""
 

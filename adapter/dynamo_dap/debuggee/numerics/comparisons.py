@@ -236,7 +236,7 @@ class Fault:
     stored: LeftOtherwise | None = None
     """What the call leaves otherwise, if that is at fault and no value."""
     visit: int = 1
-    """Which time the line is come to, if something is stored there."""
+    """Which time the line is reached, if something is stored there."""
     written: str | None = None
     """The input that the compiled graph leaves with other contents, if that is at fault."""
     part: str | None = None

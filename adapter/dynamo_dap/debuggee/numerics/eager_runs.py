@@ -139,7 +139,7 @@ def _no_trace(*_: object) -> None:
 
 @dataclass(frozen=True)
 class Visit:
-    """A line that a run comes to, and for which time: lines of a loop come again."""
+    """A line that a run reaches, and for which time: lines of a loop come again."""
 
     path: str
     line: int

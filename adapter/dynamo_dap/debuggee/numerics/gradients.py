@@ -56,7 +56,7 @@ def is_backward_compiled() -> bool:
 
 
 class ArrivingGradients:
-    """The gradients of a call's outputs, reported once in each backward pass that comes to the call."""
+    """The gradients of a call's outputs, reported once in each backward pass that reaches the call."""
 
     def __init__(self, outputs: Sequence[Any], inputs: Sequence[Any], report: Callable[[Gradients], None]) -> None:
         """``report`` is called before the backward pass goes on into the call; what it raises is its own affair.
@@ -110,7 +110,7 @@ class ArrivingGradients:
 
 
 class _Places:
-    """Where tensors are in autograd's graph, and from which of them a backward pass comes to which others."""
+    """Where tensors are in autograd's graph, and from which of them a backward pass reaches which others."""
 
     def __init__(self, tensors: Sequence[Any], ends: Sequence[Any]) -> None:
         """Nodes behind ``ends`` are not looked at."""

@@ -109,7 +109,7 @@ class Culprit:
     line: tuple[str, int] | None = None
     """File and line of the caller to stop in; None for where the operation is."""
     visit: int | None = None
-    """Which time ``line`` is come to, if that is where to stop and not at ``node``."""
+    """Which time ``line`` is reached, if that is where to stop and not at ``node``."""
 
 
 class _MadeGraph(threading.local):

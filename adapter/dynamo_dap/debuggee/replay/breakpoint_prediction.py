@@ -1,6 +1,6 @@
 """What breakpoints do in later calls of a cache entry, told without tracing those calls.
 
-Each call of one cache entry comes to the same lines, and a name means the same there: a constant, what is reached from
+Each call of one cache entry reaches the same lines, and a name means the same there: a constant, what is reached from
 the call's arguments or from globals, or what the graph computes. A condition or a log message over such values is
 computed from them; the graph, kept from the first trace, runs on the call's own inputs for that. So a breakpoint that
 does not stop (``step == 500``, ``loss.item() > 3``, a hit count, a log message) costs no trace. What was computed is
@@ -110,7 +110,7 @@ class Foretold:
     """By the names in ``code``."""
     needs_graph: bool
     is_traced_tensor: bool
-    """Whether it only names a tensor that the trace has come to, whose metadata is guarded."""
+    """Whether it only names a tensor that the trace has reached, whose metadata is guarded."""
 
     def value(self, call: Call) -> object:
         """Return its value in ``call``, computed apart from the program: see ``evaluating``.
@@ -191,7 +191,7 @@ class _Names(dict[str, Any]):
 
 @dataclass(frozen=True)
 class Visit:
-    """A breakpoint that every call of a cache entry comes to; see ``agent.deciding.Reached``."""
+    """A breakpoint that every call of a cache entry reaches; see ``agent.deciding.Reached``."""
 
     breakpoint: LineBreakpoint
     condition: Foretold | None
@@ -306,7 +306,7 @@ class _Resolver(ast.NodeTransformer):
         return self._named(self._operand(self._paths.follow(node), node))
 
     def is_traced_tensor(self, node: ast.expr) -> bool:
-        """Whether ``node`` only names a tensor that the trace has come to."""
+        """Whether ``node`` only names a tensor that the trace has reached."""
         found = self._paths.follow(node)
         form = None if found is UNKNOWN else self._paths.form_of(found)
         return isinstance(form, TensorForm) and form.node is not None
@@ -463,7 +463,7 @@ def evaluating(expressions: Sequence[Foretold | ForetoldText | None]) -> Abstrac
 
 
 def reached_in(visits: Sequence[Visit], call: CachedCall) -> Iterator[VisitInCall]:
-    """Yield the breakpoints in the order in which ``call`` comes to them."""
+    """Yield the breakpoints in the order in which ``call`` reaches them."""
     values = Call(call)
     for visit in visits:
         yield visit.reached(values)

@@ -62,7 +62,7 @@ class ReplayedCalls:
         """What was said of calls that an entry serves which is not valid for them."""
         self._kept: list[_Kept] = []
         self._begun: dict[int, list[_BegunCall]] = {}
-        """Calls that have come to a graph break or will, by thread."""
+        """Calls that have reached a graph break or will, by thread."""
         logs.begun = self._begun_leg
         if RETRACING.problem is not None:
             host.print(f"dynamo-dap: {RETRACING.problem}\n", "important")
@@ -142,7 +142,7 @@ class ReplayedCalls:
 
     @contextlib.contextmanager
     def _learning(self, traced: TracedCall | None) -> Iterator[None]:
-        """Have ``traced`` told what the calling thread's trace comes to."""
+        """Note in ``traced`` what the calling thread's trace reaches."""
         outer = self._thread.traced, self._thread.rest
         self._thread.traced, self._thread.rest = traced, None
         try:
@@ -244,7 +244,7 @@ class ReplayedCalls:
     # -- what the program has gone on from -------------------------------------------------------------------------
 
     def _note_begun(self, call: CachedCall, told: TracedCall | None) -> None:
-        """Note what a call is given that comes to a graph break: steps lead back there from what comes after it."""
+        """Note what a call is given that reaches a graph break: steps lead back there from what comes after it."""
         kept = told.kept if told is not None else None
         frame = call.frame
         if kept is None or kept.is_closed or not isinstance(frame, types.FrameType):
@@ -359,7 +359,7 @@ class ReplayedCalls:
 
     @contextlib.contextmanager
     def put_aside(self) -> Iterator[None]:
-        """Let another trace run inside that of a call: what it comes to says nothing about the call."""
+        """Let another trace run inside that of a call: what it reaches says nothing about the call."""
         known = self._thread.traced, self._thread.rest
         self._thread.traced = self._thread.rest = None
         try:
@@ -368,7 +368,7 @@ class ReplayedCalls:
             self._thread.traced, self._thread.rest = known
 
     def came_to(self, path: str, line: int) -> None:
-        """Note a line that this thread's trace has come to, if that is one of a cached call."""
+        """Note a line that this thread's trace has reached, if that is one of a cached call."""
         traced = self._thread.traced
         if traced is not None:
             traced.came_to(path, line)
@@ -424,7 +424,7 @@ class _NoFrame:
 
 @dataclass(frozen=True, eq=False)
 class _BegunCall:
-    """A call whose generated code runs, and comes to a graph break."""
+    """A call whose generated code runs, and reaches a graph break."""
 
     frame_id: int
     code_id: int
@@ -440,7 +440,7 @@ class _BegunCall:
 
 @dataclass
 class _Rest:
-    """How many breakpoints a trace is still to come to."""
+    """How many breakpoints are still ahead of a trace."""
 
     version: int
     """That of the breakpoints."""
@@ -455,7 +455,7 @@ class _OfThread(threading.local):
     """What a thread traces."""
 
     traced: TracedCall | None = None
-    """What its trace of a cached call comes to."""
+    """What its trace of a cached call reaches."""
     rest: _Rest | None = None
     """How much of what is known of that call is still to come."""
     is_only_noting = False
@@ -478,9 +478,9 @@ class TracedCall:
         self.visits: list[Visit] = []
         self._keys: list[VisitKey] = []
         """Of ``visits``."""
-        """What the breakpoints that each call comes to do there, in this order."""
+        """What the breakpoints that each call reaches do there, in this order."""
         self.visited = 0
-        """How many breakpoints each call comes to."""
+        """How many breakpoints each call reaches."""
         self.must_be_traced = False
         """Whether the trace alone can tell what some breakpoint does."""
         self._call: CachedCall | None = call
@@ -510,7 +510,7 @@ class TracedCall:
             self.lines[path] = known | {line}
 
     def reached(self, frame: TracedFrame, breakpoints: Sequence[LineBreakpoint], shown: Frame) -> None:
-        """Note what ``breakpoints``, which ``frame`` has come to, do in later calls; ``shown`` evaluates in it."""
+        """Note what ``breakpoints``, which ``frame`` has reached, do in later calls; ``shown`` evaluates in it."""
         if self._attempt is not frame.attempt:
             self._graph.close()
             self._attempt, self._graph = frame.attempt, KeptGraph()

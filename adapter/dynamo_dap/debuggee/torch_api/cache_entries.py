@@ -161,7 +161,7 @@ def _storage(tensor: Any) -> dict[int, int]:
 
 
 def _reachable(roots: Sequence[Any]) -> Iterator[Any]:
-    """Yield tensors and the backend's code that can be come to from compiled graphs; nothing is called."""
+    """Yield tensors and the backend's code that can be reached from compiled graphs; nothing is called."""
     torch: Any = sys.modules["torch"]
     own = os.path.dirname(torch.__file__)
     waiting, seen = list(roots), set[int]()

@@ -66,7 +66,7 @@ class CompileRecord:
     traced: frozenset[tuple[str, int]] = frozenset()
     """File and first line of each of the user's functions that was traced: the compiled one and those inlined."""
     lines: Mapping[str, frozenset[int]] = field(default_factory=dict)
-    """By file, the lines of all of these functions, whether they were come to or not."""
+    """By file, the lines of all of these functions, whether they were reached or not."""
     functions: frozenset[str] = frozenset()
     """Qualified names of these functions."""
     break_line: int | None = None

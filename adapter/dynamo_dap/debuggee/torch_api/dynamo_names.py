@@ -54,7 +54,7 @@ def resume_function(code: CodeType) -> ResumeFunction | None:
 
 
 def goes_on_after_break(generated: CodeType) -> bool:
-    """Whether generated code comes to a graph break, and calls a resume function behind it."""
+    """Whether generated code reaches a graph break, and calls a resume function behind it."""
     return any(name.startswith("__resume_at_") for name in generated.co_names)
 
 

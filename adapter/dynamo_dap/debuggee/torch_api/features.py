@@ -1,6 +1,6 @@
 """Named features that depend on private names of torch, each probed once.
 
-Declared at import time by the modules of this room; probed on whichever thread first asks, after torch arrived; the
+Declared at import time by the modules of this package; probed on whichever thread first asks, after torch arrived; the
 answers live as long as the process.
 """
 

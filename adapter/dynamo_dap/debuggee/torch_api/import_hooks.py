@@ -92,7 +92,7 @@ def when_all_of_dynamo_is_imported(callback: Callable[[], None]) -> None:
 
 
 def is_dynamo_imported() -> bool:
-    """Whether the program has imported Dynamo, and that has come to an end."""
+    """Whether the program has imported Dynamo, and that has ended."""
     module = sys.modules.get(_DYNAMO)
     return module is not None and not getattr(module.__spec__, "_initializing", False)
 

@@ -131,7 +131,7 @@ class MadeCode:
     """The code that is made of such a trace, if it is wanted: then it is not thrown away."""
 
     is_wanted: Callable[[], bool]
-    """Asked when the trace has come to its end, and its graph is to be compiled."""
+    """Asked when the trace has ended, and its graph is to be compiled."""
     code: types.CodeType | None = None
     cleanups: list[Any] = field(default_factory=list)
     """Torch's hooks for when it is not needed any more: they take names out of globals."""
@@ -164,7 +164,7 @@ class TraceIsOver(BaseException):
 
 @dataclass(frozen=True)
 class CompleteTrace:
-    """A trace that has come to its end, as it was before code was made of it."""
+    """A trace that has ended, as it was before code was made of it."""
 
     output: Any
     """Torch's ``OutputGraph``."""

@@ -1,9 +1,9 @@
-"""A function that Dynamo is tracing: all that the other rooms see of a trace, in types of our own.
+"""A function that Dynamo is tracing: all that the other packages see of a trace, in types of our own.
 
 ``TracedFrame`` is one function as its symbolic interpreter (``torch._dynamo.symbolic_convert``) has it now: where it
 stands, what its names and its value stack hold, and the graph, guards and side effects of the compile that it belongs
 to. It holds nothing but the interpreter, and is made anew wherever one is needed. The values in it are Dynamo's
-VariableTrackers, which are opaque to the other rooms: they ask for a tracker's form. Runs on the tracing thread.
+VariableTrackers, which are opaque to the other packages: they ask for a tracker's form. Runs on the tracing thread.
 """
 
 from __future__ import annotations

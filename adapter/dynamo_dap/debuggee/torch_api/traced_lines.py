@@ -97,7 +97,7 @@ class Trace:
 
     @property
     def codes(self) -> list[TracedCode]:
-        """What is known of the user's functions, in the order they were come to."""
+        """What is known of the user's functions, in the order they were reached."""
         return [traced for traced in self._by_id.values() if traced is not self._unwanted]
 
 

@@ -159,7 +159,7 @@ class TracedPaths:
         return NotValid(changed, position, compiled, operation, unproven, stale is not None)
 
     def why_trace_not_valid(self, call: CachedCall, trace: CompleteTrace) -> NotValid | None:
-        """Return why the compile that serves ``call`` is not valid for it, by a replay that came to its end."""
+        """Return why the compile that serves ``call`` is not valid for it, by a replay that ended."""
         return self.why_not_valid(call, trace.output.graph)
 
 

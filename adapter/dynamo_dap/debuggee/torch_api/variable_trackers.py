@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 
 Tracker = Any
-"""A ``VariableTracker``, or a real object or form where Dynamo keeps those in place of one; opaque to other rooms."""
+"""A ``VariableTracker``, or a real object or form that Dynamo keeps in its place; opaque to other packages."""
 
 _dictionary = object.__getattribute__
 

@@ -220,7 +220,7 @@ def pause_threads(agent: Agent, arguments: PauseArguments) -> None:
 
 @handles(WITHDRAW_PAUSE, NoArguments)
 def withdraw_pause(agent: Agent, arguments: NoArguments) -> None:
-    """Forget the requests to pause that no thread has come to yet."""
+    """Withdraw the requests to pause that no thread has answered yet."""
     agent.steps.give_up_pauses()
     agent.eager_debugger.give_up_pauses()
 
