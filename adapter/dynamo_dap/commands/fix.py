@@ -144,7 +144,7 @@ def settings_of(items: Iterable[Item]) -> list[Fix]:
 
 
 def _title(setting: Setting) -> str:
-    """Return what a fix is called; a setting that an edit makes as well has the same title."""
+    """Return the title of a fix; a setting and an edit that makes it have the same title."""
     return f"Set {setting.text}" if setting.adds is None else f"{setting.text}: compiled code no longer logs"
 
 

@@ -104,7 +104,7 @@ Consents = Callable[[RecordedProgram], None]
 
 
 def refuses_strangers(program: RecordedProgram) -> None:
-    """Refuse what nobody has agreed to, where nobody can be asked.
+    """Refuse a stranger's program where no user can be asked.
 
     Raises:
         CannotTry: the record is not the user's own.
@@ -117,7 +117,7 @@ def refuses_strangers(program: RecordedProgram) -> None:
 
 
 def asks_for_strangers(options: argparse.Namespace) -> Consents:
-    """Return what shows a program that is not the user's own, and asks, as ``options`` say."""
+    """Return a function that shows a stranger's program and asks whether to run it, as ``options`` say."""
 
     def check(program: RecordedProgram) -> None:
         if options.content not in (None, program.digest):

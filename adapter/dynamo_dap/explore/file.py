@@ -86,7 +86,7 @@ def remove_old_stages(folder: Path) -> None:
 
 
 def read_run(first: Path) -> list[Explored]:
-    """Return the compiles of all processes of a program; the ids of those that it started tell the process.
+    """Return the compiles of all processes of a program; in child processes an id also has the process.
 
     Raises:
         UnreadableStages: see ``read_stages``.

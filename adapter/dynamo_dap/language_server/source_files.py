@@ -51,5 +51,5 @@ def encoded_source(text: str) -> bytes:
     try:
         return text.encode(tokenize.detect_encoding(io.BytesIO(text.encode()).readline)[0])
     except (SyntaxError, UnicodeEncodeError):
-        # Python will not read it either, and says so.
+        # Python cannot read it either, and reports that.
         return text.encode(errors="surrogateescape")

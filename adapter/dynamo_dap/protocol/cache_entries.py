@@ -1,4 +1,4 @@
-"""What is asked and answered about torch's cache entries: the requests ``ENTRIES`` and ``FORGET`` of ``contract``.
+"""Requests and answers about torch's cache entries: the requests ``ENTRIES`` and ``FORGET`` of ``contract``.
 
 Structs; any thread.
 """
@@ -32,7 +32,7 @@ class EntryGuard(Struct, rename="camel", omit_defaults=True):
 
 
 class EntryMiss(Struct, rename="camel", omit_defaults=True):
-    """Why the entry served a call not that was compiled anew then."""
+    """Why a call did not fit this entry, so that torch compiled it anew."""
 
     text: str
     value_then: str | None = None

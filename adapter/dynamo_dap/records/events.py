@@ -50,11 +50,11 @@ class _Event(msgspec.Struct, rename="camel", omit_defaults=True, tag_field="even
     """Whether it changes what views show. Some come right before another event that does."""
 
     def merge_into(self, record: Record) -> None:
-        """Change what is known by what this tells."""
+        """Apply this event to the record."""
         raise NotImplementedError
 
     def without_details(self) -> Event:
-        """Return what of it is kept in a file that has become large."""
+        """Return the part of it that a file keeps which has become large."""
         event: Event = self  # type: ignore[assignment]  # the class is one of Event
         return event
 
@@ -131,7 +131,7 @@ class CompileBegan(_Event, tag="compileBegan"):
 
 
 class SourceRead(_Event, tag="sourceRead"):
-    """A file of the user's, as it was when the program ran: tells lines that have changed since."""
+    """A file of the user's, as it was when the program ran. It shows which lines have changed since."""
 
     path: str
     digests: str
@@ -150,7 +150,7 @@ class SourceRead(_Event, tag="sourceRead"):
 
 
 class Recompiled(_OfCompile, tag="recompiled"):
-    """None of the earlier compiles served: told before the new trace."""
+    """No earlier compile fits the call. Reported before the new trace."""
 
     failures: list[GuardFailure]
 
@@ -346,7 +346,7 @@ class FrameSkipped(_Event, tag="frameSkipped"):
 
 
 class Profiled(_Event, tag="profiled"):
-    """How long tracing took, by function: told at the end of a run with a profile."""
+    """How long tracing took, by function. Reported at the end of a run with a profile."""
 
     functions: list[ProfiledFunction]
 
@@ -428,7 +428,7 @@ class Record:
         self._by_id: dict[str, Compile] = {}
 
     def apply(self, event: Event) -> None:
-        """Take an event in. One about an unknown compile is left out."""
+        """Apply an event. One about an unknown compile is left out."""
         with self._lock:
             self.version += 1
             event.merge_into(self)
@@ -455,7 +455,7 @@ class Record:
         self._by_id[event.id] = compiled
 
     def shorten(self, compile_id: str) -> None:
-        """Keep no more of a compile than an overview shows: a program that compiles on is not to grow by all of it."""
+        """Keep only a compile's overview, so that a program that keeps compiling does not grow without bound."""
         with self._lock:
             compiled = self._by_id[compile_id]
             self.version += 1

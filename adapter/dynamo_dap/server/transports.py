@@ -1,4 +1,4 @@
-"""Where sessions come from: one over stdin and stdout, as IDEs start debug adapters, or over TCP as many as come.
+"""Where sessions come from: stdin and stdout for one session, as IDEs start debug adapters, or TCP for any number.
 
 Runs the loop on the main thread until the session ends, or a signal ends it: no program that the server launched may be
 left behind.

@@ -133,7 +133,7 @@ def _execute_block(debugger: Debugger, text: str) -> None:
 
 
 def _run_commands_of_breakpoints(debugger: Debugger) -> None:
-    """Run the commands of the breakpoints that were hit; those of the next stop replace what is left of them."""
+    """Run the commands of the breakpoints that were hit. The next stop's commands replace those not yet run."""
     waiting = debugger.prompt.pending_commands
     while waiting:
         _execute_line(debugger, waiting.pop(0))
@@ -187,7 +187,7 @@ def _advice(word: str) -> str:
 
 
 def _is_repeated(text: str) -> bool:
-    """Whether Enter may run this again: not what asks, or begins the program anew."""
+    """Whether Enter may repeat this: no command that asks a question or restarts the program."""
     found = _FIRST_WORD.fullmatch(text.partition("\n")[0])
     command = find(found["name"]) if found is not None else None
     return command is None or command.repeats

@@ -64,7 +64,7 @@ class Entry:
 
 
 def harmless(text: str) -> str:
-    """Return a text with U+FFFD for each character that a terminal or an editor would obey."""
+    """Return a text with U+FFFD for each control character of a terminal or an editor."""
     return _OBEYED.sub("\N{REPLACEMENT CHARACTER}", text)
 
 

@@ -819,7 +819,7 @@ export interface EntryMemory {
     isWhole?: boolean;
 }
 
-/** Why the entry served a call not that was compiled anew then. */
+/** Why a call did not fit this entry, so that torch compiled it anew. */
 export interface EntryMiss {
     text: string;
     valueThen?: string;

@@ -44,7 +44,7 @@ _AT_ONCE = "cache"
 
 
 class BadOption(Exception):
-    """An option cannot be as it was given; the text says why, for a person."""
+    """An option has an impossible value; the text says why, for a person."""
 
 
 class TorchOptions:
@@ -119,7 +119,7 @@ class TorchOptions:
     # -- putting into force ----------------------------------------------------------------------------------------
 
     def _given(self, name: str) -> Any:
-        """Return an option that was given; something empty if it was not."""
+        """Return the value of an option; an empty one if it was not given."""
         return getattr(self._options, COMPILING_OPTIONS[name])
 
     def _apply_when_imported(self) -> None:
@@ -147,7 +147,7 @@ class TorchOptions:
         self._tell(f"dynamo-dap: {problem}\n", "important")
 
     def _apply(self, name: str) -> None:
-        """Have an option in force as it is given now, if it can be yet."""
+        """Apply the option's present value, at once or when Dynamo is imported."""
         with self._lock:
             self._take_back(name)
             value = self._given(name)

@@ -1,4 +1,4 @@
-"""Generated code as Python statements: which statement each run of neighbouring instructions is.
+"""Decompiles generated code: finds the Python statement of each run of neighbouring instructions.
 
 This follows where control goes: straight on, into branches and loops that are entered and left at their ends only.
 What cannot be said (exception handlers, other jumps, instructions not known to ``symbolic_execution``) is left as
@@ -68,7 +68,7 @@ class ControlFlow:
 def decompiled(depths: StackDepths, flow: DataFlow, vocabulary: Vocabulary) -> tuple[list[Said], dict[int, str]]:
     """Return the whole code as statements, in the order of the instructions, and the names that these give to values.
 
-    A name is that of what the instruction with this index leaves on the stack.
+    The index of a name is that of the instruction whose result it names.
     """
     names: dict[int, str] = {}
     while True:
@@ -189,7 +189,7 @@ class _Walk:
         return end
 
     def _end_of_else(self, target: int, stop: int) -> int | None:
-        """Return where what begins at ``target`` ends, when that is run in place of what comes before; None if not."""
+        """Return the end of an else branch that begins at ``target``; None if it is not one."""
         last = self._table[target - 1]
         end = self._control.index_at(last.target) if last.target is not None and not last.falls_through else 0
         is_else = target < end <= stop and self._control.is_only_entered_from(end, target - 1)
@@ -236,7 +236,7 @@ class _Walk:
         return target
 
     def _inner(self, start: int, stop: int, depth: int, *, is_left: bool) -> State:
-        """Execute what is indented, ``is_left`` when nothing comes after it there; return what was known before."""
+        """Execute an indented block, ``is_left`` when control leaves at its end; return what was known before."""
         self._machine.can_absorb = False
         before = self._machine.state()
         self._region(start, stop, depth + 1)
@@ -256,7 +256,7 @@ def _loop_variables(body: Sequence[Instruction]) -> list[str]:
 
 
 def _same(one: Sequence[Expression], other: Sequence[Expression]) -> bool:
-    """Whether two stacks hold the same, be it made on either way."""
+    """Whether two stacks hold the same values, whichever branch made them."""
     return len(one) == len(other) and all(
         left is right or (left.constant is not NO_CONSTANT and left.constant is right.constant)
         for left, right in zip(one, other, strict=True)

@@ -77,7 +77,7 @@ class Instruction(Struct, frozen=True):
 
     @property
     def sets_up_block(self) -> bool:
-        """Whether its target is a handler of exceptions rather than a place that it jumps to (Python 3.10)."""
+        """Whether its target is an exception handler, not a jump target (Python 3.10)."""
         return self.name in ("SETUP_FINALLY", "SETUP_WITH", "SETUP_ASYNC_WITH")
 
     @property
@@ -146,11 +146,11 @@ class InstructionTable:
         return None if index is None else self.instructions[index]
 
     def as_told(self, index: int) -> tuple[str, object]:
-        """Return an instruction as it reads wherever it stands: its name and argument, or which one it jumps to."""
+        """Return an instruction's text without its position: its name and argument, or the one it jumps to."""
         instruction = self.instructions[index]
         if instruction.target is not None:
             return instruction.name, self.index_at(instruction.target)
-        # An empty name has its number for a text.
+        # The text of an empty name is its number.
         return instruction.name, instruction.text if instruction.value != "" else ""
 
     def next_of(self, instruction: Instruction) -> Instruction | None:

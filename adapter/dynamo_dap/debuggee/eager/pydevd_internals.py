@@ -40,7 +40,7 @@ _MAKES_STACK = "make_get_thread_stack_message"
 
 
 class DebugpyMissing(Exception):
-    """There is no debugpy to be used here; the text says why, for a person."""
+    """debugpy cannot be used here; the text says why, for a person."""
 
 
 def load() -> None:
@@ -161,7 +161,7 @@ def package() -> str:
 
 
 def _wait_until_disposed() -> None:
-    """Wait for the end of an earlier session, which its threads bring about after the connection's."""
+    """Wait until the threads of an earlier session have ended, which happens after its connection closes."""
     until = time.monotonic() + _DISPOSAL_SECONDS
     while debugger() is not None:
         if time.monotonic() > until:
@@ -270,7 +270,7 @@ def listen_to_messages(after_receive: Callable[[Any], None], before_send: Callab
 
 
 class _Cancelled:
-    """Stands in for the event by which pydevd lets a wait be given up; it sets it itself at the end."""
+    """Replaces the event by which pydevd gives up a wait; pydevd sets it at the end."""
 
     def __init__(self, is_set: Callable[[], bool]) -> None:
         self.is_set = is_set
@@ -402,7 +402,7 @@ def step_in(frame: types.FrameType | None) -> None:
 
 
 def step_over(frame: types.FrameType) -> None:
-    """Have the calling thread stop at the next line of ``frame``, in the midst of a line of which it is."""
+    """Have the calling thread stop at the next line of ``frame``, which is inside a line now."""
     _begin_step(_STEP_OVER_MY_CODE if _is_my_code_only() else _STEP_OVER, frame, frame)
 
 
@@ -515,7 +515,7 @@ def trace_frames(ident: int, frames: list[types.FrameType]) -> None:
 
 
 def looks_out() -> bool:
-    """Whether it may have to stop the calling thread for more than an exception that nobody catches."""
+    """Whether it may have to stop the calling thread for anything but an uncaught exception."""
     pydb, information = debugger(), _information()
     return (
         any(pydb.breakpoints.values())

@@ -1,4 +1,4 @@
-"""Which call of a compiled function a held thread is in, and what it was given. On that thread."""
+"""The call of a compiled function that a held thread is in, with its arguments. On that thread."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ class TraceLog:
             moments.note_progress(_generator_progress(self._translator))
         if self._is_quiet:
             return
-        # An instruction changes little: what is as before is not made anew, for the garbage collector's sake as well.
+        # An instruction changes little: reuse what is unchanged, which also spares the garbage collector.
         output, shape_env, trace = self._output, self._shape_env, self._trace
         effects, tracers = output.side_effects, output.tracers
         tracer = tracers[-1]
@@ -199,7 +199,7 @@ class TraceLog:
         return known if is_same and guards == known.guards else TraceThen(graphs, guards, effects_then, sizes)
 
     def _enter(self, translator: Translator) -> tuple[FrameThen, ...]:
-        """Note which functions wait for the one that runs; return the generators that did, and wait to be resumed."""
+        """Note which functions wait for the running one; return generators that waited and now wait to be resumed."""
         before, callers = self._translator, self._callers
         if before is translator:
             return ()
@@ -264,7 +264,7 @@ class TraceLog:
         return tuple(callers)
 
     def add_change(self, change: Change) -> None:
-        """Something is about to change in place."""
+        """Note a value before it changes in place."""
         self._changes.append(change)
         self._moments.changed.append(self._moments.number)
         self._copied += change.size
@@ -462,7 +462,7 @@ def _sizes_now(shape_env: Any, known: SizesThen | None) -> SizesThen:
 
 
 def _frame_now(translator: Translator, known: dict[str, Any] | None = None) -> FrameThen:
-    """Return a function as it is; ``known`` are variables that it has had."""
+    """Return the present state of a function; ``known`` are variables that it has had."""
     own = translator.__dict__
     variables = own["symbolic_locals"]
     return FrameThen(

@@ -1,4 +1,4 @@
-"""What if: a held trace with something changed in it goes on apart from the program, whose own goes on as it is.
+"""What if: continues a held trace with a change, in isolation, and leaves the program's own trace as it is.
 
 The call is replayed up to where the user made the first change, and there the change is made; each later
 change begins anew with all of them, so that one that Dynamo cannot trace leaves nothing behind. Such a trace stops like
@@ -45,7 +45,7 @@ from dynamo_dap.protocol.contract import ErrorId
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where in a trace something is changed, as it is found again in another trace of the same call."""
+    """The place of a change in a trace, which identifies it in another trace of the same call."""
 
     attempt: int
     position: int
@@ -55,7 +55,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class _Assigned:
-    """An assignment, in the function so many callers away from the innermost."""
+    """An assignment in the function that is this many callers above the innermost."""
 
     text: str
     depth: int
@@ -104,7 +104,7 @@ def _where(frame: TracedFrame) -> str:
 
 
 class WhatIfs(CompileObserver):
-    """Makes such traces, and leads them to where the user is to be held. One for each engine."""
+    """Makes such traces, and holds them where the user wants to be. One for each engine."""
 
     feature = "trying changes of a trace"
 
@@ -148,7 +148,7 @@ class WhatIfs(CompileObserver):
         return silent is not None and silent[0] == identity.compile_id and silent[1]() is retraced_call()
 
     def is_over(self) -> bool:
-        """Whether the trace that runs is one with changes, of which nothing more is wanted."""
+        """Whether the running trace has changes and can be ended now."""
         return self._branch is not None and self._branch.is_over
 
     def jump(self, frame: TracedFrame, index: int, progress: TraceProgress) -> int:
@@ -209,7 +209,7 @@ class WhatIfs(CompileObserver):
             self.is_making = False
 
     def answer(self, frame: TracedFrame) -> str:
-        """Tell who asked for the last change that it is made; return what kind of change it was."""
+        """Answer the request for the last change, which is made; return its kind."""
         branch = self._branch
         assert branch is not None, "a trace with changes runs"
         asked = branch.asked

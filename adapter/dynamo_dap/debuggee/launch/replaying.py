@@ -1,6 +1,6 @@
 """Makes a saved call again: what ``dynamo-dap replay`` runs, alone or under the debugger.
 
-The main thread of a process of its own. It asks nobody: whoever starts it has asked the user, and noted that.
+The main thread of a process of its own. It asks no question: its parent process has asked the user.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ class _Tree:
         return now
 
     def enter(self, frame: Frame, line: int = 0, *, is_call: bool = True) -> None:
-        """Something begins; a function at ``line``."""
+        """Begin a phase, or a function at ``line``."""
         now = self._spend()
         self.entered += 1
         number = self._frame_numbers.get(frame)
@@ -275,7 +275,7 @@ class Profiler(CompileObserver):
 
     @contextlib.contextmanager
     def _own_work(self) -> Iterator[None]:
-        """Note what the debugger does besides as its own time."""
+        """Note the debugger's own work as its own time."""
         tree, began = self._tree(), self._clock()
         depth = len(tree.stack)
         tree.enter(_OWN_WORK)

@@ -403,7 +403,7 @@ class TracedFrame:
     # -- expressions -----------------------------------------------------------------------------------------------
 
     def end_trace(self) -> NoReturn:
-        """End the trace of a cached call: nothing more of it is wanted. To be called in a hook of the interpreter.
+        """End the trace of a cached call early. To be called in a hook of the interpreter.
 
         Raises:
             TraceIsOver: always.
@@ -411,7 +411,7 @@ class TracedFrame:
         raise TraceIsOver(self.translator.output)
 
     def evaluating(self) -> AbstractContextManager[None]:
-        """Compute with the values of the trace so that it does not notice."""
+        """Compute with the values of the trace without changing it."""
         return evaluating(self.translator)
 
     def real_value(self, node: Any) -> object:

@@ -126,7 +126,7 @@ def _are_same(before: tuple[Any, ...] | None, now: tuple[Any, ...] | None) -> bo
 
 def _is_same(one: Any, other: Any) -> bool:
     if is_tracker(one) and is_tracker(other):
-        # A lazy tracker that the trace has come to use stands for what it stood for.
+        # A lazy tracker represents the same value after the trace has realized it.
         return unwrapped(one) is unwrapped(other)
     plain = (int, str)
     return one is other or (is_exactly(one, plain) and is_exactly(other, plain) and one == other)

@@ -76,7 +76,7 @@ def _lane(index: Sequence[int]) -> str:
 
 
 def outside(what: str, handle: Any, mask: Any) -> Outside | None:
-    """Return what of an access is outside of its tensor; None for nothing, or where it is not known to which it goes.
+    """Return the part of an access outside of its tensor; None if it has none, or the tensor is unknown.
 
     ``mask`` is the array of lanes that take part, None for all.
     """

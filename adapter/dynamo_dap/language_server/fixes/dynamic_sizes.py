@@ -110,7 +110,7 @@ def _is_tied_elsewhere(then: Compile, symbols: set[str], parameters: dict[str, l
 def _call(
     situation: Situation, document: Document, statement: ast.stmt, names: Sequence[str]
 ) -> tuple[ast.Call | None, dict[str, ast.expr]]:
-    """Return the call and what it gives for parameters; no call when it is not the only one it can be."""
+    """Return the call and its arguments; None for the call when several could be meant."""
     place = situation.finding.function.place
     own = situation.document_of(place) if place is not None else None
     function = own.function_at(place) if own is not None else None
@@ -166,7 +166,7 @@ def _given(call: ast.Call, function: Function, name: str) -> ast.expr | None:
 
 
 def _is_in_part_that_may_not_run(statement: ast.stmt, call: ast.Call) -> bool:
-    """Whether the call is run many times by its statement, or perhaps not: names may not be there before it."""
+    """Whether its statement may run the call many times or never: names may not exist before it."""
     return any(
         isinstance(node, _NOT_ONCE) and any(one is call for one in ast.walk(node)) for node in ast.walk(statement)
     )
@@ -213,7 +213,7 @@ def _names(name: str) -> Iterator[str]:
 
 
 def _comes_first(statement: ast.stmt, argument: ast.expr, moved: Sequence[ast.expr]) -> bool:
-    """Whether nothing that could have an effect is evaluated before an argument, but what is moved with it."""
+    """Whether everything with an effect that is evaluated before an argument moves with it."""
     if not isinstance(statement, _SIMPLE):
         return False
     start = argument.lineno, argument.col_offset

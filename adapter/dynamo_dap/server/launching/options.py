@@ -62,7 +62,7 @@ def read_options(raw: msgspec.Raw, into: type[O], command: str) -> O:
 
 
 def target_of(options: AttachArguments) -> ConnectTarget | ListenTarget | ArrivalTarget:
-    """Return where to connect, or to be connected to. Raises ``StartRefused`` when the arguments do not say."""
+    """Return the address to connect to, or to listen on. Raises ``StartRefused`` when the arguments do not say."""
     if options.arrival is not None:
         return options.arrival
     if options.listen is not None:
@@ -78,10 +78,10 @@ def target_of(options: AttachArguments) -> ConnectTarget | ListenTarget | Arriva
 
 
 def token_wanted(target: ListenTarget) -> str | None:
-    """Return the token that whoever comes to ``target`` has to show; None for any, which is then made up.
+    """Return the token that connections to ``target`` must show; None to make one up.
 
     Raises:
-        StartRefused: other machines can come there and no token is given, or there is none where it should be.
+        StartRefused: other machines can connect without a token, or the token is not where the options say.
     """
     token, name = target.access_token, target.access_token_variable
     if token is not None and name is not None:
