@@ -161,7 +161,7 @@ def test_a_baseline_accepts_what_was_there_when_lines_move(program: Path) -> Non
     program.write_text(PROGRAM.replace('    print("in it")\n', ""))
     ran = check(folder, "program.py")
     assert ran.returncode == 0
-    assert "1 finding of the baseline is gone: take it out with --update" in ran.stdout
+    assert "1 finding of the baseline is gone" in ran.stdout
     assert check(folder, "--update", "program.py").returncode == 0
     assert "helper" not in (folder / "accepted.json").read_text()
 
@@ -345,7 +345,7 @@ def test_what_child_processes_compile_counts(tmp_path: Path) -> None:
     processes = report["processes"]
     assert len({one["id"] for one in processes}) == len(processes) == 6
     (lost,) = [one for one in processes if not one["ended"]]
-    assert f"process {lost['id']} ({program.name}) was killed or goes on: it may have compiled more" in ran.stderr
+    assert f"process {lost['id']} ({program.name}) was killed or goes on" in ran.stderr
     assert any(one["program"] == f"{program} script" for one in processes)
 
 

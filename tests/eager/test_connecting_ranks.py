@@ -219,7 +219,7 @@ def test_ranks_that_torchrun_starts_come_by_the_environment(family: Family, star
         program.wait_for_line(f"[rank {rank}] {rank}: [20.0, 36.0, 52.0]")
     assert program.process.wait(DEADLINE) == 0
     said = session.output("console")
-    assert "rank 1 (local 1) has come from 127.0.0.1, and is debugged in this session." in said
+    assert "rank 1 (local 1) has come from 127.0.0.1" in said
     assert "of this job these are debugged: 1; the others run without" in said
     assert not family.has_asked_for_more
 

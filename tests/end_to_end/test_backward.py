@@ -144,7 +144,7 @@ def test_a_nan_of_the_backward_pass_alone(session: Session) -> None:
     first = told["description"].splitlines()[0]
     assert first.startswith("The backward pass of Distances.forward [0/0] makes Inf: sqrt passes back a gradient")
     assert "1 of 6 elements is Inf, first [0]" in first
-    assert "The gradients of self.project.weight, self.project.bias have it too." in told["description"]
+    assert "self.project.weight, self.project.bias have it too" in told["description"]
     assert stop.frame.evaluate("__grad__.isfinite().all().item()").text == "True"
     assert stop.frame.evaluate("difference[0].tolist()").text == "[0.0, 0.0, 0.0, 0.0]"
     assert session.next(at="difference").frame.evaluate("__grad__.isnan().any().item()").text == "True"

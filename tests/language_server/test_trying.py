@@ -403,7 +403,7 @@ def test_what_compiled_functions_return_is_compared(tmp_path: Path) -> None:
     )
     run(program, tmp_path / "records")
     tried = _fix(program, f"program.py:{Fixture(program).line('broken')}")
-    assert "It helps, and the result is the same (3 calls of compiled functions)." in tried.stdout
+    assert "It helps, and the result is the same (3 calls" in tried.stdout
     assert tried.returncode == 0
 
 
@@ -416,7 +416,7 @@ def test_a_result_that_is_random_proves_nothing(tmp_path: Path) -> None:
     )
     run(program, tmp_path / "records")
     tried = _fix(program, f"program.py:{Fixture(program).line('broken')}", "--apply")
-    assert "It helps, but the result differs from run to run, even without the edit" in tried.stdout
+    assert "result differs from run to run" in tried.stdout
     assert "Nothing was edited" in tried.stdout
 
 
