@@ -82,7 +82,7 @@ _TRIED = {
     ),
     "breaks.compile-time": "What is left: the record, and the log (`travel.log`).",
     "calls.elsewhere": (
-        "A call that nothing is armed for is only counted, once that is known. What is left: torch calls a "
+        "A call without a breakpoint is only counted, once that is known. What is left: torch calls a "
         "function of Python's before it runs generated code."
     ),
     "calls.nan": "All outputs are looked at by one reduction each. What is left: that.",

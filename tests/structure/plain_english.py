@@ -22,8 +22,7 @@ LONGEST_SENTENCE = 25
 
 # The phrase, and what to write in its place.
 BANNED = {
-    r"(?:is|are|was|were|be) told(?! to\b)": "is reported; the actor and what it reports",
-    r"told (?:of|apart)": "reported, distinguished",
+    r"(?<![`=])\btold\b(?!`| to\b)": "is reported; the actor and what it reports",
     r"tells? of": "reports",
     r"(?:is|are) no more\b": "no longer is",
     r"none any more": "is gone",
@@ -45,6 +44,10 @@ BANNED = {
     r"\bRaised by who\b": "the actor",
     r"\bWhat (?:stops|moves|goes) who\b": "the actor",
     r"\bwhat is wanted of\b": "the request",
+    r"\b(?:is|are|was|were|something|what is) armed\b": "set, of breakpoints; on, of filters",
+    r"\bc(?:o|a)mes? to (?:its|an) end\b": "ends",
+    r"\b(?:had|have|has|can|may|that it|a call|the trace) comes? to (?:a|the|its|that|this|no)\b": "reaches",
+    r"\brooms\b": "packages",
     r"\b(?:no|none|nobody|nothing) (?:\w+ ){0,2}any more\b": "no longer",
 }
 _BANNED = {re.compile(phrase, re.IGNORECASE): better for phrase, better in BANNED.items()}

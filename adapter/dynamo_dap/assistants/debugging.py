@@ -138,7 +138,7 @@ class Debugging:
     async def debug_attach(
         self,
         roots: Roots,
-        port: Annotated[int, Field(gt=0, lt=65536, description="What the program's dynamo_dap.listen() told.")],
+        port: Annotated[int, Field(gt=0, lt=65536, description="The port of the program's dynamo_dap.listen().")],
         access_token: Annotated[str | None, Field(description="If the program was given one.")] = None,
         breakpoints: Annotated[tuple[Stop, ...], Field(description="Where to stop.")] = (),
         stop_at: Filters = (),
@@ -299,7 +299,7 @@ class Debugging:
         run: Annotated[int | None, Field(description="The run to wait for; without it: the debugged program.")] = None,
         seconds: Seconds = WAIT,
     ) -> CallToolResult:
-        """Go on waiting for a run that was told to be still running, or for the next stop of the debugged program."""
+        """Go on waiting for a run that was reported as running, or for the next stop of the debugged program."""
         if run is not None:
             return await self._runs.wait(run, seconds)
         debugger = self._session()

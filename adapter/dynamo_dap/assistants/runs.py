@@ -81,7 +81,7 @@ class Runs:
 
     @property
     def numbers(self) -> list[int]:
-        """The runs whose end was not told yet."""
+        """The runs whose end was not reported yet."""
         return list(self._runs)
 
     async def close(self) -> None:

@@ -172,7 +172,7 @@ _UNFINISHED = "not finished"
 
 
 def lenses(record: Record, document: Document, positions: Positions) -> list[CodeLens]:
-    """Return a lens for each compiled function of a file, and for each that a profile has told the time of."""
+    """Return a lens for each compiled function of a file, and for each whose time is in a profile."""
     found = []
     for number, function in enumerate(record.functions):
         node = document.function_at(function.place) if document.is_at(function.place) else None

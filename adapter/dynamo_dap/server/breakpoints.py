@@ -106,7 +106,7 @@ class _BreakpointsBody(msgspec.Struct, omit_defaults=True):
 
 @dataclass
 class Remembered:
-    """One request that armed something, in place of an earlier one of the same ``command`` and ``key`` (a source).
+    """One request that set breakpoints, in place of an earlier one of the same ``command`` and ``key`` (a source).
 
     ``count`` is how many breakpoints it sets; ``ids`` are the client's, by their position in the request, None for one
     that has none.

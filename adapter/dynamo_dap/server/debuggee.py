@@ -232,7 +232,7 @@ class Debuggee:
         self._run(taker.wait_for_debugpy(eager.receive))
 
     def adopt_agent(self, connection: LoopConnection, information: msgspec.Raw) -> None:
-        """Take over the connection of the authorised agent, which told ``information`` of its process."""
+        """Take over the connection of the authorised agent, with ``information`` about its process."""
         self.information = decode(information, ProcessInformation, "information about the process")
         self.agent = Backend(AGENT, connection, self._on_agent_event, self._on_agent_closed)
         self.agent_arrived.set()

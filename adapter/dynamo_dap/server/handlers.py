@@ -331,7 +331,7 @@ def terminate(session: Session, arguments: TerminateArguments) -> None:
     before_initialize=True,
 )
 def disconnect(session: Session, arguments: DisconnectArguments) -> Awaitable[None]:
-    """End the session: kill what was launched or let go what was attached to, unless told otherwise."""
+    """End the session: kill what was launched or let go what was attached to, unless the client says otherwise."""
     # Begun at once, and not by a task that has yet to start: clients may close the connection in the next moment.
     session.end(kill=arguments.terminate_debuggee)
     return session.wait_until_program_left()

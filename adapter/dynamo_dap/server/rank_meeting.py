@@ -213,7 +213,7 @@ class _Step:
     """A step that several ranks do together."""
 
     def __init__(self, leader: _Member, waiting: set[_Member]) -> None:
-        """``leader`` is whom the user told to; ``waiting`` those that have not arrived, itself among them."""
+        """Step with ``leader``, which the user steps; ``waiting`` are those that have not arrived, the leader too."""
         self.leader = leader
         self.waiting = waiting
         self.arrived: dict[_Member, Place] = {}

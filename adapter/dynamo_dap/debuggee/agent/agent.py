@@ -118,7 +118,7 @@ class Agent:
             client.close()
 
     def forget_session(self) -> None:
-        """Forget the client and all that was armed: this process was forked from the debugged one.
+        """Forget the client and all breakpoints: this process was forked from the debugged one.
 
         The connection stays the other process's; its threads are not here, and may have held locks. In the child, on
         the thread that forked.
@@ -175,7 +175,7 @@ class Agent:
         return tuple(hooks for hooks in (self.compiles, self.stages, *self.engines) if hooks is not None)
 
     def arm(self) -> None:
-        """Let engines install or remove hooks: something armed changed. Any thread."""
+        """Let engines install or remove hooks after a change of breakpoints or filters. Any thread."""
         if self.client is None:
             return
         for hooks in self._hooks:

@@ -49,7 +49,7 @@ class Decider:
     """Asks breakpoints that were reached whether they stop. One per agent."""
 
     def __init__(self, told: Told) -> None:
-        """``told`` hears what log messages and failing conditions say."""
+        """``told`` gets what log messages and failing conditions say."""
         self._told = told
 
     def should_stop(self, breakpoints: list[LineBreakpoint], frame: Callable[[], Frame]) -> list[int]:

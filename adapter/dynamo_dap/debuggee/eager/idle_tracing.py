@@ -157,7 +157,7 @@ class Compiles:
         self._names = GeneratedNames(pydevd_internals.never_trace, own_tracers.may_trace_this_thread)
 
     def watch(self, on_problem: Callable[[str], None]) -> None:
-        """Put the hooks in; what this torch has no place for is told to ``on_problem``."""
+        """Install the hooks; ``on_problem`` gets those that this torch has no place for."""
         never_compile_below(pydevd_internals.package(), os.path.dirname(__file__))
         for install in (self._watcher.install, self._names.install):
             try:

@@ -1,4 +1,4 @@
-"""Races between the programs of a kernel's launch: looked for while the filter ``race`` is on, and told for a person.
+"""Races between the programs of a kernel's launch: looked for while the filter ``race`` is on, and explained.
 
 One for a process that interprets kernels; called on the threads that launch them. What programs have accessed is kept
 from the beginning of a launch, or from when the filter was set, to the end of the launch.

@@ -316,7 +316,7 @@ def _guard_evaluations() -> None:
         frame: Any, attr: str, expression: str, dbg: Any, value: Any = missing, scope: Any = None
     ) -> Any:
         if value is missing and frame is not None:
-            # What it raises would be logged, and the old value told as the new one.
+            # What it raises would be logged, and the old value reported as the new one.
             try:
                 value = eval(expression, frame.f_globals, frame.f_locals)
             except Interrupted:

@@ -152,7 +152,7 @@ def forget_earlier_sessions() -> None:
     """Let go of the debuggers that are over, of which every thread that they traced remembers functions.
 
     To be called when another one has begun; what still runs keeps itself. The functions for uncaught exceptions would
-    report them to the first debugger for ever. And what is known of monitored code counts for any debugger that has
+    report them to the first debugger forever. And what is known of monitored code counts for any debugger that has
     changed its breakpoints as often, so that one would miss its own.
     """
     try:

@@ -409,7 +409,7 @@ class RunTimeEngine:
         step = self._host.steps.current()
         is_continued = running.generated.continued_line(running.index) is not None
         if step is not None and isinstance(step.origin, Origin):
-            # What the frame of the step returned, if it did, is shown in the frame that the step comes to.
+            # What the frame of the step returned, if it did, is shown in the frame that the step reaches.
             running.returned = step.origin.returned
         self._host.hold(
             Stop(

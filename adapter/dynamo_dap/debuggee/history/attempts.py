@@ -152,7 +152,7 @@ class Journey:
             try:
                 with leg.looking():
                     found = leg.past.forward(arrival, end, step, stops(leg.past))
-            except CannotKeep:  # what was armed when one came here is not any more
+            except CannotKeep:  # these breakpoints have been removed since
                 found = None
             if found is not None or leg is self.present:
                 return None if found is None else (leg, found)
@@ -203,7 +203,7 @@ class Standpoint:
     """The history as seen from one place in it, where a thread is held: ``agent.stepping.History``."""
 
     def __init__(self, journey: Journey, leg: Leg, place: Place, armed: Armed) -> None:
-        """``armed`` tells which lines have breakpoints."""
+        """Look from ``place`` in ``leg``; ``armed`` says which lines have breakpoints."""
         self._journey = journey
         self._leg = leg
         self._past = leg.past

@@ -390,7 +390,7 @@ class Past:
         if self._log.forgotten:
             text = "as far back as the trace is remembered"
         else:
-            text = self._beginning if self._log.is_from_start else "nothing was armed before"
+            text = self._beginning if self._log.is_from_start else "no breakpoint was set before"
         begins = (at for at in range(self.beginning, self.end) if statement and self.begins_statement(at))
         return Arrival(Place(next(begins, self.beginning)), "step", remark=text, is_beginning=True)
 

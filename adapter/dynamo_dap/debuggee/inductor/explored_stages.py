@@ -300,7 +300,7 @@ class ExploredStages:
             self._reasons().copied(outcome.result, calling_frame().f_code.co_name)
 
     def _around(self, owner: Any, name: str, tell: Callable[[Callable[[], Any], Any], None]) -> None:
-        """Watch passes over a graph module; they call themselves for the bodies of operators, which is not told."""
+        """Watch passes over a graph module. Their calls for the bodies of operators are not reported."""
 
         def watch(module: Any, *_: Any, **__: Any) -> Generator[None, Outcome, None]:
             running = self._running()

@@ -133,7 +133,7 @@ class Reasons:
         self._wanting: dict[str, tuple[str, ...]] = {}
 
     def not_fused(self, why: Any) -> None:
-        """Note what a ``WhyNoFuse`` has just been told."""
+        """Note the reason that a ``WhyNoFuse`` has just got."""
         reason = str(why.reason % why.args) if why.args else str(why.reason)
         if _NOTHING_IN_COMMON not in reason:
             named = reason.replace("node1", why.name1).replace("node2", why.name2)

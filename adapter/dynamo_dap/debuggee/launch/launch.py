@@ -225,7 +225,7 @@ def _say_goodbye(agent: Agent) -> None:
         agent.detach_client()
     except Exception as error:  # noqa: BLE001  (the program may have replaced what this uses; its stderr is not ours)
         with contextlib.suppress(Exception):
-            log_problem(f"the end of the program was not told: {error}")
+            log_problem(f"the end of the program was not reported: {error}")
 
 
 def _before(agent: Agent, filename: str) -> None:

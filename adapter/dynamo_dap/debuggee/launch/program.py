@@ -55,7 +55,7 @@ def run(
         error.__traceback__ = _without_own_frames(error.__traceback__)
         on_end(error)
         if isinstance(error, KeyboardInterrupt):
-            # The interpreter ends by the signal then, after it has told: only that is ours to do.
+            # The interpreter prints the traceback, then ends by the signal: only the traceback is changed here.
             sys.excepthook = _telling_without_own_frames(sys.excepthook)
         if isinstance(error, (KeyboardInterrupt, SystemExit)):
             raise

@@ -159,7 +159,7 @@ class BackwardValues:
                 return
 
     def _stops_in(self, noted: _Noted, gradients: Gradients) -> bool:
-        """Whether the backward pass of a call passes back what did not come to it; then the thread was held."""
+        """Whether the backward pass of a call passes back what did not reach it; then the thread was held."""
         if noted.given.are_changed(noted.call.memory):
             raise NoRealValue("an input of its call was changed in place after the call")
         limit = limits_of_real_values().bytes

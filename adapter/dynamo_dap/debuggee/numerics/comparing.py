@@ -224,7 +224,7 @@ def body_of(
 
 
 def needs_gradients(outputs: Sequence[Any]) -> bool:
-    """Whether a backward pass can come to some output."""
+    """Whether a backward pass can reach some output."""
     return any(getattr(each, "requires_grad", False) for each in outputs)
 
 

@@ -413,7 +413,7 @@ class Comparison:
         for name, backend in stages_before(self._backend):
             try:
                 left = inputs.left_by(backend)
-            except Exception:  # noqa: BLE001  (a stage that cannot be had alone is not told from the next)
+            except Exception:  # noqa: BLE001  (a stage that cannot run alone counts with the next)
                 continue
             self.runs.append(name)
             if inputs.first_difference(left) is not None:
@@ -463,6 +463,6 @@ class Comparison:
     def _first_by(self, backend: Any, node: Any) -> Difference | None:
         try:
             ((how, _),) = self.of_nodes(backend, [node])
-        except Exception:  # noqa: BLE001  (a stage that cannot be had alone is not told from the next)
+        except Exception:  # noqa: BLE001  (a stage that cannot run alone counts with the next)
             return None
         return None if how.is_same else how

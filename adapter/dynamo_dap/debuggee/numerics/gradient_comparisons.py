@@ -356,7 +356,7 @@ class GradientComparison:
         for name, backend in stages_before(self._kept.backend):
             try:
                 again = self._first(backend, [use])
-            except Exception:  # noqa: BLE001  (a stage that cannot be had alone is not told from the next)
+            except Exception:  # noqa: BLE001  (a stage that cannot run alone counts with the next)
                 continue
             self.evidence.append(name)
             if again is not None:

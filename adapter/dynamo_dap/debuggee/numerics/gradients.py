@@ -92,7 +92,7 @@ class ArrivingGradients:
         task = current_pass()
         if task not in self._arrived:
             self._arrived[task] = {}
-            if self._last != at:  # in case the pass does not come to the last one
+            if self._last != at:  # in case the pass does not reach the last one
                 at_end_of_pass(functools.partial(self._finish, task))
         self._arrived[task][at] = gradients
         if self._last == at:

@@ -88,7 +88,7 @@ class ObservedOutputs:
         for name, earlier in stages_before(backend):
             try:
                 leaves, again = outputs_by(earlier, self._kept)
-            except Exception:  # noqa: BLE001  (a stage that cannot be had alone is not told from the next)
+            except Exception:  # noqa: BLE001  (a stage that cannot run alone counts with the next)
                 continue
             if self._first(again, leaves) is not None:
                 stage = name

@@ -67,7 +67,7 @@ class ReturnedGradients:
 
     @property
     def are_expected(self) -> bool:
-        """Whether some backward pass can come to the call."""
+        """Whether some backward pass can reach the call."""
         return self._arriving.are_expected
 
     def _last_nodes(self, outputs: Sequence[Any]) -> list[tuple[Any, list[tuple[int, int]]]]:

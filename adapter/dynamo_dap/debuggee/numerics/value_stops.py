@@ -136,7 +136,7 @@ class ValueStops(CallObserver, CompileObserver):
     # -- arming: any thread ----------------------------------------------------------------------------------------
 
     def arm(self) -> None:
-        """Have the calls of graphs told while a filter is on."""
+        """Have the calls of graphs reported while a filter is on."""
         wanted = [name for name in _FEATURES if name in self._host.breakpoints.exception_filters]
         limit = self._limit(wanted) if wanted and self._host.options.compile_time else None
         HOOKS.want(self, () if limit is None else (CompileObserver.graph_made, CompileObserver.compile_ended))

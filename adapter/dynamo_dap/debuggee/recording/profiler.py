@@ -1,6 +1,6 @@
 """The profiler: notes how long each part of each compile takes, and writes the profile when the program ends.
 
-Told on the threads that compile; each has a tree of its own, so that nothing is locked. It notes a time whenever
+Called on the threads that compile; each has a tree of its own, so that nothing is locked. It notes a time whenever
 something begins or ends, and adds up; the order of events is kept as well, up to a bound. What the profiler itself
 costs is measured at the end: by noting many events in a tree that is thrown away.
 """

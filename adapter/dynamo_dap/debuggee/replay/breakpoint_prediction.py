@@ -1,4 +1,4 @@
-"""What breakpoints do in later calls of a cache entry, told without tracing those calls.
+"""Predicts what breakpoints do in later calls of a cache entry, without tracing those calls.
 
 Each call of one cache entry reaches the same lines, and a name means the same there: a constant, what is reached from
 the call's arguments or from globals, or what the graph computes. A condition or a log message over such values is
@@ -234,7 +234,7 @@ class Visit:
         return self.condition is None and self.breakpoint.conditions.log_message is None
 
     def reached(self, call: Call) -> VisitInCall:
-        """Return the breakpoint as ``call`` comes to it."""
+        """Return the breakpoint as ``call`` reaches it."""
         return VisitInCall(self, call)
 
 
@@ -394,7 +394,7 @@ class _Resolver(ast.NodeTransformer):
         return None
 
     def _untouched(self, source: CodeType) -> _Operand:
-        """Return how a later call gets a tensor that the trace has not come to yet."""
+        """Return how a later call gets a tensor that the trace has not reached yet."""
         self.needs_graph = True
         graph, count = self._graph, self._frame.keep_graph(self._graph)
         return lambda call: call.graph(graph).memory_of(_at(source, call), count).detach()

@@ -126,7 +126,7 @@ class ReplayedCalls:
         if told is not None and not self._traces.are_visits_owed and self._passes(call, told):
             self._note_begun(call, told)
             return told
-        # What a trace of this entry has told holds for this call as well: it is not noted again.
+        # The facts of an earlier trace of this entry hold for this call, too: do not note them again.
         traced = TracedCall(version, call, before) if told is None else None
         leg = self._leg_before(call)
         try:
@@ -214,7 +214,7 @@ class ReplayedCalls:
             return
         problem = PATHS.why_trace_not_valid(call, complete)
         if problem is not None and problem.position is not None:
-            # Later calls of the entry run what was compiled, not what this call comes to.
+            # Later calls of the entry run what was compiled, not what this call reaches.
             self._report_not_valid(call, problem)
             taken[1].close()
             clear(complete.output)
@@ -384,7 +384,7 @@ class ReplayedCalls:
             rest.count -= len(breakpoints)
 
     def is_over(self) -> bool:
-        """Whether this thread's trace is one of a cached call that is known to come to no other breakpoint."""
+        """Whether this thread's trace is one of a cached call that is known to reach no other breakpoint."""
         rest = self._thread.rest
         if rest is None or rest.count != 0:
             return False
@@ -463,7 +463,7 @@ class _OfThread(threading.local):
 
 
 class TracedCall:
-    """What the trace of a cached call has told: see ``agent.engine.CallFacts``."""
+    """The facts from the replay of a cached call, as ``agent.engine.CallFacts``."""
 
     def __init__(self, version: int, call: CachedCall, before: TracedCall | None) -> None:
         """Collect the facts of ``call``, which is about to be replayed; ``version`` is that of the breakpoints.

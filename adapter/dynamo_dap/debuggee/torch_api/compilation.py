@@ -92,7 +92,7 @@ _WRAPPERS = 16
 
 
 def _dynamic_option() -> str:
-    """Return what ``torch.compile(dynamic=...)`` was set to, told from the configuration in force."""
+    """Return what ``torch.compile(dynamic=...)`` was set to, by the configuration in force."""
     config: Any = sys.modules["torch._dynamo.config"]
     if not getattr(config, "assume_static_by_default", True):
         return "True: every size is symbolic"

@@ -26,7 +26,7 @@ class GraphBucket:
 def buckets_of(backend: Any) -> list[GraphBucket]:
     """Return the buckets of the graph that ``backend`` has compiled last, in their order; none without DDP.
 
-    torch keeps them for its own tests: what is not there is not told.
+    torch keeps them for its own tests: what is not there is left out.
     """
     optimizer = getattr(backend, "__self__", None)
     if type(optimizer).__name__ != _OPTIMIZER:

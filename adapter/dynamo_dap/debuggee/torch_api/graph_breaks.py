@@ -96,7 +96,7 @@ _BREAKS = frozenset({"Unsupported", "UserError", "StepUnsupported"})
 
 
 def is_graph_break(problem: object) -> bool:
-    """Whether an exception is torch's for something it cannot trace, told by name."""
+    """Whether an exception is torch's for something it cannot trace, judged by its name."""
     kinds = type.__dict__["__mro__"].__get__(type(problem))
     return any(kind.__name__ in _BREAKS and kind.__module__.startswith("torch.") for kind in kinds)
 

@@ -122,7 +122,7 @@ class RealValues:
         _check_path(output, node)
         outer, self.reachable = self.reachable, reachable
         if node.op == "placeholder" and node not in nodes:
-            # In the past it is of what the trace had not come to use; the call has given it all the same.
+            # In the past the trace had not used this input yet; the call has given it all the same.
             nodes.insert(0, node)
         try:
             return self._runner_of(output, tracer).value_of(nodes, node, self.limits, reachable)

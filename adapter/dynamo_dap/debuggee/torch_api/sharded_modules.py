@@ -53,7 +53,7 @@ class ModuleSharding:
 def sharding_of(frame_locals: dict[str, Any], code: types.CodeType) -> ModuleSharding | None:
     """Return what FSDP does with the module whose method is compiled; None for any other function.
 
-    What a version of torch has otherwise is not told.
+    What a version of torch has in another form is left out.
     """
     # A resume function has other arguments before it.
     names = [*code.co_varnames[: min(1, code.co_argcount)], "self"]

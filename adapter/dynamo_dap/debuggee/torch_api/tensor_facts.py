@@ -91,7 +91,7 @@ def kind_of(tensor: Any) -> str:
 
 
 def is_tensor(value: object) -> bool:
-    """Whether ``value`` is a tensor, fake or real, told by its class."""
+    """Whether ``value`` is a tensor, fake or real, judged by its class."""
     kinds = type.__dict__["__mro__"].__get__(type(value))
     return any(kind.__name__ == "Tensor" and kind.__module__ == "torch" for kind in kinds)
 
@@ -102,7 +102,7 @@ def is_gradient_recorded() -> bool:
 
 
 def is_fake_tensor(value: object) -> bool:
-    """Whether ``value`` is a FakeTensor, told by its class: a tensor subclass may redefine what an instance is."""
+    """Whether ``value`` is a FakeTensor, by its class: a tensor subclass may redefine what an instance is."""
     fake: Any = sys.modules.get("torch._subclasses.fake_tensor")
     return fake is not None and issubclass(type(value), fake.FakeTensor)
 

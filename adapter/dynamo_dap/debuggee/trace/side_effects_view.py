@@ -114,7 +114,7 @@ def _sequence(
 
 
 def _unchanged(before: Sequence[Any], items: Sequence[Any]) -> bool:
-    """Whether every item still is the one at its place, told by its source."""
+    """Whether every item still is the one at its place, judged by its source."""
     for number, item in enumerate(items):
         known, constant = constant_of(item)
         if known and (constant is before[number] or (is_scalar(constant) and constant == before[number])):

@@ -166,7 +166,7 @@ class ProgressOfTraces:
 
     @property
     def are_visits_owed(self) -> bool:
-        """Whether a call that begins now may come to breakpoints that were reported already."""
+        """Whether a call that begins now may reach breakpoints that were reported already."""
         thread = self._of_thread
         return bool(thread.owed or (thread.progress is not None and thread.progress.given_up_visits))
 

@@ -43,7 +43,7 @@ def _raised(
     *,
     links: Sequence[str | None] = (),
 ) -> RaisedException:
-    """``links`` are lines with places and addresses, told where clients make links of them: as DAP's stack trace."""
+    """Build a stop's text. ``links`` (lines with places and addresses) become DAP's stack trace, which clients link."""
     text = bounded_text("\n".join(line for line in lines if line), _MAXIMUM_LENGTH)
     name = kind.rpartition(".")[2] or None
     trace = bounded_text("\n".join(line for line in links if line), _MAXIMUM_LENGTH) or None

@@ -1,4 +1,4 @@
-"""Hooks into Triton's interpreter: each launch, each program, each access to memory is told to one observer.
+"""Hooks into Triton's interpreter: one observer gets each launch, each program, each access to memory.
 
 Put in once the program has imported the interpreter, for the life of the process, in sessions that want kernels
 interpreted. The observer is called on the threads that launch kernels.
@@ -91,7 +91,7 @@ def interpret(observer: Observer, begin: Callable[[], None], on_problem: Callabl
 
 
 def follow(observer: Observer) -> Any:
-    """Have programs, pointers and accesses told to ``observer``; return the interpreter, imported if it was not.
+    """Report programs, pointers and accesses to ``observer``; return the interpreter, imported if it was not.
 
     Raises:
         Exception: of the import, or ``AttributeError`` in a version of Triton with another interpreter.

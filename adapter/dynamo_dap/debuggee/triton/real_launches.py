@@ -58,7 +58,7 @@ class LaunchObserver(Protocol):
         """
 
     def chosen(self, launch: Launch) -> tuple[int, int, int] | None:
-        """Return the program in which to stop; None where the grid has none such."""
+        """Return the program in which to stop; None where the grid has no such program."""
 
     def passed_over(self) -> AbstractContextManager[None]:
         """No step of the user's ends inside."""

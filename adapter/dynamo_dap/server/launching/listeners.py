@@ -30,7 +30,7 @@ OnArrival = Callable[[LoopConnection, msgspec.Raw], None]
 
 
 class Listener:
-    """Listens on 127.0.0.1, on a free port, unless told otherwise."""
+    """Listens on 127.0.0.1, on a free port, unless another address is given."""
 
     who: ClassVar[str]
     """Who is to come."""

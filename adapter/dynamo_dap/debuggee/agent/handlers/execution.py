@@ -56,7 +56,7 @@ def attach(agent: Agent, options: AgentOptions) -> AndThen:
     agent.options = options
     agent.breakpoints.bind_again(options)
     agent.torch_options.begin(options)
-    # A program that has imported torch has its engines already, armed as the options before wanted it.
+    # A program that has imported torch has its engines already, with hooks for the options before.
     agent.arm()
     return AndThen(lambda: _begin(agent, options))
 
