@@ -3,6 +3,7 @@
 import { expect, type Locator, type Page } from "@playwright/test";
 
 import { scrollTo } from "./scrolling.js";
+import { openSideBar } from "./side-bar.js";
 
 const VIEWS = ["Findings", "Compiles", "Graph", "Guards", "Cache", "Timeline", "Compare"] as const;
 
@@ -23,13 +24,7 @@ export class CompileViews {
 
     /** Opens the side bar with the given views unfolded and the others folded. */
     async show(...views: CompileView[]): Promise<void> {
-        const button = this.page.locator(".activitybar").getByRole("tab", { name: /^torch\.compile/ });
-        await expect(async () => {
-            if (!(await this.title("Findings").isVisible())) {
-                await button.click();
-            }
-            await expect(this.title("Findings")).toBeVisible({ timeout: 3000 });
-        }, "the side bar torch.compile opens").toPass({ timeout: 30_000 });
+        await openSideBar(this.page, /^torch\.compile/, this.title("Findings"));
         const [opened, folded] = [views, VIEWS.filter((view) => !views.includes(view))];
         for (const [list, open] of [[folded, false], [opened, true]] as const) {
             for (const view of list) {

@@ -5,6 +5,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { expect, type Locator, type Page } from "@playwright/test";
 
 import { scrollTo } from "./scrolling.js";
+import { openSideBar } from "./side-bar.js";
 
 /** A stop may come after torch was imported and compiled something. */
 const STOP_MILLISECONDS = 120_000;
@@ -30,11 +31,7 @@ export class DebugPanes {
 
     /** Opens the Run and Debug view, unless it is open. */
     async show(): Promise<void> {
-        const view = this.page.locator(".debug-viewlet");
-        if (!(await view.isVisible())) {
-            await this.page.locator(".activitybar").getByRole("tab", { name: /^Run and Debug/ }).click();
-        }
-        await expect(view, "the Run and Debug view opens").toBeVisible();
+        await openSideBar(this.page, /^Run and Debug/, this.page.locator(".debug-viewlet"));
     }
 
     /** Waits until the top frame's row reads like `top` ("name file line:column"), and returns the call stack. */
