@@ -203,3 +203,36 @@ def test_which_kernels_compute_a_line(folder: Path) -> None:
             assert "extern" in text
 
     asyncio.run(ask())
+
+
+READS_INPUT = """\
+import sys
+import torch
+
+@torch.compile(backend="eager")
+def fn(x, times):
+    return x * times
+
+times = int(input())
+print("read", times, repr(sys.stdin.read()))
+assert times == 1, times
+fn(torch.zeros(2), times)
+"""
+
+
+def test_programs_read_the_input_that_a_tool_gives(folder: Path) -> None:
+    """And the end of the input where none is given."""
+    (folder / "reads.py").write_text(READS_INPUT, encoding="utf-8")
+    given = {"program": "reads.py", "standard_input": "1\nthe rest"}
+
+    async def ask() -> None:
+        async with assistant(folder, roots=[folder]) as one:
+            text, data = await one.ask("check", **given)
+            assert data["programStatus"] == 0, text
+            text, _ = await one.ask("what_is_cached", **given)
+            assert text.startswith("fn  "), text
+            _, data = await one.ask("check", program="reads.py")
+            assert data["programStatus"] == 1, "the input is at its end"
+            assert "no standard input" in await one.refused("which_line_is_wrong", looks_for="nan", **given)
+
+    asyncio.run(ask())

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 # Interrupts end it, also where a shell has started the client with them ignored.
 _COMMAND = (
@@ -22,22 +23,21 @@ _GRACE_SECONDS = 3.0
 """A command that is interrupted ends the programs that it runs in sessions of their own."""
 
 
-def guarded(arguments: list[str]) -> list[str]:
+def guarded(arguments: list[str], given: Path | None = None) -> list[str]:
     """Return the command line that runs ``dynamo-dap`` with these arguments under a guard.
 
+    The command reads the file ``given`` as its standard input, or nothing.
     Python puts its working directory first on the path of ``-c``: the user's files must not shadow modules there.
     """
     here = "import sys; del sys.path[0]; from dynamo_dap.assistants.guard import main; sys.exit(main())"
-    return [sys.executable, "-c", here, *arguments]
+    return [sys.executable, "-c", here, os.devnull if given is None else str(given), *arguments]
 
 
 def main() -> int:
     """Run the command that was given, and return its exit status."""
-    command = subprocess.Popen(
-        [sys.executable, "-c", _COMMAND, *sys.argv[1:]],
-        stdin=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    _, given, *arguments = sys.argv
+    with Path(given).open("rb") as file:
+        command = subprocess.Popen([sys.executable, "-c", _COMMAND, *arguments], stdin=file, start_new_session=True)
     threading.Thread(target=_end_when_alone, args=(command,), daemon=True).start()
     status = command.wait()
     _signal(command, signal.SIGKILL)

@@ -38,6 +38,7 @@ File = Annotated[
 ]
 Module = Annotated[str | None, Field(description="A module below the folder, to run as `python -m` does.")]
 Arguments = Annotated[tuple[str, ...], Field(description="The program's own arguments.")]
+Input = Annotated[str | None, Field(description="What the program reads from its standard input.")]
 Folder = Annotated[str | None, Field(description="The working directory, below a root; default: the first root.")]
 Seconds = Annotated[
     float, Field(gt=0, le=600, description="How long to wait; what takes longer runs on, and `wait` asks again.")
@@ -91,6 +92,7 @@ class Questions:
         module: Module = None,
         arguments: Arguments = (),
         folder: Folder = None,
+        standard_input: Input = None,
         seconds: Seconds = WAIT,
     ) -> CallToolResult:
         """Why torch.compile broke a graph, recompiled or skipped a function: file:line, reason, hints.
@@ -110,7 +112,7 @@ class Questions:
             head = f"The program ended with exit status {ended.status}." if ended.status else None
             return _record_answer(given.folder, new[-1], head and f"{head}\n{marked(last_of(ended.errors, _TAIL))}")
 
-        return await self._ask(["run", *self._python, *given.words], given.folder, finish, seconds)
+        return await self._ask(["run", *self._python, *given.words], given.folder, finish, seconds, standard_input)
 
     async def which_line_is_wrong(
         self,
@@ -123,12 +125,15 @@ class Questions:
         module: Module = None,
         arguments: Arguments = (),
         folder: Folder = None,
+        standard_input: Input = None,
         seconds: Seconds = WAIT,
     ) -> CallToolResult:
         """Which line of a compiled function computes something else than uncompiled Python does, or the first NaN."""
         self._workspace.take(roots)
         given = self._workspace.program(program, module, arguments, folder)
         if looks_for == "nan":
+            if standard_input is not None:
+                raise ToolError("looking for NaN gives a program no standard input: let it read a file")
             words = [
                 "debug",
                 "--mark-output",
@@ -144,9 +149,9 @@ class Questions:
             ]
             what = [str(given.file)] if given.module is None else ["-m", given.module]
             words += [*what, "--", *given.arguments]
-            return await self._ask(words, given.folder, _printed_last, seconds)
+            return await self._ask(words, given.folder, _printed_last, seconds, None)
         words = ["compare", "--json", *self._python, *given.words]
-        return await self._ask(words, given.folder, _comparison_answer, seconds)
+        return await self._ask(words, given.folder, _comparison_answer, seconds, standard_input)
 
     async def which_kernels_compute(
         self,
@@ -161,6 +166,7 @@ class Questions:
         module: Module = None,
         arguments: Arguments = (),
         folder: Folder = None,
+        standard_input: Input = None,
         seconds: Seconds = WAIT,
     ) -> CallToolResult:
         """Which Inductor kernels compute which line; or one line, stage by stage; or one whole stage.
@@ -174,7 +180,7 @@ class Questions:
         if program is not None or module is not None:
             words += [*self._python, *self._workspace.program(program, module, arguments, folder).words]
         hint = "the resource dynamo-dap://explored lists all stages, each to be read in pages"
-        return await self._ask(words, cwd, lambda ended: _printed(ended, hint), seconds)
+        return await self._ask(words, cwd, lambda ended: _printed(ended, hint), seconds, standard_input)
 
     async def where_compile_time_goes(
         self,
@@ -183,6 +189,7 @@ class Questions:
         module: Module = None,
         arguments: Arguments = (),
         folder: Folder = None,
+        standard_input: Input = None,
         seconds: Seconds = WAIT,
     ) -> CallToolResult:
         """Where compile time goes: by stage, by function and line that Dynamo traces, by pass; what the guards cost."""
@@ -195,7 +202,7 @@ class Questions:
             told = [line for line in ended.output.splitlines() if str(ended.folder) not in line]
             return _printed(replace(ended, output="\n".join(told)))
 
-        return await self._ask(words, given.folder, finish, seconds)
+        return await self._ask(words, given.folder, finish, seconds, standard_input)
 
     async def which_stage_is_wrong(
         self,
@@ -211,6 +218,7 @@ class Questions:
         module: Module = None,
         arguments: Arguments = (),
         folder: Folder = None,
+        standard_input: Input = None,
         seconds: Seconds = WAIT,
     ) -> CallToolResult:
         """Which stage of the compile is wrong: Dynamo, AOTAutograd or Inductor, and which pass or lowering in it.
@@ -220,7 +228,7 @@ class Questions:
         self._workspace.take(roots)
         given = self._workspace.program(program, module, arguments, folder)
         words = ["bisect", "--json", "--check", check, *self._python, *given.words]
-        return await self._ask(words, given.folder, _verdict_answer, seconds)
+        return await self._ask(words, given.folder, _verdict_answer, seconds, standard_input)
 
     async def what_is_cached(
         self,
@@ -230,13 +238,16 @@ class Questions:
         module: Module = None,
         arguments: Arguments = (),
         folder: Folder = None,
+        standard_input: Input = None,
         seconds: Seconds = WAIT,
     ) -> CallToolResult:
         """List what torch has cached for each function at the program's end: guards, generated code, graphs."""
         self._workspace.take(roots)
         given = self._workspace.program(program, module, arguments, folder)
         only = [] if function is None else ["--function", function]
-        return await self._ask(["entries", *only, *self._python, *given.words], given.folder, _printed, seconds)
+        return await self._ask(
+            ["entries", *only, *self._python, *given.words], given.folder, _printed, seconds, standard_input
+        )
 
     async def try_this_fix(
         self,
@@ -245,6 +256,7 @@ class Questions:
         line: Line,
         apply: Annotated[bool, Field(description="Edit the file by the first fix that is proven to help.")] = False,
         folder: Folder = None,
+        standard_input: Input = None,
         seconds: Seconds = WAIT,
     ) -> CallToolResult:
         """Try the known fixes for a graph break or recompile at a line: does it help, is the result the same?
@@ -267,7 +279,7 @@ class Questions:
         # What was checked here is what runs, even if the record changes meanwhile.
         words = ["fix", *self._python, "--record", str(record), "--content", named.digest]
         words += [*(["--apply"] if apply else []), f"{path}:{line}"]
-        return await self._ask(words, cwd, _printed, seconds)
+        return await self._ask(words, cwd, _printed, seconds, standard_input)
 
     async def check(
         self,
@@ -281,6 +293,7 @@ class Questions:
         module: Module = None,
         arguments: Arguments = (),
         folder: Folder = None,
+        standard_input: Input = None,
         seconds: Seconds = WAIT,
     ) -> CallToolResult:
         """Check that the program compiles as it should. Without limits or a baseline nothing may break or recompile.
@@ -297,14 +310,16 @@ class Questions:
         }
         words = ["check", "--json", *(f"{name}={value}" for name, value in limits.items() if value is not None)]
         words += [*(["--no-skips"] if no_skips else []), *self._python, *given.words]
-        return await self._ask(words, given.folder, _check_answer, seconds)
+        return await self._ask(words, given.folder, _check_answer, seconds, standard_input)
 
     @property
     def _python(self) -> list[str]:
         return ["--python", self._workspace.python]
 
-    async def _ask(self, words: list[str], cwd: Path, finish: Finish, seconds: float) -> CallToolResult:
-        return await self._runs.ask(words, cwd, finish, seconds, _OUTPUT)
+    async def _ask(
+        self, words: list[str], cwd: Path, finish: Finish, seconds: float, given: str | None
+    ) -> CallToolResult:
+        return await self._runs.ask(words, cwd, finish, seconds, _OUTPUT, given=given)
 
 
 # -- answers from what a command printed --------------------------------------------------------------------------

@@ -53,13 +53,20 @@ class Runs:
         self._runs: dict[int, _Run] = {}
 
     async def ask(
-        self, words: Sequence[str], cwd: Path, finish: Finish, seconds: float, own_folder: str | None = None
+        self,
+        words: Sequence[str],
+        cwd: Path,
+        finish: Finish,
+        seconds: float,
+        own_folder: str | None = None,
+        *,
+        given: str | None = None,
     ) -> CallToolResult:
         """Run ``dynamo-dap`` with these words and return what ``finish`` makes of its end, or that it still runs.
 
-        ``own_folder`` stands in the words for a folder that is removed afterwards.
+        ``own_folder`` stands in the words for a folder that is removed afterwards. The program reads ``given``.
         """
-        run = _Run(next(self._numbers), list(words), cwd, finish, own_folder)
+        run = _Run(next(self._numbers), list(words), cwd, finish, own_folder, given)
         self._runs[run.number] = run
         await run.begin()
         return await self._told(run, seconds)
@@ -118,13 +125,18 @@ class Runs:
 
 
 class _Run:
-    def __init__(self, number: int, words: list[str], cwd: Path, finish: Finish, own_folder: str | None) -> None:
+    def __init__(
+        self, number: int, words: list[str], cwd: Path, finish: Finish, own_folder: str | None, given: str | None
+    ) -> None:
         self.number = number
         self.finish = finish
         self.text = shlex.join(["dynamo-dap", *words])
         self._cwd = cwd
         self._kept = tempfile.TemporaryDirectory(prefix="dynamo-dap-")
         self._folder = Path(self._kept.name)
+        self._given = None if given is None else self._folder / "input"
+        if self._given is not None and given is not None:
+            self._given.write_text(given, encoding="utf-8")
         self._words = [word.replace(own_folder, str(self._folder)) for word in words] if own_folder else words
         self._process: asyncio.subprocess.Process | None = None
         self._began = asyncio.get_running_loop().time()
@@ -135,7 +147,7 @@ class _Run:
         }
         with (self._folder / "output").open("wb") as output, (self._folder / "errors").open("wb") as errors:
             self._process = await asyncio.create_subprocess_exec(
-                *guarded(self._words),
+                *guarded(self._words, self._given),
                 cwd=self._cwd,
                 env={**environment, "PYTHONUNBUFFERED": "1"},
                 stdin=asyncio.subprocess.PIPE,

@@ -311,8 +311,8 @@ class TracedFrame:
     # -- values ----------------------------------------------------------------------------------------------------
 
     def form_of(self, tracker: Tracker) -> Form:
-        """Return what a tracker stands for. Nothing is realized, guarded or added to the graph."""
-        return form_of(self.translator, tracker)
+        """Return what a tracker or an untouched input is. Nothing is realized, guarded or added to the graph."""
+        return tracker if isinstance(tracker, Unrealized) else form_of(self.translator, tracker)
 
     def tracker_of(self, value: object) -> Tracker | None:
         """Return a tracker as it is without wrappers, or the one of a real object; None for what Dynamo has not met."""
