@@ -118,25 +118,33 @@ def test_recordings_are_followed_through_torchs_own_tree(session: Session, tmp_p
     )
     launch(session, program, "cudagraph")
     stops = [
-        ("sized", "CUDA graph: recorded again", "sized"),
-        ("model", "CUDA graph: recorded again", "weight"),
-        ("writing", "CUDA graph: skipped", "written"),
-        ("kept", "CUDA graph: kept output overwritten", "kept"),
+        ("sized", "main", "CUDA graph: recorded again: a size is 6", "sized"),
+        ("model", "main", "CUDA graph: recorded again: input ", "weight"),
+        ("writing", "main", "CUDA graph: skipped: mutated inputs", "written"),
+        ("kept", "keeps", "CUDA graph: kept output overwritten", "kept"),
+        ("choosing", "main", "CUDA graph: recorded again: input ", "limited"),
+        (
+            "choosing",
+            "main",
+            "CUDA graph: skipped: recorded again more than 1 times, the limit; last because input",
+            "limited",
+        ),
+        (None, "parts", "CUDA graph: some operations left out: CUDAGraph-unsafe custom ops", "outside"),
     ]
     lines = Fixture(program).markers
-    for at, headline, cause in stops:
+    for at, name, headline, cause in stops:
         stop = session.wait_for_stop("exception", at=at)
         info = info_of(session, stop)
         assert info["exceptionId"].startswith(headline), info
         assert f"cuda_graphs.py:{lines[cause]}" in info["description"], info
-        assert stop.frame.name == "main"
+        assert stop.frame.name == name
         if at == "kept":
             # It has not happened yet: the output still has its values, which are others at the end of the program.
             assert stop.frame.evaluate("[each.sum().item() for each in kept]").text.startswith("[0.0]")
         session.resume()
     assert session.wait_for_exit() == 0
     assert session.output("stdout") == plain.stdout
-    assert plain.stdout.splitlines()[-1] == "tensor([4., 4., 4., 4.])"
+    assert plain.stdout.splitlines()[-1] == "tensor([0.8332, 0.8332, 0.8332, 0.8332])"
 
     record = record_in(tmp_path)
     functions = {function.name: function.compiles[0] for function in record.functions}
@@ -147,13 +155,25 @@ def test_recordings_are_followed_through_torchs_own_tree(session: Session, tmp_p
         "writes": [words.SKIPPED],
         # The loop that binds the same name again keeps nothing.
         "doubled": [words.RECORDED, words.OVERWRITTEN],
+        "halves": [words.RECORDED],
+        "limited": [words.RECORDED, words.RERECORDED, words.SKIPPED],
+        # Before and after the operation that stays outside.
+        "parts": [words.PARTIAL, words.RECORDED],
     }
-    causes = {name: compiled.cuda_graphs[-1].cause for name, compiled in functions.items()}
+    assert functions["parts"].cuda_graphs[-1].times == 2
+    causes = {
+        name: cause
+        for name, compiled in functions.items()
+        for one in compiled.cuda_graphs
+        if (cause := one.cause) is not None
+    }
     assert causes == {
         "sized": words.SIZE,
         "Model.forward": words.ADDRESS,
         "writes": words.MUTATION,
         "doubled": words.KEPT,
+        "limited": words.LIMIT,
+        "parts": words.OPERATION,
     }
     printed = io.StringIO()
     print_report(record, Console(file=printed, width=200))
@@ -161,8 +181,12 @@ def test_recordings_are_followed_through_torchs_own_tree(session: Session, tmp_p
     for text in (printed.getvalue(), page):
         assert "x.shape[0] is 6, and was 4" in text
         assert "mutated inputs" in text
+        assert "more than 1 times" in text
+        # What runs inside of the two recorded graphs, and the operation that stays outside.
+        assert "recorded (2 times)" in text
+        assert all(name in text for name in ("cpp_fused_add_outside_sin_0", "cpp_fused_cos_mul_1", "tests.outside"))
     found = [one for one in findings_of(record)[str(program)] if one.kind is Kind.CUDA_GRAPH]
-    assert sorted(one.place.line for one in found) == sorted(lines[cause] for _, _, cause in stops)
+    assert sorted(one.place.line for one in found) == sorted(lines[cause] for *_, cause in stops)
 
 
 def test_torchs_own_sentences_are_read() -> None:

@@ -65,6 +65,9 @@ _CAUSES = (
 )
 _NO_CUDA = "multiple devices: "
 _ADDRESSES = re.compile(r"data pointer changed from \d+ to \d+")
+_OVER_THE_LIMIT = re.compile(
+    r"exceeding max re-recording limit \(=(?P<limit>\d+)\) on .*? due to (?P<why>.*)", re.DOTALL
+)
 _NAMED_INPUT = re.compile(r"input name: (?P<name>\S+?)\.? data pointer changed")
 
 
@@ -77,17 +80,22 @@ def read_reason(message: str) -> Reason:
     cause = next((cause for pattern, cause in _CAUSES if pattern.search(head)), OTHER)
     places = list(places_in(stack))
     place, function = places[-1] if places else (None, None)
+    limit = _OVER_THE_LIMIT.search(head)
+    if limit is not None:
+        head = f"recorded again more than {limit['limit']} times, the limit; last because {_changed(limit['why'])}"
     return Reason(cause, _one_line(head), place, function)
 
 
 def read_mismatch(message: str) -> Reason:
     """Return why a recording does not serve a call: which input is at another address, or which output lives."""
     reason = read_reason(message)
-    named = _NAMED_INPUT.search(message)
-    if named is None:
-        return reason
-    text = f"input {named['name']} is at another address than when the graph was recorded"
-    return Reason(reason.cause, text, reason.place, reason.function)
+    return Reason(reason.cause, _changed(reason.text), reason.place, reason.function)
+
+
+def _changed(text: str) -> str:
+    """Return what differs from a recording, in short where torch names the first input that moved."""
+    named = _NAMED_INPUT.search(text)
+    return text if named is None else f"input {named['name']} is at another address than when the graph was recorded"
 
 
 def _split(text: str) -> tuple[str, str, str]:

@@ -382,9 +382,17 @@ def _left_out(scheduler: Any, nodes: list[Any]) -> Iterator[Reason]:
 
 
 def _place_of_operation(node: Any) -> Any:
-    """Return the first line of an operation, or of several that Inductor has fused, and its function."""
-    origins = [origin for each in node.get_nodes() for origin in getattr(each.node, "origins", None) or ()]
-    found = [place for origin in origins if (place := user_place(origin)) is not None]
+    """Return the line of an operation, of several that Inductor has fused the first, and its function.
+
+    Its origins hold what was computed for its arguments, too: the operation itself is the last of the graph.
+    """
+    found = []
+    for each in node.get_nodes():
+        origins = getattr(each.node, "origins", None) or ()
+        order = {origin: index for one in list(origins)[:1] for index, origin in enumerate(one.graph.nodes)}
+        last = max(origins, key=lambda origin: order.get(origin, -1), default=None)
+        place = None if last is None else user_place(last)
+        found += [] if place is None else [place]
     return min(found, default=None)
 
 
