@@ -32,7 +32,7 @@ class _Wanted:
         self.ids: dict[Hashable, list[int | None]] = {}
 
     def all(self) -> list[Arguments]:
-        """Each entry once, in the order in which clients came."""
+        """Return each entry once, in the order in which clients came."""
         found: list[Arguments] = []
         for given in self.given.values():
             found += [one for one in given if one not in found]

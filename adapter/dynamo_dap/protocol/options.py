@@ -77,7 +77,7 @@ def _described(text: str, *, editor: object = None) -> Meta:
 
 
 def _one_of(text: str, choices: dict[str, str]) -> Meta:
-    """``choices`` are the values and what each means."""
+    """Describe ``choices``: the values and what each means."""
     return Meta(description=text, extra={"choices": choices})
 
 

@@ -119,7 +119,7 @@ class ArrivingPrograms:
         self._listener.expect(take, token=eager.invitation.token)
 
     def close(self) -> None:
-        """Nobody is waited for any more; programs that have no session yet run on."""
+        """Stop waiting; programs that have no session yet run on."""
         self._listener.close()
         self._forget_token()
         if self._timer is not None:

@@ -33,7 +33,7 @@ class StoppedThreads:
         """How often a thread stopped or went on."""
 
     def stopped(self, thread_id: int, backend: str) -> None:
-        """``backend`` reported the thread stopped."""
+        """Note that ``backend`` has stopped the thread."""
         self.changes += 1
         self._ever.add(thread_id)
         self._owners[thread_id] = backend
@@ -69,7 +69,7 @@ class StoppedThreads:
         self._owners.pop(thread_id, None)
 
     def resumed_by(self, backend: str) -> None:
-        """All threads that ``backend`` has stopped run on."""
+        """Note that all threads that ``backend`` has stopped run on."""
         self.changes += 1
         for thread_id in self.of(backend):
             del self._owners[thread_id]

@@ -73,7 +73,7 @@ def _how(given: dict[str, Any], meeting: ConnectTarget | None) -> dict[str, Any]
 
 
 def texts_about_ranks(one: Rank, wanted: list[int]) -> list[tuple[str, str]]:
-    """``one`` of a job has come, of which only some are ``wanted``: return what to say, with DAP's category of each."""
+    """Return what to say, with DAP's categories, for ``one`` that comes from a job with some ``wanted`` ranks."""
     named = ", ".join(map(str, wanted)) or "none"
     texts = [(f'"ranks": of this job these are debugged: {named}; the others run without debugging.', "console")]
     missing = [number for number in wanted if one.of is not None and number >= one.of]
@@ -237,5 +237,5 @@ class _Waiting:
         _log.error("a child process sent an invalid message: %s", problem)
 
     def on_closed(self, problem: str | None) -> None:
-        """Its session is configured, or it has ended."""
+        """Close: its session is configured, or it has ended."""
         self.close()

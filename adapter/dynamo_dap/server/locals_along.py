@@ -41,7 +41,7 @@ class LocalsAlong:
         self._changes = 0
 
     def heed(self, command: str) -> None:
-        """``command`` is about to be sent to a backend, or has been answered."""
+        """Note ``command``, which is about to be sent to a backend, or has been answered."""
         if command not in _LOOKS:
             self._changes += 1
             self._bodies.clear()

@@ -161,11 +161,11 @@ class Unheard:
         self._who = who
 
     def on_request(self, request: Request) -> None:
-        """Nobody answers."""
+        """Log the request."""
         _log.warning("%s asks '%s' before the handshake", self._who, request.command)
 
     def on_event(self, event: Event) -> None:
-        """Nobody minds."""
+        """Log the event."""
         _log.debug("%s says '%s' before the handshake", self._who, event.event)
 
     def on_invalid_message(self, problem: str) -> None:

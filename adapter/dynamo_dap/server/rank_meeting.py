@@ -55,7 +55,7 @@ class RankMeeting:
         return ConnectTarget(host=host, port=int(port), access_token=self._token)
 
     def close(self) -> None:
-        """Nobody decides for the others any more."""
+        """End the meeting; each rank then decides for itself."""
         self._listener.close()
         self._end_step()
         for member in self._members:
@@ -74,7 +74,7 @@ class RankMeeting:
             member.pause()
 
     def stopped(self, member: _Member, stop: RankStoppedBody) -> None:
-        """``member`` has stopped, for whatever reason."""
+        """Note that ``member`` has stopped, for whatever reason."""
         if stop.reason == "pause" and not member.is_asked:
             # Withdrawn while it was on its way: the user has let the others go on.
             member.go(RankGoesBody("continue"))

@@ -270,7 +270,7 @@ class Router:
                 backend.send("cancel", {"progressId": progress_id}, _ignore)
 
     def _owner(self, request: Request, references: References) -> Backend:
-        """With one backend, whoever is there; with two, the owner follows from the thread or the id in ``request``."""
+        """Return the only backend; with two, the owner follows from the thread or the id in ``request``."""
         backends = self._backends()
         if not backends:
             raise RequestRefused(ErrorId.AGENT_GONE, "the program runs without debugging")
@@ -369,7 +369,7 @@ def _as_the_clients(command: str, backend: Backend, response: Response) -> Respo
 
 
 def _ignore(response: Response) -> None:
-    """Nothing depends on this answer."""
+    """Do nothing: nothing depends on this answer."""
 
 
 _NAME = re.compile(r"<generated \d+: ([^>]*)>$")

@@ -553,7 +553,7 @@ class Debugger:
         self.state = State.STOPPED
 
     def _take_continued(self, thread_id: int | None) -> None:
-        """``thread_id`` goes on, or every thread when it is None."""
+        """Note that ``thread_id`` goes on, or every thread when it is None."""
         if thread_id is None:
             self._forget_stops()
         else:

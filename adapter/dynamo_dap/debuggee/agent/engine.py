@@ -259,33 +259,33 @@ class NoEagerDebugger:
     exception_filters: frozenset[str] = frozenset()
 
     def wait_until_configured(self) -> None:
-        """Nothing to wait for."""
+        """Return at once."""
 
     def report_uncaught(self, error: BaseException) -> None:
-        """Nobody to tell."""
+        """Do nothing: no debugger is here to report to."""
 
     def stopped_for(self, error: BaseException, filters: frozenset[str]) -> None:
-        """Nobody reports it."""
+        """Do nothing: no debugger reports it a second time."""
 
     def close(self) -> None:
         """Nothing to end."""
 
     @contextlib.contextmanager
     def kept_out(self) -> Iterator[None]:
-        """Nothing to keep out."""
+        """Return a context that does nothing."""
         yield
 
     def resume(self, step: Step | None) -> None:
-        """Nothing to do."""
+        """Do nothing: no debugger has a step in progress."""
 
     def stop_at(self, frame: types.FrameType | None) -> None:
-        """Nobody to stop."""
+        """Do nothing: no debugger stops here."""
 
     def pause_taken(self) -> None:
-        """Nobody else was asked."""
+        """Do nothing: only the agent was asked."""
 
     def give_up_pauses(self) -> None:
-        """Nobody was asked."""
+        """Do nothing: only the agent was asked to pause."""
 
 
 class Process(Protocol):
@@ -430,7 +430,7 @@ class Host(Protocol):
     """The newest trace in which the user changed something."""
 
     def what_if_is_over(self) -> None:
-        """``what_if`` has ended, and so has the program's own trace: tell the client how they differ."""
+        """Report how ``what_if`` and the program's own trace, which have both ended, differ."""
 
     def hold(self, stop: Stop) -> None:
         """Hold the calling thread until the user goes on, serving requests on it.

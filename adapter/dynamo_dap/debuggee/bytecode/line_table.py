@@ -313,7 +313,7 @@ _looking = threading.local()
 
 
 def _forget_lock() -> None:
-    """In a forked process: whoever held it is not here."""
+    """Replace the lock in a forked process, which lacks the thread that may hold it."""
     global _making
     _making = threading.RLock()
 

@@ -205,7 +205,7 @@ class Machine:
             self._name_what_changed(one, now)
 
     def _first_change(self, value: Written, now: int) -> int | None:
-        """When something first changed that ``value`` is made of, since that was computed."""
+        """Return the first change of a part of ``value`` since it was computed."""
         changes = [
             time
             for one in value.tree()
@@ -334,7 +334,7 @@ class Machine:
     # -- statements: return whether that is what the instruction is --------------------------------------------------
 
     def store_local(self, instruction: Instruction, operands: list[Written], depth: int) -> bool:
-        """``x = ...``; nothing for one of Dynamo's that is never read."""
+        """Write ``x = ...``; nothing for one of Dynamo's that is never read."""
         name = str(instruction.value)
         if operands[0] is not self._pending and name not in self._loaded and self._vocabulary.is_temporary(name):
             self.absorb(instruction.index)
@@ -344,7 +344,7 @@ class Machine:
         return True
 
     def delete_local(self, instruction: Instruction, operands: list[Written], depth: int) -> bool:
-        """``del x``."""
+        """Write ``del x``."""
         del operands
         name = str(instruction.value)
         if name not in self._loaded and self._vocabulary.is_temporary(name):
@@ -355,7 +355,7 @@ class Machine:
         return True
 
     def store_name(self, instruction: Instruction, operands: list[Written], depth: int) -> bool:
-        """``x = ...`` or ``del x``, of a global or a cell."""
+        """Write ``x = ...`` or ``del x``, of a global or a cell."""
         name = str(instruction.value)
         deletes = instruction.name.startswith("DELETE")
         write = (lambda: f"del {name}") if deletes else (lambda text: f"{name} = {text}")
@@ -364,7 +364,7 @@ class Machine:
         return True
 
     def store_attribute(self, instruction: Instruction, operands: list[Written], depth: int) -> bool:
-        """``a.b = ...``: the class of ``a`` may run any code for it."""
+        """Write ``a.b = ...``: the class of ``a`` may run any code for it."""
         value, base = operands
         target = Written((*written_values.atom(base), f".{instruction.value}"), instruction.index)
         self.say(lambda text, name: f"{name} = {text}", [value, target], instruction.index, depth)
@@ -372,14 +372,14 @@ class Machine:
         return True
 
     def delete_attribute(self, instruction: Instruction, operands: list[Written], depth: int) -> bool:
-        """``del a.b``."""
+        """Write ``del a.b``."""
         target = Written((*written_values.atom(operands[0]), f".{instruction.value}"), instruction.index)
         self.say(lambda name: f"del {name}", [target], instruction.index, depth)
         self._effects.append((instruction.index, EVERYTHING))
         return True
 
     def store_item(self, instruction: Instruction, operands: list[Written], depth: int) -> bool:
-        """``a[i] = ...``, ``del a[i]``; done at once where ``a`` is a list that only the stack knows."""
+        """Write ``a[i] = ...``, ``del a[i]``; done at once where ``a`` is a list that only the stack knows."""
         deletes = instruction.name == "DELETE_SUBSCR"
         container = operands[0] if deletes else operands[1]
         key = operands[1] if deletes else operands[2]
@@ -438,14 +438,14 @@ class Machine:
         return True
 
     def end(self, instruction: Instruction, operands: list[Written], depth: int) -> bool:
-        """``return ...``."""
+        """Write ``return ...``."""
         if not operands:
             operands = [_constant(instruction.value, instruction.text, instruction.index)]
         self.say(lambda text: f"return {text}", operands, instruction.index, depth)
         return True
 
     def throw(self, instruction: Instruction, operands: list[Written], depth: int) -> bool:
-        """``raise ...``."""
+        """Write ``raise ...``."""
         self.say(lambda *texts: f"raise {' from '.join(texts)}".rstrip(), operands, instruction.index, depth)
         return True
 

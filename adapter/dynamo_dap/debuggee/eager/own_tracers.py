@@ -89,7 +89,7 @@ def _tell_once(how: str, path: str, line: int) -> None:
 
 
 def _put_back(caller: types.FrameType) -> None:
-    """Where a frame has the program's function still, that would be called by debugpy's events: nothing is done."""
+    """Restore debugpy's function, but not while a frame still has the program's: debugpy's events would call that."""
     function = _replaced.__dict__.pop("function", None)
     if function is not None and all(frame.f_trace is None or is_own_tracer(frame.f_trace) for frame in walk(caller)):
         pydevd_internals.set_trace(function)

@@ -276,7 +276,7 @@ class _Cancelled:
         self.is_set = is_set
 
     def set(self) -> None:
-        """Of no interest."""
+        """Do nothing."""
 
 
 def wait_until_configured(is_cancelled: Callable[[], bool]) -> None:

@@ -196,7 +196,7 @@ def _lines_that_return(original: CodeType | None) -> set[int]:
 
 
 def _line_of(instruction: dis.Instruction, before: int) -> int:
-    """``starts_line`` is a flag on Python 3.13 and newer, and the number is beside it."""
+    """Return the line: ``starts_line`` is a flag on Python 3.13 and newer, and the number is beside it."""
     return getattr(instruction, "line_number", None) or before
 
 

@@ -37,7 +37,7 @@ class CrashRecorder:
             self._writer.write(slot, generated.number, index)
 
     def frame_ended(self, frame: FrameType, codes: GeneratedCodes) -> None:
-        """``frame`` ends: what its caller is in the middle of is executed again, if that is generated code."""
+        """Record the caller's instruction again when ``frame`` ends, if the caller is generated code."""
         slot = getattr(self._threads, "slot", None)
         if slot is None or self._writer is None:
             return

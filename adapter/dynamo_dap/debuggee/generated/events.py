@@ -22,13 +22,13 @@ class Sink(Protocol):
         """Whether a frame of ``generated`` whose first instruction was reported needs no more events."""
 
     def on_return(self, generated: GeneratedCode, frame: FrameType, value: object) -> None:
-        """``frame`` is about to return ``value``."""
+        """Handle ``frame``, which is about to return ``value``."""
 
     def on_raise(self, generated: GeneratedCode, frame: FrameType, offset: int, exception: BaseException) -> None:
-        """``exception`` came out of the instruction at ``offset``: raised there, or in what it called."""
+        """Handle ``exception``, which came out of the instruction at ``offset``: raised there, or in what it called."""
 
     def on_unwind(self, generated: GeneratedCode, frame: FrameType) -> None:
-        """``frame`` ends by an exception. On Python 3.12 and newer only while raises are wanted."""
+        """Handle ``frame``, which ends by an exception. On Python 3.12 and newer only while raises are wanted."""
 
 
 class Source(Protocol):

@@ -193,7 +193,7 @@ class _Changes:
             self._made[node] = None
 
     def replaced(self, old: Any, new: str, user: Any) -> None:
-        """``user`` is about to get another operand."""
+        """Note that ``user`` is about to get another operand."""
         self._tell_made()
 
     def erased(self, node: Any) -> None:

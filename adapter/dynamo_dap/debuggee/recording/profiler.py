@@ -144,7 +144,7 @@ class _Tree:
         return made
 
     def close(self) -> None:
-        """Whatever still runs ends now. Other threads have clocks of their own: there it ended before."""
+        """End whatever still runs. Other threads have clocks of their own: there it ended before."""
         if self.is_main:
             self.leave(1)
             self._spend()

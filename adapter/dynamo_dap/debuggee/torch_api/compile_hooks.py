@@ -109,10 +109,10 @@ class CompileObserver:
         """Observe the end of a compile."""
 
     def recompiles(self, compiling: FrameCompile, entries: list[Any], reasons: list[str]) -> None:
-        """No cache entry matches this call: torch's entries, and for each the reason."""
+        """Observe that no cache entry matches this call: torch's entries, and for each the reason."""
 
     def limit_exceeded(self, compiling: FrameCompile, limit: str) -> None:
-        """There are too many compiles of the function, by the setting of the name ``limit``."""
+        """Observe that the function has too many compiles, by the setting of the name ``limit``."""
 
     def attempt_restarted(self, compiling: FrameCompile, reason: str) -> None:
         """Observe that Dynamo gives up the analysis and will restart it."""

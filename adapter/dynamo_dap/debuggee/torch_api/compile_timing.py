@@ -47,7 +47,7 @@ class TimingListener(Protocol):
     """Observes a thread, in the order in which things happen on it."""
 
     def phase_began(self, name: str) -> None:
-        """One of torch's phases begins; ``name`` is that in ``compile_times()``."""
+        """Observe the beginning of a phase of torch; ``name`` is that in ``compile_times()``."""
 
     def phase_ended(self, name: str) -> None:
         """Observe the end of a phase."""

@@ -146,7 +146,7 @@ def _kinds(declared: object) -> set[type]:
 
 
 def _forget_hashes(module: Any) -> None:
-    """Each thread keeps what it has computed from the settings (keys of caches): none is to find it any more."""
+    """Drop what each thread has computed from the settings (keys of caches)."""
     names = vars(module)
     for name, default in (("_hash_dirty_var", True), ("_hash_cache_var", None), ("_get_dict_cache_var", None)):
         if isinstance(names.get(name), ContextVar):

@@ -38,7 +38,7 @@ class Observer(Protocol):
     """Observes kernels."""
 
     def unobserved(self) -> AbstractContextManager[None]:
-        """Nothing of the program's runs inside, though it may look so."""
+        """Observe nothing inside: no code of the program runs there, though it may look so."""
 
     def is_programs_launch(self) -> bool:
         """Whether the program launches what is about to be launched, and no expression at a stop."""
@@ -47,7 +47,7 @@ class Observer(Protocol):
         """Observe that the next program of a launch is about to run."""
 
     def launch_ended(self, launch: Launch) -> None:
-        """All programs of a launch have run, or one has raised."""
+        """Observe that all programs of a launch have run, or one has raised."""
 
     def checks_accesses(self) -> bool:
         """Whether accesses are to be compared with the bounds of tensors."""

@@ -61,7 +61,7 @@ class LaunchObserver(Protocol):
         """Return the program in which to stop; None where the grid has no such program."""
 
     def passed_over(self) -> AbstractContextManager[None]:
-        """No step of the user's ends inside."""
+        """Let no step of the user end inside."""
 
     def tell(self, text: str) -> None:
         """Tell the user something about a launch."""

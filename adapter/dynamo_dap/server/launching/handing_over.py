@@ -186,7 +186,7 @@ class Taker:
             self.close()
 
     def close(self) -> None:
-        """Nothing more is wanted."""
+        """Give up the connection."""
         self._giver.close()
 
     async def _receive(self) -> tuple[bytes, socket.socket]:
