@@ -13,7 +13,7 @@ NPM := PATH="$$PATH:$(abspath $(BIN))" npm --no-audit --no-fund
 TYPESCRIPT := vscode-extension tests/vscode
 TYPESCRIPT_READY := $(TYPESCRIPT:=/node_modules/.package-lock.json)
 
-.PHONY: help setup demo vscode test test-long test-all check check-typescript format unit unit-core unit-long generate test-vscode vscode-core vscode-long test-editors screenshots docs package release bench bench-details walks soak test-matrix test-gpu versions clean
+.PHONY: help setup demo vscode test test-long test-all check check-typescript format unit unit-core unit-long generate test-vscode vscode-core vscode-long test-editors screenshots pictures docs package release bench bench-details walks soak test-matrix test-gpu versions clean
 
 help:  ## Say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -86,6 +86,17 @@ test-editors: $(READY)  ## Real editors, those that are installed; PLUGINS=FOLDE
 
 screenshots: $(READY) $(TYPESCRIPT_READY)  ## Make the pictures of the READMEs again
 	$(NPM) --prefix tests/vscode run --silent screenshots
+
+PICTURES_READY := $(ENVIRONMENT)/.pictures-ready
+
+$(PICTURES_READY): pyproject.toml | $(READY)
+	$(BIN)/python -m pip install --quiet --editable ".[pictures]"
+	@touch $@
+
+pictures: $(READY) $(TYPESCRIPT_READY) $(PICTURES_READY)  ## Make the moving pictures again, dark and light
+	DYNAMO_DAP_THEME=dark $(NPM) --prefix tests/vscode test -- scenes.test.ts
+	DYNAMO_DAP_THEME=light $(NPM) --prefix tests/vscode test -- scenes.test.ts
+	@$(BIN)/python -m release.moving_pictures
 
 RELEASE_READY := $(ENVIRONMENT)/.release-ready
 

@@ -19,7 +19,11 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parents[1]
-_PICTURES = "vscode-extension/media/pictures"
+_PICTURES = ("vscode-extension/media/pictures/", "vscode-extension/media/moving/")
+_IN_TWO_THEMES = re.compile(
+    r'<picture>\s*<source [^>]*srcset="(?P<dark>[^"]+)">\s*'
+    r'<img src="(?P<light>[^"]+)" alt="(?P<text>[^"]+)">\s*</picture>'
+)
 _OWN_PAGES = {
     "README.md": "index.md",
     "CHANGELOG.md": "changelog.md",
@@ -35,7 +39,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages and pictures that are not in ``docs``."""
     for name, page in _OWN_PAGES.items():
         files.append(File.generated(config, page, content=(ROOT / name).read_text(encoding="utf-8")))
-    for picture in sorted((ROOT / _PICTURES).iterdir()):
+    for picture in sorted(path for folder in _PICTURES for path in (ROOT / folder).iterdir()):
         files.append(File.generated(config, f"pictures/{picture.name}", abs_src_path=str(picture)))
     for page, text in (("commands", commands()), ("json", schemas()), ("python", python_interface())):
         files.append(File.generated(config, f"reference/{page}.md", content=text))
@@ -47,6 +51,10 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     source = {site: name for name, site in _OWN_PAGES.items()}.get(page.file.src_uri, f"docs/{page.file.src_uri}")
     parts = re.split(r"(^```.*?^```$)", markdown, flags=re.MULTILINE | re.DOTALL)
     for index in range(0, len(parts), 2):
+        # The reader's choice of a theme, not the browser's: that is how the theme of the site says it.
+        parts[index] = _IN_TWO_THEMES.sub(
+            r"![\g<text>](\g<light>#only-light)\n![\g<text>](\g<dark>#only-dark)", parts[index]
+        )
         parts[index] = _LINK.sub(lambda link: _turned(link, source, page.file.src_uri), parts[index])
     return "".join(parts)
 

@@ -18,5 +18,5 @@ export default tseslint.config(
             "@typescript-eslint/no-extraneous-class": "off",
         },
     },
-    { files: ["build.mjs"], languageOptions: { globals: { process: "readonly", console: "readonly" } } },
+    { files: ["build.mjs", "l10n.mjs"], languageOptions: { globals: { process: "readonly", console: "readonly" } } },
 );

@@ -50,6 +50,9 @@ def test_the_site_is_built_and_every_link_leads_somewhere(tmp_path: Path) -> Non
     assert not re.search(r'(?:src|href)="https?://(?!dynamo-dap\.example|squidfunk)', page), (
         "something is loaded from elsewhere"
     )
+    for theme in ("light", "dark"):
+        (shown,) = re.findall(rf'src="([^"]+nan-{theme}\.webp)#only-{theme}"', page)
+        assert (tmp_path / "tutorials" / "nan" / shown).resolve().is_file(), "the picture of the other theme is missing"
 
 
 def test_most_pages_have_something_to_run() -> None:

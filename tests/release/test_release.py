@@ -110,6 +110,8 @@ def test_the_extension_carries_this_wheel_and_no_sources(release: Release) -> No
         package = json.loads(archive.read("extension/package.json"))
     assert package["version"] == _VERSION
     assert {"out/extension.cjs", "out/tensor.js", "media/icon.png", *_EXTENSION} <= names
+    assert {"package.nls.json", "l10n/bundle.l10n.json"} <= names, "nothing could be translated"
+    assert not [name for name in names if name.startswith("media/moving/")], "galleries load them"
     folders = {name.partition("/")[0] for name in names - _EXTENSION}
     assert folders <= {"out", "media", "syntaxes", "wheel", "l10n", "package.nls.json"}
     assert not [name for name in names if name.endswith((".ts", ".map"))]

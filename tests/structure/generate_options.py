@@ -14,24 +14,28 @@ from typing import Any
 from msgspec import NODEFAULT, Struct, inspect, to_builtins
 
 from dynamo_dap.protocol.options import AttachArguments, LaunchArguments
+from tests.structure.localization import localized
 from tests.structure.sources import ROOT
 
 MANIFEST = ROOT / "vscode-extension" / "package.json"
+TEXTS = ROOT / "vscode-extension" / "package.nls.json"
 PAGE = ROOT / "docs" / "options.md"
 
 _HEAD = "| option | of | meaning | default |\n| --- | --- | --- | --- |\n"
 _TABLE = re.compile(r"(# Launch options\n.*?\n)(\| option .*?\n)(?=\n)", re.DOTALL)
 
 
-def manifest_text() -> str:
-    """Return the extension's package.json, with the schema of its configurations."""
+def manifest_texts() -> tuple[str, ...]:
+    """Return the extension's package.json, with the schema of its configurations, and its package.nls.json."""
     manifest = json.loads(MANIFEST.read_text(encoding="utf-8"))
     (debugger,) = manifest["contributes"]["debuggers"]
     debugger["configurationAttributes"] = {
         "launch": {"properties": _properties(LaunchArguments)},
         "attach": {"properties": _properties(AttachArguments)},
     }
-    return json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
+    known = json.loads(TEXTS.read_text(encoding="utf-8"))
+    manifest["contributes"], texts = localized(manifest["contributes"], known)
+    return tuple(json.dumps(each, indent=2, ensure_ascii=False) + "\n" for each in (manifest, texts))
 
 
 def page_text() -> str:
@@ -155,5 +159,6 @@ def _json(value: object) -> str:
 
 
 if __name__ == "__main__":
-    MANIFEST.write_text(manifest_text(), encoding="utf-8")
+    for path, text in zip((MANIFEST, TEXTS), manifest_texts(), strict=True):
+        path.write_text(text, encoding="utf-8")
     PAGE.write_text(page_text(), encoding="utf-8")

@@ -20,7 +20,9 @@ def test_the_structures_of_dap_are_those_of_the_schema_that_are_used() -> None:
 
 
 def test_the_options_in_the_extension_and_the_readme_are_those_that_there_are() -> None:
-    assert generate_options.MANIFEST.read_text(encoding="utf-8") == generate_options.manifest_text(), "make generate"
+    files = (generate_options.MANIFEST, generate_options.TEXTS)
+    there = tuple(path.read_text(encoding="utf-8") for path in files)
+    assert there == generate_options.manifest_texts(), "make generate"
     assert generate_options.PAGE.read_text(encoding="utf-8") == generate_options.page_text(), "make generate"
 
 

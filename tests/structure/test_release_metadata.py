@@ -31,3 +31,64 @@ def test_the_extension_has_the_projects_addresses() -> None:
 def test_the_extensions_changelog_has_the_version() -> None:
     text = (_EXTENSION / "CHANGELOG.md").read_text(encoding="utf-8")
     assert re.search(rf"^## {re.escape(dynamo_dap.__version__)} \(", text, re.MULTILINE)
+
+
+def test_the_extension_is_ready_for_both_galleries() -> None:
+    """What the Marketplace and Open VSX ask for, and what they show of an extension."""
+    package = json.loads((_EXTENSION / "package.json").read_text(encoding="utf-8"))
+    assert {"publisher", "displayName", "description", "license", "repository", "icon", "keywords"} <= set(package)
+    assert len(package["keywords"]) <= 30
+    assert set(package["categories"]) <= {"Debuggers", "Machine Learning", "Data Science"}
+    assert "enabledApiProposals" not in package, "the Marketplace refuses proposed API"
+    header = (_EXTENSION / package["icon"]).read_bytes()[:24]
+    assert header[:8] == b"\x89PNG\r\n\x1a\n"
+    assert min(int.from_bytes(header[16:20], "big"), int.from_bytes(header[20:24], "big")) >= 128
+    assert package["galleryBanner"].keys() == {"color", "theme"}
+    for name in ("README.md", "CHANGELOG.md", "LICENSE"):
+        assert (_EXTENSION / name).is_file()
+
+
+def test_the_extension_says_where_it_does_not_run() -> None:
+    package = json.loads((_EXTENSION / "package.json").read_text(encoding="utf-8"))
+    assert "browser" not in package, "an extension with this entry would be offered in vscode.dev"
+    assert package["extensionKind"] == ["workspace"]
+    for name in ("untrustedWorkspaces", "virtualWorkspaces"):
+        capability = package["capabilities"][name]
+        assert capability["supported"] is False
+        assert capability["description"], "VS Code shows this text"
+    assert "vscode.dev" in (_EXTENSION / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_extension_sends_nothing() -> None:
+    assert "No telemetry" in (_EXTENSION / "README.md").read_text(encoding="utf-8")
+    sources = {path: path.read_text(encoding="utf-8") for path in (_EXTENSION / "src").rglob("*.ts")}
+    sending = re.compile(
+        r"TelemetryLogger|TelemetrySender|(?<![.\w])(?<!async )fetch\(|XMLHttpRequest|sendBeacon|\"(?:node:)?https?\""
+    )
+    assert len(sources) > 50
+    assert not [path.name for path, text in sources.items() if sending.search(text)]
+    package = json.loads((_EXTENSION / "package.json").read_text(encoding="utf-8"))
+    assert not [name for name in package["devDependencies"] if "telemetry" in name]
+
+
+_SCENES = {"cached-call", "recompile", "nan", "mismatch", "time-travel"}
+
+
+def test_moving_pictures_are_shown_in_both_themes_and_small() -> None:
+    pictures = {path.stem: path for path in (_EXTENSION / "media" / "moving").iterdir()}
+    assert set(pictures) == {f"{scene}-{theme}" for scene in _SCENES for theme in ("dark", "light")}
+    for path in pictures.values():
+        data = path.read_bytes()
+        assert (data[:4], data[8:12]) == (b"RIFF", b"WEBP")
+        assert data.count(b"ANMF") > 2, f"{path.name} does not move"
+        assert len(data) < 1_000_000
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    extension = (_EXTENSION / "README.md").read_text(encoding="utf-8")
+    for scene in _SCENES:
+        assert all(f"{scene}-{theme}.webp" in readme for theme in ("dark", "light"))
+        assert f"{scene}-dark.webp" in extension
+
+
+def test_scenes_of_the_browser_tests_are_the_moving_pictures() -> None:
+    text = (ROOT / "tests" / "vscode" / "scenes.test.ts").read_text(encoding="utf-8")
+    assert set(re.findall(r'^test\("scene ([\w-]+):', text, re.MULTILINE)) == _SCENES

@@ -15,6 +15,7 @@ import { registerSavedCalls } from "./editor/saved-calls.js";
 import { registerWalkthrough } from "./editor/walkthrough.js";
 import { registerListings } from "./editor/listings.js";
 import { registerStageMarks } from "./editor/stage-marks.js";
+import { localizeWith } from "./localized.js";
 import { registerLanguageServer } from "./language/language-server.js";
 import { registerAdapter } from "./session/adapter.js";
 import { registerRankTerminals } from "./session/rank-terminals.js";
@@ -48,6 +49,7 @@ interface Manifest {
 }
 
 export function activate(context: vscode.ExtensionContext): void {
+    localizeWith(vscode.l10n.t);
     const manifest = context.extension.packageJSON as Manifest;
     const compiles = new Compiles();
     const logged = new LoggedValues();

@@ -15,8 +15,12 @@ const START_MILLISECONDS = 60_000;
 const START_ATTEMPTS = 4;
 const STOP_MILLISECONDS = 10_000;
 
+/** Moving pictures are made in both. */
+export const theme = process.env.DYNAMO_DAP_THEME === "light" ? "light" : "dark";
+
 /** Settings of the user: a quiet window, with nothing that asks or fetches. */
 const QUIET = {
+    "workbench.colorTheme": theme === "light" ? "Default Light Modern" : "Default Dark Modern",
     "security.workspace.trust.enabled": false,
     "workbench.startupEditor": "none",
     "workbench.tips.enabled": false,

@@ -4,8 +4,9 @@
  * watches. A failing test leaves a screenshot.
  */
 
-import { test as base, type Page, type TestInfo } from "@playwright/test";
+import { expect, test as base, type Page, type TestInfo } from "@playwright/test";
 import { mkdir, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 
 import { chromium, CHROMIUM_ARGUMENTS } from "./chromium.js";
@@ -13,7 +14,7 @@ import { codeServer } from "./code-server.js";
 import { packagedExtension, packageOther } from "./extension.js";
 import { cache, output } from "./places.js";
 import { python } from "./python.js";
-import { Server } from "./server.js";
+import { Server, theme } from "./server.js";
 import { Workbench } from "./workbench.js";
 import { Workspace } from "./workspace.js";
 
@@ -26,11 +27,15 @@ interface PerWorker {
 
 type TakePicture = (name: string) => Promise<void>;
 
+type Shoot = (caption: string, seconds?: number) => Promise<void>;
+
 interface PerTest {
     workspace: Workspace;
     vscode: Workbench;
     /** Takes a named screenshot of success. */
     picture: TakePicture;
+    /** Takes one frame of a moving picture: how it looks now, with a caption, for some seconds. */
+    shoot: Shoot;
 }
 
 const START_MILLISECONDS = 5 * 60_000;
@@ -67,7 +72,12 @@ export const test = base.extend<PerTest, PerWorker>({
         { scope: "worker" },
     ],
     workspace: async ({}, use, info) => {
-        const folder = join(cache, `workspaces-${info.parallelIndex}`, `${info.testId}-${info.retry}`, "fixtures");
+        const scene = sceneOf(info);
+        // Pictures show paths of files.
+        const folder =
+            scene === undefined
+                ? join(cache, `workspaces-${info.parallelIndex}`, `${info.testId}-${info.retry}`, "fixtures")
+                : join(tmpdir(), "scenes", scene);
         await use(await Workspace.make(folder));
     },
     vscode: async ({ window, server, workspace }, use, info) => {
@@ -88,7 +98,51 @@ export const test = base.extend<PerTest, PerWorker>({
         };
         await use(take);
     },
+    shoot: async ({ window }, use, info) => {
+        let frames = 0;
+        const folder = join(output, "scenes", theme, sceneOf(info) ?? "");
+        const shoot: Shoot = async (caption, seconds = 2.5) => {
+            if (frames === 0) {
+                await rm(folder, { recursive: true, force: true });
+                await mkdir(folder, { recursive: true });
+            }
+            frames += 1;
+            await expect(window.getByText("Load More Stack Frames"), "the whole stack is there").toHaveCount(0);
+            await window.mouse.move(VIEWPORT.width - 5, VIEWPORT.height - 5);
+            await window.evaluate(showCaption, caption);
+            const name = `${String(frames).padStart(2, "0")}-${seconds * 1000}.png`;
+            await window.screenshot({ path: join(folder, name), animations: "disabled", caret: "hide" });
+            await window.evaluate(() => document.querySelector("#caption")?.remove());
+        };
+        await use(shoot);
+    },
 });
+
+/** The name of the moving picture that a test makes: "scene NAME: …". */
+function sceneOf(info: TestInfo): string | undefined {
+    return /^scene ([\w-]+):/.exec(info.title)?.[1];
+}
+
+/** Runs in the window. */
+function showCaption(text: string): void {
+    const caption = document.createElement("div");
+    caption.id = "caption";
+    caption.textContent = text;
+    Object.assign(caption.style, {
+        position: "fixed",
+        zIndex: "100000",
+        left: "910px",
+        bottom: "52px",
+        transform: "translateX(-50%)",
+        padding: "12px 22px",
+        borderRadius: "8px",
+        background: "#0b5cad",
+        color: "#ffffff",
+        font: "600 19px DejaVu Sans, sans-serif",
+        whiteSpace: "nowrap",
+    });
+    document.body.append(caption);
+}
 
 async function keepScreenshot(window: Page, info: TestInfo): Promise<void> {
     const path = info.outputPath("failure.png");

@@ -73,7 +73,7 @@ export function registerConfigurations(extensionPath: string, schemas: Configura
             vscode.DebugConfigurationProviderTriggerKind.Initial,
         ),
         vscode.commands.registerCommand("dynamo.askModule", () =>
-            vscode.window.showInputBox({ prompt: "Module to debug, as after python -m", placeHolder: "package.module" }),
+            vscode.window.showInputBox({ prompt: vscode.l10n.t("Module to debug, as after python -m"), placeHolder: "package.module" }),
         ),
     );
 }
@@ -86,7 +86,7 @@ function isEmpty(configuration: DynamoConfiguration): boolean {
 async function withoutLaunchJson(): Promise<DynamoConfiguration | undefined> {
     const document = vscode.window.activeTextEditor?.document;
     if (document?.languageId !== "python") {
-        void vscode.window.showErrorMessage("Open the Python file to debug, then start again.");
+        void vscode.window.showErrorMessage(vscode.l10n.t("Open the Python file to debug, then start again."));
         return undefined;
     }
     const program = await savedFile(document.uri);
@@ -97,10 +97,10 @@ function missingFiles(configuration: DynamoConfiguration): string[] {
     const { program, cwd } = configuration;
     const missing: string[] = [];
     if (program !== undefined && isAbsolute(program) && !existsSync(program)) {
-        missing.push(`The program ${program} does not exist.`);
+        missing.push(vscode.l10n.t("The program {0} does not exist.", program));
     }
     if (cwd !== undefined && !existsSync(cwd)) {
-        missing.push(`The working directory ${cwd} does not exist.`);
+        missing.push(vscode.l10n.t("The working directory {0} does not exist.", cwd));
     }
     return missing;
 }

@@ -34,6 +34,6 @@ export async function savedFile(uri: vscode.Uri): Promise<vscode.Uri | undefined
     if (saved?.scheme === "file") {
         return saved;
     }
-    void vscode.window.showErrorMessage("Save the Python file first: only a file on disk can be debugged.");
+    void vscode.window.showErrorMessage(vscode.l10n.t("Save the Python file first: only a file on disk can be debugged."));
     return undefined;
 }

@@ -3,6 +3,8 @@
  * are written down in one place. Knows nothing of VS Code's API.
  */
 
+import { localized } from "../localized.js";
+
 export interface Schema {
     type?: string | string[];
     enum?: unknown[];
@@ -17,21 +19,24 @@ export interface Schema {
     anyOf?: Schema[];
 }
 
-const TYPE_NAMES: Record<string, string> = {
-    string: "a string",
-    boolean: "true or false",
-    number: "a number",
-    integer: "a whole number",
-    array: "a list",
-    object: "an object",
-    null: "null",
-};
+/** Made when it is asked for: a module is loaded before the language is known. */
+function typeNames(): Record<string, string> {
+    return {
+        string: localized("a string"),
+        boolean: localized("true or false"),
+        number: localized("a number"),
+        integer: localized("a whole number"),
+        array: localized("a list"),
+        object: localized("an object"),
+        null: "null",
+    };
+}
 
 /** Says, a sentence each, what is wrong with the properties of `value`; names are given as the user wrote them. */
 export function wrongProperties(value: Readonly<Record<string, unknown>>, schema: Schema, within = ""): string[] {
     const missing = (schema.required ?? [])
         .filter((name) => value[name] === undefined)
-        .map((name) => `"${within}${name}" is missing.`);
+        .map((name) => localized("\"{0}{1}\" is missing.", within, name));
     const wrong = Object.entries(schema.properties ?? {}).flatMap(([name, property]) =>
         value[name] === undefined ? [] : wrongValue(value[name], property, within + name),
     );
@@ -41,7 +46,7 @@ export function wrongProperties(value: Readonly<Record<string, unknown>>, schema
 function wrongValue(value: unknown, schema: Schema, name: string): string[] {
     const fitting = (schema.anyOf ?? [schema]).find((candidate) => hasType(value, candidate));
     if (fitting === undefined) {
-        return [`"${name}" must be ${expected(schema)}, not ${JSON.stringify(value)}.`];
+        return [localized("\"{0}\" must be {1}, not {2}.", name, expected(schema), JSON.stringify(value))];
     }
     if (Array.isArray(value)) {
         return value.flatMap((item, index) => wrongValue(item, fitting.items ?? {}, `${name}[${index}]`));
@@ -53,7 +58,7 @@ function wrongValue(value: unknown, schema: Schema, name: string): string[] {
         );
         return [...wrongProperties(value, fitting, `${name}.`), ...others];
     }
-    return allowed(value, fitting) ? [] : [`"${name}" must be ${expected(fitting)}, not ${JSON.stringify(value)}.`];
+    return allowed(value, fitting) ? [] : [localized("\"{0}\" must be {1}, not {2}.", name, expected(fitting), JSON.stringify(value))];
 }
 
 function hasType(value: unknown, { type }: Schema): boolean {
@@ -89,18 +94,18 @@ function allowed(value: unknown, schema: Schema): boolean {
 
 function expected(schema: Schema): string {
     if (schema.anyOf !== undefined) {
-        return schema.anyOf.map(expected).join(" or ");
+        return schema.anyOf.map(expected).join(localized(" or "));
     }
     if (schema.enum !== undefined) {
-        return `one of ${schema.enum.map((choice) => JSON.stringify(choice)).join(", ")}`;
+        return localized("one of {0}", schema.enum.map((choice) => JSON.stringify(choice)).join(", "));
     }
-    const names = [schema.type ?? []].flat().map((type) => TYPE_NAMES[type] ?? type);
+    const names = [schema.type ?? []].flat().map((type) => typeNames()[type] ?? type);
     const limits = [
-        schema.exclusiveMinimum === undefined ? "" : ` above ${schema.exclusiveMinimum}`,
-        schema.minimum === undefined ? "" : ` from ${schema.minimum}`,
-        schema.maximum === undefined ? "" : ` to ${schema.maximum}`,
+        schema.exclusiveMinimum === undefined ? "" : localized(" above {0}", schema.exclusiveMinimum),
+        schema.minimum === undefined ? "" : localized(" from {0}", schema.minimum),
+        schema.maximum === undefined ? "" : localized(" to {0}", schema.maximum),
     ];
-    return names.join(" or ") + limits.join("");
+    return names.join(localized(" or ")) + limits.join("");
 }
 
 function isObject(value: unknown): value is Record<string, unknown> {

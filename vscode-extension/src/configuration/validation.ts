@@ -1,6 +1,7 @@
 /** Finds what is wrong with a configuration before anything starts. Knows nothing of VS Code's API, touches no file. */
 
 import { wrongProperties, type Schema } from "./schema.js";
+import { localized } from "../localized.js";
 
 /** The schemas of both requests, as package.json has them. */
 export interface ConfigurationSchemas {
@@ -20,13 +21,13 @@ export function problems(configuration: Readonly<Record<string, unknown>>, schem
         case "attach":
             return [...wrongProperties(configuration, schemas.attach), ...missingAddress(configuration)];
         default:
-            return ['"request" must be "launch" or "attach".'];
+            return [localized("\"request\" must be \"launch\" or \"attach\".")];
     }
 }
 
 function missingAddress(configuration: Readonly<Record<string, unknown>>): string[] {
     const given = ADDRESSES.some((name) => configuration[name] !== undefined);
-    return given ? [] : ['"connect" is missing.'];
+    return given ? [] : [localized("\"connect\" is missing.")];
 }
 
 function wrongTarget(configuration: Readonly<Record<string, unknown>>): string[] {
@@ -35,6 +36,6 @@ function wrongTarget(configuration: Readonly<Record<string, unknown>>): string[]
         return [];
     }
     return given.length === 0
-        ? ['What to debug is missing: give one of "program", "module" and "code".']
-        : [`Give only one of ${given.map((name) => `"${name}"`).join(" and ")}.`];
+        ? [localized("What to debug is missing: give one of \"program\", \"module\" and \"code\".")]
+        : [localized("Give only one of {0}.", given.map((name) => `"${name}"`).join(localized(" and ")))];
 }

@@ -47,14 +47,14 @@ function lenses(uri: vscode.Uri, found: CompiledDefinition): vscode.CodeLens[] {
     const command = "dynamo.debugFunction";
     return [
         new vscode.CodeLens(range, {
-            title: "Debug tracing",
-            tooltip: `Run this file and stop when Dynamo traces ${found.name}`,
+            title: vscode.l10n.t("Debug tracing"),
+            tooltip: vscode.l10n.t("Run this file and stop when Dynamo traces {0}", found.name),
             command,
             arguments: [uri, found.bodyLine, "compile-time"],
         }),
         new vscode.CodeLens(range, {
-            title: "Step generated code",
-            tooltip: "Run this file and stop in every function that Dynamo generated",
+            title: vscode.l10n.t("Step generated code"),
+            tooltip: vscode.l10n.t("Run this file and stop in every function that Dynamo generated"),
             command,
             arguments: [uri, undefined, "run-time"],
         }),
@@ -63,8 +63,8 @@ function lenses(uri: vscode.Uri, found: CompiledDefinition): vscode.CodeLens[] {
 
 function lensOfTest(uri: vscode.Uri, { id, line, name }: TestFunction): vscode.CodeLens {
     return new vscode.CodeLens(new vscode.Range(line, 0, line, 0), {
-        title: "Debug test",
-        tooltip: `Run ${name} with pytest under the torch.compile debugger`,
+        title: vscode.l10n.t("Debug test"),
+        tooltip: vscode.l10n.t("Run {0} with pytest under the torch.compile debugger", name),
         command: "dynamo.debugTest",
         arguments: [uri, id],
     });

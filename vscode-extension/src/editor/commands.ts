@@ -33,7 +33,7 @@ async function debugFile(uri: vscode.Uri | undefined, options: object): Promise<
 }
 
 async function debugTest(uri: vscode.Uri, id: string): Promise<void> {
-    const name = `Debug torch.compile: ${id}`;
+    const name = vscode.l10n.t("Debug torch.compile: {0}", id);
     const folder = vscode.workspace.getWorkspaceFolder(uri);
     await vscode.debug.startDebugging(folder, { ...pytest, name, args: [`${uri.fsPath}::${id}`] });
 }

@@ -12,7 +12,7 @@ import { onBackendFailure } from "./failed-backends.js";
 import { programInEditor, type Program } from "./programs.js";
 import { WatchedRuns } from "./watched-runs.js";
 
-const [BISECT, MINIFY, DEBUG, KEEP, RUNS] = ["Find the Stage", "Minify", "Debug It", "Keep in launch.json", "Show the Runs"];
+const [BISECT, MINIFY, DEBUG, KEEP, RUNS] = [vscode.l10n.t("Find the Stage"), vscode.l10n.t("Minify"), vscode.l10n.t("Debug It"), vscode.l10n.t("Keep in launch.json"), vscode.l10n.t("Show the Runs")];
 /** Lines of the user's that are linked. */
 const MOST_PLACES = 2;
 
@@ -45,7 +45,7 @@ class FailingCompiles implements vscode.Disposable {
 
     /** At a failure of the backend in a session. */
     private async offer(program: Program): Promise<void> {
-        const text = `The backend failed to compile ${program.name}.`;
+        const text = vscode.l10n.t("The backend failed to compile {0}.", program.name);
         const chosen = await vscode.window.showWarningMessage(text, BISECT, MINIFY);
         if (chosen === BISECT) {
             await this.bisect(Promise.resolve(program), "exit");
@@ -60,19 +60,19 @@ class FailingCompiles implements vscode.Disposable {
         if (program === undefined || check === undefined) {
             return;
         }
-        const verdict = await this.runs.answer<Verdict | null>(`Bisecting the compiler stages of ${program.name}`, program, ["bisect", "--json", "--check", check]);
+        const verdict = await this.runs.answer<Verdict | null>(vscode.l10n.t("Bisecting the compiler stages of {0}", program.name), program, ["bisect", "--json", "--check", check]);
         if (verdict === undefined) {
-            void vscode.window.showInformationMessage("Cancelled.");
+            void vscode.window.showInformationMessage(vscode.l10n.t("Cancelled."));
             return;
         }
         if (verdict === null) {
-            void vscode.window.showInformationMessage(`No compiler stage of ${program.name} is wrong with torch's own backends.`);
+            void vscode.window.showInformationMessage(vscode.l10n.t("No compiler stage of {0} is wrong with torch's own backends.", program.name));
             return;
         }
         const { text, thing } = verdict;
         this.runs.note(text);
         const lines = text.trim().split("\n").map((line) => line.trim());
-        const places = (thing?.places ?? []).slice(0, MOST_PLACES).map(({ path, line }) => ({ title: `Go to ${basename(path)}:${line}`, path, line }));
+        const places = (thing?.places ?? []).slice(0, MOST_PLACES).map(({ path, line }) => ({ title: vscode.l10n.t("Go to {0}:{1}", basename(path), line), path, line }));
         const told = lines.filter((line) => !line.startsWith("at ")).join(", ");
         const chosen = await vscode.window.showWarningMessage(told, ...places, { title: RUNS, path: "", line: 0 });
         if (chosen?.title === RUNS) {
@@ -90,23 +90,23 @@ class FailingCompiles implements vscode.Disposable {
             return;
         }
         const words = ["minify", "--json", ...(looksForAccuracy ? ["--accuracy"] : [])];
-        const minified = await this.runs.answer<Minified>(`Minifying ${program.name}`, program, words);
+        const minified = await this.runs.answer<Minified>(vscode.l10n.t("Minifying {0}", program.name), program, words);
         if (minified === undefined) {
-            void vscode.window.showInformationMessage("Cancelled.");
+            void vscode.window.showInformationMessage(vscode.l10n.t("Cancelled."));
             return;
         }
         const { path, nodes, before, error } = minified;
         await vscode.window.showTextDocument(vscode.Uri.file(path), { preview: false });
         // What is in the result's folder is found from there: the tensors that it is given.
         const configuration = { name: `Minified: ${program.name}`, type: DEBUG_TYPE, request: "launch", program: path, cwd: dirname(path) };
-        const fails = error === "" ? "" : ` It fails with: ${error}`;
-        const told = `Minimized the graph from ${before} nodes to ${nodes}.${fails}`;
+        const fails = error === "" ? "" : vscode.l10n.t(" It fails with: {0}", error);
+        const told = vscode.l10n.t("Minimized the graph from {0} nodes to {1}.{2}", before, nodes, fails);
         let chosen = await vscode.window.showInformationMessage(told, DEBUG, ...(program.folder === undefined ? [] : [KEEP]));
         if (chosen === KEEP) {
             const launch = vscode.workspace.getConfiguration("launch", program.folder ?? null);
             const others = launch.get<vscode.DebugConfiguration[]>("configurations", []).filter((each) => each.name !== configuration.name);
             await launch.update("configurations", [...others, configuration], vscode.ConfigurationTarget.WorkspaceFolder);
-            chosen = await vscode.window.showInformationMessage(`${configuration.name} is in launch.json.`, DEBUG);
+            chosen = await vscode.window.showInformationMessage(vscode.l10n.t("{0} is in launch.json.", configuration.name), DEBUG);
         }
         if (chosen === DEBUG) {
             await vscode.debug.startDebugging(program.folder, configuration);
@@ -129,21 +129,21 @@ async function telling(act: () => Promise<void>): Promise<void> {
 
 async function askedCheck(): Promise<string | undefined> {
     const checks = [
-        { label: "It ends without an error", check: "exit" },
-        { label: "It prints the same as uncompiled", check: "output" },
-        { label: "An expression is true at the end…", check: undefined },
+        { label: vscode.l10n.t("It ends without an error"), check: "exit" },
+        { label: vscode.l10n.t("It prints the same as uncompiled"), check: "output" },
+        { label: vscode.l10n.t("An expression is true at the end…"), check: undefined },
     ];
-    const chosen = await vscode.window.showQuickPick(checks, { title: "How can a correct run be recognized?" });
+    const chosen = await vscode.window.showQuickPick(checks, { title: vscode.l10n.t("How can a correct run be recognized?") });
     if (chosen !== undefined && chosen.check === undefined) {
-        return vscode.window.showInputBox({ prompt: "Expression over the names of the program", placeHolder: "torch.allclose(result, expected)" });
+        return vscode.window.showInputBox({ prompt: vscode.l10n.t("Expression over the names of the program"), placeHolder: "torch.allclose(result, expected)" });
     }
     return chosen?.check;
 }
 
 async function askedAccuracy(): Promise<boolean | undefined> {
     const kinds = [
-        { label: "It fails to compile", looksForAccuracy: false },
-        { label: "Its results are wrong when compiled", looksForAccuracy: true },
+        { label: vscode.l10n.t("It fails to compile"), looksForAccuracy: false },
+        { label: vscode.l10n.t("Its results are wrong when compiled"), looksForAccuracy: true },
     ];
-    return (await vscode.window.showQuickPick(kinds, { title: "What is wrong with the program?" }))?.looksForAccuracy;
+    return (await vscode.window.showQuickPick(kinds, { title: vscode.l10n.t("What is wrong with the program?") }))?.looksForAccuracy;
 }

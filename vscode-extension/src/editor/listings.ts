@@ -35,37 +35,37 @@ export function registerListings(): vscode.Disposable {
 async function patchInstruction(): Promise<string | undefined> {
     const item = vscode.debug.activeStackItem;
     if (!(item instanceof vscode.DebugStackFrame) || item.session.type !== DEBUG_TYPE) {
-        throw new Error("select a frame of generated code in the call stack.");
+        throw new Error(vscode.l10n.t("select a frame of generated code in the call stack."));
     }
     const { session, threadId, frameId } = item;
     const { stackFrames } = (await session.customRequest("stackTrace", { threadId })) as DebugProtocol.StackTraceResponse["body"];
     const instructionReference = stackFrames.find((frame) => frame.id === frameId)?.instructionPointerReference;
     if (instructionReference === undefined) {
-        throw new Error("this frame runs no code that Dynamo generated.");
+        throw new Error(vscode.l10n.t("this frame runs no code that Dynamo generated."));
     }
     const disassembled = (await session.customRequest("disassemble", {
         memoryReference: instructionReference,
         instructionCount: 1,
     })) as NonNullable<DebugProtocol.DisassembleResponse["body"]>;
     const instruction = await vscode.window.showInputBox({
-        title: "Patch This Instruction",
-        prompt: "What runs from the next call on: an instruction (NOP does nothing), several with ; between, or swap to exchange it with the next. With a number of the listing and : before it, it is put in there.",
+        title: vscode.l10n.t("Patch This Instruction"),
+        prompt: vscode.l10n.t("What runs from the next call on: an instruction (NOP does nothing), several with ; between, or swap to exchange it with the next. With a number of the listing and : before it, it is put in there."),
         value: disassembled.instructions[0]?.instruction.replace(/ {3}\[patched, .*$/u, "") ?? "",
     });
     if (!instruction) {
         return undefined;
     }
     const body = await requestPatch(session, { instructionReference, instruction });
-    return `From the next call on: ${body.instruction}. Dynamo generated ${body.was}.`;
+    return vscode.l10n.t("From the next call on: {0}. Dynamo generated {1}.", body.instruction, body.was);
 }
 
 async function takePatchesBack(): Promise<string | undefined> {
     const session = vscode.debug.activeDebugSession;
     if (session?.type !== DEBUG_TYPE) {
-        throw new Error("no program is being debugged.");
+        throw new Error(vscode.l10n.t("no program is being debugged."));
     }
     const { count } = await requestUnpatch(session);
-    return `Reverted patched instructions: ${count}.`;
+    return vscode.l10n.t("Reverted patched instructions: {0}.", count);
 }
 
 async function telling(work: () => Promise<string | undefined>): Promise<void> {
@@ -76,7 +76,7 @@ async function telling(work: () => Promise<string | undefined>): Promise<void> {
         }
     } catch (error) {
         const reason = error instanceof Error ? error.message : String(error);
-        void vscode.window.showErrorMessage(`Generated code cannot be patched: ${reason}`);
+        void vscode.window.showErrorMessage(vscode.l10n.t("Generated code cannot be patched: {0}", reason));
     }
 }
 

@@ -60,8 +60,8 @@ async function runFile(
 }
 
 async function offerProfile(exitCode: number | undefined, file: string, cwd: string): Promise<void> {
-    const [chart, table] = ["Open the Flame Chart", "Open the Table"];
-    const end = exitCode === 0 ? "The run is profiled." : `The program ended with ${exitCode ?? "a signal"}; what it compiled is profiled.`;
+    const [chart, table] = [vscode.l10n.t("Open the Flame Chart"), vscode.l10n.t("Open the Table")];
+    const end = exitCode === 0 ? vscode.l10n.t("The run is profiled.") : vscode.l10n.t("The program ended with {0}; what it compiled is profiled.", exitCode ?? vscode.l10n.t("a signal"));
     const stem = join(cwd, basename(file, extname(file)));
     const chosen = await vscode.window.showInformationMessage(end, chart, table);
     if (chosen === chart) {
@@ -73,8 +73,8 @@ async function offerProfile(exitCode: number | undefined, file: string, cwd: str
 
 async function offerReport(exitCode: number | undefined): Promise<void> {
     void vscode.commands.executeCommand("setContext", "dynamo.hasRecorded", true);
-    const open = "Open Report";
-    const text = exitCode === 0 ? "The run is recorded." : `The program ended with ${exitCode ?? "a signal"}; what was compiled is recorded.`;
+    const open = vscode.l10n.t("Open Report");
+    const text = exitCode === 0 ? vscode.l10n.t("The run is recorded.") : vscode.l10n.t("The program ended with {0}; what was compiled is recorded.", exitCode ?? vscode.l10n.t("a signal"));
     if ((await vscode.window.showInformationMessage(text, open)) === open) {
         await vscode.commands.executeCommand("dynamo.openReport");
     }
@@ -83,7 +83,7 @@ async function offerReport(exitCode: number | undefined): Promise<void> {
 async function tryFixes(): Promise<void> {
     const editor = vscode.window.activeTextEditor;
     if (editor === undefined || !(await vscode.commands.getCommands(true)).includes(TRY_FIX)) {
-        void vscode.window.showErrorMessage("Cannot try fixes: the torch.compile language server is not running. Is dynamo-dap installed?");
+        void vscode.window.showErrorMessage(vscode.l10n.t("Cannot try fixes: the torch.compile language server is not running. Is dynamo-dap installed?"));
         return;
     }
     const place = { uri: editor.document.uri.toString(), line: editor.selection.active.line };

@@ -16,7 +16,7 @@ import { ReadOnlyTexts } from "../views/read-only-texts.js";
 /** The module that makes a call again; the folder is its argument. */
 const REPLAYING = "dynamo_dap.debuggee.launch.replaying";
 const NOT_AGREED = 1;
-const DEBUG = "Debug It";
+const DEBUG = vscode.l10n.t("Debug It");
 
 /** Registers `dynamo.recordCall` and `dynamo.replayCall`. */
 export function registerSavedCalls(): vscode.Disposable {
@@ -39,13 +39,13 @@ async function telling(act: () => Promise<void>): Promise<void> {
 async function recordCall(texts: ReadOnlyTexts): Promise<void> {
     const stopped = vscode.debug.activeStackItem;
     if (stopped?.session.type !== DEBUG_TYPE) {
-        throw new Error("Nothing is stopped: a call is saved at a stop in a compiled function.");
+        throw new Error(vscode.l10n.t("Nothing is stopped: a call is saved at a stop in a compiled function."));
     }
     const saved = await requestRecordCall(stopped.session, { threadId: stopped.threadId });
     const lost = (saved.lost ?? []).map((each) => `${each.path} (${each.text})`);
-    const missing = lost.length === 0 ? "" : ` Not saved: ${lost.join(", ")}.`;
+    const missing = lost.length === 0 ? "" : vscode.l10n.t(" Not saved: {0}.", lost.join(", "));
     const notes = (saved.notes ?? []).map((note) => ` ${note}.`).join("");
-    const told = `The call of ${saved.function} is saved in ${saved.folder}.${missing}${notes}`;
+    const told = vscode.l10n.t("The call of {0} is saved in {1}.{2}{3}", saved.function, saved.folder, missing, notes);
     if ((await vscode.window.showInformationMessage(told, DEBUG)) === DEBUG) {
         await replayCall(texts, saved.folder);
     }
@@ -68,25 +68,25 @@ async function replayCall(texts: ReadOnlyTexts, given: string | undefined): Prom
         const place = new vscode.Location(vscode.Uri.file(first[1] ?? ""), new vscode.Position(Number(first[2]) - 1, 0));
         vscode.debug.addBreakpoints([new vscode.SourceBreakpoint(place)]);
     }
-    const configuration = { type: DEBUG_TYPE, request: "launch", name: "Saved Call", module: REPLAYING, args: [folder] };
+    const configuration = { type: DEBUG_TYPE, request: "launch", name: vscode.l10n.t("Saved Call"), module: REPLAYING, args: [folder] };
     await vscode.debug.startDebugging(vscode.workspace.workspaceFolders?.[0], configuration);
 }
 
 async function isWanted(texts: ReadOnlyTexts, folder: string, shown: string, refused: string[]): Promise<boolean> {
     // An untitled document would have to be saved before anything is debugged.
     await texts.show("code of the call.py", shown);
-    const told = `Debugging the call in ${folder} runs the code that is shown.`;
+    const told = vscode.l10n.t("Debugging the call in {0} runs the code that is shown.", folder);
     if (refused.length === 0) {
-        const run = "Run This Code";
+        const run = vscode.l10n.t("Run This Code");
         return (await vscode.window.showWarningMessage(told, { modal: true }, run)) === run;
     }
-    const detail = `It names what a saved call usually may not: ${refused.join(", ")}`;
-    const allow = "Allow These Names and Run This Code";
+    const detail = vscode.l10n.t("It names what a saved call usually may not: {0}", refused.join(", "));
+    const allow = vscode.l10n.t("Allow These Names and Run This Code");
     return (await vscode.window.showWarningMessage(told, { modal: true, detail }, allow)) === allow;
 }
 
 async function askedFolder(): Promise<string | undefined> {
-    const options = { canSelectFiles: false, canSelectFolders: true, openLabel: "Debug", title: "The folder of a saved call" };
+    const options = { canSelectFiles: false, canSelectFolders: true, openLabel: vscode.l10n.t("Debug"), title: vscode.l10n.t("The folder of a saved call") };
     return (await vscode.window.showOpenDialog(options))?.[0]?.fsPath;
 }
 
@@ -104,7 +104,7 @@ function refusedIn(shown: string): string[] {
 function contentOf(shown: string): string[] {
     const digest = /^Content: ([0-9a-f]{64})$/m.exec(shown.slice(shown.lastIndexOf("\nContent: ") + 1))?.[1];
     if (digest === undefined) {
-        throw new Error("The installed dynamo-dap does not say which content it shows: update it.");
+        throw new Error(vscode.l10n.t("The installed dynamo-dap does not say which content it shows: update it."));
     }
     return ["--content", digest];
 }

@@ -86,11 +86,11 @@ function hover(stages: ExploredStages, document: vscode.TextDocument, line: numb
         }
     };
     text.appendText(part === undefined ? "" : [part.part.note, costs(part.part)].filter((each) => each).join(": "));
-    section("Kernels", kernels.map(describedKernel));
-    section(part === undefined ? "Lines in these kernels" : "Your lines", [...lines]);
-    section("For the backward pass", kept.map((each) => `${each.part.name}: ${costs(each.part)}`));
-    section("Why", [...new Set(told.flatMap((each) => (each.part.why ?? []).map((why) => `${each.part.name}: ${why}`)))]);
-    section("Lowered by", [...lowerings]);
+    section(vscode.l10n.t("Kernels"), kernels.map(describedKernel));
+    section(part === undefined ? vscode.l10n.t("Lines in these kernels") : vscode.l10n.t("Your lines"), [...lines]);
+    section(vscode.l10n.t("For the backward pass"), kept.map((each) => `${each.part.name}: ${costs(each.part)}`));
+    section(vscode.l10n.t("Why"), [...new Set(told.flatMap((each) => (each.part.why ?? []).map((why) => `${each.part.name}: ${why}`)))]);
+    section(vscode.l10n.t("Lowered by"), [...lowerings]);
     return new vscode.Hover(text);
 }
 
@@ -100,12 +100,12 @@ function describedKernel({ part, stage }: LinkedPart): string {
 
 function costs({ read, written, flops, memory, isPeak, saved, recomputed }: Part): string {
     return [
-        read !== undefined && `reads ${size(read)}`,
-        written !== undefined && `writes ${size(written)}`,
+        read !== undefined && vscode.l10n.t("reads {0}", size(read)),
+        written !== undefined && vscode.l10n.t("writes {0}", size(written)),
         flops !== undefined && `${flops} FLOPs`,
-        memory !== undefined && `${size(memory)} in use${isPeak === true ? ", the peak of its pass" : ""}`,
-        saved !== undefined && `${size(saved)} saved for the backward pass`,
-        recomputed !== undefined && `${size(recomputed)} computed again in the backward pass`,
+        memory !== undefined && vscode.l10n.t("{0} in use{1}", size(memory), isPeak === true ? vscode.l10n.t(", the peak of its pass") : ""),
+        saved !== undefined && vscode.l10n.t("{0} saved for the backward pass", size(saved)),
+        recomputed !== undefined && vscode.l10n.t("{0} computed again in the backward pass", size(recomputed)),
     ]
         .filter((each) => each)
         .join(", ");
@@ -122,5 +122,5 @@ function range(first: number, last: number): vscode.Range {
 
 function bounded(texts: string[]): string {
     const shown = texts.slice(0, MOST_IN_HOVER).join("\n");
-    return texts.length > MOST_IN_HOVER ? `${shown}\nand ${texts.length - MOST_IN_HOVER} more` : shown || "none";
+    return texts.length > MOST_IN_HOVER ? vscode.l10n.t("{0}\nand {1} more", shown, texts.length - MOST_IN_HOVER) : shown || vscode.l10n.t("none");
 }

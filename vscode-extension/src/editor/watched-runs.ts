@@ -48,7 +48,7 @@ export class WatchedRuns implements vscode.Disposable {
     async answer<T>(title: string, program: Program, words: string[]): Promise<T | undefined> {
         const { answer, status, lastSaid } = await this.run<T>(title, program, words);
         if (answer === undefined && status !== CANCELLED) {
-            throw new Error(lastSaid === "" ? `It ended with ${status ?? "a signal"}.` : lastSaid);
+            throw new Error(lastSaid === "" ? vscode.l10n.t("It ended with {0}.", status ?? vscode.l10n.t("a signal")) : lastSaid);
         }
         return answer;
     }

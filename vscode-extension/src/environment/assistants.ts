@@ -89,7 +89,7 @@ async function show(environment: Record<string, string>): Promise<void> {
         const content = `${JSON.stringify({ mcpServers: { "dynamo-dap": server } }, null, 2)}\n`;
         await vscode.window.showTextDocument(await vscode.workspace.openTextDocument({ language: "json", content }));
         if (!(await canServe(server.command))) {
-            void vscode.window.showWarningMessage(`The server lacks its SDK: ${server.command} -m pip install "dynamo-dap[mcp]"`);
+            void vscode.window.showWarningMessage(vscode.l10n.t("The server lacks its SDK: {0} -m pip install \"dynamo-dap[mcp]\"", server.command));
         }
     } catch (error) {
         void vscode.window.showErrorMessage(error instanceof Error ? error.message : String(error));

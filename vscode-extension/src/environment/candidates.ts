@@ -5,6 +5,7 @@ import { existsSync } from "node:fs";
 import { readdir, realpath } from "node:fs/promises";
 import { homedir } from "node:os";
 import { delimiter, join } from "node:path";
+import * as vscode from "vscode";
 
 /** An interpreter with the versions that matter; undefined where the package is not installed. */
 export interface Candidate {
@@ -74,7 +75,7 @@ export function inspect(path: string): Promise<Candidate | undefined> {
 /** Says what a person has to know to choose: "Python 3.11.7, torch 2.13.0, dynamo-dap missing". */
 export function described(candidate: Candidate): string {
     const { version, torch, debugger: installed } = candidate;
-    return `Python ${version}, torch ${torch ?? "missing"}, dynamo-dap ${installed ?? "missing"}`;
+    return vscode.l10n.t("Python {0}, torch {1}, dynamo-dap {2}", version, torch ?? vscode.l10n.t("missing"), installed ?? vscode.l10n.t("missing"));
 }
 
 function pythonIn(environment: string): string[] {

@@ -33,7 +33,7 @@ export async function requireDynamoDap(
     python: readonly string[],
     scope?: vscode.Uri,
 ): Promise<readonly string[] | undefined> {
-    const check = await unlessGivenUp(`looking for ${PACKAGE} in the environment of ${python.join(" ")}`, (signal) =>
+    const check = await unlessGivenUp(vscode.l10n.t("looking for {0} in the environment of {1}", PACKAGE, python.join(" ")), (signal) =>
         run(python, ["-c", "import dynamo_dap, msgspec, bytecode"], { timeout: CHECK_MILLISECONDS, signal }),
     );
     if (check === undefined) {
@@ -44,7 +44,7 @@ export async function requireDynamoDap(
         return python;
     }
     if (!check.output.includes("No module named")) {
-        throw new Error(`The Python interpreter ${python.join(" ")} cannot be used: ${lastLine(check.output)}`);
+        throw new Error(vscode.l10n.t("The Python interpreter {0} cannot be used: {1}", python.join(" "), lastLine(check.output)));
     }
     return ask(extensionPath, python, lastLine(check.output), scope);
 }
@@ -55,12 +55,12 @@ async function ask(
     problem: string,
     scope: vscode.Uri | undefined,
 ): Promise<readonly string[] | undefined> {
-    const [install, choose] = ["Install", "Choose Interpreter"];
+    const [install, choose] = [vscode.l10n.t("Install"), vscode.l10n.t("Choose Interpreter")];
     const known = await inspect(python[0] ?? "");
     // A package in an environment without torch would debug nothing.
     const lacksTorch = known !== undefined && known.torch === undefined;
     const choice = await vscode.window.showErrorMessage(
-        `${lacksTorch ? `torch and ${PACKAGE} aren't` : `${PACKAGE} isn't`} installed in this environment (${python.join(" ")}).`,
+        lacksTorch ? vscode.l10n.t("torch and {0} aren't installed in this environment ({1}).", PACKAGE, python.join(" ")) : vscode.l10n.t("{0} isn't installed in this environment ({1}).", PACKAGE, python.join(" ")),
         { modal: true, detail: known === undefined ? problem : described(known) },
         ...(lacksTorch ? [choose, install] : [install, choose]),
     );
@@ -79,7 +79,7 @@ export function registerInstallation(extensionPath: string): vscode.Disposable {
             const scope = vscode.workspace.workspaceFolders?.[0]?.uri;
             const python = await findInterpreter(scope);
             if (await installInto(extensionPath, [python], scope)) {
-                void vscode.window.showInformationMessage(`${PACKAGE} is installed in the environment of ${python}.`);
+                void vscode.window.showInformationMessage(vscode.l10n.t("{0} is installed in the environment of {1}.", PACKAGE, python));
             }
         }),
         vscode.commands.registerCommand("dynamo.chooseInterpreter", () =>
@@ -89,14 +89,14 @@ export function registerInstallation(extensionPath: string): vscode.Disposable {
 }
 
 async function installInto(extensionPath: string, python: readonly string[], scope?: vscode.Uri): Promise<boolean> {
-    const progress = { location: vscode.ProgressLocation.Notification, title: `Installing ${PACKAGE} …` };
+    const progress = { location: vscode.ProgressLocation.Notification, title: vscode.l10n.t("Installing {0} …", PACKAGE) };
     const wheel = await packagedWheel(extensionPath);
     const ended = await vscode.window.withProgress(progress, () =>
         run(python, ["-m", "pip", "install", "--disable-pip-version-check", wheel], {}),
     );
     if (!ended.ok) {
         log.appendLine(`${python.join(" ")} -m pip install ${wheel}\n${ended.output}`);
-        void offerAfterFailure(`Installing ${PACKAGE} into ${python.join(" ")} failed: ${reason(ended.output)}`, scope);
+        void offerAfterFailure(vscode.l10n.t("Installing {0} into {1} failed: {2}", PACKAGE, python.join(" "), reason(ended.output)), scope);
     }
     if (ended.ok) {
         void vscode.commands.executeCommand("setContext", "dynamo.isInstalled", true);
@@ -107,7 +107,7 @@ async function installInto(extensionPath: string, python: readonly string[], sco
 }
 
 async function offerAfterFailure(text: string, scope: vscode.Uri | undefined): Promise<void> {
-    const [choose, show, create] = ["Choose Interpreter", "Show Log", "Create Environment"];
+    const [choose, show, create] = [vscode.l10n.t("Choose Interpreter"), vscode.l10n.t("Show Log"), vscode.l10n.t("Create Environment")];
     const canCreate = (await vscode.commands.getCommands(true)).includes(CREATE_ENVIRONMENT);
     const chosen = await vscode.window.showErrorMessage(text, choose, show, ...(canCreate ? [create] : []));
     if (chosen === choose) {
@@ -130,7 +130,7 @@ async function packagedWheel(extensionPath: string): Promise<string> {
     const folder = join(extensionPath, "wheel");
     const name = (await readdir(folder)).find((file) => file.endsWith(".whl"));
     if (name === undefined) {
-        throw new Error(`There is no wheel in ${folder}: build the extension with "npm run package".`);
+        throw new Error(vscode.l10n.t("There is no wheel in {0}: build the extension with \"npm run package\".", folder));
     }
     return join(folder, name);
 }

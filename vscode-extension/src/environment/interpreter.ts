@@ -17,7 +17,7 @@ const PYTHON_EXTENSION = "ms-python.python";
 export async function findInterpreter(scope: vscode.Uri | undefined): Promise<string> {
     const found = (await fromPythonExtension(scope)) ?? fromSetting(scope) ?? (await fromEnvironments(scope));
     if (found === undefined) {
-        throw new Error("No Python was found. Choose one in the Python extension, or in the setting dynamo.python.");
+        throw new Error(vscode.l10n.t("No Python was found. Choose one in the Python extension, or in the setting dynamo.python."));
     }
     return found;
 }
@@ -35,8 +35,8 @@ export async function chooseInterpreter(scope: vscode.Uri | undefined): Promise<
     }
     const items = allCandidates(folderOf(scope)).then((found) => found.map(itemOf));
     const chosen = await vscode.window.showQuickPick(items, {
-        title: "Choose the Python environment of your program",
-        placeHolder: "An environment with torch",
+        title: vscode.l10n.t("Choose the Python environment of your program"),
+        placeHolder: vscode.l10n.t("An environment with torch"),
         matchOnDescription: true,
         matchOnDetail: true,
     });

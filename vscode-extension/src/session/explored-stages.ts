@@ -24,14 +24,14 @@ export class ExploredStages {
     async fetch(): Promise<ExploredBody> {
         const session = this.compiles.activeSession;
         if (session === undefined) {
-            throw new Error('stages are kept while a program is debugged with "explore": true.');
+            throw new Error(vscode.l10n.t("stages are kept while a program is debugged with \"explore\": true."));
         }
         const known = await requestStages(session, {});
         const selected = (await this.compiles.title()).split(" ")[0];
         const compile = known.find(({ id }) => id === selected) ?? known.at(-1);
         const [explored] = compile === undefined ? [] : await requestStages(session, { compileId: compile.id });
         if (explored === undefined) {
-            throw new Error("nothing has been compiled yet.");
+            throw new Error(vscode.l10n.t("nothing has been compiled yet."));
         }
         [this.session, this.links] = [session, new StageLinks(explored)];
         this.stages.clear();
@@ -44,7 +44,7 @@ export class ExploredStages {
     /** Where VS Code reads a document of a stage. */
     address(source: StageBody["source"] | undefined): vscode.Uri {
         if (source === undefined || this.session === undefined) {
-            throw new Error("the session is over.");
+            throw new Error(vscode.l10n.t("the session is over."));
         }
         // Without a path the document would have no name, and no language.
         return vscode.debug.asDebugSourceUri({ ...source, path: source.path ?? source.name ?? "stage" }, this.session);

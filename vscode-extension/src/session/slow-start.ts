@@ -47,7 +47,7 @@ class Waiting implements vscode.Disposable {
 
 class UntilServerSpeaks implements vscode.DebugAdapterTrackerFactory {
     createDebugAdapterTracker(session: vscode.DebugSession): vscode.DebugAdapterTracker {
-        const waiting = new Waiting("starting the debug server", () => void vscode.debug.stopDebugging(session));
+        const waiting = new Waiting(vscode.l10n.t("starting the debug server"), () => void vscode.debug.stopDebugging(session));
         const over = (): void => { waiting.dispose(); };
         return { onDidSendMessage: over, onError: over, onExit: over, onWillStopSession: over };
     }

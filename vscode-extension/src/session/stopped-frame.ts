@@ -44,7 +44,7 @@ export async function evaluated(expression: string, frame: StoppedFrame): Promis
     const wanted: DebugProtocol.EvaluateArguments = { expression, frameId: frame.frameId, context: "watch" };
     const found = (await frame.session.customRequest("evaluate", wanted)) as DebugProtocol.EvaluateResponse["body"];
     if (found.variablesReference === 0) {
-        throw new Error(`${expression} is not a tensor: ${found.result}`);
+        throw new Error(vscode.l10n.t("{0} is not a tensor: {1}", expression, found.result));
     }
     return { ...frame, reference: found.variablesReference };
 }

@@ -22,8 +22,8 @@ export function createComparisonView(compiles: Compiles): PullTree {
             return [];
         }
         const answer = await requestComparison(session);
-        view.description = `call ${answer.call} of ${answer.function}`;
-        const found = makeNode("verdict", answer.same ? "Nothing differs" : `Cause: ${answer.verdict}`, "law");
+        view.description = vscode.l10n.t("call {0} of {1}", answer.call, answer.function);
+        const found = makeNode("verdict", answer.same ? vscode.l10n.t("Nothing differs") : vscode.l10n.t("Cause: {0}", answer.verdict), "law");
         return [found, ...(answer.lines ?? []).map(lineNode)];
     });
 }

@@ -80,13 +80,13 @@ function compileNode(compile: Compile): SelectableNode {
 }
 
 function attemptNode(id: string, attempt: Attempt): TreeNode {
-    return makeNode(`${id} attempt ${attempt.number}`, `Attempt ${attempt.number}`, "history", {
-        description: attempt.restarted === undefined ? "the last one" : `restarted: ${attempt.restarted}`,
+    return makeNode(`${id} attempt ${attempt.number}`, vscode.l10n.t("Attempt {0}", attempt.number), "history", {
+        description: attempt.restarted === undefined ? vscode.l10n.t("the last one") : vscode.l10n.t("restarted: {0}", attempt.restarted),
     });
 }
 
 function graphNode(compileId: string, graph: GraphSummary): SelectableNode {
-    const node = makeNode(`compile ${compileId} graph ${graph.index}`, `Graph ${graph.index}`, "type-hierarchy", {
+    const node = makeNode(`compile ${compileId} graph ${graph.index}`, vscode.l10n.t("Graph {0}", graph.index), "type-hierarchy", {
         description: count(graph.operationCount, "operation"),
     });
     return { ...node, selection: { compileId, graph: graph.index } };
@@ -94,7 +94,7 @@ function graphNode(compileId: string, graph: GraphSummary): SelectableNode {
 
 function failureNode(id: string, failure: GuardFailure): TreeNode {
     const values = failure.valueThen === undefined ? "" : `${failure.valueThen} → ${failure.valueNow ?? "?"}`;
-    const node = makeNode(id, "Recompiled", "debug-restart", {
+    const node = makeNode(id, vscode.l10n.t("Recompiled"), "debug-restart", {
         description: [failure.text ?? failure.expression, values].filter((part) => part).join("  "),
         tooltip: failure.reason,
     });
@@ -113,9 +113,9 @@ function breakNode(id: string, found: GraphBreak): TreeNode {
         tooltip.appendMarkdown("- ").appendText(hint).appendMarkdown("\n");
     }
     if (found.link !== undefined && /^https:\/\/[\w./-]+$/.test(found.link)) {
-        tooltip.appendMarkdown(`\n[Torch's page](${found.link})`);
+        tooltip.appendMarkdown(`\n[${vscode.l10n.t("Torch's page")}](${found.link})`);
     }
-    const node = makeNode(id, "Graph break", "debug-disconnect", { description: found.reason });
+    const node = makeNode(id, vscode.l10n.t("Graph break"), "debug-disconnect", { description: found.reason });
     node.item.tooltip = tooltip.value === "" ? found.reason : tooltip;
     linkTo(node.item, found.place);
     return node;
@@ -127,15 +127,15 @@ function shardingNode(id: string, sharding: Sharding): TreeNode {
     const bytes = size >= 2 ** 20 ? `${(size / 2 ** 20).toFixed(1)} MiB` : `${size} bytes`;
     const facts = [
         `${count(parameters, "parameter")} (${bytes}) of ${count(ranks, "rank")}`,
-        isGathered ? "gathered before the call by a hook, in no graph" : "not gathered yet",
-        isShardedAgain ? "sharded again after it" : "kept whole until the backward",
+        isGathered ? vscode.l10n.t("gathered before the call by a hook, in no graph") : vscode.l10n.t("not gathered yet"),
+        isShardedAgain ? vscode.l10n.t("sharded again after it") : vscode.l10n.t("kept whole until the backward"),
     ].join(", ");
-    const label = `FSDP: ${name === "" ? "the model" : name}`;
+    const label = `FSDP: ${name === "" ? vscode.l10n.t("the model") : name}`;
     return makeNode(id, label, "split-horizontal", { description: facts, tooltip: `${label}: ${facts}` });
 }
 
 function specializationNode(id: string, found: Specialization): TreeNode {
-    const node = makeNode(id, "Specialized", "pinned", { description: found.expression });
+    const node = makeNode(id, vscode.l10n.t("Specialized"), "pinned", { description: found.expression });
     linkTo(node.item, found.place);
     return node;
 }

@@ -1,5 +1,7 @@
 /** What happened to a CUDA graph, as a node of the view "Compiles". */
 
+import * as vscode from "vscode";
+
 import type { CudaGraph } from "../session/requests.js";
 import { linkTo } from "./links.js";
 import { makeNode, type TreeNode } from "./pull-tree.js";
@@ -7,7 +9,7 @@ import { makeNode, type TreeNode } from "./pull-tree.js";
 /** Returns the node, which leads to the line that caused it. */
 export function cudaGraphNode(id: string, met: CudaGraph): TreeNode {
     const times = met.times === undefined ? "" : ` (${met.times} times)`;
-    const node = makeNode(id, `CUDA graph ${met.outcome}${times}`, "vm-active", { description: met.text ?? "" });
+    const node = makeNode(id, vscode.l10n.t("CUDA graph {0}{1}", met.outcome, times), "vm-active", { description: met.text ?? "" });
     linkTo(node.item, met.place);
     return node;
 }

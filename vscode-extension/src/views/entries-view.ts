@@ -54,7 +54,7 @@ async function forgetOf(compiles: Compiles, node: ForgettableNode): Promise<void
     const { activeSession: session } = compiles;
     await telling(async () => {
         if (session === undefined || node.forgets === undefined) {
-            throw new Error("The session is over: nothing is in the cache any more.");
+            throw new Error(vscode.l10n.t("The session is over: nothing is in the cache any more."));
         }
         await requestForget(session, node.forgets);
         compiles.refresh();
@@ -87,24 +87,24 @@ function entryNode(cached: CachedFunction, entry: CacheEntry): TreeNode {
     const miss = entry.lastMiss;
     const values = miss?.valueThen === undefined ? "" : `${miss.valueThen} → ${miss.valueNow ?? "?"}`;
     const children = [
-        ...(miss === undefined ? [] : [makeNode(`${id} miss`, "Missed last", "debug-restart", { description: `${miss.text}  ${values}` })]),
+        ...(miss === undefined ? [] : [makeNode(`${id} miss`, vscode.l10n.t("Missed last"), "debug-restart", { description: `${miss.text}  ${values}` })]),
         makeNode(`${id} guards`, count(entry.guards.length, "guard"), "shield", {
             children: entry.guards.map((guard, index) => guardNode(`${id} guard ${index}`, guard)),
         }),
-        textNode(`${id} code`, "Generated code", "code", document("generated code"), entry.code),
+        textNode(`${id} code`, vscode.l10n.t("Generated code"), "code", document(vscode.l10n.t("generated code")), entry.code),
         ...entry.graphs.map((graph, index) =>
             graph.code === undefined
-                ? makeNode(`${id} graph ${index}`, `Graph ${graph.name}`, "type-hierarchy", { description: "compiled before it was recorded" })
-                : textNode(`${id} graph ${index}`, `Graph ${graph.name}`, "type-hierarchy", document(graph.name), graph.code),
+                ? makeNode(`${id} graph ${index}`, vscode.l10n.t("Graph {0}", graph.name), "type-hierarchy", { description: vscode.l10n.t("compiled before it was recorded") })
+                : textNode(`${id} graph ${index}`, vscode.l10n.t("Graph {0}", graph.name), "type-hierarchy", document(graph.name), graph.code),
         ),
         ...entry.resumes.map((resume, index) => {
-            const node = makeNode(`${id} resume ${index}`, `Resumes at line ${resume.line}`, "debug-continue", { description: `${resume.text}  ${resume.generatedName ?? ""}`.trim() });
+            const node = makeNode(`${id} resume ${index}`, vscode.l10n.t("Resumes at line {0}", resume.line), "debug-continue", { description: `${resume.text}  ${resume.generatedName ?? ""}`.trim() });
             linkTo(node.item, resume);
             return node;
         }),
-        makeNode(`${id} memory`, "Keeps alive", "database", { description: memoryText(entry) }),
+        makeNode(`${id} memory`, vscode.l10n.t("Keeps alive"), "database", { description: memoryText(entry) }),
     ];
-    const calls = entry.calls === undefined ? undefined : `${count(entry.calls, "call")} since counted`;
+    const calls = entry.calls === undefined ? undefined : vscode.l10n.t("{0} since counted", count(entry.calls, "call"));
     const node: ForgettableNode = makeNode(id, entry.compileId, "archive", {
         description: [entry.backend, calls].filter((part) => part).join(" · "),
         children,
@@ -116,8 +116,8 @@ function entryNode(cached: CachedFunction, entry: CacheEntry): TreeNode {
 
 function guardNode(id: string, guard: EntryGuard): TreeNode {
     const failures = guard.failures ?? guard.objectFailures;
-    const perhaps = guard.failures === undefined ? " by this or another check of it" : "";
-    const missed = failures ? `missed ${count(failures, "time")}${perhaps}` : undefined;
+    const perhaps = guard.failures === undefined ? vscode.l10n.t(" by this or another check of it") : "";
+    const missed = failures ? vscode.l10n.t("missed {0}{1}", count(failures, "time"), perhaps) : undefined;
     const details = { tooltip: guard.expression, ...(missed === undefined ? {} : { description: missed }) };
     const node = makeNode(id, guard.text, missed === undefined ? "shield" : "warning", details);
     if (guard.path !== undefined && guard.line !== undefined) {
@@ -129,19 +129,19 @@ function guardNode(id: string, guard: EntryGuard): TreeNode {
 /** A node that opens a text. */
 function textNode(id: string, label: string, icon: string, name: string, text: string): TreeNode {
     const node = makeNode(id, label, icon, { tooltip: text });
-    node.item.command = { command: SHOW, title: "Show", arguments: [name, text] };
+    node.item.command = { command: SHOW, title: vscode.l10n.t("Show"), arguments: [name, text] };
     return node;
 }
 
 function memoryText({ memory }: CacheEntry): string {
-    const parts = [`${memory.code} bytes of generated code`];
+    const parts = [vscode.l10n.t("{0} bytes of generated code", memory.code)];
     if (memory.tensorCount > 0) {
-        parts.push(`${memory.tensors} bytes in ${count(memory.tensorCount, "tensor")}`);
+        parts.push(vscode.l10n.t("{0} bytes in {1}", memory.tensors, count(memory.tensorCount, "tensor")));
     }
     if (memory.backendCode > 0) {
-        parts.push(`${memory.backendCode} bytes of the backend's code`);
+        parts.push(vscode.l10n.t("{0} bytes of the backend's code", memory.backendCode));
     }
-    return (memory.isWhole === false ? "at least " : "") + parts.join(", ");
+    return (memory.isWhole === false ? vscode.l10n.t("at least ") : "") + parts.join(", ");
 }
 
 function count(number: number, thing: string): string {

@@ -1,6 +1,7 @@
 /** Lists what a session's compiles report about lines, without VS Code's API. */
 
 import type { Compile, CompiledFunction, CudaGraph, Place } from "../session/requests.js";
+import { localized } from "../localized.js";
 
 /** Something about a line of the user's program. */
 export interface Finding {
@@ -20,25 +21,25 @@ export function findingsOf(compiled: CompiledFunction, compile: Compile): Findin
     const add = (title: string, place: Place | undefined, severity: Finding["severity"], details: (string | undefined)[]): void => {
         const where = place ?? compiled.place;
         if (where !== undefined) {
-            const texts = [...details.filter((text) => text !== undefined && text !== ""), `In ${compile.name} [${compile.id}]`];
+            const texts = [...details.filter((text) => text !== undefined && text !== ""), localized("In {0} [{1}]", compile.name, compile.id)];
             found.push({ title, details: texts as string[], place: where, severity, isRecorded: false });
         }
     };
     if (compile.state === "failed") {
-        add(`Compile failed: ${firstLine(compile.problem ?? "torch gives no reason")}`, undefined, "error", []);
+        add(localized("Compile failed: {0}", firstLine(compile.problem ?? localized("torch gives no reason"))), undefined, "error", []);
     }
     for (const failure of compile.failures ?? []) {
-        const values = failure.valueThen === undefined ? undefined : `It was ${failure.valueThen} and is ${failure.valueNow ?? "unknown"} now.`;
-        add(`Recompiled: ${failure.text ?? failure.expression}`, failure.place, "warning", [values, failure.hint]);
+        const values = failure.valueThen === undefined ? undefined : localized("It was {0} and is {1} now.", failure.valueThen, failure.valueNow ?? localized("unknown"));
+        add(localized("Recompiled: {0}", failure.text ?? failure.expression), failure.place, "warning", [values, failure.hint]);
     }
     for (const found of compile.breaks) {
-        add(`Graph break: ${found.reason}`, found.place, "warning", [found.explanation, found.effect, ...(found.hints ?? [])]);
+        add(localized("Graph break: {0}", found.reason), found.place, "warning", [found.explanation, found.effect, ...(found.hints ?? [])]);
     }
     for (const found of compile.specializations ?? []) {
-        add(`Specialized: ${found.expression}`, found.place, "info", []);
+        add(localized("Specialized: {0}", found.expression), found.place, "info", []);
     }
     costlyCudaGraphs(compile).forEach((met) => {
-        add(`CUDA graph ${met.outcome}: ${met.text ?? ""}`, met.place, "info", []);
+        add(localized("CUDA graph {0}: {1}", met.outcome, met.text ?? ""), met.place, "info", []);
     });
     return found;
 }

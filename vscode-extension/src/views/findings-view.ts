@@ -29,7 +29,7 @@ export function createFindingsView(compiles: Compiles): vscode.Disposable {
     const findings = new Findings(compiles);
     const tree = new PullTree("dynamo.findings", findings, async (view) => {
         const found = await findings.all();
-        view.badge = found.length === 0 ? undefined : { value: found.length, tooltip: "Findings of torch.compile" };
+        view.badge = found.length === 0 ? undefined : { value: found.length, tooltip: vscode.l10n.t("Findings of torch.compile") };
         return found.map(findingNode);
     });
     return vscode.Disposable.from(

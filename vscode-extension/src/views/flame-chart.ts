@@ -10,7 +10,7 @@ import { openPlace } from "./links.js";
 export async function openFlameChart(path: string): Promise<void> {
     // The page allows its own script and nothing else, whatever the program's names are.
     const options = { enableScripts: true, retainContextWhenHidden: true, localResourceRoots: [] };
-    const panel = vscode.window.createWebviewPanel("dynamo.flameChart", "Compile time", vscode.ViewColumn.Active, options);
+    const panel = vscode.window.createWebviewPanel("dynamo.flameChart", vscode.l10n.t("Compile time"), vscode.ViewColumn.Active, options);
     panel.webview.onDidReceiveMessage(async (message: unknown) => {
         const place = placeOf(message);
         if (place !== undefined) {

@@ -1,5 +1,7 @@
 /** The view "Graph" of the selected compile. */
 
+import * as vscode from "vscode";
+
 import type { Compiles } from "../session/compiles.js";
 import type { GraphNode } from "../session/requests.js";
 import { linkTo } from "./links.js";
@@ -17,7 +19,7 @@ export function createGraphView(compiles: Compiles): PullTree {
     return new PullTree("dynamo.graph", compiles, async (view) => {
         view.description = await compiles.title();
         const graph = await compiles.graph();
-        view.description += graph?.isFinal === false ? ", so far" : "";
+        view.description += graph?.isFinal === false ? vscode.l10n.t(", so far") : "";
         return (graph?.nodes ?? []).map(operationNode);
     });
 }

@@ -1,5 +1,7 @@
 /** The view "Guards" of the selected compile. */
 
+import * as vscode from "vscode";
+
 import type { Compiles } from "../session/compiles.js";
 import type { Guard } from "../session/requests.js";
 import { linkTo } from "./links.js";
@@ -11,7 +13,7 @@ export function createGuardsView(compiles: Compiles): PullTree {
     return new PullTree("dynamo.guards", compiles, async (view) => {
         view.description = await compiles.title();
         const answer = await compiles.guards();
-        view.description += answer?.isFinal === false ? ", so far" : "";
+        view.description += answer?.isFinal === false ? vscode.l10n.t(", so far") : "";
         const groups = groupedGuards(answer?.guards ?? []);
         const own = groups.filter(([main]) => main.place === undefined);
         return [...groups.filter(([main]) => main.place !== undefined), ...own].map(groupNode);

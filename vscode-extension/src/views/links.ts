@@ -15,7 +15,7 @@ export function openPlace(place: Place): vscode.Command {
     const position = new vscode.Position(place.line - 1, (place.column ?? 1) - 1);
     return {
         command: "vscode.open",
-        title: "Show in Editor",
+        title: vscode.l10n.t("Show in Editor"),
         arguments: [vscode.Uri.file(place.path), { selection: new vscode.Range(position, position), preview: true }],
     };
 }

@@ -21,7 +21,7 @@ export function registerLogPlot(extension: vscode.Uri, logged: LoggedValues): vs
             panel.reveal();
             return;
         }
-        panel = openPage(extension, "dynamo.logPlot", "Log Messages", "plot", BODY);
+        panel = openPage(extension, "dynamo.logPlot", vscode.l10n.t("Log Messages"), "plot", BODY);
         panel.webview.onDidReceiveMessage(say);
         panel.onDidDispose(() => {
             panel = undefined;

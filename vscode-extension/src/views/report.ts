@@ -12,7 +12,7 @@ export function registerReport(): vscode.Disposable {
 
 async function openReport(): Promise<void> {
     if (!(await vscode.commands.getCommands(true)).includes(WRITE_REPORT)) {
-        void vscode.window.showErrorMessage("The language server that writes the report does not run: is dynamo-dap installed?");
+        void vscode.window.showErrorMessage(vscode.l10n.t("The language server that writes the report does not run: is dynamo-dap installed?"));
         return;
     }
     const path = await vscode.commands.executeCommand<string | null>(WRITE_REPORT);

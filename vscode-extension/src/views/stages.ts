@@ -23,7 +23,7 @@ export function registerStages(stages: ExploredStages): vscode.Disposable {
             try {
                 await run(stages);
             } catch (problem) {
-                void vscode.window.showErrorMessage(`Stages cannot be shown: ${errorText(problem)}`);
+                void vscode.window.showErrorMessage(vscode.l10n.t("Stages cannot be shown: {0}", errorText(problem)));
             }
         });
     return vscode.Disposable.from(registered("dynamo.exploreStages", openFirst), registered("dynamo.openStage", openChosen));
@@ -45,12 +45,12 @@ async function openChosen(stages: ExploredStages): Promise<void> {
     const explored = await stages.fetch();
     const items = explored.stages.flatMap((stage): StageItem[] => [
         { label: stage.id, description: stage.title, stage, showsChanges: false },
-        ...(stage.before === undefined ? [] : [{ label: `${stage.id}: changes`, description: "what its passes changed", stage, showsChanges: true }]),
+        ...(stage.before === undefined ? [] : [{ label: `${stage.id}: changes`, description: vscode.l10n.t("what its passes changed"), stage, showsChanges: true }]),
     ]);
-    const chosen = await vscode.window.showQuickPick(items, { title: `Stages of ${explored.name} [${explored.id}]` });
+    const chosen = await vscode.window.showQuickPick(items, { title: vscode.l10n.t("Stages of {0} [{1}]", explored.name, explored.id) });
     if (chosen?.showsChanges === true) {
         const [before, after] = [stages.address(chosen.stage.before), stages.address(chosen.stage.source)];
-        await vscode.commands.executeCommand("vscode.diff", before, after, `${chosen.stage.id}: what its passes changed`);
+        await vscode.commands.executeCommand("vscode.diff", before, after, vscode.l10n.t("{0}: what its passes changed", chosen.stage.id));
     } else if (chosen !== undefined) {
         await show(stages.address(chosen.stage.source), vscode.ViewColumn.Beside);
     }

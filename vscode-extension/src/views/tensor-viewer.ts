@@ -41,7 +41,7 @@ async function viewExpression(extension: vscode.Uri): Promise<void> {
     }
     const editor = vscode.window.activeTextEditor;
     const selected = editor === undefined ? "" : editor.document.getText(editor.selection);
-    const expression = await vscode.window.showInputBox({ title: "View Tensor", prompt: "An expression in the selected frame", value: selected });
+    const expression = await vscode.window.showInputBox({ title: vscode.l10n.t("View Tensor"), prompt: vscode.l10n.t("An expression in the selected frame"), value: selected });
     if (expression?.trim()) {
         try {
             new TensorViewer(extension, expression.trim(), await evaluated(expression.trim(), frame), expression.trim());
@@ -55,7 +55,7 @@ async function viewExpression(extension: vscode.Uri): Promise<void> {
 function neededFrame(): StoppedFrame | undefined {
     const frame = stoppedFrame();
     if (frame === undefined) {
-        void vscode.window.showErrorMessage("A tensor can be viewed while the program is stopped and a frame is selected.");
+        void vscode.window.showErrorMessage(vscode.l10n.t("A tensor can be viewed while the program is stopped and a frame is selected."));
     }
     return frame;
 }
@@ -77,7 +77,7 @@ class TensorViewer {
             vscode.debug.onDidChangeActiveStackItem((item) => this.follow(item)),
             vscode.debug.onDidTerminateDebugSession((session) => {
                 if (session.id === this.viewed.session.id) {
-                    this.say({ kind: "stale", problem: "The program has ended: this is what was shown last." });
+                    this.say({ kind: "stale", problem: vscode.l10n.t("The program has ended: this is what was shown last.") });
                 }
             }),
         ];
@@ -112,14 +112,14 @@ class TensorViewer {
             return;
         }
         if (this.expression === undefined) {
-            this.say({ kind: "stale", problem: "The program has gone on since: this is what was shown last." });
+            this.say({ kind: "stale", problem: vscode.l10n.t("The program has gone on since: this is what was shown last.") });
             return;
         }
         try {
             this.viewed = await evaluated(this.expression, frame);
             this.say({ kind: "show", name: this.name, stop: "" });
         } catch (problem) {
-            this.say({ kind: "stale", problem: `Not of this stop: ${errorText(problem)}` });
+            this.say({ kind: "stale", problem: vscode.l10n.t("Not of this stop: {0}", errorText(problem)) });
         }
     }
 }

@@ -35,10 +35,10 @@ export async function statementNodes(body: TimelineBody): Promise<Shown> {
         const description = parts.filter((part) => part).join("  ");
         const node = makeNode(`moment ${entry.moment}`, text ?? placeText(entry), "circle-small", {
             description,
-            tooltip: `${entry.function}, ${placeText(entry)}, with ${entry.nodes} nodes in the graph`,
+            tooltip: vscode.l10n.t("{0}, {1}, with {2} nodes in the graph", entry.function, placeText(entry), entry.nodes),
             children: below.map(nodeOf),
         });
-        node.item.command = { command: "dynamo.goToMoment", title: "Go There", arguments: [entry.moment] };
+        node.item.command = { command: "dynamo.goToMoment", title: vscode.l10n.t("Go There"), arguments: [entry.moment] };
         if (entry === current) {
             node.item.iconPath = CURRENT;
             shown.current = { node, number };
@@ -71,8 +71,8 @@ function moreNodes(where: "before" | "after", count: number): TreeNode[] {
     if (count <= 0) {
         return [];
     }
-    const node = makeNode(`more ${where}`, `${count} ${where}`, "ellipsis", { tooltip: "Show more" });
-    node.item.command = { command: "dynamo.showMoreOfTimeline", title: "Show More" };
+    const node = makeNode(`more ${where}`, `${count} ${where}`, "ellipsis", { tooltip: vscode.l10n.t("Show more") });
+    node.item.command = { command: "dynamo.showMoreOfTimeline", title: vscode.l10n.t("Show More") };
     return [node];
 }
 

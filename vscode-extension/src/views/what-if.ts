@@ -7,7 +7,7 @@ import { requestKeep, requestWhatIf, WHAT_IF_EVENT, type WhatIfBody } from "../s
 import { errorText, stoppedFrame } from "../session/stopped-frame.js";
 
 const SCHEME = "dynamo-what-if";
-const COMPARE = "Compare";
+const COMPARE = vscode.l10n.t("Compare");
 const MOST_KEPT = 20;
 
 /** Registers `dynamo.compareWhatIf` and `dynamo.keepWhatIf`. What was compared can be read when the program has ended. */
@@ -37,8 +37,8 @@ class Graphs implements vscode.TextDocumentContentProvider {
     /** Tells that a trace with changes is over. */
     async tell(body: WhatIfBody): Promise<void> {
         this.newest = body;
-        const how = body.difference === undefined ? "is that of the program" : "differs from that of the program";
-        const told = `The graph of ${body.function} [${body.compileId}], as it was changed by the debugger, ${how}.`;
+        const how = body.difference === undefined ? vscode.l10n.t("is that of the program") : vscode.l10n.t("differs from that of the program");
+        const told = vscode.l10n.t("The graph of {0} [{1}], as it was changed by the debugger, {2}.", body.function, body.compileId, how);
         if ((await vscode.window.showInformationMessage(told, COMPARE)) === COMPARE) {
             await this.open(body);
         }
@@ -50,7 +50,7 @@ class Graphs implements vscode.TextDocumentContentProvider {
         try {
             const asked = session?.type === DEBUG_TYPE ? await requestWhatIf(session) : this.newest;
             if (asked === undefined) {
-                throw new Error("Nothing has been changed in a trace: set a variable, or jump to another line, at a stop in one.");
+                throw new Error(vscode.l10n.t("Nothing has been changed in a trace: set a variable, or jump to another line, at a stop in one."));
             }
             await this.open(asked);
         } catch (problem) {
@@ -59,15 +59,15 @@ class Graphs implements vscode.TextDocumentContentProvider {
     }
 
     private async open(body: WhatIfBody): Promise<void> {
-        const changed = this.document("changed by the debugger", body.graph);
+        const changed = this.document(vscode.l10n.t("changed by the debugger"), body.graph);
         const name = `${body.function} [${body.compileId}]`;
         if (body.programGraph === undefined) {
             await vscode.window.showTextDocument(changed, { preview: true, viewColumn: vscode.ViewColumn.Beside });
-            void vscode.window.showInformationMessage(`The program's own graph of ${name} is not known before its trace has gone on.`);
+            void vscode.window.showInformationMessage(vscode.l10n.t("The program's own graph of {0} is not known before its trace has gone on.", name));
             return;
         }
-        const programs = this.document("the program's graph", body.programGraph);
-        await vscode.commands.executeCommand("vscode.diff", programs, changed, `${name}: the program ↔ changed by the debugger`);
+        const programs = this.document(vscode.l10n.t("the program's graph"), body.programGraph);
+        await vscode.commands.executeCommand("vscode.diff", programs, changed, vscode.l10n.t("{0}: the program ↔ changed by the debugger", name));
     }
 
     private document(name: string, text: string): vscode.Uri {
@@ -86,7 +86,7 @@ async function keep(): Promise<void> {
     const item = vscode.debug.activeStackItem;
     try {
         if (stoppedFrame() === undefined || item === undefined) {
-            throw new Error("What was changed is kept at a stop in the trace that was changed.");
+            throw new Error(vscode.l10n.t("What was changed is kept at a stop in the trace that was changed."));
         }
         await requestKeep(item.session, { threadId: item.threadId });
     } catch (problem) {

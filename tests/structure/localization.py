@@ -1,0 +1,68 @@
+"""Moves the texts of the extension's ``package.json`` into ``package.nls.json``, from which VS Code takes translations.
+
+Run by ``make generate``: a text that was written into ``package.json`` as it is gets a key there. Pure.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+_TEXTS = {
+    "title",
+    "shortTitle",
+    "label",
+    "description",
+    "markdownDescription",
+    "enumDescriptions",
+    "contents",
+    "contextualTitle",
+    "altText",
+}
+_NAMED = {"views", "viewsContainers"}
+"""Contributions whose ``name`` is a text as well; elsewhere it is an identifier."""
+_UNTOUCHED = {"default", "body", "defaultSnippets", "enum"}
+_IDENTIFIERS = ("command", "id", "type", "view", "mode")
+
+
+def localized(contributes: dict[str, Any], known: dict[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the contributions with keys in place of texts, and the text of each key.
+
+    ``known`` has the texts of keys that are there already.
+    """
+    texts: dict[str, str] = {}
+
+    def text(value: str, key: str) -> str:
+        if value.startswith("%") and value.endswith("%"):
+            key = value[1:-1]
+            value = known[key]
+        assert texts.setdefault(key, value) == value, f"two texts have the key {key}"
+        return f"%{key}%"
+
+    def walked(value: Any, path: str, part: str) -> Any:
+        if isinstance(value, list):
+            return [walked(each, f"{path}.{_name(each, index)}", part) for index, each in enumerate(value)]
+        if not isinstance(value, dict):
+            return value
+        found = {}
+        for name, each in value.items():
+            is_text = name in _TEXTS or (name == "name" and part in _NAMED)
+            if name in _UNTOUCHED:
+                found[name] = each
+            elif is_text and isinstance(each, str):
+                found[name] = text(each, f"{path}.{name}")
+            elif is_text and isinstance(each, list):
+                found[name] = [text(one, f"{path}.{name}.{index}") for index, one in enumerate(each)]
+            else:
+                found[name] = walked(each, f"{path}.{name}", part)
+        return found
+
+    made = {part: walked(value, part, part) for part, value in contributes.items()}
+    return made, dict(sorted(texts.items()))
+
+
+def _name(each: Any, index: int) -> str:
+    if isinstance(each, dict):
+        for identifier in _IDENTIFIERS:
+            if isinstance(each.get(identifier), str):
+                return str(each[identifier])
+    return str(index)
