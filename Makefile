@@ -13,7 +13,7 @@ NPM := PATH="$$PATH:$(abspath $(BIN))" npm --no-audit --no-fund
 TYPESCRIPT := vscode-extension tests/vscode
 TYPESCRIPT_READY := $(TYPESCRIPT:=/node_modules/.package-lock.json)
 
-.PHONY: help setup demo vscode test test-long test-all check check-typescript format unit unit-core unit-long generate test-vscode vscode-core vscode-long test-editors screenshots pictures docs package release bench bench-details walks soak test-matrix test-gpu versions clean
+.PHONY: help setup demo vscode test test-long test-all check check-typescript format unit unit-core unit-long generate test-vscode vscode-core vscode-long test-editors screenshots pictures docs package release bench bench-details walks soak test-matrix test-zoo test-gpu versions clean
 
 help:  ## Say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -152,6 +152,16 @@ soak: $(READY)  ## What it survives, at length: LIVES=2000 MESSAGES=100000 STOPS
 test-matrix:  ## Run the tests of the debuggee on every other Python and torch, or on one: TORCH=2.15.0
 	$(PYTHON) tests/matrix/run.py $(if $(filter-out file,$(origin TORCH)),--torch "$(TORCH)") $(ARGUMENTS)
 
+ZOO_READY := .zoo/.ready
+
+$(ZOO_READY): tests/zoo/packages.txt
+	$(PYTHON) -m venv --clear .zoo
+	.zoo/bin/python -m pip install --quiet "$(TORCH)" --editable . --requirement $<
+	@touch $@
+
+test-zoo: $(READY) $(ZOO_READY)  ## Debug programs of other people's packages, and write docs/zoo.md
+	@$(BIN)/python -m tests.zoo.run $(ARGUMENTS)
+
 test-gpu: $(READY)  ## Tests that need a GPU; a page of results. ARGUMENTS=--large measures a Llama of 1 B parameters too
 	@$(BIN)/python -m tests.gpu.run $(ARGUMENTS)
 
@@ -159,5 +169,5 @@ versions:  ## What each Python and torch of the matrix lacks, as a table
 	@$(PYTHON) tests/matrix/run.py --versions $(ARGUMENTS)
 
 clean:  ## Remove everything that was made
-	rm -rf $(ENVIRONMENT) .matrix .vscode-test $(TYPESCRIPT:=/node_modules) vscode-extension/out vscode-extension/wheel build dist site .pytest_cache .mypy_cache .ruff_cache tests/output
+	rm -rf $(ENVIRONMENT) .matrix .zoo .vscode-test $(TYPESCRIPT:=/node_modules) vscode-extension/out vscode-extension/wheel build dist site .pytest_cache .mypy_cache .ruff_cache tests/output
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
