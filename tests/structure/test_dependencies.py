@@ -45,12 +45,13 @@ MAY_IMPORT = {
     "explore": {"protocol", "records"},
     "calls": {"protocol", "records"},
     "trace_logs": {"protocol", "records", "explore"},
+    "diff": {"protocol", "records", "trace_logs"},
     "server": {"protocol", "records"},
     "checking": {"protocol", "records", "debuggee.launch", "debuggee.torch_api"},
     "terminal": {"protocol", *_DATA},
     "language_server": {"protocol", "records", "trace_logs"},
     "assistants": {"protocol", "checking", "terminal", "trace_logs", *_DATA},
-    "commands": {"protocol", "checking", "terminal", "language_server", "assistants", "trace_logs", *_DATA},
+    "commands": {"protocol", "checking", "terminal", "language_server", "assistants", "trace_logs", "diff", *_DATA},
     **{
         f"debuggee.{name}": {"protocol", *(f"debuggee.{below}" for below in _DEBUGGEE[:number])}
         | (_DATA if name in _WRITES_DATA else set())

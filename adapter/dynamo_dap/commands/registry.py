@@ -38,6 +38,7 @@ GROUPS: dict[str, tuple[Command, ...]] = {
         Command("explore", "show each line's graphs, operations and kernels", "commands.explore"),
         Command("entries", "run a program and print torch's cache for each function", "commands.entries"),
         Command("forecast", "run a program and report which sizes compile next", "commands.forecast"),
+        Command("diff", "find the first place where two runs differ", "commands.diff"),
         Command("profile", "run a program and report where compile time goes", "commands.profile"),
     ),
     "find and fix what is wrong": (

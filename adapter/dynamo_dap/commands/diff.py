@@ -1,0 +1,51 @@
+"""``dynamo-dap diff``: finds the first place where two runs of torch.compile differ. Main thread of the command."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+
+import msgspec
+
+from dynamo_dap.diff.comparing import compare_runs
+from dynamo_dap.diff.sides import CannotCompare, read_side, side_of
+from dynamo_dap.diff.text import print_diff
+from dynamo_dap.records.report import report_console
+
+
+def main(arguments: list[str]) -> int:
+    """Compare; return 0 if nothing differs, 1 if something does, 2 if the runs cannot be compared."""
+    options = _parser().parse_args(arguments)
+    second = options.b if options.b is not None else options.a
+    try:
+        # Both are looked at before the first runs, which may take hours.
+        sides = [(given, side_of(given, options.python)) for given in (options.a, second)]
+        one, other = (read_side(given, side) for given, side in sides)
+        diff = compare_runs(one, other)
+    except CannotCompare as problem:
+        print(f"dynamo-dap: {problem}", file=sys.stderr)  # noqa: T201 - the user of a terminal reads it
+        return 2
+    if options.json:
+        sys.stdout.write(msgspec.json.encode(diff).decode() + "\n")
+    else:
+        print_diff(diff, (one, other), report_console())
+    return 1 if diff.differs else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="dynamo-dap diff",
+        description="Find the first place where two runs differ: functions, guards, graphs, kernels, breaks, "
+        "recompiles, and what the programs print. A side is a record, a trace log of torch, or a command, which is "
+        "run. The exit status is 0 if nothing differs, 1 if something does, 2 if the runs cannot be compared.",
+        epilog="A command may begin with variables and an interpreter: "
+        + shlex.quote("OMP_NUM_THREADS=1 old/bin/python train.py --epochs 1"),
+    )
+    parser.add_argument("a", metavar="A", help="a record, a TORCH_TRACE folder or log, or a command in quotes")
+    parser.add_argument("b", metavar="B", nargs="?", help="the same; without it the command A runs twice")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument(
+        "--python", default=sys.executable, help="the interpreter of commands that name none; default: this one"
+    )
+    return parser

@@ -1,0 +1,363 @@
+"""Compares two runs. Pure, but for reading generated code of runs that this command made."""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+from pathlib import Path
+
+from dynamo_dap.diff.model import Difference, JsonDiff, Numbers, Side
+from dynamo_dap.diff.normal import (
+    code_lines,
+    graph_lines,
+    line_identity,
+    normal_guard,
+    normal_name,
+    normal_output,
+    normal_path,
+    normal_text,
+)
+from dynamo_dap.diff.sides import CannotCompare, Run
+from dynamo_dap.records.events import Record
+from dynamo_dap.records.model import Compile, CompiledFunction, Graph, Guard, counts_of
+from dynamo_dap.records.texts import counted, is_readable_source
+
+_CONTEXT = 3
+_MOST_LINES = 200
+"""Lines of one diff that are kept."""
+_LISTED = 20
+
+
+def compare_runs(one: Run, other: Run) -> JsonDiff:
+    """Return where two runs differ, the first difference first.
+
+    Raises:
+        CannotCompare: neither of them compiled anything or printed anything.
+    """
+    if not any(list(record.compiles()) for run in (one, other) for record in run.records):
+        raise CannotCompare("neither run compiled anything")
+    comparison = _Comparison(one, other)
+    differences = list(comparison.differences())
+    return JsonDiff(bool(differences), _side(one), _side(other), differences, list(comparison.not_compared))
+
+
+def _side(run: Run) -> Side:
+    compiles = [compiled for record in run.records for _, compiled in record.compiles()]
+    counts = counts_of(compiles)
+    phases: dict[str, float] = defaultdict(float)
+    for compiled in compiles:
+        for name, seconds in compiled.phases.items():
+            phases[name] += seconds
+    numbers = Numbers(
+        counts.compiles,
+        counts.graphs,
+        counts.operations,
+        counts.breaks,
+        counts.recompiles,
+        counts.guards,
+        round(counts.seconds, 3),
+        {name: round(seconds, 3) for name, seconds in phases.items()},
+    )
+    started = run.records[0].started if run.records else None
+    return Side(run.given, numbers, started.torch if started is not None else None, run.status)
+
+
+class _Comparison:
+    """One comparison. One thread."""
+
+    def __init__(self, one: Run, other: Run) -> None:
+        self._runs = one, other
+        self.not_compared: dict[str, None] = {}
+        """Each reason once."""
+
+    def differences(self) -> Iterator[Difference]:
+        """Yield them: processes and their functions in the order of A, then what the programs gave."""
+        one, other = self._runs
+        for record_a, record_b in zip_longest(one.records, other.records):
+            # A process that never compiled has no record.
+            yield from _Records(record_a or Record(), record_b or Record(), self).differences()
+        yield from self._of_programs()
+        for name, run in zip("AB", self._runs, strict=True):
+            if any(record.is_truncated for record in run.records):
+                self.leave_out(f"nodes and guards of later compiles: the record of {name} has none, it was too large")
+            if any(record.unreadable_lines for record in run.records):
+                self.leave_out(f"lines of {name} that cannot be read")
+
+    def leave_out(self, text: str) -> None:
+        """Remember what is not compared."""
+        self.not_compared[text] = None
+
+    @property
+    def may_read_code(self) -> bool:
+        """Whether this command ran both: the code files that a record names are not read."""
+        return all(run.is_own for run in self._runs)
+
+    def _of_programs(self) -> Iterator[Difference]:
+        one, other = self._runs
+        if one.output is None or other.output is None:
+            self.leave_out("values and output: a record has neither")
+            return
+        if one.status != other.status:
+            yield Difference("exit status", f"the program's exit status is {one.status} in A and {other.status} in B")
+        printed = zip_longest(map(normal_output, one.output), map(normal_output, other.output))
+        for number, (line_a, line_b) in enumerate(printed):
+            if line_a != line_b:
+                diff = _unified(one.output[number : number + 1], other.output[number : number + 1])
+                yield Difference("output", f"line {number + 1} that the program prints differs", diff=diff)
+                break
+        self.leave_out("values that the program does not print")
+
+
+class _Records:
+    """The records of one process in each run."""
+
+    def __init__(self, one: Record, other: Record, comparison: _Comparison) -> None:
+        self._a, self._b = one, other
+        self._comparison = comparison
+        started = [record.started for record in (one, other) if record.started is not None]
+        self._are_alike = len({each.log is not None for each in started}) < 2
+        if not self._are_alike:
+            comparison.leave_out("guards and skipped functions: a record and a trace log word them differently")
+
+    def differences(self) -> Iterator[Difference]:
+        functions_b = _by_name(self._b)
+        functions_a = _by_name(self._a)
+        for key, function in functions_a.items():
+            match = functions_b.get(key)
+            if match is None:
+                yield Difference("function", f"only A compiles {function.name}", function.name, place=function.place)
+            else:
+                yield from self._of_function(function, match)
+        for key, function in functions_b.items():
+            if key not in functions_a:
+                text = f"only B compiles {function.name}"
+                yield Difference("function", text, function.name, place_in_b=function.place)
+        if self._are_alike:
+            yield from self._skipped()
+
+    def _skipped(self) -> Iterator[Difference]:
+        first, second = (
+            {(frame.name, normal_text(frame.reason)): frame for frame in record.skipped}
+            for record in (self._a, self._b)
+        )
+        for key, frame in first.items():
+            if key not in second:
+                yield Difference("skip", f"only A skips {frame.name}: {frame.reason}", frame.name, place=frame.place)
+        for key, frame in second.items():
+            if key not in first:
+                text = f"only B skips {frame.name}: {frame.reason}"
+                yield Difference("skip", text, frame.name, place_in_b=frame.place)
+
+    def _of_function(self, one: CompiledFunction, other: CompiledFunction) -> Iterator[Difference]:
+        parts_a, parts_b = _parts(one), _parts(other)
+        for key in [*parts_a, *(key for key in parts_b if key not in parts_a)]:
+            for compiled, match in zip_longest(parts_a.get(key, []), parts_b.get(key, [])):
+                if compiled is not None and match is not None:
+                    yield from self._of_compile(one, other, compiled, match)
+                else:
+                    yield self._alone(one, compiled, match)
+
+    def _alone(self, function: CompiledFunction, one: Compile | None, other: Compile | None) -> Difference:
+        compiled = one or other
+        assert compiled is not None
+        why = compiled.recompiled or [failure.text or failure.reason for failure in compiled.failures]
+        reason = f": {why[0]}" if why else ""
+        return Difference(
+            "recompile" if why else "function",
+            f"only {'A' if one is not None else 'B'} compiles {compiled.name} {'again' if why else 'here'}{reason}",
+            function.name,
+            place=one.place if one is not None else None,
+            place_in_b=other.place if other is not None else None,
+        )
+
+    def _of_compile(
+        self, function: CompiledFunction, there: CompiledFunction, one: Compile, other: Compile
+    ) -> Iterator[Difference]:
+        ids = [one.id, other.id]
+        if (one.state, one.backend) != (other.state, other.backend):
+            text = f"{one.name} is {_how(one)} in A and {_how(other)} in B"
+            places = (one.problem_place or one.place, other.problem_place or other.place)
+            yield Difference("function", text, function.name, ids, *places)
+        elif one.problem is not None and normal_text(one.problem) != normal_text(other.problem or ""):
+            text, diff = f"{one.name} is {one.state} for another reason", _unified([one.problem], [other.problem or ""])
+            yield Difference("function", text, function.name, ids, one.problem_place, other.problem_place, diff)
+        # A break ends the trace, so that guards and graphs differ as well: it is where the runs differ first.
+        yield from self._breaks(function, one, other)
+        if one.is_shortened or other.is_shortened:
+            self._comparison.leave_out("nodes and guards of compiles that a record keeps shortened")
+        elif self._are_alike:
+            yield from self._guards(function, one, other)
+        for graph, match in zip_longest(one.graphs, other.graphs):
+            yield from self._graphs(function, one, other, graph, match)
+        yield from self._code(function, one, other)
+        yield from self._reasons(function, one, other)
+
+    def _guards(self, function: CompiledFunction, one: Compile, other: Compile) -> Iterator[Difference]:
+        if any(guard.expression.endswith("\u2026") for guard in [*one.guards, *other.guards]):
+            self._comparison.leave_out("the ends of guards that are too long for a record (global state)")
+        of_a, of_b = (Counter(map(normal_guard, compiled.guards)) for compiled in (one, other))
+        only_a, only_b = _those(one.guards, of_a - of_b), _those(other.guards, of_b - of_a)
+        if not only_a and not only_b:
+            return
+        diff = [*(f"-{_worded(guard)}" for guard in only_a), *(f"+{_worded(guard)}" for guard in only_b)]
+        yield Difference(
+            "guard",
+            f"guards of {one.name}: {len(only_a)} only in A, {len(only_b)} only in B",
+            function.name,
+            [one.id, other.id],
+            next((guard.place for guard in only_a if guard.place is not None), one.place),
+            next((guard.place for guard in only_b if guard.place is not None), other.place),
+            diff[:_MOST_LINES],
+        )
+
+    def _graphs(
+        self, function: CompiledFunction, one: Compile, other: Compile, graph: Graph | None, match: Graph | None
+    ) -> Iterator[Difference]:
+        ids = [one.id, other.id]
+        if graph is None or match is None:
+            which, number = ("B", match) if graph is None else ("A", graph)
+            operations = number.operation_count if number is not None else 0
+            text = f"only {which} has this graph of {one.name}, of {counted(operations, 'operation')}"
+            yield Difference("graph", text, function.name, ids, one.place, other.place)
+            return
+        lines, lines_there = graph_lines(graph), graph_lines(match)
+        texts, texts_there = [text for text, _ in lines], [text for text, _ in lines_there]
+        if len(lines) < graph.node_count or len(lines_there) < match.node_count:
+            self._comparison.leave_out("nodes beyond those that a record keeps of a large graph")
+            if graph.node_count != match.node_count and texts == texts_there:
+                text = f"the graph of {one.name} has {graph.node_count} nodes in A and {match.node_count} in B"
+                yield Difference("graph", text, function.name, ids, one.place, other.place)
+                return
+        first = next((at for at, (a, b) in enumerate(zip_longest(texts, texts_there)) if a != b), None)
+        if first is None:
+            return
+        yield Difference(
+            "graph",
+            f"the graph of {one.name} differs",
+            function.name,
+            ids,
+            (lines[first][1].place if first < len(lines) else None) or one.place,
+            (lines_there[first][1].place if first < len(lines_there) else None) or other.place,
+            _unified(texts, texts_there),
+        )
+
+    def _code(self, function: CompiledFunction, one: Compile, other: Compile) -> Iterator[Difference]:
+        ids = [one.id, other.id]
+        if one.kernels != other.kernels:
+            text = f"the kernels of {one.name} differ"
+            diff = _unified(one.kernels, other.kernels)
+            yield Difference("kernel", text, function.name, ids, one.place, other.place, diff)
+            return
+        if [Path(name).name for name in one.artifacts] == [Path(name).name for name in other.artifacts]:
+            # Inductor names a file by the digest of its content.
+            return
+        texts = [_code_of(compiled) if self._comparison.may_read_code else None for compiled in (one, other)]
+        if texts[0] is None or texts[1] is None:
+            self._comparison.leave_out("generated code: the records have the names of its files only")
+        elif texts[0] != texts[1]:
+            text = f"the code that the backend generated for {one.name} differs"
+            yield Difference("kernel", text, function.name, ids, one.place, other.place, _unified(texts[0], texts[1]))
+
+    def _breaks(self, function: CompiledFunction, one: Compile, other: Compile) -> Iterator[Difference]:
+        def identities(record: Record, compiled: Compile) -> list[tuple[object, ...]]:
+            return [
+                (
+                    found.reason,
+                    line_identity(record, found.place),
+                    None if found.place is None else normal_path(record, found.place.path),
+                )
+                for found in compiled.breaks
+            ]
+
+        there = zip_longest(
+            one.breaks, other.breaks, identities(self._a, one), identities(self._b, other), fillvalue=None
+        )
+        for found, match, identity, identity_there in there:
+            if _is_same_break(identity, identity_there):
+                continue
+            worded = [f"{'-+'[at]}{each.reason}" for at, each in enumerate((found, match)) if each is not None]
+            only = "only in A" if match is None else "only in B" if found is None else "differ"
+            yield Difference(
+                "break",
+                f"graph breaks of {one.name}: {only}",
+                function.name,
+                [one.id, other.id],
+                found.place if found is not None else None,
+                match.place if match is not None else None,
+                worded,
+            )
+            return
+
+    def _reasons(self, function: CompiledFunction, one: Compile, other: Compile) -> Iterator[Difference]:
+        of_a, of_b = (
+            [(failure.text or failure.expression) for failure in compiled.failures] for compiled in (one, other)
+        )
+        if self._are_alike and list(map(normal_text, of_a)) != list(map(normal_text, of_b)):
+            text = f"{one.name} is compiled again for other reasons"
+            diff = _unified(of_a, of_b)
+            yield Difference("recompile", text, function.name, [one.id, other.id], one.place, other.place, diff)
+
+
+def _is_same_break(one: tuple[object, ...] | None, other: tuple[object, ...] | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    # A line that was not recorded, as in a trace log without sources, is not taken for another.
+    is_known = one[1] is not None and other[1] is not None
+    return one[0] == other[0] and one[2] == other[2] and (not is_known or one[1] == other[1])
+
+
+def _by_name(record: Record) -> dict[tuple[str, str, int], CompiledFunction]:
+    """Return the functions by name, file and number of those that share both."""
+    seen: Counter[tuple[str, str]] = Counter()
+    functions = {}
+    for function in record.functions:
+        path = "" if function.place is None else normal_path(record, function.place.path)
+        key = function.name, path
+        functions[key[0], key[1], seen[key]] = function
+        seen[key] += 1
+    return functions
+
+
+def _parts(function: CompiledFunction) -> dict[str, list[Compile]]:
+    """Return a function's compiles: of itself, and of its rests after breaks."""
+    parts: dict[str, list[Compile]] = {}
+    for compiled in function.compiles:
+        parts.setdefault(normal_name(compiled), []).append(compiled)
+    return parts
+
+
+def _how(compiled: Compile) -> str:
+    return f"{compiled.state} (backend {compiled.backend})" if compiled.backend else compiled.state
+
+
+def _those(guards: Sequence[Guard], wanted: Counter[str]) -> list[Guard]:
+    left, found = wanted.copy(), []
+    for guard in guards:
+        if left[normal_guard(guard)] > 0:
+            left[normal_guard(guard)] -= 1
+            found.append(guard)
+    return found
+
+
+def _worded(guard: Guard) -> str:
+    return guard.text or normal_guard(guard)
+
+
+def _code_of(compiled: Compile) -> list[str] | None:
+    lines: list[str] = []
+    for name in compiled.artifacts:
+        if not is_readable_source(name):
+            return None
+        try:
+            lines += code_lines(Path(name).read_text(encoding="utf-8", errors="replace"))
+        except OSError:
+            return None
+    return lines
+
+
+def _unified(one: Sequence[str], other: Sequence[str]) -> list[str]:
+    lines = list(difflib.unified_diff(one, other, lineterm="", n=_CONTEXT))[2:]
+    shown = [line for line in lines if not line.startswith("@@")] if len(lines) < _LISTED else lines
+    return shown[:_MOST_LINES]

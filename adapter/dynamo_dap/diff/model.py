@@ -1,0 +1,67 @@
+"""What a comparison of two runs found, as ``dynamo-dap diff --json`` prints it. Plain values."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from dynamo_dap.records.model import Place
+
+KINDS = ("function", "break", "guard", "graph", "kernel", "recompile", "skip", "output", "exit status")
+"""What can differ, in the order in which differences of one compile are listed."""
+
+
+class Difference(Struct, rename="camel", omit_defaults=True, frozen=True):
+    """One thing that differs between the two runs."""
+
+    kind: Annotated[str, Meta(extra={"choices": KINDS})]
+    text: str
+    """What differs, in one line."""
+    function: str | None = None
+    """The user's function; nothing for the program's output."""
+    compiles: list[str] = []
+    """The compile's id in A and in B, where both have one."""
+    place: Place | None = None
+    """The user's line in A, where A has one."""
+    place_in_b: Place | None = None
+    """The user's line in B."""
+    diff: list[str] = []
+    """Lines with ``-`` are of A only, with ``+`` of B only."""
+
+
+class Numbers(Struct, rename="camel", frozen=True):
+    """What a run compiled, counted."""
+
+    compiles: int
+    graphs: int
+    operations: int
+    breaks: int
+    recompiles: int
+    guards: int
+    seconds: float
+    phases: dict[str, float]
+    """Seconds of each phase, in all compiles together."""
+
+
+class Side(Struct, rename="camel", omit_defaults=True, frozen=True):
+    """One of the two runs."""
+
+    given: str
+    """As the user gave it."""
+    numbers: Numbers
+    torch: str | None = None
+    exit_status: int | None = None
+    """Of a command that was run."""
+
+
+class JsonDiff(Struct, rename="camel", frozen=True):
+    """What ``diff --json`` prints."""
+
+    differs: bool
+    a: Side
+    b: Side
+    differences: list[Difference]
+    """The first is where the runs differ first. Seconds are not compared: they vary from run to run."""
+    not_compared: list[str]
+    """What could not be compared, and why."""

@@ -1,0 +1,75 @@
+"""Texts of a run, without what varies from process to process. Pure, but for reading lines of sources."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import PurePath
+
+from dynamo_dap.records.events import Record
+from dynamo_dap.records.model import Compile, Graph, Guard, Node, Place
+
+_OBJECT_IDS = re.compile(r"(?P<before>___check_(?:obj|type)_id\(.*, )\d+(?=\))")
+_ADDRESSES = re.compile(r"\b0x[0-9a-f]{5,}\b")
+_GENERATED = re.compile(r"(?P<name>__builtins_dict___|__compiled_fn_|__resume_at_)[\da-f_]+")
+_LINE = re.compile(r"at line \d+")
+_TIME = re.compile(r"\b\d+(?:\.\d+)?(?:e-?\d+)?\s?(?:s|ms|us|\u00b5s|ns|sec|secs|seconds|it/s)\b")
+_TEMPORARY = re.compile(r"/tmp/[\w./-]+")
+
+
+def normal_guard(guard: Guard) -> str:
+    """Return a guard's expression without ids of objects; a number that the user compares with stays."""
+    text = _OBJECT_IDS.sub(r"\g<before>...", guard.expression)
+    return _GENERATED.sub(r"\g<name>...", _ADDRESSES.sub("0x...", text))
+
+
+def normal_name(compiled: Compile) -> str:
+    """Return a compile's name without the line at which a function is resumed."""
+    return _LINE.sub("at a line", compiled.name)
+
+
+def normal_text(text: str) -> str:
+    """Return a message of torch's without lines and addresses."""
+    return _LINE.sub("at a line", _ADDRESSES.sub("0x...", text))
+
+
+def normal_output(line: str) -> str:
+    """Return a line that the program printed, without times, addresses and temporary paths."""
+    return _TEMPORARY.sub("/tmp/...", _ADDRESSES.sub("0x...", _TIME.sub("# s", line)))
+
+
+def normal_path(record: Record, path: str) -> str:
+    """Return a path as it is below the program's folder, so that two checkouts have the same."""
+    started = record.started
+    folder = started.cwd if started is not None else ""
+    if folder and path.startswith(folder.rstrip(os.sep) + os.sep):
+        return path[len(folder.rstrip(os.sep)) + 1 :]
+    return PurePath(path).name
+
+
+def line_identity(record: Record, place: Place | None) -> str | None:
+    """Return the digest of a line's text, so that moved lines are the same; None if it was not recorded."""
+    if place is None:
+        return None
+    digests = record.sources.get(place.path, [])
+    return digests[place.line - 1] if 0 < place.line <= len(digests) else None
+
+
+def graph_lines(graph: Graph) -> list[tuple[str, Node]]:
+    """Return a line of Python for each node, with readable names."""
+    return [(_node_line(node), node) for node in graph.nodes]
+
+
+def _node_line(node: Node) -> str:
+    value = f"  # {node.value}" if node.value else ""
+    if node.operation == "placeholder":
+        return f"input {node.user_name or node.name}{value}"
+    if node.operation == "output":
+        return node.expression or "return"
+    return f"{node.name} = {_ADDRESSES.sub('0x...', node.expression or node.target)}{value}"
+
+
+def code_lines(text: str) -> list[str]:
+    """Return generated code without comments, docstring and temporary paths."""
+    lines = (_TEMPORARY.sub("/tmp/...", line).rstrip() for line in text.splitlines())
+    return [line for line in lines if line and not line.lstrip().startswith(("#", "//"))]

@@ -1,0 +1,138 @@
+"""Reads one side of a comparison: a record, a trace log, or a command that is run now. Main thread of the command."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dynamo_dap.protocol.contract import RECORDS_VARIABLE, LaunchDescription
+from dynamo_dap.protocol.user_files import why_not_a_program
+from dynamo_dap.records.events import Record
+from dynamo_dap.records.file import UnreadableRecord, read_record
+from dynamo_dap.records.folders import SUFFIX
+from dynamo_dap.records.program import launching
+from dynamo_dap.trace_logs.logs import is_trace, read_any
+
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
+_MOST_OUTPUT = 64 * 1024 * 1024
+
+
+class CannotCompare(Exception):
+    """A side cannot be read or run; the text is for a person."""
+
+
+@dataclass(frozen=True)
+class RunCommand:
+    """A program with its interpreter and its environment, as a user writes it."""
+
+    python: str
+    description: LaunchDescription
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Run:
+    """What is known of one side."""
+
+    given: str
+    records: list[Record]
+    """One for each process, that of the program first."""
+    status: int | None = None
+    output: list[str] | None = None
+    """What the program printed; None for a record."""
+
+    @property
+    def is_own(self) -> bool:
+        """Whether this command ran it, so that the files it names may be read."""
+        return self.status is not None
+
+
+def side_of(given: str, python: str) -> Path | RunCommand:
+    """Return what the user gave: a record or a trace, or a command.
+
+    Raises:
+        CannotCompare: it is neither.
+    """
+    path = Path(given)
+    if path.is_file() and path.suffix != ".py":
+        return path
+    if path.is_dir():
+        if is_trace(path):
+            return path
+        raise CannotCompare(f"{given} has no trace log of torch")
+    return command_of(given, python)
+
+
+def command_of(given: str, python: str) -> RunCommand:
+    """Parse ``NAME=value python -m module argument``; interpreter and variables may be left out.
+
+    Raises:
+        CannotCompare: it names no program.
+    """
+    try:
+        words = shlex.split(given)
+    except ValueError as error:
+        raise CannotCompare(f"cannot read the command {given}: {error}") from None
+    variables = {}
+    while words and _ASSIGNMENT.match(words[0]):
+        name, _, value = words.pop(0).partition("=")
+        variables[name] = value
+    if words and not words[0].endswith(".py") and words[0] != "-m":
+        python = words.pop(0)
+    if words[:1] == ["-m"] and len(words) > 1:
+        return RunCommand(python, LaunchDescription(module=words[1], args=words[2:], with_children=True), variables)
+    if not words:
+        raise CannotCompare(f"{given} is not a record, a trace log or a command that runs a Python program")
+    problem = why_not_a_program(words[0]) if Path(words[0]).exists() else "there is no such file"
+    if problem is not None:
+        raise CannotCompare(f"cannot run {words[0]}: {problem}")
+    return RunCommand(python, LaunchDescription(program=words[0], args=words[1:], with_children=True), variables)
+
+
+def read_side(given: str, side: Path | RunCommand) -> Run:
+    """Read a record or run a command.
+
+    Raises:
+        CannotCompare: there is nothing that could be compared.
+    """
+    if isinstance(side, RunCommand):
+        return _ran(given, side)
+    try:
+        return Run(given, [read_any(side)])
+    except UnreadableRecord as problem:
+        raise CannotCompare(str(problem)) from None
+
+
+def _ran(given: str, side: RunCommand) -> Run:
+    with tempfile.TemporaryDirectory(prefix="dynamo-dap-diff-", ignore_cleanup_errors=True) as folder:
+        command, variables = launching(side.python, side.description)
+        environment = {**os.environ, **side.variables, **variables, RECORDS_VARIABLE: folder}
+        printed: list[str] = []
+        size = 0
+        try:
+            with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as process:
+                assert process.stdout is not None
+                for line in process.stdout:
+                    sys.stderr.buffer.write(line)
+                    sys.stderr.buffer.flush()
+                    size += len(line)
+                    if size <= _MOST_OUTPUT:
+                        printed.append(line.decode(errors="replace").rstrip("\r\n"))
+                status = process.wait()
+        except OSError as error:
+            raise CannotCompare(f"cannot run {side.python}: {error.strerror or error}") from None
+        records = []
+        for path in sorted(Path(folder).rglob(f"*{SUFFIX}"), key=lambda each: (len(each.parts), each.name)):
+            try:
+                records.append(read_record(path))
+            except UnreadableRecord:
+                # A process was killed when it began to write.
+                continue
+    return Run(given, records, 128 - status if status < 0 else status, printed)

@@ -1,0 +1,67 @@
+"""Prints a comparison for a terminal."""
+
+from __future__ import annotations
+
+from rich.console import Console
+
+from dynamo_dap.diff.model import Difference, JsonDiff
+from dynamo_dap.diff.sides import Run
+from dynamo_dap.records.items import at
+from dynamo_dap.records.model import Place
+from dynamo_dap.records.texts import counted, recorded_line
+
+_LINES = 40
+_MORE = 20
+_COUNTS = ("compiles", "graphs", "operations", "breaks", "recompiles", "guards")
+
+
+def print_diff(diff: JsonDiff, runs: tuple[Run, Run], console: Console) -> None:
+    """Print the first difference in full, the others in one line each, then counts and seconds."""
+    if diff.differences:
+        first, *others = diff.differences
+        console.print(f"First difference: {first.text}", markup=False)
+        _print_places(first, runs, console)
+        for line in first.diff[:_LINES]:
+            style = {"-": "red", "+": "green"}.get(line[:1], "")
+            console.print(f"    {line}", markup=False, style=style)
+        if len(first.diff) > _LINES:
+            console.print(f"    ... {len(first.diff) - _LINES} more lines: --json")
+        if others:
+            console.print("\nAlso:")
+        for other in others[:_MORE]:
+            place = other.place or other.place_in_b
+            where = f"  {at(place)}" if place is not None else ""
+            console.print(f"  {other.kind}: {other.text}{where}", markup=False)
+        if len(others) > _MORE:
+            console.print(f"  and {counted(len(others) - _MORE, 'other')}: --json")
+    else:
+        console.print("No difference")
+    _print_numbers(diff, console)
+    if diff.not_compared:
+        console.print("\nNot compared:")
+    for text in diff.not_compared:
+        console.print(f"  {text}", markup=False)
+
+
+def _print_places(difference: Difference, runs: tuple[Run, Run], console: Console) -> None:
+    for name, place, run in zip("AB", (difference.place, difference.place_in_b), runs, strict=True):
+        if place is not None:
+            code = _code(place, run)
+            console.print(f"  {name}: {at(place)}{f'  {code}' if code else ''}", markup=False)
+
+
+def _code(place: Place, run: Run) -> str:
+    return next((code for record in run.records if (code := recorded_line(record.sources, place))), "")
+
+
+def _print_numbers(diff: JsonDiff, console: Console) -> None:
+    one, other = diff.a.numbers, diff.b.numbers
+    console.print(f"\n{'':<18}{'A':>10}{'B':>10}")
+    if diff.a.torch != diff.b.torch:
+        console.print(f"{'torch':<18}{diff.a.torch or '?':>10}  {diff.b.torch or '?'}", markup=False)
+    for name in _COUNTS:
+        console.print(f"{name:<18}{getattr(one, name):>10}{getattr(other, name):>10}")
+    console.print(f"{'compile time':<18}{one.seconds:>8.2f} s{other.seconds:>8.2f} s")
+    for name in dict.fromkeys([*one.phases, *other.phases]):
+        first, second = one.phases.get(name, 0.0), other.phases.get(name, 0.0)
+        console.print(f"  {name:<16}{first:>8.2f} s{second:>8.2f} s", markup=False)
