@@ -78,7 +78,9 @@ def test_a_value_is_waited_for_only_when_asked(session: Session, look: Any, wait
     lines, counts = finish(session)
     expected_lines, expected = plain("traced")
     assert lines == expected_lines
-    assert counts["waits"] - expected["waits"] == (2 * waits if CARDS else 0)
+    more = counts["waits"] - expected["waits"]
+    # On the CPU a fake tensor's operations are counted, too.
+    assert more == 2 * waits if CARDS else (more > 0) == (waits > 0)
 
 
 def test_a_breakpoint_elsewhere_costs_no_wait_and_no_kernel(session: Session) -> None:
