@@ -36,8 +36,8 @@ def add_program(parser: argparse.ArgumentParser, what: str = "the Python file") 
 def given_program(parser: argparse.ArgumentParser, options: argparse.Namespace) -> LaunchDescription:
     """Return the program that was given; without one the command ends with its usage."""
     if options.module is not None:
-        module, *rest = options.module
-        # Earlier versions asked for -- before the arguments of a module.
+        # Earlier versions asked for -- before the arguments of a module. argparse ends those of -m there.
+        module, *rest = [*options.module, *([options.program] if options.program else []), *options.arguments]
         return LaunchDescription(module=module, args=rest[1:] if rest[:1] == ["--"] else rest)
     if options.program is None:
         parser.error("give a program, or -m and a module")
