@@ -21,7 +21,10 @@ _dictionary = object.__getattribute__
 def is_tracker(value: object) -> bool:
     """Whether ``value`` is a VariableTracker, lazy or not."""
     module: Any = sys.modules.get("torch._dynamo.variables.base")
-    return module is not None and module.VariableTracker in type.__dict__["__mro__"].__get__(type(value))
+    if module is None:
+        return False
+    # By identity: the metaclass of a user's class may have an ``__eq__``, which is not ours to call.
+    return any(base is module.VariableTracker for base in type.__dict__["__mro__"].__get__(type(value)))
 
 
 def fields_of(tracker: object) -> dict[str, Any]:
