@@ -37,7 +37,8 @@ def given_program(parser: argparse.ArgumentParser, options: argparse.Namespace) 
     """Return the program that was given; without one the command ends with its usage."""
     if options.module is not None:
         # Earlier versions asked for -- before the arguments of a module. argparse ends those of -m there.
-        module, *rest = [*options.module, *([options.program] if options.program else []), *options.arguments]
+        after = [] if options.program is None else [str(options.program), *map(str, options.arguments)]
+        module, *rest = [*map(str, options.module), *after]
         return LaunchDescription(module=module, args=rest[1:] if rest[:1] == ["--"] else rest)
     if options.program is None:
         parser.error("give a program, or -m and a module")
