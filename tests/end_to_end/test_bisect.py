@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dynamo_dap.protocol.bisection import BisectedBody, BisectedPlace, BisectionRun
+from dynamo_dap.protocol.bisection import KINDS, BisectedBody, BisectedPlace, BisectionRun
 from dynamo_dap.protocol.contract import LaunchDescription
 from dynamo_dap.records.program import launching
 from tests.client.environments import need_inductor
@@ -88,6 +88,21 @@ def test_a_wrong_decomposition_is_found(tmp_path: Path) -> None:
     assert (found["problem"], found["thing"]["name"]) == (f"not {CHECK}", "aten.silu.default")
     assert found["thing"]["places"] == [{"path": str(program.path), "line": program.line("silu"), "function": "step"}]
     assert "eager (Dynamo's own trace): right" in told
+    _agrees(found, program)
+
+
+def _agrees(found: Any, program: Fixture) -> None:
+    """Check that ``compare`` goes through the same stages to the same answer, with both errors."""
+    words = [sys.executable, "-m", "dynamo_dap", "compare", "--json", program.path]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=DEADLINE, check=False)
+    body = json.loads(done.stdout)
+    judged = [(each["name"], each["right"]) for each in body["stages"]]
+    assert judged == [("eager", True), ("aot_eager", True), (found["stage"], False)]
+    assert body["part"] == f"{KINDS[found['part']]} {found['thing']['name']}"
+    assert (body["path"], body["line"]) == tuple(found["thing"]["places"][0][name] for name in ("path", "line"))
+    assert body["operation"] == "torch.nn.functional.silu"
+    assert body["ofOperation"]["referenceError"] < 1e-5
+    assert body["ofOperation"]["error"] > 0.5
 
 
 @pytest.mark.timeout(300)

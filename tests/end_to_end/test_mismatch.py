@@ -275,6 +275,8 @@ def test_the_command_compares_without_a_debugger(tmp_path: Path) -> None:
     assert "call 1 of double [1/0], backend forgets_the_last" in printed.stdout
     marked = [line.split() for line in printed.stdout.splitlines() if line.startswith("▶")]
     assert {(words[1], words[-1]) for words in marked} == {(str(program.line("silu")), "differs")}
+    assert "aot_eager (AOTAutograd) right, wrong wrong" in printed.stdout
+    assert "first difference: torch.nn.functional.silu at" in printed.stdout
     assert "call 2 of double [1/0]" in printed.stdout, "the first cached call is compared as well"
     table = subprocess.run(
         [*command, "--json", "--every", "2", program.path], capture_output=True, text=True, timeout=240, check=False

@@ -20,17 +20,11 @@ from pathlib import Path
 
 import msgspec
 
-from dynamo_dap.protocol.bisection import KINDS, PARTS, BisectedBody, BisectedThing, BisectionRun, first_bad
+from dynamo_dap.protocol.bisection import KINDS, PARTS, STAGES, BisectedBody, BisectedThing, BisectionRun, first_bad
 from dynamo_dap.protocol.contract import LaunchDescription
 from dynamo_dap.records.program import UNCOMPILED, add_program, given_program, launching
 from dynamo_dap.records.repeated_input import RepeatedInput
 
-_STAGES = {
-    "eager": "Dynamo's own trace",
-    "aot_eager": "AOTAutograd",
-    "aot_eager_decomp_partition": "decompositions and the partitioner",
-    "inductor": "Inductor",
-}
 _AS_IT_IS = "program"
 _AS_IT_IS_MEANING = "the program as it is, with its own backend"
 _SETTINGS = {
@@ -150,7 +144,7 @@ class _Bisection:
         if plain.problem is not None:
             raise _NothingToFind(f"the program is wrong without torch.compile, too: {plain.problem}")
         self._expected = plain
-        for stage, meaning in _STAGES.items():
+        for stage, meaning in STAGES.items():
             ended = self._run(f"{stage} ({meaning})", self._stage(stage))
             if ended.problem is not None:
                 return self._looked_into(stage, ended.problem)
@@ -267,7 +261,7 @@ def _run_limited(
 
 def verdict_text(found: Verdict) -> str:
     """Return what was found, for a person."""
-    meaning = _STAGES.get(found.stage, _AS_IT_IS_MEANING)
+    meaning = STAGES.get(found.stage, _AS_IT_IS_MEANING)
     lines = [f"Wrong: {found.stage} ({meaning}): {found.problem}"]
     thing = found.thing
     if found.part is not None:

@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from dynamo_dap.protocol.bisection import STAGES
 from dynamo_dap.protocol.contract import GRADIENTS, NEVER_COMPARED, ComparedLine, ComparisonBody, Deviation
 from dynamo_dap.records.program import add_program, given_program, run_program
 
@@ -66,6 +67,7 @@ def with_backward_passes(found: Sequence[ComparisonBody]) -> list[ComparisonBody
         wrong = next((each for each in of_call if each.compared and not each.same), None)
         if wrong is not None and call.stage is None:
             call.verdict, call.same, call.stage, call.part = wrong.verdict, False, wrong.stage, wrong.part
+            call.stages, call.operation, call.of_operation = wrong.stages, wrong.operation, wrong.of_operation
             call.path, call.line, call.lines, call.outputs = wrong.path, wrong.line, wrong.lines, wrong.outputs
             call.is_backward = True
     return calls
@@ -130,6 +132,7 @@ def print_comparison(body: ComparisonBody, console: Console) -> None:
         console.print(f"[green]The same[/green]: {_numbers(body.outputs)}")
     else:
         console.print(f"[red]Differs[/red]: {_numbers(body.outputs)}. Cause: {escape(body.verdict)}")
+        _print_ladder(body, console)
     for path in dict.fromkeys(line.path for line in body.lines):
         console.print(f"[dim]{escape(os.path.relpath(path))}[/dim]")
         table = Table(box=None, pad_edge=False, show_header=path == body.lines[0].path)
@@ -153,6 +156,25 @@ def print_comparison(body: ComparisonBody, console: Console) -> None:
     if body.problem is not None:
         console.print(f"[dim]{escape(body.problem)}[/dim]")
     console.print()
+
+
+def _print_ladder(body: ComparisonBody, console: Console) -> None:
+    """Print the stages that were tried, and the operation at fault with both errors."""
+    if body.stages:
+        judged = ", ".join(f"{_stage(each.name)} {_JUDGED[each.right]}" for each in body.stages)
+        console.print(f"  stages: {escape(judged)}{'' if body.part is None else f', in {escape(body.part)}'}")
+    if body.operation is not None and body.of_operation is not None:
+        place = "" if body.path is None else f" at {os.path.relpath(body.path)}:{body.line}"
+        what = "gradient of " if body.is_backward else ""
+        console.print(f"  first difference: {escape(what + body.operation + place)}: {_numbers(body.of_operation)}")
+
+
+_JUDGED = {True: "right", False: "wrong", None: "not run"}
+
+
+def _stage(name: str) -> str:
+    meaning = STAGES.get(name, name)
+    return name if meaning.lower() == name else f"{name} ({meaning})"
 
 
 def _row(line: ComparedLine, *, is_first: bool) -> list[str]:

@@ -10,6 +10,13 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
+STAGES = {
+    "eager": "Dynamo's own trace",
+    "aot_eager": "AOTAutograd",
+    "aot_eager_decomp_partition": "decompositions and the partitioner",
+    "inductor": "Inductor",
+}
+"""Each has one stage more than the one before."""
 DECOMPOSITIONS, LOWERINGS = "decomposition", "lowerings"
 KINDS = {
     DECOMPOSITIONS: "the decomposition of",

@@ -395,6 +395,15 @@ class ComparedLine(Struct, rename="camel", omit_defaults=True):
     """The gradients that the line's operations give in the compiled graph, against those of Dynamo's graph."""
 
 
+class JudgedStage(Struct, rename="camel", omit_defaults=True, frozen=True):
+    """Whether a call is right when its graph is compiled up to a stage."""
+
+    name: str
+    """As ``dynamo-dap bisect`` names it, or the backend."""
+    right: bool | None = None
+    """Missing: the graph cannot be compiled up to this stage alone."""
+
+
 class ComparisonBody(Struct, rename="camel", omit_defaults=True):
     """Body of the response to ``COMPARISON``; one line of what ``dynamo-dap compare --json`` prints."""
 
@@ -412,6 +421,12 @@ class ComparisonBody(Struct, rename="camel", omit_defaults=True):
     """The stage at fault."""
     part: str | None = None
     """The decomposition, pass or lowering without which nothing differs, if that is known."""
+    stages: list[JudgedStage] = []
+    """What was compiled to find the stage at fault: one stage more each time."""
+    operation: str | None = None
+    """The first operation that differs."""
+    of_operation: Deviation | None = None
+    """How its result, or the gradient that it passes back, differs."""
     path: str | None = None
     """Where the first line is that differs."""
     line: int | None = None

@@ -221,6 +221,12 @@ export interface ComparisonBody {
     stage?: string;
     /** The decomposition, pass or lowering without which nothing differs, if that is known. */
     part?: string;
+    /** What was compiled to find the stage at fault: one stage more each time. */
+    stages?: JudgedStage[];
+    /** The first operation that differs. */
+    operation?: string;
+    /** How its result, or the gradient that it passes back, differs. */
+    ofOperation?: Deviation;
     /** Where the first line is that differs. */
     path?: string;
     line?: number;
@@ -444,6 +450,14 @@ export interface Deviation {
     error?: number;
     /** That of the stage before. */
     referenceError?: number;
+}
+
+/** Whether a call is right when its graph is compiled up to a stage. */
+export interface JudgedStage {
+    /** As `dynamo-dap bisect` names it, or the backend. */
+    name: string;
+    /** Missing: the graph cannot be compiled up to this stage alone. */
+    right?: boolean;
 }
 
 /** A line of the user's in one call. */

@@ -49,11 +49,13 @@ from dynamo_dap.debuggee.torch_api.retracing import CachedCall
 from dynamo_dap.debuggee.torch_api.traced_paths import PATHS, NotValid
 from dynamo_dap.debuggee.torch_api.tracing_hooks import NODES
 from dynamo_dap.debuggee.torch_api.variable_trackers import Place
-from dynamo_dap.protocol.contract import GRADIENTS, ComparedLine, ComparisonBody, Deviation
+from dynamo_dap.protocol.contract import GRADIENTS, ComparedLine, ComparisonBody, Deviation, JudgedStage
 
 NEEDED = (GRAPHS, NODES, COMPARING)
 _MAXIMUM_STORED = 8
 """Of what is stored otherwise, the lines are looked for."""
+_DYNAMOS = "eager"
+"""The stage of ``bisect`` that is Dynamo's own trace."""
 _SAME = "nothing differs."
 
 
@@ -214,6 +216,9 @@ def body_of(
         outputs=_deviation(comparison.worst),
         stage=None if fault is None else fault.stage or backend,
         part=None if fault is None else fault.part,
+        stages=_judged(comparison, fault),
+        operation=_operation(fault),
+        of_operation=None if fault is None or _operation(fault) is None else _deviation(fault.difference),
         path=None if place is None else place[0],
         line=None if place is None else place[1],
         lines=_lines(comparison, fault),
@@ -221,6 +226,22 @@ def body_of(
         evidence=list(dict.fromkeys(comparison.runs)),
         not_compared=[*comparison.not_compared, *([GRADIENTS] if needs_gradients(comparison.outputs) else [])],
     )
+
+
+def _judged(comparison: Comparison, fault: Fault | None) -> list[JudgedStage]:
+    """Return the stages that were tried; Dynamo's own trace was, if the function ran as ordinary Python."""
+    if fault is None:
+        return []
+    if fault.stage == DYNAMO:
+        return [JudgedStage(_DYNAMOS, right=False)]
+    is_traced_right = bool(comparison.by_line) and all(each.is_same for each in comparison.by_line.values())
+    return [*([JudgedStage(_DYNAMOS, right=True)] if fault.judged and is_traced_right else []), *fault.judged]
+
+
+def _operation(fault: Fault | None) -> str | None:
+    """Return the operation whose own result differs, if a value does."""
+    is_value = fault is not None and fault.node is not None and fault.stored is None and fault.observed is None
+    return target_name(fault.node) if fault is not None and is_value else None
 
 
 def needs_gradients(outputs: Sequence[Any]) -> bool:
@@ -243,6 +264,9 @@ def body_of_backward(call: KeptBackward, comparison: GradientComparison, fault: 
         outputs=Deviation(same=True) if worst is None else _deviation(worst.difference),
         stage=None if fault is None else fault.stage or name_of(call.backend),
         part=None if fault is None else fault.part,
+        stages=[] if fault is None else list(fault.judged),
+        operation=_operation(fault),
+        of_operation=None if fault is None or _operation(fault) is None else _deviation(fault.difference),
         path=None if place is None else place[0],
         line=None if place is None else place[1],
         evidence=list(dict.fromkeys(comparison.evidence)),

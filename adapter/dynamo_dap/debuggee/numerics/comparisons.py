@@ -6,6 +6,7 @@ the call.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ from dynamo_dap.debuggee.torch_api.left_out import wrong_part
 from dynamo_dap.debuggee.torch_api.operations import is_custom_operator
 from dynamo_dap.debuggee.torch_api.retracing import compile_by, compiling_apart_from_the_program
 from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
+from dynamo_dap.protocol.contract import JudgedStage
 
 _COMPILED = "torch.fx:GraphModule"
 _AOT_EAGER = "torch._dynamo.backends.debugging:aot_eager"
@@ -47,6 +49,8 @@ AOT_AUTOGRAD = "AOTAutograd"
 DECOMPOSITION = "decomposition"
 DYNAMO = "Dynamo"
 """Stages before the backend itself. Inductor asks AOTAutograd for decompositions of its own."""
+_BISECTED = {AOT_AUTOGRAD: "aot_eager", DECOMPOSITION: "aot_eager_decomp_partition"}
+"""As ``bisect`` names them."""
 
 
 class Reference:
@@ -178,6 +182,39 @@ def stages_before(backend: Any) -> list[tuple[str, Callable[..., Any]]]:
     return stages
 
 
+@dataclass(frozen=True)
+class Ladder:
+    """A difference, looked for in the stages before the backend, and then in the backend."""
+
+    stage: str | None
+    """The first stage in which it is; None if it is the backend itself."""
+    judged: tuple[JudgedStage, ...]
+    """All that were tried, in order."""
+
+    @property
+    def runs(self) -> list[str]:
+        """What was run, as evidence."""
+        known = {name: stage for stage, name in _BISECTED.items()}
+        return [known[each.name] for each in self.judged if each.right is not None and each.name in known]
+
+
+def ladder(backend: Any, is_right: Callable[[Callable[..., Any]], bool]) -> Ladder:
+    """Find the first stage that makes a call wrong, in the order of ``dynamo-dap bisect``.
+
+    ``is_right`` says whether what a backend makes of the graph is right; with all of ``backend`` it is not.
+    """
+    judged = []
+    for stage, earlier in stages_before(backend):
+        right: bool | None = None
+        # A stage that cannot run alone counts with the next.
+        with contextlib.suppress(Exception):
+            right = is_right(earlier)
+        judged.append(JudgedStage(_BISECTED[stage], right))
+        if right is False:
+            return Ladder(stage, tuple(judged))
+    return Ladder(None, (*judged, JudgedStage(name_of(backend), False)))
+
+
 def part_at_fault(backend: Any, stage: str | None, is_right: Callable[[Any], bool]) -> str | None:
     """Return the decomposition, pass or lowering at fault, as ``dynamo-dap bisect`` finds it; None if none is known.
 
@@ -243,6 +280,8 @@ class Fault:
     """The decomposition, pass or lowering without which it does not differ, if that is known."""
     observed: str | None = None
     """What else a caller can observe of a result that differs, if that is at fault."""
+    judged: tuple[JudgedStage, ...] = ()
+    """The stages that were tried."""
 
 
 class Comparison:
@@ -392,9 +431,10 @@ class Comparison:
         node, how, value = found
         if (told := self._changes_its_mind(node)) is not None:
             return Fault(node, how, OPERATOR, value, operator=told)
-        stage = self._stage(node)
-        part = part_at_fault(self._backend, stage, lambda backend: self._first_by(backend, node) is None)
-        return Fault(node, how, stage, value, part=part)
+        found_in = ladder(self._backend, lambda backend: self._is_right(backend, node))
+        self.runs += found_in.runs
+        part = part_at_fault(self._backend, found_in.stage, lambda backend: self._first_by(backend, node) is None)
+        return Fault(node, how, found_in.stage, value, part=part, judged=found_in.judged)
 
     def fault_in_memory(self, after: Sequence[Any]) -> Fault | None:
         """Return the first input that the compiled graph alone leaves with other contents, and whose fault that is.
@@ -409,18 +449,10 @@ class Comparison:
         found = inputs.first_difference(after)
         if found is None:
             return None
-        stage = None
-        for name, backend in stages_before(self._backend):
-            try:
-                left = inputs.left_by(backend)
-            except Exception:  # noqa: BLE001  (a stage that cannot run alone counts with the next)
-                continue
-            self.runs.append(name)
-            if inputs.first_difference(left) is not None:
-                stage = name
-                break
+        found_in = ladder(self._backend, lambda backend: inputs.first_difference(inputs.left_by(backend)) is None)
+        self.runs += found_in.runs
         name = self.graph.names.get(found.placeholder) or str(found.placeholder.name)
-        return Fault(found.writer, found.difference, stage, found.value, written=name)
+        return Fault(found.writer, found.difference, found_in.stage, found.value, written=name, judged=found_in.judged)
 
     def _changes_its_mind(self, node: Any) -> str | None:
         """Return what is wrong with a custom operator that gives another result for equal operands."""
@@ -453,12 +485,9 @@ class Comparison:
                 low = middle + 1
         return found
 
-    def _stage(self, node: Any) -> str | None:
-        for name, backend in stages_before(self._backend):
-            self.runs.append(name)
-            if self._first_by(backend, node) is not None:
-                return name
-        return None
+    def _is_right(self, backend: Any, node: Any) -> bool:
+        ((how, _),) = self.of_nodes(backend, [node])
+        return how.is_same
 
     def _first_by(self, backend: Any, node: Any) -> Difference | None:
         try:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dynamo_dap.debuggee.numerics.comparisons import Fault, part_at_fault, stages_before
+from dynamo_dap.debuggee.numerics.comparisons import Fault, ladder, part_at_fault
 from dynamo_dap.debuggee.numerics.differences import Difference, difference, widened
 from dynamo_dap.debuggee.numerics.exact_runs import DISTURBED_RUNS, Noise, widened_graph
 from dynamo_dap.debuggee.numerics.gradients import GradientRun, Gradients, KeptInput
@@ -352,18 +352,14 @@ class GradientComparison:
             none = Difference(math.inf, math.inf, False)
             return Fault(None, none if worst is None else worst.difference, None, None)
         use, how = found
-        stage = None
-        for name, backend in stages_before(self._kept.backend):
-            try:
-                again = self._first(backend, [use])
-            except Exception:  # noqa: BLE001  (a stage that cannot run alone counts with the next)
-                continue
-            self.evidence.append(name)
-            if again is not None:
-                stage = name
-                break
-        part = part_at_fault(self._kept.backend, stage, lambda backend: self._first(backend, [use]) is None)
-        return Fault(use[1], how, stage, None, part=part)
+
+        def is_right(backend: Callable[..., Any]) -> bool:
+            return self._first(backend, [use]) is None
+
+        found_in = ladder(self._kept.backend, is_right)
+        self.evidence += found_in.runs
+        part = part_at_fault(self._kept.backend, found_in.stage, is_right)
+        return Fault(use[1], how, found_in.stage, None, part=part, judged=found_in.judged)
 
     def _first(self, backend: Callable[..., Any], uses: Sequence[Use]) -> tuple[Use, Difference] | None:
         """Return the use that comes first in the backward pass and whose gradient differs."""

@@ -7,11 +7,11 @@ Thread of the program that makes the call.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dynamo_dap.debuggee.numerics.comparisons import Fault, stages_before
+from dynamo_dap.debuggee.numerics.comparisons import Fault, ladder
 from dynamo_dap.debuggee.numerics.differences import Difference
 from dynamo_dap.debuggee.numerics.gradient_comparisons import DifferentiatedGraph, KeptBackward, outputs_by
 from dynamo_dap.debuggee.numerics.gradients import GradientRun
@@ -84,17 +84,16 @@ class ObservedOutputs:
         if found is None:
             return None
         at, text = found
-        stage = None
-        for name, earlier in stages_before(backend):
-            try:
-                leaves, again = outputs_by(earlier, self._kept)
-            except Exception:  # noqa: BLE001  (a stage that cannot run alone counts with the next)
-                continue
-            if self._first(again, leaves) is not None:
-                stage = name
-                break
+
+        def is_right(earlier: Callable[..., Any]) -> bool:
+            leaves, again = outputs_by(earlier, self._kept)
+            return self._first(again, leaves) is None
+
+        found_in = ladder(backend, is_right)
         node: Any = self._kept.graph.output_nodes[at]
-        return Fault(node if hasattr(node, "meta") else None, Difference(0.0, 0.0, False), stage, None, observed=text)
+        none = Difference(0.0, 0.0, False)
+        its_node = node if hasattr(node, "meta") else None
+        return Fault(its_node, none, found_in.stage, None, observed=text, judged=found_in.judged)
 
     def _first(self, outputs: Sequence[Any], inputs: Sequence[Any]) -> tuple[int, str] | None:
         memory = {at: storage_of(each) for at, each in enumerate(inputs) if has_own_memory(each)}
