@@ -13,7 +13,8 @@ import pytest
 from rich.console import Console
 
 from dynamo_dap.commands.compare import print_comparison
-from dynamo_dap.protocol.contract import COMPARISON, ComparisonBody
+from dynamo_dap.protocol.comparisons import ComparisonBody
+from dynamo_dap.protocol.contract import COMPARISON
 from dynamo_dap.protocol.messages import decode
 from tests.client import Fixture, Session
 from tests.client.environments import need_inductor

@@ -13,7 +13,7 @@ import textwrap
 from msgspec import Struct, inspect
 
 from dynamo_dap.debuggee.recording.answers import ALWAYS_SHOWN, NOT_SHOWN, GraphBody, GuardsBody, StagesBody
-from dynamo_dap.protocol import cache_entries, contract, options, saved_calls, tensor_looks
+from dynamo_dap.protocol import cache_entries, comparisons, contract, options, saved_calls, tensor_looks
 from dynamo_dap.protocol.types import Source
 from dynamo_dap.records.model import CompiledFunction, Graph, Node
 from tests.structure.sources import ROOT
@@ -72,7 +72,7 @@ def generated_text() -> str:
         contract.PatchBody,
         contract.UnpatchBody,
         tensor_looks.TensorBody,
-        contract.ComparisonBody,
+        comparisons.ComparisonBody,
         contract.TimelineBody,
         contract.WhatIfBody,
         cache_entries.EntriesBody,

@@ -25,7 +25,7 @@ from dynamo_dap.checking.formats import JsonReport
 from dynamo_dap.commands.bisect import Verdict, verdict_text
 from dynamo_dap.commands.compare import print_comparison
 from dynamo_dap.commands.recorded_program import CannotTry, recorded_program, refuses_strangers
-from dynamo_dap.protocol.contract import ComparisonBody
+from dynamo_dap.protocol.comparisons import ComparisonBody
 from dynamo_dap.protocol.texts import marked
 from dynamo_dap.records.file import UnreadableRecord, read_record
 from dynamo_dap.records.folders import records_folder, records_in

@@ -20,7 +20,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from dynamo_dap.protocol.bisection import STAGES
-from dynamo_dap.protocol.contract import GRADIENTS, NEVER_COMPARED, ComparedLine, ComparisonBody, Deviation
+from dynamo_dap.protocol.comparisons import GRADIENTS, NEVER_COMPARED, ComparedLine, ComparisonBody, Deviation
 from dynamo_dap.records.program import add_program, given_program, run_program
 
 _WIDTH = 120

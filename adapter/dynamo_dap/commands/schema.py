@@ -25,7 +25,7 @@ from dynamo_dap.commands.trial import JsonTrial
 from dynamo_dap.diff.model import JsonDiff
 from dynamo_dap.explore.model import Explored
 from dynamo_dap.protocol.cache_entries import CachedFunction
-from dynamo_dap.protocol.contract import ComparisonBody
+from dynamo_dap.protocol.comparisons import ComparisonBody
 from dynamo_dap.protocol.forecasts import ForecastBody
 from dynamo_dap.protocol.saved_calls import RecordCallBody
 from dynamo_dap.records.report import JsonRecord

@@ -8,7 +8,8 @@ from __future__ import annotations
 from dynamo_dap.calls.folder import told
 from dynamo_dap.commands.compare import print_comparison
 from dynamo_dap.protocol.cache_entries import EntriesArguments, EntriesBody, ForgetArguments, ForgetBody
-from dynamo_dap.protocol.contract import COMPARISON, ENTRIES, FORGET, RECORD_CALL, SET_OPTION, ComparisonBody
+from dynamo_dap.protocol.comparisons import ComparisonBody
+from dynamo_dap.protocol.contract import COMPARISON, ENTRIES, FORGET, RECORD_CALL, SET_OPTION
 from dynamo_dap.protocol.messages import decode
 from dynamo_dap.protocol.options import SetOptionArguments, SetOptionBody
 from dynamo_dap.protocol.saved_calls import RecordCallArguments, RecordCallBody

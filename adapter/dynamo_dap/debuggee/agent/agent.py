@@ -41,8 +41,9 @@ from dynamo_dap.debuggee.agent.user_code import is_debugger_file
 from dynamo_dap.debuggee.agent.what_if import in_words, what_if_body
 from dynamo_dap.debuggee.bytecode.constants import without_addresses
 from dynamo_dap.debuggee.values.model import VirtualSource
+from dynamo_dap.protocol.comparisons import ComparisonBody
 from dynamo_dap.protocol.connection import Connection
-from dynamo_dap.protocol.contract import COMPILES_CHANGED_EVENT, WHAT_IF_EVENT, ComparisonBody, ErrorId
+from dynamo_dap.protocol.contract import COMPILES_CHANGED_EVENT, WHAT_IF_EVENT, ErrorId
 from dynamo_dap.protocol.options import AgentOptions
 from dynamo_dap.protocol.types import (
     BreakpointEventBody,

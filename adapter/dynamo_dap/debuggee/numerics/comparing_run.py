@@ -49,7 +49,7 @@ from dynamo_dap.debuggee.torch_api.retracing import CachedCall
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.traced_paths import NotValid
 from dynamo_dap.debuggee.torch_api.variable_trackers import Place
-from dynamo_dap.protocol.contract import GRADIENTS, ComparisonBody
+from dynamo_dap.protocol.comparisons import GRADIENTS, ComparisonBody
 
 _OF_TORCH = ("Inductor", AOT_AUTOGRAD)
 """Steps that fail by themselves; any other one is the backend."""

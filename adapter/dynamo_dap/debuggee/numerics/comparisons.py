@@ -36,7 +36,7 @@ from dynamo_dap.debuggee.torch_api.left_out import wrong_part
 from dynamo_dap.debuggee.torch_api.operations import is_custom_operator
 from dynamo_dap.debuggee.torch_api.retracing import compile_by, compiling_apart_from_the_program
 from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
-from dynamo_dap.protocol.contract import JudgedStage
+from dynamo_dap.protocol.comparisons import JudgedStage
 
 _COMPILED = "torch.fx:GraphModule"
 _AOT_EAGER = "torch._dynamo.backends.debugging:aot_eager"

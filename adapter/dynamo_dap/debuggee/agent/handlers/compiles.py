@@ -29,6 +29,7 @@ from dynamo_dap.debuggee.agent.torch_options import BadOption
 from dynamo_dap.debuggee.agent.what_if import what_if_body
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
 from dynamo_dap.protocol.cache_entries import EntriesArguments, EntriesBody, ForgetArguments, ForgetBody
+from dynamo_dap.protocol.comparisons import ComparisonBody
 from dynamo_dap.protocol.contract import (
     COMPARISON,
     COMPILES,
@@ -46,7 +47,6 @@ from dynamo_dap.protocol.contract import (
     STAGES,
     UNPATCH,
     WHAT_IF,
-    ComparisonBody,
     ErrorId,
     GraphArguments,
     GuardsArguments,
