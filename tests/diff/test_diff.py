@@ -160,6 +160,15 @@ def test_moved_lines_and_another_folder_are_no_difference(tmp_path: Path) -> Non
     assert not compare_runs(one, other).differs
 
 
+def test_two_versions_of_a_program_may_have_two_names(tmp_path: Path) -> None:
+    one = _run(tmp_path / "before.py", PROGRAM)
+    assert not compare_runs(one, _run(tmp_path / "after.py", PROGRAM)).differs
+    other = _run(tmp_path / "changed.py", PROGRAM.replace("x.relu() + 1", "x.relu() + 2"))
+    found = compare_runs(one, other)
+    assert found.differences[0].kind == "graph"
+    assert _line(found, one, other) == "return x.relu() + 1"
+
+
 def _diff(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "dynamo_dap", "diff", "--python", *python(), *arguments]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=DEADLINE, check=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.model import Compile, Graph, Guard, Node, Place
@@ -15,6 +15,9 @@ _GENERATED = re.compile(r"(?P<name>__builtins_dict___|__compiled_fn_|__resume_at
 _LINE = re.compile(r"at line \d+")
 _TIME = re.compile(r"\b\d+(?:\.\d+)?(?:e-?\d+)?\s?(?:s|ms|us|\u00b5s|ns|sec|secs|seconds|it/s)\b")
 _TEMPORARY = re.compile(r"/tmp/[\w./-]+")
+
+PROGRAM = "the program"
+"""In place of the path of the program's file."""
 
 
 def normal_guard(guard: Guard) -> str:
@@ -39,9 +42,14 @@ def normal_output(line: str) -> str:
 
 
 def normal_path(record: Record, path: str) -> str:
-    """Return a path as it is below the program's folder, so that two checkouts have the same."""
+    """Return a path as it is below the program's folder, so that two checkouts have the same.
+
+    The program's own file has one name in every run: two versions of it may have two names.
+    """
     started = record.started
     folder = started.cwd if started is not None else ""
+    if started is not None and started.program and str(Path(folder, started.program[0])) == path:
+        return PROGRAM
     if folder and path.startswith(folder.rstrip(os.sep) + os.sep):
         return path[len(folder.rstrip(os.sep)) + 1 :]
     return PurePath(path).name
