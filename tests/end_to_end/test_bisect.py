@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from dynamo_dap.commands.bisect import main
 from dynamo_dap.protocol.bisection import KINDS, BisectedBody, BisectedPlace, BisectionRun
 from dynamo_dap.protocol.contract import LaunchDescription
 from dynamo_dap.records.program import launching
@@ -153,6 +154,33 @@ def test_what_a_program_prints_tells_whether_it_is_right(tmp_path: Path) -> None
     status, found, told = bisected(written(tmp_path, "import time\ntime.sleep(60)\n").path, "--timeout", "1")
     assert (status, found) == (2, None)
     assert "not done after 1 s" in told
+
+
+DRAWS = """
+import torch
+
+@torch.compile(backend="eager")
+def step(x):
+    return x.sum()
+
+print(step(torch.randn(8)).item())
+"""
+
+
+def test_a_program_that_prints_something_else_each_time_is_not_judged(tmp_path: Path) -> None:
+    status, found, told = bisected(written(tmp_path, DRAWS).path, "--check", "output")
+    assert (status, found) == (2, None), told
+    assert "torch.manual_seed" in told
+    status, found, told = bisected(written(tmp_path, DRAWS).path, "--check", "torch.rand(1).item() < 2")
+    assert (status, found) == (0, None), told
+
+
+def test_it_says_what_was_checked(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    program = str(written(tmp_path, "print(1)").path)
+    assert main([program]) == 0
+    assert "results were not compared" in capsys.readouterr().out
+    assert main(["--check", "output", program]) == 0
+    assert "prints what the uncompiled program prints" in capsys.readouterr().out
 
 
 def test_it_is_interrupted_with_the_program(tmp_path: Path) -> None:

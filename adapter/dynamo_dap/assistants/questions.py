@@ -22,7 +22,7 @@ from dynamo_dap.assistants.runs import Ended, Finish, Runs
 from dynamo_dap.assistants.workspace import Roots, Workspace
 from dynamo_dap.checking.findings import Finding, findings_in
 from dynamo_dap.checking.formats import JsonReport
-from dynamo_dap.commands.bisect import Verdict, verdict_text
+from dynamo_dap.commands.bisect import Verdict, text_without_fault, verdict_text
 from dynamo_dap.commands.compare import print_comparison
 from dynamo_dap.commands.recorded_program import CannotTry, recorded_program, refuses_strangers
 from dynamo_dap.protocol.comparisons import ComparisonBody
@@ -228,7 +228,9 @@ class Questions:
         self._workspace.take(roots)
         given = self._workspace.program(program, module, arguments, folder)
         words = ["bisect", "--json", "--check", check, *self._python, *given.words]
-        return await self._ask(words, given.folder, _verdict_answer, seconds, standard_input)
+        return await self._ask(
+            words, given.folder, lambda ended: _verdict_answer(ended, check), seconds, standard_input
+        )
 
     async def what_is_cached(
         self,
@@ -394,11 +396,11 @@ def _comparison_answer(ended: Ended) -> CallToolResult:
     return answer(f"{head}\n\n{text.getvalue()}", {"comparisons": found})
 
 
-def _verdict_answer(ended: Ended) -> CallToolResult:
+def _verdict_answer(ended: Ended, check: str) -> CallToolResult:
     if ended.status not in (0, 1) or not ended.output.strip():
         raise ToolError(_how_it_ended(ended))
     found = msgspec.json.decode(ended.output, type=Verdict | None)
-    text = "Every stage is right.\n" if found is None else verdict_text(found)
+    text = text_without_fault(check) if found is None else verdict_text(found)
     return answer(f"{text}\nThe runs:\n{marked(ended.errors)}", {"verdict": found})
 
 

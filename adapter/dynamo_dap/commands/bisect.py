@@ -94,7 +94,7 @@ def main(arguments: list[str]) -> int:
     if options.json:
         sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
     else:
-        sys.stdout.write("Every stage is right.\n" if found is None else found.text)
+        sys.stdout.write(text_without_fault(options.check) if found is None else found.text)
     return 0 if found is None else WRONG
 
 
@@ -147,10 +147,22 @@ class _Bisection:
         for stage, meaning in STAGES.items():
             ended = self._run(f"{stage} ({meaning})", self._stage(stage))
             if ended.problem is not None:
+                self._prove_repeatable()
                 return self._looked_into(stage, ended.problem)
         # The stages replaced the backend that the program asks for.
         ended = self._run(_AS_IT_IS_MEANING, _FRESH)
-        return None if ended.problem is None else Verdict(_AS_IT_IS, ended.problem)
+        if ended.problem is None:
+            return None
+        self._prove_repeatable()
+        return Verdict(_AS_IT_IS, ended.problem)
+
+    def _prove_repeatable(self) -> None:
+        """Run the program uncompiled once more: a check that fails then says nothing of a stage."""
+        if self._options.check != _EXIT and not self._run("uncompiled, again", UNCOMPILED).is_good:
+            raise _NothingToFind(
+                "the check gives another answer in each uncompiled run: seed the program's random numbers "
+                "(torch.manual_seed(0)), or give a --check that does not depend on them"
+            )
 
     @staticmethod
     def _stage(stage: str, part: str | None = None, last: int | None = None) -> dict[str, str]:
@@ -257,6 +269,18 @@ def _run_limited(
                 return None
             raise
         return subprocess.CompletedProcess(command, process.returncode, output, errors)
+
+
+def text_without_fault(check: str) -> str:
+    """Return what was checked in every stage where none is wrong, for a person."""
+    if check == _EXIT:
+        return (
+            "Every stage ends with exit status 0. The results were not compared: --check output compares what the "
+            "program prints, 'dynamo-dap compare' compares each line.\n"
+        )
+    if check == _OUTPUT:
+        return "Every stage prints what the uncompiled program prints.\n"
+    return f"In every stage this is true at the end: {check}\n"
 
 
 def verdict_text(found: Verdict) -> str:
