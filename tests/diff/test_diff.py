@@ -96,7 +96,7 @@ PLANTED = {
     "eval": Planted(
         "guard", "y = torch.nn.functional.dropout", (("model = Model()", "model = Model().eval()"),), says="training"
     ),
-    "renamed": Planted("guard", "def forward", (("helper", "helped"),), says="helped"),
+    "renamed": Planted("guard", "y = helper(", (("helper", "helped"),), says="helped"),
     "disabled": Planted("break", "y = helper(y)", (("def helper", "@torch.compiler.disable\ndef helper"),)),
     "no compile": Planted("function", "def forward", (("compiled = torch.compile(model", _OTHER),)),
     "exit status": Planted("exit status", "", (('print("took"', 'raise SystemExit(3)\nprint("took"'),)),

@@ -8,6 +8,7 @@ recorder remembers those of earlier compiles here. Runs on compiling threads, un
 from __future__ import annotations
 
 import ast
+import functools
 import os
 import re
 import sys
@@ -153,6 +154,7 @@ def _user_place(comment: re.Match[str] | None) -> Place | None:
     return Place(path, int(match["line"]), 1) if match and path else None
 
 
+@functools.lru_cache(maxsize=1024)  # every check of a compile names one of few files
 def _full_path(short: str) -> str | None:
     """Return the file that torch means: it leaves out what a path has in common with that of its own package."""
     if os.path.isabs(short):
@@ -164,8 +166,19 @@ def _full_path(short: str) -> str | None:
             return path
         parent = os.path.dirname(directory)
         if parent == directory:
-            return None
+            return _below_root(directory, short)
         directory = parent
+
+
+def _below_root(root: str, short: str) -> str | None:
+    """Return the file of a path that has only ``root`` in common with torch: its first letter is cut off, too."""
+    first, _, rest = short.partition(os.sep)
+    try:
+        paths = [os.path.join(root, name, rest) for name in os.listdir(root) if name[1:] == first]
+    except OSError:
+        return None
+    found = [path for path in paths if os.path.isfile(path)]
+    return found[0] if len(found) == 1 else None
 
 
 _MAXIMUM_COMPILES = 2000
