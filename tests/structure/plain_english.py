@@ -48,6 +48,7 @@ BANNED = {
     r"\bc(?:o|a)mes? to (?:its|an) end\b": "ends",
     r"\b(?:had|have|has|can|may|that it|a call|the trace) comes? to (?:a|the|its|that|this|no)\b": "reaches",
     r"\brooms\b": "packages",
+    r"^See ``": "what it does",
     r"\b(?:no|none|nobody|nothing) (?:\w+ ){0,2}any more\b": "no longer",
 }
 _BANNED = {re.compile(phrase, re.IGNORECASE): better for phrase, better in BANNED.items()}

@@ -197,7 +197,7 @@ class RecordServer(LanguageServer):
             self._settings.update({name: value for name, value in options.items() if isinstance(value, bool)})
 
     async def settings_changed(self, given: Any) -> None:
-        """See ``workspace/didChangeConfiguration``."""
+        """Take the client's settings (``workspace/didChangeConfiguration``)."""
         await self.read_settings(given)
         self.publish()
         await self._refresh()
@@ -208,7 +208,7 @@ class RecordServer(LanguageServer):
     # -- answers ---------------------------------------------------------------------------------------------------
 
     def inlay_hints(self, params: types.InlayHintParams) -> list[types.InlayHint]:
-        """See ``textDocument/inlayHint``."""
+        """Return shapes for the visible lines (``textDocument/inlayHint``)."""
         asked = self._asked(params.text_document.uri)
         if asked is None or not self._is_on("inlayHints"):
             return []
@@ -216,7 +216,7 @@ class RecordServer(LanguageServer):
         return inlay_hints(*asked, self._positions, lines)
 
     def hover(self, params: types.HoverParams) -> types.Hover | None:
-        """See ``textDocument/hover``."""
+        """Return what the record has for a position (``textDocument/hover``)."""
         asked = self._asked(params.text_document.uri)
         if asked is None:
             return None
@@ -224,12 +224,12 @@ class RecordServer(LanguageServer):
         return hover(*asked, self._positions, line, column)
 
     def lenses(self, params: types.CodeLensParams) -> list[types.CodeLens]:
-        """See ``textDocument/codeLens``."""
+        """Return a lens for each compiled function (``textDocument/codeLens``)."""
         asked = self._asked(params.text_document.uri)
         return [] if asked is None else lenses(*asked, self._positions)
 
     def actions(self, params: types.CodeActionParams) -> list[types.CodeAction]:
-        """See ``textDocument/codeAction``."""
+        """Return fixes for a line (``textDocument/codeAction``)."""
         asked = self._asked(params.text_document.uri)
         if asked is None:
             return []

@@ -113,9 +113,9 @@ class CachedFunction(Struct, rename="camel", omit_defaults=True):
     """The name of the decorator's wrapper, if that is what was compiled."""
     is_resume_function: bool = False
     next_line: int | None = None
-    """See ``EntryResume``."""
+    """The line at which it goes on, as in ``EntryResume``."""
     when: str | None = None
-    """See ``EntryResume``."""
+    """The condition under which it runs, as in ``EntryResume``."""
     generated_names: list[str] = []
     """As the code of entries calls a resume function, each by a name of its own."""
 

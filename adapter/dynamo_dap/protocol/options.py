@@ -425,4 +425,4 @@ class AttachArguments(SessionOptions, rename="camel", frozen=True, kw_only=True)
     host: str | None = None
     """As debugpy takes it, too; users write ``connect``."""
     port: Port | None = None
-    """See ``host``."""
+    """As debugpy takes it, too, with ``host``."""

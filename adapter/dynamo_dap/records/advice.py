@@ -275,7 +275,7 @@ class _Change:
     places: list[Place | None] = field(default_factory=list)
     callers: list[Place | None] = field(default_factory=list)
     cause: str = ""
-    """See ``Item``."""
+    """One of the causes of ``Item``."""
 
 
 def _merged(items: list[Item]) -> list[Item]:

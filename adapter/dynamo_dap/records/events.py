@@ -102,7 +102,7 @@ class Started(_Event, tag="started"):
     """Of the command, by a key that only this user has: see ``records.signed``."""
 
     def merge_into(self, record: Record) -> None:
-        """See ``_Event``."""
+        """Note how the run was started."""
         record.started = self
 
 
@@ -126,7 +126,7 @@ class CompileBegan(_Event, tag="compileBegan"):
     """Which module its method belongs to: 1 for the first that was compiled."""
 
     def merge_into(self, record: Record) -> None:
-        """See ``_Event``."""
+        """Add a compile, and its function if it is new."""
         record.begin(self)
 
 
@@ -143,7 +143,7 @@ class SourceRead(_Event, tag="sourceRead"):
     is_shown: ClassVar[bool] = False
 
     def merge_into(self, record: Record) -> None:
-        """See ``_Event``."""
+        """Keep the digests of a file's lines."""
         if self.is_library:
             record.libraries.add(self.path)
         record.sources[self.path] = [self.digests[at : at + 8] for at in range(0, len(self.digests), 8)]
@@ -155,7 +155,7 @@ class Recompiled(_OfCompile, tag="recompiled"):
     failures: list[GuardFailure]
 
     def merge(self, compiled: Compile) -> None:
-        """See ``_OfCompile``."""
+        """Add the failed guards."""
         compiled.failures = self.failures
         compiled.recompiled = [failure.reason for failure in self.failures]
 
@@ -167,7 +167,7 @@ class AttemptRestarted(_OfCompile, tag="attemptRestarted"):
     reason: str
 
     def merge(self, compiled: Compile) -> None:
-        """See ``_OfCompile``."""
+        """Begin another attempt, without what the one before gave."""
         compiled.attempts[-1].restarted = self.reason
         compiled.attempts.append(Attempt(self.number + 1))
         # Of the attempt that was given up.
@@ -181,7 +181,7 @@ class BreakFound(_OfCompile, tag="breakFound"):
     graph_break: GraphBreak
 
     def merge(self, compiled: Compile) -> None:
-        """See ``_OfCompile``."""
+        """Add a graph break."""
         compiled.breaks.append(self.graph_break)
 
 
@@ -191,7 +191,7 @@ class SizeSpecialized(_OfCompile, tag="sizeSpecialized"):
     specialization: Specialization
 
     def merge(self, compiled: Compile) -> None:
-        """See ``_OfCompile``."""
+        """Add a specialization."""
         compiled.specializations.append(self.specialization)
 
 
@@ -207,11 +207,11 @@ class GraphMade(_OfCompile, tag="graphMade"):
     graph: Graph
 
     def merge(self, compiled: Compile) -> None:
-        """See ``_OfCompile``."""
+        """Add a graph."""
         compiled.graphs.append(self.graph)
 
     def without_details(self) -> Event:
-        """See ``_Event``."""
+        """Return the graph without its nodes."""
         return GraphMade(self.id, msgspec.structs.replace(self.graph, nodes=[]))
 
 
@@ -223,7 +223,7 @@ class GraphCut(_OfCompile, tag="graphCut"):
     buckets: list[Bucket]
 
     def merge(self, compiled: Compile) -> None:
-        """See ``_OfCompile``."""
+        """Add the buckets to their graph."""
         for graph in compiled.graphs:
             if graph.index == self.graph:
                 graph.buckets = self.buckets
@@ -240,12 +240,12 @@ class GuardsMade(_OfCompile, tag="guardsMade"):
     is_shown: ClassVar[bool] = False
 
     def merge(self, compiled: Compile) -> None:
-        """See ``_OfCompile``."""
+        """Set guards, symbols and sizes."""
         compiled.guard_count, compiled.guards, compiled.symbols = self.count, self.guards, self.symbols
         compiled.sizes = self.sizes
 
     def without_details(self) -> Event:
-        """See ``_Event``."""
+        """Return the number of guards alone."""
         return GuardsMade(self.id, self.count, [])
 
 
@@ -258,11 +258,11 @@ class Traced(_OfCompile, tag="traced"):
     is_shown: ClassVar[bool] = False
 
     def merge(self, compiled: Compile) -> None:
-        """See ``_OfCompile``."""
+        """Set the traced functions and values."""
         compiled.traced, compiled.values = self.functions, self.values
 
     def without_details(self) -> Event:
-        """See ``_Event``."""
+        """Return the event without the values."""
         return Traced(self.id, self.functions, [])
 
 
@@ -282,7 +282,7 @@ class CompileEnded(_OfCompile, tag="compileEnded"):
     generated: str | None = None
 
     def without_details(self) -> Event:
-        """See ``_Event``."""
+        """Return the event without the generated code."""
         return msgspec.structs.replace(self, generated=None)
 
 
@@ -292,7 +292,7 @@ class CudaGraphMet(_OfCompile, tag="cudaGraphMet"):
     cuda_graph: CudaGraph
 
     def merge(self, compiled: Compile) -> None:
-        """See ``_OfCompile``. The same at the same line is counted."""
+        """Add what happened to a CUDA graph; the same at the same line is counted."""
         new = self.cuda_graph
         for known in compiled.cuda_graphs:
             if msgspec.structs.replace(known, times=new.times, text=new.text) == new:
@@ -315,11 +315,11 @@ class CacheAnswered(_OfCompile, tag="cacheAnswered"):
     is_shown: ClassVar[bool] = False
 
     def merge(self, compiled: Compile) -> None:
-        """See ``_OfCompile``."""
+        """Count the answer of a cache, and keep it."""
         compiled.lookups.append(self.lookup)
 
     def without_details(self) -> Event:
-        """See ``_Event``."""
+        """Return the answer without the parts of its key."""
         return CacheAnswered(self.id, msgspec.structs.replace(self.lookup, components=[]))
 
 
@@ -330,7 +330,7 @@ class FilesWritten(_Event, tag="filesWritten"):
     kernels: list[str] = []
 
     def merge_into(self, record: Record) -> None:
-        """See ``_Event``."""
+        """Add the files that the backend wrote to their compile."""
         record.files += self.files
         record.kernels += self.kernels
 
@@ -341,7 +341,7 @@ class FrameSkipped(_Event, tag="frameSkipped"):
     frame: SkippedFrame
 
     def merge_into(self, record: Record) -> None:
-        """See ``_Event``."""
+        """Add a skipped function."""
         record.skipped.append(self.frame)
 
 
@@ -351,7 +351,7 @@ class Profiled(_Event, tag="profiled"):
     functions: list[ProfiledFunction]
 
     def merge_into(self, record: Record) -> None:
-        """See ``_Event``."""
+        """Set the traced functions with their times."""
         record.profiled = self.functions
 
 
@@ -359,7 +359,7 @@ class Truncated(_Event, tag="truncated"):
     """The bound of the file is reached: details (nodes, guards) are left out from here on."""
 
     def merge_into(self, record: Record) -> None:
-        """See ``_Event``."""
+        """Note that details of later compiles are left out."""
         record.is_truncated = True
 
 
@@ -369,7 +369,7 @@ class Ended(_Event, tag="ended"):
     time: float
 
     def merge_into(self, record: Record) -> None:
-        """See ``_Event``."""
+        """Note how the run ended."""
         record.ended = self
 
 

@@ -65,7 +65,7 @@ def _is_stale(path: Path, process_id: int) -> bool:
 
 
 class CrashFolder:
-    """See ``protocol.crash_cell``."""
+    """Makes the folder of the crash cell (``protocol.crash_cell``) and reads it after the program's end."""
 
     def __init__(self) -> None:
         self._path: Path | None = None

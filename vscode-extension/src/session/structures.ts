@@ -504,9 +504,9 @@ export interface CachedFunction {
     /** The name of the decorator's wrapper, if that is what was compiled. */
     wrapper?: string;
     isResumeFunction?: boolean;
-    /** See `EntryResume`. */
+    /** The line at which it goes on, as in `EntryResume`. */
     nextLine?: number;
-    /** See `EntryResume`. */
+    /** The condition under which it runs, as in `EntryResume`. */
     when?: string;
     /** As the code of entries calls a resume function, each by a name of its own. */
     generatedNames?: string[];

@@ -591,7 +591,7 @@ class _EndsOfTraces(CompileObserver):
         self._logs = logs
 
     def compile_ended(self, compiling: FrameCompile, result: CompileResult, problem: BaseException | None) -> None:
-        """See ``CompileObserver``."""
+        """Pass the generated code on to the logs, which keep the trace."""
         self._logs.compile_ended(result.code)
 
 

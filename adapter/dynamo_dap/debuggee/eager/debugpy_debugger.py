@@ -29,7 +29,7 @@ _OWN_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(_
 
 
 class DebugpyDebugger:
-    """See ``agent.eager_debugger.EagerDebugger``."""
+    """Debugs ordinary Python with debugpy, inside the program."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent

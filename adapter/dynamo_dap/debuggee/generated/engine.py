@@ -267,7 +267,7 @@ class RunTimeEngine:
     # -- events: the thread that runs the code ---------------------------------------------------------------------
 
     def on_instruction(self, generated: GeneratedCode, frame: types.FrameType, offset: int) -> None:
-        """See ``events.Sink``."""
+        """Stop at the instruction where a breakpoint, a step or a pause asks for it."""
         wants = self._wants
         if offset == generated.entry_offset and (wants.calls or wants.everything) and not self._host.is_holding:
             self._calls.begins(generated, frame)
@@ -294,7 +294,7 @@ class RunTimeEngine:
             self._decide(RunningFrame(generated, frame, index), stops)
 
     def is_followed_no_further(self, generated: GeneratedCode) -> bool:
-        """See ``events.Sink``."""
+        """Return whether nothing can stop in the rest of the code."""
         wants = self._wants
         if wants.everything or generated.stops or (wants.gradients and self._gradients.may_stop(generated)):
             return False
@@ -354,11 +354,11 @@ class RunTimeEngine:
         return None
 
     def on_return(self, generated: GeneratedCode, frame: types.FrameType, value: object) -> None:
-        """See ``events.Sink``."""
+        """End the frame, with the value that a step shows."""
         self._ended(frame, (generated.name, value))
 
     def on_unwind(self, generated: GeneratedCode, frame: types.FrameType) -> None:
-        """See ``events.Sink``."""
+        """End the frame, which returns no value."""
         self._ended(frame, None)
 
     def _ended(self, frame: types.FrameType, returned: tuple[str, Any] | None) -> None:
@@ -373,7 +373,7 @@ class RunTimeEngine:
         self._crash.frame_ended(frame, self.codes)
 
     def on_raise(self, generated: GeneratedCode, frame: types.FrameType, offset: int, exception: BaseException) -> None:
-        """See ``events.Sink``."""
+        """Stop at an exception that the exception filters ask for."""
         if not self._wants.raises or self._host.is_holding:
             return
         index = generated.table.index_at(offset)

@@ -23,7 +23,7 @@ _OWN_IDS = (4, 3)
 
 
 class MonitoringEvents:
-    """See ``events.Source``."""
+    """Reports instructions of generated code by ``sys.monitoring``, as an ``events.Source``."""
 
     def __init__(self, sink: Sink, codes: GeneratedCodes) -> None:
         """``sink`` receives the events; ``codes`` knows generated code by identity."""

@@ -22,7 +22,7 @@ from dynamo_dap.debuggee.torch_api.skipping import never_compile
 
 
 class TraceEvents:
-    """See ``events.Source``."""
+    """Reports instructions of generated code by ``sys.settrace``, as an ``events.Source``."""
 
     problem: str | None = None
 

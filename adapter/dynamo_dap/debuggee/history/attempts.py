@@ -211,7 +211,7 @@ class Standpoint:
         self._armed = armed
 
     def timeline(self, start: int | None, count: int) -> TimelineBody:
-        """See ``History``."""
+        """Return the statements of all attempts, numbered from the first."""
         journey = self._journey
         statements: list[tuple[int, Leg, int, str]] = []
         for leg in journey.legs:
@@ -243,7 +243,7 @@ class Standpoint:
         )
 
     def origin(self, depth: int, name: str, what: str) -> int:
-        """See ``History``."""
+        """Return the number, over all attempts, of the moment at which something came about."""
         return self._journey.number(self._leg, self._origin(depth, name, what))
 
     def _origin(self, depth: int, name: str, what: str) -> int:

@@ -30,7 +30,7 @@ AddressOf = Callable[[TracedFrame, int], int]
 
 
 class StopsInThePast:
-    """See ``time_travel.Stops``. Nothing is counted or logged: that was done when the past was the present."""
+    """Finds where a run back stops. Nothing is counted or logged: that was done when the past was the present."""
 
     def __init__(self, host: Host, past: Past, functions: Functions, address_of: AddressOf) -> None:
         """``address_of`` returns the address of an instruction of a traced function."""
@@ -43,13 +43,13 @@ class StopsInThePast:
         self._of_code: dict[int, list[DataEntry]] = {}
 
     def armed(self, path: str) -> Collection[int] | None:
-        """See ``Stops``; None when any line may, for its function."""
+        """Return the lines of a file that have breakpoints; None when any line may stop, for its function."""
         return None if self._host.breakpoints.functions else self._host.breakpoints.lines_in(path) or ()
 
     # -- lines and functions ---------------------------------------------------------------------------------------
 
     def hits(self, at: int, point: TracePoint) -> list[int]:
-        """See ``Stops``."""
+        """Return the breakpoints that stop; what they counted in the trace decides, nothing is counted again."""
         candidates = [each for each in self._candidates(point) if each.conditions.log_message is None]
         stopped = self._past.stopped.get(at, ())
         candidates = [each for each in candidates if each.conditions.hit_condition is None or each.id in stopped]
@@ -71,11 +71,11 @@ class StopsInThePast:
 
     @property
     def may_meet(self) -> bool:
-        """See ``Stops``."""
+        """Return whether a data breakpoint or an event of the trace can stop."""
         return bool(self._watched or self._past.events)
 
     def met(self, at: int) -> Met | None:
-        """See ``Stops``."""
+        """Return the change of a watched value, or the event, at a moment."""
         return self._data_met(at) or self._event_met(at)
 
     def _event_met(self, at: int) -> Met | None:
@@ -163,7 +163,7 @@ class StopsOfCall(StopsInThePast):
         self._unreported = unreported
 
     def hits(self, at: int, point: TracePoint) -> list[int]:
-        """See ``Stops``."""
+        """Return the breakpoints that stop, and count their hits: the call was not stopped in before."""
         candidates = self._candidates(point)
         if not candidates:
             return []
@@ -172,7 +172,7 @@ class StopsOfCall(StopsInThePast):
         return self._noted(at, self._should_stop(self._unreported(candidates, point), point.frame, point.index))
 
     def met(self, at: int) -> Met | None:
-        """See ``Stops``."""
+        """Return the change of a watched value at a moment, and note the hit."""
         met = self._data_met(at)
         if met is not None:
             self._noted(at, met.hit)

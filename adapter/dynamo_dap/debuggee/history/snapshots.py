@@ -58,7 +58,7 @@ class FrameThen(NamedTuple):
 
     @property
     def interpreter(self) -> object:
-        """See ``TracedFrame.interpreter``."""
+        """Return the translator as it was."""
         return self.translator
 
     @property
@@ -129,12 +129,12 @@ class Moment(NamedTuple):
 
     @property
     def graphs(self) -> tuple[GraphThen, ...]:
-        """See ``TraceThen``."""
+        """Return the graphs as they were."""
         return self.trace.graphs
 
     @property
     def guards(self) -> int:
-        """See ``TraceThen``."""
+        """Return the guards that had been asked for."""
         return self.trace.guards
 
 
@@ -245,7 +245,7 @@ class Moments(Sequence[Moment]):
         self._positions = array("q")
         """Of the first moment of each stretch."""
         self._left: dict[int, tuple[FrameThen, ...]] = {}
-        """See ``Moment.left``; of those of which there is any."""
+        """``Moment.left`` of each moment that has any."""
         self._traced = array("q")
         """The numbers of the moments from which on ``TraceThen`` is what the following hold of it."""
         self._tracers: list[Any] = []

@@ -57,7 +57,7 @@ class Stops(Protocol):
     """Conditions that end a step through the past."""
 
     def armed(self, path: str) -> Collection[int] | None:
-        """See ``Armed``."""
+        """Return the lines of a file that have breakpoints."""
 
     def hits(self, at: int, point: TracePoint) -> list[int]:
         """Return the ids of the breakpoints that stop at a moment, given by its number and as a point."""
@@ -174,7 +174,7 @@ class Past:
         return user_function_of(self.moment(self.beginning).frames[-1].frame.code) is code
 
     def outlive_trace(self) -> None:
-        """See ``TraceLog.outlive_trace``."""
+        """Keep what Dynamo noted of the program's objects, which change as the program runs on."""
         self._log.outlive_trace()
 
     def close(self) -> None:

@@ -349,7 +349,7 @@ class WhatIfs(CompileObserver):
         HOOKS.want(self, {CompileObserver.compile_ended})
 
     def compile_ended(self, compiling: FrameCompile, result: CompileResult, problem: BaseException | None) -> None:
-        """See ``CompileObserver``."""
+        """End the what-if whose compile this was."""
         if compiling.compile_id != self._compiling:
             return
         self._compiling = self._silent = None
@@ -381,13 +381,13 @@ class WhatIfs(CompileObserver):
         return self if call is not None and call.changes else None
 
     def look(self) -> None:
-        """See ``Changes``."""
+        """Note the code of the graph so far."""
         frame, told = running_frame(sys._getframe()), self._host.what_if
         if frame is not None and told is not None and self._host.compiles is not None:
             told.code = self._host.compiles.readable_code(told.function, frame.graphs()[-1])
 
     def keep(self) -> None:
-        """See ``Changes``."""
+        """Have the program's call run the result. Raises ``RequestError`` where that cannot be."""
         branch = self._branch
         assert branch is not None, "a stop in it asks"
         if branch.call.is_compiled_now and ONCE.problem is not None:

@@ -60,7 +60,7 @@ class LoweringStops(CompileObserver):
     # -- the compiling thread --------------------------------------------------------------------------------------
 
     def graph_made(self, compiling: FrameCompile | None, graph: Any) -> None:
-        """See ``CompileObserver``: a backend is about to be called."""
+        """Install the hooks of Inductor, which is about to be called."""
         for problem in self._hooks.install():
             if problem not in self._told:
                 self._told.add(problem)

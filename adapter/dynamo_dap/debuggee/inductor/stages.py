@@ -70,13 +70,13 @@ class StageCollector(CompileObserver, StageObserver):
             ]
 
     def stages(self, compile_id: str | None, source_of: SourceOf) -> StagesBody:
-        """See ``agent.engine.StageReader``."""
+        """Return the stages of a compile. Raises ``NoSuchCompile``."""
         return stages_body(self.explored(), compile_id, source_of)
 
     # -- compiles: compiling threads -------------------------------------------------------------------------------
 
     def compile_began(self, compiling: FrameCompile) -> None:
-        """See ``CompileObserver``."""
+        """Begin to collect the stages of a compile."""
         with self._lock:
             identifier, number = compiling.compile_id, 2
             while identifier in self._compiles:
@@ -88,7 +88,7 @@ class StageCollector(CompileObserver, StageObserver):
                 self._newest[compiling.compile_id] = identifier
 
     def graph_made(self, compiling: FrameCompile | None, graph: Any) -> None:
-        """See ``CompileObserver``: a backend is about to be called."""
+        """Keep Dynamo's graph, and install the hooks of the backend that is about to be called."""
         for problem in self._stages.install():
             self._tell(f"dynamo-dap: {problem}\n")
         if compiling is not None:
@@ -103,46 +103,46 @@ class StageCollector(CompileObserver, StageObserver):
     # -- stages ----------------------------------------------------------------------------------------------------
 
     def look(self, graph: Any) -> str:
-        """See ``StageObserver``."""
+        """Return the text of a graph before passes change it."""
         with self._lock:
             found = self._compiles.get(self._newest.get(compile_id() or "", ""))
             return "" if found is None else found[1].text_of(graph)
 
     def pre_grad(self, before: Callable[[], Any], graph: Any) -> None:
-        """See ``StageObserver``."""
+        """Keep the graph after the pre-grad passes."""
         title = "Graph after pre-grad passes"
         self._make(compile_id(), lambda made: [made.graph("pre-grad", title, graph, before())])
 
     def joint(self, graph: Any) -> None:
-        """See ``StageObserver``."""
+        """Keep the joint graph."""
         self._make(compile_id(), lambda made: [made.graph("joint", "Joint graph", graph)])
 
     def joint_passes(self, before: Callable[[], Any], graph: Any) -> None:
-        """See ``StageObserver``."""
+        """Keep the joint graph after the passes."""
         title = "Graph after joint passes"
         self._make(compile_id(), lambda made: [made.graph("joint-passes", title, graph, before())])
 
     def split(self, direction: str, graph: Any) -> None:
-        """See ``StageObserver``."""
+        """Keep the forward, backward or inference graph."""
         self._make(compile_id(), lambda made: [made.graph(direction, f"{direction.capitalize()} graph", graph)])
 
     def divided(self, saved: dict[str, int], recomputed: dict[str, int]) -> None:
-        """See ``StageObserver``."""
+        """Keep which nodes the backward pass gets, and which it computes again."""
         self._make(compile_id(), lambda made: made.divided(saved, recomputed))
 
     def post_grad(self, direction: str, before: Callable[[], Any], graph: Any) -> None:
-        """See ``StageObserver``."""
+        """Keep a graph after the post-grad passes."""
         title = f"{direction.capitalize()} graph after post-grad passes"
         self._make(compile_id(), lambda made: [made.graph(f"{direction}-post-grad", title, graph, before())])
 
     def operations(self, direction: str, operations: list[IrOperation], *, fused: bool) -> None:
-        """See ``StageObserver``."""
+        """Keep the scheduler's operations."""
         self._make(compile_id(), lambda made: [made.operations(direction, operations, fused=fused)])
 
     def code(self, direction: str, text: str, kernels: list[Kernel], costs: dict[str, Figures]) -> None:
-        """See ``StageObserver``."""
+        """Keep the output code with its kernels."""
         self._make(compile_id(), lambda made: made.code(direction, text, kernels, costs))
 
     def runnable(self, direction: str, text: str) -> None:
-        """See ``StageObserver``."""
+        """Keep the graph that Inductor was given, as a program."""
         self._make(compile_id(), lambda made: [made.runnable(direction, text)])

@@ -101,7 +101,7 @@ class CountedEntries(CacheEntries):
         self._engine = engine
 
     def body(self, function: str | None = None) -> EntriesBody:
-        """See ``CacheEntries``."""
+        """Return what is kept of functions, and count their calls from now on."""
         found = super().body(function)
         self._engine.count_calls()
         return found
@@ -144,7 +144,7 @@ def _begin() -> CacheEntries:
 
 
 def describe(function: Callable[..., Any] | None = None, session: EntryReader | None = None) -> str:
-    """See ``attaching.describe``; ``session`` has the entries of the session in progress, if there is one."""
+    """Describe the cache entries of a function, or of all; ``session`` has those of the session in progress."""
     code = None if function is None else _code_of(function)
     if session is None and not is_dynamo_imported():
         when_dynamo_is_imported(_begin)

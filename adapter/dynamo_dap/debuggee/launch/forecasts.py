@@ -72,7 +72,7 @@ class _Compiles(CompileObserver):
         """Whether the program is over: compiles of trials are counted only."""
 
     def compile_ended(self, compiling: FrameCompile, result: CompileResult, problem: BaseException | None) -> None:
-        """See ``CompileObserver``."""
+        """Count the compile, and keep what its call was given."""
         self.counts[compiling.code] = self.counts.get(compiling.code, 0) + 1
         names = getattr(compiling.frame, "f_locals", None)
         if self.is_over or result.code is None or type(names) is not dict:

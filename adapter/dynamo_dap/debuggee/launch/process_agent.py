@@ -66,7 +66,7 @@ def session_entries() -> EntryReader | None:
 
 
 class _ThisProcess:
-    """See ``agent.engine.Process``."""
+    """What the agent needs of the process that it runs in."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent

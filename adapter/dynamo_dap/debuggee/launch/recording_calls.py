@@ -25,10 +25,10 @@ _FOLDER = "saved-calls"
 
 
 class HeldCalls:
-    """See ``agent.engine.CallSaver``."""
+    """Saves the call in which a thread is held."""
 
     def save(self, top: types.FrameType, folder: str | None, *, has_data: bool) -> RecordCallBody:
-        """See ``CallSaver``."""
+        """Save the call in which this thread is held. Raises ``CannotSaveCall``."""
         # Imported only now: few sessions save a call.
         from dynamo_dap.debuggee.history.held_calls import held_call
 

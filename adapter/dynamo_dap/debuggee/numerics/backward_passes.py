@@ -78,7 +78,7 @@ class KeptCall:
     arriving: weakref.ref[ArrivingGradients] | None = None
     """Which the program's autograd graph keeps alive, as it does this call."""
     included: Sequence[frozenset[int]] = ()
-    """See ``ArrivingGradients``."""
+    """As in ``ArrivingGradients``."""
     draws: bool = False
     """Whether its graph draws random numbers."""
     dropped: str | None = None
@@ -99,7 +99,7 @@ class KeptCall:
 
 @dataclass
 class _InBackward:
-    """See ``retracing.ValuesInBackward``."""
+    """Gives the values that a line has in the backward pass of a call."""
 
     kept: KeptCall
     run: GradientRun
@@ -137,7 +137,7 @@ class _Target:
 
 
 class BackwardPasses:
-    """See ``agent.engine.BackwardCalls``."""
+    """Stops in the backward passes of compiled calls, at breakpoints of mode Backward."""
 
     def __init__(
         self, host: Host, address_of: Callable[[TracedFrame, int], int], arm: Callable[[], None] = lambda: None
@@ -158,7 +158,7 @@ class BackwardPasses:
     # -- arming: any thread ----------------------------------------------------------------------------------------
 
     def are_wanted(self) -> bool:
-        """See ``BackwardCalls``."""
+        """Return whether a breakpoint of mode Backward is set and can stop."""
         if GRADIENTS.problem is not None or RETRACING.problem is not None or not self._host.options.compile_time:
             return False
         return bool(self._host.breakpoints.lines_of_mode(BACKWARD))
@@ -179,12 +179,12 @@ class BackwardPasses:
             self._arm()
 
     def may_stop(self, lines: Mapping[str, frozenset[int]]) -> bool:
-        """See ``BackwardCalls``."""
+        """Return whether a breakpoint of mode Backward is on one of the lines."""
         armed = {(normalized_path(each.path), each.line) for each in self._host.breakpoints.lines_of_mode(BACKWARD)}
         return any((normalized_path(path), line) in armed for path, here in lines.items() for line in here)
 
     def release(self) -> None:
-        """See ``BackwardCalls``."""
+        """Forget every call whose backward pass could stop."""
         for kept in list(self._kept):
             arriving = kept.arriving() if kept.arriving is not None else None
             if arriving is not None:
@@ -195,7 +195,7 @@ class BackwardPasses:
     # -- calls: the thread that makes them -------------------------------------------------------------------------
 
     def begins(self, call: CachedCall, known: CallFacts | None) -> CallFacts | None:
-        """See ``BackwardCalls``."""
+        """Keep what a call is given if its backward pass may stop."""
         try:
             with self._host.holding():
                 lines = known if isinstance(known, BackwardLines) else self.survey(call)
@@ -236,7 +236,7 @@ class BackwardPasses:
         return replace(call, frame=_EndedFrame(call.frame.f_globals, call.frame.f_builtins))
 
     def computed(self, frame: types.FrameType, outputs: object) -> None:
-        """See ``BackwardCalls``."""
+        """Wait for the gradients of what the compiled graph returned."""
         kept = self._thread.begun.pop(id(frame), None)
         if kept is None or not isinstance(outputs, list | tuple):
             return
@@ -252,7 +252,7 @@ class BackwardPasses:
         self._keep_within_limit()
 
     def ended(self, frame: types.FrameType) -> None:
-        """See ``BackwardCalls``."""
+        """Forget a call that ended before its graph returned."""
         self._thread.begun.pop(id(frame), None)
 
     def _keep_within_limit(self) -> None:

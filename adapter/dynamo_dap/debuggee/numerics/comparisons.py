@@ -129,7 +129,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class _OfNode:
-    """See ``Referee``."""
+    """Gives a ``Referee`` the exact and the disturbed results of one node."""
 
     _runs: ExactRuns
     _name: str

@@ -190,7 +190,7 @@ class _Stores:
         self.found: list[tuple[str, int, int] | None] = [None] * len(values)
 
     def trace(self, frame: types.FrameType, event: str, _: object) -> Any:
-        """See ``sys.settrace``."""
+        """Note the lines that run, and what they store: a trace function of ``sys.settrace``."""
         path = frame.f_code.co_filename
         if self._is_passed_over(path):
             return None

@@ -46,7 +46,7 @@ Facts = tuple[Any, Any, Any]
 
 @dataclass(frozen=True)
 class DifferentiatedGraph:
-    """See ``gradients.DifferentiableGraph``."""
+    """A graph whose backward pass runs again, as ``gradients.DifferentiableGraph``."""
 
     graph: ReplayedGraph
     nodes: Sequence[Any]
@@ -106,7 +106,7 @@ class KeptBackward:
         self.names = [graph.names.get(node) or node.name for node in placeholders]
         self.function, self.compile_id, self.token, self.number, self.passes = "", "", "", 0, 0
         self.included: Sequence[frozenset[int]] = ()
-        """See ``ReturnedGradients``."""
+        """As in ``ReturnedGradients``."""
         self.shares: Sequence[int | None] = ()
 
     @classmethod
@@ -247,7 +247,7 @@ class _Runs:
 
 @dataclass(frozen=True)
 class _OfRuns:
-    """See ``differences.Referee``."""
+    """Gives a ``differences.Referee`` the exact and the disturbed gradients."""
 
     _runs: _Runs
     _ask: Callable[[GradientRun], Any]

@@ -119,7 +119,7 @@ class _MadeGraph(threading.local):
 
 
 class ValueStops(CallObserver, CompileObserver):
-    """See ``CallObserver`` and ``CompileObserver`` for who calls what when."""
+    """Stops where a value is not finite or differs from eager. Its observer methods run on the call's thread."""
 
     feature = "the filters nan and mismatch"
 

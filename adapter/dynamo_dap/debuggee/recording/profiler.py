@@ -286,20 +286,20 @@ class Profiler(CompileObserver):
             self._own_nanoseconds += self._clock() - began
 
     def phase_began(self, name: str) -> None:
-        """See ``TimingListener``."""
+        """Open a row for a phase of torch."""
         self._tree().enter(Frame(name, PHASE))
 
     def phase_ended(self, name: str) -> None:
-        """See ``TimingListener``."""
+        """Close the row of a phase."""
         self._tree().leave_named(name)
 
     def function_began(self, code: CodeType, line: int | None, *, is_resumed: bool) -> None:
-        """See ``TimingListener``."""
+        """Open a row for a traced function."""
         _, frame = self._frames.get(id(code)) or self._frames.setdefault(id(code), (code, _frame_of(code)))
         self._tree().enter(frame, line if line and line > 0 else frame.line, is_call=not is_resumed)
 
     def function_ended(self) -> None:
-        """See ``TimingListener``."""
+        """Close the row of the innermost traced function."""
         tree = self._tree()
         for depth in range(len(tree.stack) - 1, 0, -1):
             if tree.frames[tree.nodes[tree.stack[depth]].frame].kind == FUNCTION:
@@ -307,39 +307,39 @@ class Profiler(CompileObserver):
                 return
 
     def line_began(self, line: int) -> None:
-        """See ``TimingListener``."""
+        """Charge the time from now on to a line."""
         self._tree().at_line(line)
 
     def instruction_began(self) -> None:
-        """See ``TimingListener``."""
+        """Count an instruction."""
         self._tree().at_instruction()
 
     def cache_answered(self, cache: str, state: str, reason: str | None) -> None:
-        """See ``TimingListener``."""
+        """Keep what a cache of compiled graphs answered, and for which compile."""
         text = None if reason is None else facts.text_of(reason.strip(), _REASON)
         self._caches.append(CacheAnswer(cache, state, text, _name_of_compile(HOOKS.current)))
 
     def guards_evaluated(self, *, is_hit: bool) -> None:
-        """See ``TimingListener``."""
+        """Count a hit or a miss of Dynamo's cache."""
         if is_hit:
             self._hits += 1
         else:
             self._misses += 1
 
     def guards_timed(self, code: CodeType, count: int, measure: Callable[[], float]) -> None:
-        """See ``TimingListener``."""
+        """Measure the new guards of a compile; the time for it is the profiler's own."""
         with self._own_work():
             self._guards.append(GuardTime(_name_of_compile(HOOKS.current) or code.co_name, count, measure()))
 
     def compile_began(self, compiling: FrameCompile) -> None:
-        """See ``CompileObserver``."""
+        """Open a row for a compile."""
         tree = self._tree()
         self._depths[compiling] = len(tree.stack)
         original = user_function_of(compiling.code)
         tree.enter(Frame(_name_of_compile(compiling), COMPILE, original.co_filename, original.co_firstlineno))
 
     def compile_ended(self, compiling: FrameCompile, result: CompileResult, problem: BaseException | None) -> None:
-        """See ``CompileObserver``."""
+        """Close the row of a compile with all that is open below it."""
         depth = self._depths.pop(compiling, None)
         if depth is not None:
             self._tree().leave(depth)
@@ -348,7 +348,7 @@ class Profiler(CompileObserver):
                     self.on_compiled()
 
     def attempt_restarted(self, compiling: FrameCompile, reason: str) -> None:
-        """See ``CompileObserver``."""
+        """Keep why an analysis is restarted."""
         self._restarts.append(Restart(_name_of_compile(compiling), facts.text_of(reason.strip(), _REASON)))
 
 

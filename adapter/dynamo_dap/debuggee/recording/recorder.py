@@ -212,17 +212,17 @@ class Recorder(CompileObserver):
         return guards_body(self.record, compile_id)
 
     def code_of_graph(self, compile_id: str, function: str) -> str | None:
-        """See ``CompileReader``."""
+        """Return the readable code of what a compile gave to its backend."""
         return code_of_graph(self.record, compile_id, function)
 
     def thread_of(self, compile_id: str) -> int | None:
-        """See ``CompileReader``."""
+        """Return the thread that traces a compile; None when none does."""
         return next((one.thread for one in list(self._in_progress.values()) if one.id == compile_id), None)
 
     # -- requests: a compiling thread, held ------------------------------------------------------------------------
 
     def graph_so_far(self, compile_id: str, index: int) -> tuple[GraphBody, VirtualSource] | None:
-        """See ``CompileReader``."""
+        """Return the graph of the trace that is held on this thread; None when it is another compile's."""
         frame = self._traced_in(compile_id)
         made = self.record.read(lambda record: record.find(compile_id))
         if frame is None or made is None or index != len(made.graphs):
@@ -237,7 +237,7 @@ class Recorder(CompileObserver):
         return running_frame(sys._getframe()) if is_its_trace else None
 
     def guards_so_far(self, compile_id: str) -> GuardsBody | None:
-        """See ``CompileReader``."""
+        """Return the guards of the trace that is held on this thread; None when it is another compile's."""
         frame = self._traced_in(compile_id)
         made = self.record.read(lambda record: record.find(compile_id))
         if frame is None or made is None or made.guards:
@@ -245,7 +245,7 @@ class Recorder(CompileObserver):
         return guards_answer(*facts.guards_so_far(frame, self._guard_texts))
 
     def readable_code(self, name: str, graph: Any) -> str:
-        """See ``CompileReader``."""
+        """Return a graph as readable Python."""
         return readable_graph(facts.graph(0, "graph", graph), name)
 
     # -- reported on compiling threads -----------------------------------------------------------------------------
@@ -268,7 +268,7 @@ class Recorder(CompileObserver):
                 self._take(SourceRead(at.path, digests_of(at.path, not_after=self._began), not is_users))
 
     def compile_began(self, compiling: FrameCompile) -> None:
-        """See ``CompileObserver``."""
+        """Begin the record of a compile."""
         code = compiling.code
         function, function_place = function_of_compile(compiling)
         identifier, began = self._unused(compiling.compile_id), self._clock()
@@ -318,7 +318,7 @@ class Recorder(CompileObserver):
         return f"{compile_id}#{number}"
 
     def recompiles(self, compiling: FrameCompile, entries: list[Any], reasons: list[str]) -> None:
-        """See ``CompileObserver``."""
+        """Record which guards of earlier compiles failed."""
         found = failures_of(compiling.code, entries, reasons)
         failures = [facts.guard_failure(one, compiling.frame) for one in found]
         self._see(*(failure.place for failure in failures))
@@ -326,12 +326,12 @@ class Recorder(CompileObserver):
             self._take(Recompiled(recorded.id, failures))
 
     def limit_exceeded(self, compiling: FrameCompile, limit: str) -> None:
-        """See ``CompileObserver``."""
+        """Record that the function runs eagerly from now on."""
         if (recorded := self._recorded(compiling)) is not None:
             self._take(LimitReached(recorded.id, limit))
 
     def attempt_restarted(self, compiling: FrameCompile, reason: str) -> None:
-        """See ``CompileObserver``."""
+        """Record why the analysis is restarted."""
         if (recorded := self._recorded(compiling)) is not None:
             recorded.trace.clear()
             recorded.values = None
@@ -339,7 +339,7 @@ class Recorder(CompileObserver):
             self._take(AttemptRestarted(recorded.id, compiling.attempt, text))
 
     def graph_broke(self, frame: TracedFrame, reason: str, exception: Any) -> None:
-        """See ``CompileObserver``."""
+        """Record a graph break."""
         if (recorded := self._recorded(HOOKS.current)) is not None:
             self._take_break(recorded.id, facts.graph_break(exception, _effect_of(reason), frame))
 
@@ -351,7 +351,7 @@ class Recorder(CompileObserver):
         self._take(BreakFound(identifier, found))
 
     def graph_made(self, compiling: FrameCompile | None, graph: Any) -> None:
-        """See ``CompileObserver``."""
+        """Record a graph, and what names stood for when it was complete."""
         recorded = self._recorded(compiling)
         if recorded is None:
             return
@@ -363,7 +363,7 @@ class Recorder(CompileObserver):
         recorded.values = values_of(recorded.trace)
 
     def graph_cut(self, compiling: FrameCompile | None, buckets: list[GraphBucket]) -> None:
-        """See ``CompileObserver``."""
+        """Record the buckets of DistributedDataParallel."""
         recorded = self._recorded(compiling)
         found = None if recorded is None else self.record.read(lambda record: record.find(recorded.id))
         if recorded is not None and found is not None and found.graphs:
@@ -377,7 +377,7 @@ class Recorder(CompileObserver):
         symbols: list[SymbolFacts],
         sizes: list[SizeFacts],
     ) -> None:
-        """See ``CompileObserver``."""
+        """Record the guards, and why each size is static or dynamic."""
         recorded = self._recorded(compiling)
         if compiling is not None and recorded is not None:
             count, made = facts.guards(compiling, guards)
@@ -396,7 +396,7 @@ class Recorder(CompileObserver):
             )
 
     def specialized(self, facts: SpecializationFacts, message: str) -> None:
-        """See ``CompileObserver``."""
+        """Record the line at which a size became a constant."""
         recorded = self._recorded(HOOKS.current)
         if recorded is None:
             return
@@ -406,7 +406,7 @@ class Recorder(CompileObserver):
         self._take(SizeSpecialized(recorded.id, specialization))
 
     def frame_skipped(self, frame: Any, reason: str) -> None:
-        """See ``CompileObserver``. Functions of libraries are skipped by the hundred, and say nothing to the user."""
+        """Record a skipped function of the user's. Those of libraries, hundreds, say nothing to the user."""
         code = frame.f_code
         if not is_user_file(code.co_filename) or len(self._skipped) >= _MAXIMUM_SKIPPED:
             return
@@ -417,7 +417,7 @@ class Recorder(CompileObserver):
             self._take(FrameSkipped(SkippedFrame(name, facts.text_of(reason, _MAXIMUM_LENGTH), at)))
 
     def cuda_graph_met(self, compiling: FrameCompile | None, facts: CudaGraphFacts) -> None:
-        """See ``CompileObserver``."""
+        """Record what happened to a CUDA graph, at the compile that it belongs to."""
         recorded = self._recorded(compiling)
         identifier = self._newest.get(facts.compile_id or "") if recorded is None else recorded.id
         if identifier is not None:
@@ -426,7 +426,7 @@ class Recorder(CompileObserver):
             self._take(CudaGraphMet(identifier, met))
 
     def compile_ended(self, compiling: FrameCompile, result: CompileResult, problem: BaseException | None) -> None:
-        """See ``CompileObserver``."""
+        """Record the result of a compile."""
         recorded = self._in_progress.pop(compiling, None)
         if recorded is None:
             return

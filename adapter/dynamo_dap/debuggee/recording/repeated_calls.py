@@ -268,7 +268,7 @@ class RepeatedCall:
         return made
 
     def _place(self, storage: Any, device: str) -> Any:
-        """See ``torch.load``: where what was on a device is put."""
+        """Return the storage where ``torch.load`` is to leave it; None has it moved to its own device."""
         place = self._place_of(device)
         return None if place == device else storage
 

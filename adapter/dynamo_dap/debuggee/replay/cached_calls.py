@@ -43,7 +43,7 @@ from dynamo_dap.protocol.options import AS_PYTHON, REPLAY
 
 
 class ReplayedCalls:
-    """See ``agent.engine.CachedCalls``."""
+    """Replays cached calls that may have to stop: each is traced again, on its own inputs."""
 
     def __init__(self, host: Host, logs: TraceLogs, walk: Callable[[Leg], None], traces: ProgressOfTraces) -> None:
         """Work for ``host``, the agent; ``logs`` has the log of the running trace; ``walk`` stops in a saved trace.
@@ -68,7 +68,7 @@ class ReplayedCalls:
             host.print(f"dynamo-dap: {RETRACING.problem}\n", "important")
 
     def are_wanted(self) -> bool:
-        """See ``CachedCalls``."""
+        """Return whether a breakpoint or a step may stop in a cached call."""
         options, breakpoints = self._host.options, self._host.breakpoints
         if not options.compile_time or options.cached_calls not in (REPLAY, AS_PYTHON):
             return False
@@ -77,7 +77,7 @@ class ReplayedCalls:
         return breakpoints.any_line_without_mode() or bool(breakpoints.functions) or bool(breakpoints.data)
 
     def may_stop(self, lines: Mapping[str, frozenset[int]], functions: Collection[str]) -> bool:
-        """See ``CachedCalls``."""
+        """Return whether a breakpoint is on one of the lines, or on one of the functions."""
         breakpoints = self._host.breakpoints
         for path, traced in lines.items():
             armed = breakpoints.lines_in(path)
@@ -89,7 +89,7 @@ class ReplayedCalls:
         return any(entry.variable.function in functions for entry in breakpoints.data)
 
     def prepare(self, code: types.CodeType, *, may_stop: bool) -> None:
-        """See ``CachedCalls``."""
+        """Have a function run as ordinary Python while it has breakpoints, where that was chosen."""
         if self._host.options.cached_calls != AS_PYTHON or may_stop == (id(code) in self._as_python):
             return
         run_as_python(code, wanted=may_stop)
@@ -101,7 +101,7 @@ class ReplayedCalls:
             del self._as_python[id(code)]
 
     def release(self) -> None:
-        """See ``CachedCalls``."""
+        """Let all calls run compiled again, and forget those that began."""
         while self._as_python:
             run_as_python(self._as_python.popitem()[1], wanted=False)
         self._begun.clear()
@@ -110,16 +110,16 @@ class ReplayedCalls:
             each.close()
 
     def are_traced(self) -> bool:
-        """See ``CachedCalls``."""
+        """Return whether cached calls are replayed."""
         options = self._host.options
         return RETRACING.problem is None and options.compile_time and options.cached_calls == REPLAY
 
     def wants_step(self, step: Step) -> bool:
-        """See ``CachedCalls``: one that began in generated code stays in generated code."""
+        """Return whether a step may end in a cached call: one that began in generated code stays there."""
         return step.engine != RUN_TIME
 
     def stop_in(self, call: CachedCall, known: CallFacts | None) -> CallFacts | None:
-        """See ``CachedCalls``."""
+        """Replay the call if something may stop in it; return what is known of its lines for the next one."""
         version = self._host.breakpoints.version
         before = known if isinstance(known, TracedCall) else None
         told = before if before is not None and before.version == version else None
@@ -156,16 +156,16 @@ class ReplayedCalls:
     # -- calls that were compiled just now -------------------------------------------------------------------------
 
     def are_compiled_wanted(self) -> bool:
-        """See ``CachedCalls``."""
+        """Return whether a call that is compiled just now may have to be replayed from a graph break on."""
         host = self._host
         return self.are_traced() and (host.steps.any_step or host.breakpoints.any_line(COMPILE_TIME))
 
     def wants_compiled(self, code: types.CodeType) -> bool:
-        """See ``CachedCalls``."""
+        """Return whether the call that ``code`` was generated for is to be noted."""
         return self._logs.take_unkept(code) and self.are_compiled_wanted()
 
     def note_compiled(self, call: CachedCall) -> CallFacts | None:
-        """See ``CachedCalls``."""
+        """Trace what is before the graph break once more, without a stop: the call stopped there already."""
         # The breakpoints have stopped, counted and logged this call already: what they do is learnt in the next.
         traced = TracedCall(_NEVER, call, None)
         try:
@@ -263,13 +263,13 @@ class ReplayedCalls:
         )
 
     def has_begun(self, code: types.CodeType) -> bool:
-        """See ``CachedCalls``."""
+        """Return whether a call of ``code`` has begun whose end matters to a step or to the history."""
         if self._begun and any(each.code_id == id(code) for one in list(self._begun.values()) for each in one):
             return True
         return self._logs.leads_from(code)
 
     def ended(self, frame: types.FrameType | None) -> None:
-        """See ``CachedCalls``."""
+        """Forget the call that ``frame`` ran, and those inside of it."""
         if frame is not None:
             self._logs.ended(frame.f_code)
         begun = self._begun.get(threading.get_ident())
@@ -301,14 +301,14 @@ class ReplayedCalls:
         return None if found is None or found.kept.is_closed else found.leg(frame)
 
     def only_counts(self, code: types.CodeType, known: CallFacts | None) -> bool:
-        """See ``CachedCalls``."""
+        """Return whether the call's breakpoints do nothing but count hits."""
         if not isinstance(known, TracedCall) or known.version != self._host.breakpoints.version:
             return False
         # Steps lead back from behind a graph break to what such a call was given.
         return known.only_counts and not goes_on_after_break(code)
 
     def count(self, known: CallFacts) -> bool:
-        """See ``CachedCalls``."""
+        """Count the hits of a call that is about to run; return False if it has to be looked into."""
         if self._is_looked_at or not isinstance(known, TracedCall) or not known.only_counts:
             return False
         return self._host.count([visit.breakpoint for visit in known.visits])
@@ -459,7 +459,7 @@ class _OfThread(threading.local):
     rest: _Rest | None = None
     """How much of what is known of that call is still to come."""
     is_only_noting = False
-    """See ``ReplayedCalls.is_only_noting``."""
+    """Whether the thread traces a call only to note it, without stops."""
 
 
 class TracedCall:

@@ -41,7 +41,7 @@ TRACED_CODES = Feature("comparing what functions store that the compiled one cal
 
 
 class ReplayedGraph:
-    """See ``graph_runs.RunnableGraph``."""
+    """The graph of a replay, which runs on the call's own inputs."""
 
     def __init__(self, graph: Any, numbers: Mapping[Any, int], call: CachedCall) -> None:
         """``graph`` is torch's ``GraphModule`` of ``call``, which is traced now; ``numbers`` those of ``NodeHook``."""

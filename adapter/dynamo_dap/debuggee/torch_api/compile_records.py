@@ -93,7 +93,7 @@ class NotedPaths(CompileObserver):
                 HOOKS.want(self, (CompileObserver.graph_made, CompileObserver.graph_broke) if wanted else ())
 
     def graph_broke(self, frame: TracedFrame, reason: str, exception: Any) -> None:
-        """See ``CompileObserver``."""
+        """Note the line of a break, for the graph that ends there."""
         stack = getattr(exception, "real_stack", None)
         self._break.last = (frame.compiled_code, stack[0].lineno) if stack else None
 
@@ -103,7 +103,7 @@ class NotedPaths(CompileObserver):
         return last[1] if last is not None and last[0] is original else None
 
     def graph_made(self, compiling: FrameCompile | None, graph: Any) -> None:
-        """See ``CompileObserver``."""
+        """Note which way the trace of a graph took."""
         output = _output_graph(sys._getframe(1))
         given = getattr(compiling.frame, "f_locals", None) if compiling is not None else None
         if compiling is not None and output is not None and given is not None:

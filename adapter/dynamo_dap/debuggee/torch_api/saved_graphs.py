@@ -44,7 +44,7 @@ class KeptGraph:
         self.written: set[Any] = set()
         """Placeholders that nodes write to."""
         self.watched: dict[Any, bool] = {}
-        """See ``GraphRunner``."""
+        """As in ``GraphRunner``."""
 
     def take(self, output: Any) -> int:
         """Copy what the trace of ``output`` (torch's ``OutputGraph``) has added; return how many nodes there are."""

@@ -201,7 +201,7 @@ class Origin:
     """The cached call whose trace it is."""
 
     def goes_on_in(self, code: types.CodeType | None, *, is_out: bool) -> bool:
-        """See ``TracedOrigin``."""
+        """Return whether ordinary Python of the same compiled function ends the step."""
         return self.frame.compiled_code is code and (bool(self.callers) or not is_out)
 
 

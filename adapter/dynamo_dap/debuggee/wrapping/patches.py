@@ -343,7 +343,7 @@ class _Function(_Place):
         self._hooks = _Hooks()
 
     def add(self, hook: _Hook) -> None:
-        """See ``_Place``."""
+        """Wrap the function, and add a hook to those that the wrapper runs."""
         now = self._now()
         if now is not self._ours:
             self._before = now
@@ -357,7 +357,7 @@ class _Function(_Place):
         self._hooks.set((*self._hooks.all, hook))
 
     def remove(self, hook: _Hook) -> None:
-        """See ``_Place``."""
+        """Remove a hook; the last one puts the function back."""
         self._hooks.set(tuple(each for each in self._hooks.all if each is not hook))
         if not self._hooks.all:
             self._put_back()
@@ -425,14 +425,14 @@ class _Value(_Place):
         return getattr(self._owner, self.name)
 
     def add(self, hook: Any) -> None:
-        """See ``_Place``."""
+        """Put a value in place of the present one."""
         if not self._values:
             self._before = self._now()
         self._values.append(hook)
         self._set(hook)
 
     def remove(self, hook: Any) -> None:
-        """See ``_Place``."""
+        """Restore the value before, if the present one is still ours."""
         self._values.remove(hook)
         if not self._values:
             self._put_back()

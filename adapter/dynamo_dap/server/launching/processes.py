@@ -169,7 +169,9 @@ _DISCARD = Path(__file__).with_name("discard_output.py")
 
 
 class ChildProcess:
-    """See ``OwnedProcess``. The child leads a session and process group of its own, with nothing to read on stdin.
+    """Runs the program as a child of the server (``OwnedProcess``).
+
+    The child leads a session and process group of its own, with nothing to read on stdin.
 
     It stays a zombie until ``close``, where the system allows that: as long as it is one, no other process group can
     have its id, and a kill cannot hit a stranger.

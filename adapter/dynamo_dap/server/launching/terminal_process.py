@@ -45,7 +45,7 @@ class TerminalCommand:
 
 
 class TerminalProcess:
-    """See ``OwnedProcess``. Everything goes through the supervisor in the terminal."""
+    """Runs the program in a terminal of the editor (``OwnedProcess``), by way of the supervisor there."""
 
     recent_errors = ""
 
