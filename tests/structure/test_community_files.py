@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+import yaml
 
 from tests.matrix.run import COMBINATIONS
 from tests.structure.sources import ROOT
@@ -24,7 +25,6 @@ def test_reports_of_faults_ask_for_the_doctors_output(name: str) -> None:
 
 @pytest.mark.parametrize("path", [*_FORMS, *_WORKFLOWS], ids=lambda path: path.name)
 def test_forms_and_workflows_are_yaml(path: object) -> None:
-    yaml = pytest.importorskip("yaml")
     text = (ROOT / str(path)).read_text(encoding="utf-8")
     fields = yaml.safe_load(text)
     assert set(fields) & {"body", "jobs", "blank_issues_enabled"}
