@@ -45,6 +45,7 @@ pytestmark = pytest.mark.timeout(600)
 ELSEWHERE = {
     "compiled_before": "runs until it is ended",
     "comptime_breakpoint": "stops by itself",
+    "cuda_graphs": "puts graphs for the CPU in place of torch's CUDA graphs, by options of a backend",
     "eager_breakpoint": "stops by itself",
     "generated_crash": "kills its process",
     "generated_failure": "fails",
