@@ -7,7 +7,9 @@ groups wait as the program says again.
 
 from __future__ import annotations
 
+import atexit
 import datetime as dt
+import os
 import sys
 import threading
 import time
@@ -24,15 +26,17 @@ from dynamo_dap.protocol.own_threads import own_thread
 _DOING = "having ranks wait for those that are held"
 _SHORTEST, _LONGEST = 0.25, 30.0
 """Seconds between two looks."""
+_END = 5.0
+"""Seconds that the end of the program waits for a look in progress, which takes milliseconds."""
 
 
 def wait_for_held_ranks(is_in_force: Callable[[], bool], tell: Callable[[str], None]) -> None:
     """Have this process wait for other ranks as long as it takes, while it ``is_in_force``; ``tell`` the user."""
-    watch = _Watch(is_in_force, tell)
+    watch = Watch(is_in_force, tell)
     group_timeouts.stretch(is_in_force, watch.take, lambda: log_exception(_DOING))
 
 
-class _Watch:
+class Watch:
     """One session's interest. ``take`` is called on whichever thread makes a group."""
 
     def __init__(self, is_in_force: Callable[[], bool], tell: Callable[[str], None]) -> None:
@@ -41,6 +45,10 @@ class _Watch:
         self._shortest: dt.timedelta | None = None
         self._told: set[int] = set()
         self._lock = threading.Lock()
+        self._in_torch = threading.Lock()
+        """Is held by the thread while it is in torch's C++ code, and for good once the program ends."""
+        self._is_ending = False
+        self._process = os.getpid()
 
     def take(self, timeout: dt.timedelta) -> None:
         """Watch a group, which waits longer than the program's ``timeout`` from now on."""
@@ -52,10 +60,24 @@ class _Watch:
                 f"While this job is debugged, a rank waits for the others up to {STRETCHED.days} day, not {timeout}: "
                 'one that is held does not end the job ("stretchTimeouts": false leaves it as the program says).\n'
             )
+            atexit.register(self.keep_out_of_torch)
             try:
                 own_thread("watch of waiting ranks", self._run).start()
             except RuntimeError:  # the program is ending
                 log_exception(_DOING)
+
+    @property
+    def is_out_of_torch(self) -> bool:
+        """Whether the program ends, so that the thread is kept out of torch."""
+        return self._is_ending
+
+    def keep_out_of_torch(self) -> None:
+        """Keep the thread out of torch from now on, and wait until it is out: the program ends.
+
+        Python ends a daemon thread where it comes back from C++ code, and C++ aborts the process for that.
+        """
+        if os.getpid() == self._process:  # A forked process has no such thread.
+            self._is_ending = self._in_torch.acquire(timeout=_END)
 
     def _run(self) -> None:
         try:
@@ -67,11 +89,14 @@ class _Watch:
         while self._is_in_force():
             shortest = _LONGEST if self._shortest is None else self._shortest.total_seconds()
             time.sleep(min(max(shortest / 4, _SHORTEST), _LONGEST))
-            for each in group_timeouts.waiting(time.time()):
+            with self._in_torch:
+                found = group_timeouts.waiting(time.time())
+            for each in found:
                 if each.number not in self._told:
                     self._told.add(each.number)
                     self._tell(_in_words(each))
-        group_timeouts.put_back(self._is_in_force)
+        with self._in_torch:
+            group_timeouts.put_back(self._is_in_force)
 
 
 def _in_words(waiting: Waiting) -> str:

@@ -1,0 +1,37 @@
+"""The thread that watches waiting ranks is not in torch's C++ while the program ends, which would abort the process."""
+
+from __future__ import annotations
+
+import atexit
+import datetime as dt
+import threading
+
+import pytest
+
+from dynamo_dap.debuggee.launch.waiting_ranks import Watch
+from dynamo_dap.debuggee.torch_api import group_timeouts
+from tests.client.timeline import DEADLINE
+
+
+def test_the_end_of_the_program_waits_for_a_look_in_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a C++ call that returns in the very moment of the end would show it, which cannot be had on demand."""
+    looking, goes_on = threading.Event(), threading.Event()
+
+    def look(now: float) -> list[group_timeouts.Waiting]:  # noqa: ARG001  (as the real one)
+        looking.set()
+        goes_on.wait(DEADLINE)
+        return []
+
+    monkeypatch.setattr(group_timeouts, "waiting", look)
+    watch = Watch(lambda: True, lambda text: None)
+    watch.take(dt.timedelta(seconds=1))
+    atexit.unregister(watch.keep_out_of_torch)
+    assert looking.wait(DEADLINE)
+    end = threading.Thread(target=watch.keep_out_of_torch)
+    end.start()
+    end.join(0.1)
+    assert end.is_alive(), "the look is not over"
+    assert not watch.is_out_of_torch
+    goes_on.set()
+    end.join(DEADLINE)
+    assert watch.is_out_of_torch
