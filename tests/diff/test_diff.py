@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -227,3 +228,17 @@ def test_only_ids_of_objects_are_left_out_of_guards() -> None:
 def test_times_and_temporary_files_are_left_out_of_output() -> None:
     assert normal_output("loss 0.5 in 3.1 s at 0x7f00aa") == normal_output("loss 0.5 in 4 s at 0x7f00bb")
     assert normal_output("loss 0.5 in 3.1 s") != normal_output("loss 0.6 in 3.1 s")
+
+
+def test_what_was_not_compared_is_listed(tmp_path: Path) -> None:
+    one = _run(tmp_path / "program.py", PROGRAM)
+    assert one.output is not None
+    other = dataclasses.replace(one, output=["took 99 s" if "took" in line else line for line in one.output])
+    found = compare_runs(one, other)
+    assert not found.differs
+    assert [text for text in found.not_compared if text.startswith("times")]
+    assert not [text for text in found.not_compared if text.startswith("guards beyond")]
+    for record in one.records:
+        for _, compiled in record.compiles():
+            compiled.guard_count += 1
+    assert [text for text in compare_runs(one, one).not_compared if text.startswith("guards beyond")]

@@ -101,6 +101,8 @@ class _Comparison:
             return
         if one.status != other.status:
             yield Difference("exit status", f"the program's exit status is {one.status} in A and {other.status} in B")
+        if one.output != other.output:
+            self.leave_out("times, addresses and temporary paths that the program prints")
         printed = zip_longest(map(normal_output, one.output), map(normal_output, other.output))
         for number, (line_a, line_b) in enumerate(printed):
             if line_a != line_b:
@@ -197,6 +199,8 @@ class _Records:
     def _guards(self, function: CompiledFunction, one: Compile, other: Compile) -> Iterator[Difference]:
         if any(guard.expression.endswith("\u2026") for guard in [*one.guards, *other.guards]):
             self._comparison.leave_out("the ends of guards that are too long for a record (global state)")
+        if any(len(compiled.guards) < compiled.guard_count for compiled in (one, other)):
+            self._comparison.leave_out("guards beyond those that a record keeps of a compile")
         of_a, of_b = (Counter(map(normal_guard, compiled.guards)) for compiled in (one, other))
         only_a, only_b = _those(one.guards, of_a - of_b), _those(other.guards, of_b - of_a)
         if not only_a and not only_b:

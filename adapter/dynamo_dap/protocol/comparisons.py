@@ -23,7 +23,7 @@ class Deviation(Struct, rename="camel", omit_defaults=True):
     same: bool
     """Whether they are within the tolerances of ``differences``."""
     largest: float | None = None
-    """The largest difference; missing where it is no number: an Inf or a NaN on one side, another shape."""
+    """The largest difference; missing if one side has an Inf or a NaN, or the shapes differ."""
     rmse: float | None = None
     error: float | None = None
     """The largest error against float64, where a run in it decided."""

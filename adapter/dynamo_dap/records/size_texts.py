@@ -15,7 +15,7 @@ _LISTED = 8
 
 
 def size_lines(sizes: Sequence[Size]) -> Iterator[str]:
-    """Yield a line for each size that is no plain constant, then one for all constants with one reason."""
+    """Yield a line for each size that may vary or was meant to, then one line per reason for the constants."""
     plain: dict[str, list[str]] = {}
     for size in sizes:
         if _is_plain(size):
@@ -31,7 +31,7 @@ def size_lines(sizes: Sequence[Size]) -> Iterator[str]:
 
 
 def are_explained(compiled: Compile) -> bool:
-    """Return whether a short report says anything of a compile's sizes: one is no constant, or a guard has failed."""
+    """Return whether a short report explains the sizes: one of them may vary or was meant to, or a guard failed."""
     return bool(compiled.failures) or not all(map(_is_plain, compiled.sizes))
 
 

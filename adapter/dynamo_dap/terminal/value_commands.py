@@ -97,7 +97,7 @@ def explain_size(debugger: Debugger, argument: str) -> None:
     children = debugger.children(shown.variables_reference) if shown.variables_reference else []
     sizes = next((child for child in children if child.name == SIZES_ROW and child.variables_reference), None)
     if sizes is None:
-        raise UsageError(f"{expression} is no tensor or symbolic number here, or the trace has not used it yet")
+        raise UsageError(f"{expression} is neither a tensor nor a symbolic number, or the trace has not used it yet")
     rows = debugger.children(sizes.variables_reference)
     chosen = [row for row in rows if dimension is None or row.name == f"shape[{dimension}]"]
     if not chosen:

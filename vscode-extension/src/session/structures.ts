@@ -443,7 +443,7 @@ export interface TensorPicture {
 export interface Deviation {
     /** Whether they are within the tolerances of `differences`. */
     same: boolean;
-    /** The largest difference; missing where it is no number: an Inf or a NaN on one side, another shape. */
+    /** The largest difference; missing if one side has an Inf or a NaN, or the shapes differ. */
     largest?: number;
     rmse?: number;
     /** The largest error against float64, where a run in it decided. */

@@ -228,7 +228,7 @@ class KeptTrace:
             raise CannotKeep("another thread looks at it")
         try:
             if self._is_unwanted:
-                raise CannotKeep("it is no longer kept: no breakpoint is set")
+                raise CannotKeep("its trace was dropped when the last breakpoint was removed")
             with looking_at(given.call, self._output):
                 if self._is_lent:
                     raise CannotKeep("it is being looked at")

@@ -95,7 +95,7 @@ class InputSizes:
             return [facts for tracked in self._tracked() for facts in self._of(tracked, tensors)]
 
     def of_example(self, example: Any) -> list[SizeFacts]:
-        """Return the sizes of the input that a FakeTensor or SymInt stands for; nothing for what is no input."""
+        """Return the sizes of the input that a FakeTensor or SymInt represents; an empty list for any other value."""
         if SIZES.problem is not None:
             return []
         with metadata_reading():
@@ -120,7 +120,7 @@ class InputSizes:
         if name is None:
             return
         if is_symbolic(tracked.fake):
-            # Torch takes a float as a tensor: its symbol is no size.
+            # A float is an input tensor for torch, so its symbol has nothing to do with sizes.
             if type(tracked.fake).__name__ == "SymInt":
                 yield self._number(name, tracked.fake)
             return
