@@ -28,7 +28,8 @@ def sizes_of(frame: TracedFrame, form: TensorForm | NumberForm) -> list[Variable
     if isinstance(form, TensorForm) and (not is_tensor(example) or not example.dim()):
         return []
     rows = Deferred(lambda: list(_rows(frame, example)))
-    return [Variable(SIZES_ROW, Value("static, dynamic or specialized, and why", children=rows, kind="virtual"))]
+    count = "1 number" if isinstance(form, NumberForm) else f"{example.dim()} dimensions"
+    return [Variable(SIZES_ROW, Value(count, children=rows, kind="virtual"))]
 
 
 def _rows(frame: TracedFrame, example: Any) -> Iterator[Variable]:
