@@ -51,6 +51,12 @@ class Editor:
         """URIs that the server asked to show."""
         self.messages: list[str] = []
         """What was shown to the user in short."""
+        self.answers = False
+        """Whether the user clicks on the first button of what asks."""
+        self.may_answer = threading.Event()
+        self.may_answer.set()
+        self.applied: list[types.WorkspaceEdit] = []
+        """What the server had the editor change."""
         self.progress: dict[types.ProgressToken, list[Any]] = {}
         """What the editor shows while something takes long."""
         self.refreshed: list[str] = []
@@ -79,6 +85,17 @@ class Editor:
         @client.feature(types.WINDOW_SHOW_MESSAGE)
         def message(params: types.ShowMessageParams) -> None:
             self.messages.append(params.message)
+
+        @client.feature(types.WINDOW_SHOW_MESSAGE_REQUEST)
+        async def ask(params: types.ShowMessageRequestParams) -> types.MessageActionItem | None:
+            self.messages.append(params.message)
+            await asyncio.to_thread(self.may_answer.wait)
+            return params.actions[0] if params.actions and self.answers else None
+
+        @client.feature(types.WORKSPACE_APPLY_EDIT)
+        def apply(params: types.ApplyWorkspaceEditParams) -> types.ApplyWorkspaceEditResult:
+            self.applied.append(params.edit)
+            return types.ApplyWorkspaceEditResult(applied=True)
 
         @client.feature(types.WINDOW_WORK_DONE_PROGRESS_CREATE)
         def begin_progress(params: types.WorkDoneProgressCreateParams) -> None:
@@ -120,7 +137,9 @@ class Editor:
                 types.InitializeParams(
                     capabilities=types.ClientCapabilities(
                         workspace=workspace,
-                        window=types.WindowClientCapabilities(work_done_progress=True),
+                        window=types.WindowClientCapabilities(
+                            work_done_progress=True, show_message=types.ShowMessageRequestClientCapabilities()
+                        ),
                         text_document=types.TextDocumentClientCapabilities(
                             code_action=types.CodeActionClientCapabilities(disabled_support=True)
                         ),

@@ -162,6 +162,7 @@ def test_recompiles_limits_and_skipped_functions_are_shown(editor: Editor, progr
     assert caller.location.range.start.line + 1 == lines.line("second")
     (by_mode,) = editor.at(program, lines.line("mode"), "recompile")
     assert "then 'a', now 'b'" in by_mode.message
+    assert "\nNot tried: each value is compiled separately" in by_mode.message
     (limit,) = editor.at(program, lines.line("limited"), "recompile-limit")
     assert limit.severity == types.DiagnosticSeverity.Warning
     assert "runs eagerly" in limit.message
@@ -345,6 +346,31 @@ def test_a_newer_record_takes_over_and_a_running_program_is_followed(tmp_path: P
         )
         run(program, records)
         editor.wait("the break to go", lambda: not editor.at(program, line))
+
+
+def test_a_run_of_another_program_leaves_what_is_known_of_this_one(tmp_path: Path) -> None:
+    first, second = tmp_path / "first.py", tmp_path / "second.py"
+    for path, name in ((first, "one"), (second, "two")):
+        path.write_text(
+            f"import torch\n\n@torch.compile(backend='eager')\ndef {name}(x):\n    y = x + 1\n"
+            f"    torch._dynamo.graph_break()  #@broken\n    return y\n\n{name}(torch.ones(3))\n",
+            encoding="utf-8",
+        )
+    line = Fixture(first).line("broken")
+    with Editor(tmp_path, tmp_path / "records") as editor:
+        editor.open(first)
+        for path in (first, second):
+            run(path, tmp_path / "records")
+            editor.wait("the break", lambda path=path: bool(editor.at(path, line, "GB0025")))
+        assert editor.at(first, line, "GB0025"), "the other program's run says nothing about this file"
+        (lens,) = editor.lenses(first)
+        assert lens.command is not None
+        editor.execute(lens.command)
+        assert f"Graph break at {first}:{line}" in shown_file(editor).read_text(encoding="utf-8")
+        first.write_text(first.read_text(encoding="utf-8").replace("torch._dynamo.graph_break()", "pass"))
+        run(first, tmp_path / "records")
+        editor.wait("the break that was mended to go", lambda: not editor.at(first, line, "GB0025"))
+        assert editor.at(second, line, "GB0025"), "nor does this one's about the other file"
 
 
 def test_what_a_launchers_processes_compile_is_shown(tmp_path: Path) -> None:

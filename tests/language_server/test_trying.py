@@ -23,7 +23,7 @@ from dynamo_dap.records.folders import SUFFIX
 from tests.client.environments import python_option
 from tests.client.fixtures import Fixture
 from tests.client.timeline import DEADLINE
-from tests.language_server.editor import Editor, run
+from tests.language_server.editor import Editor, edited, run
 
 MODEL = """\
 import torch
@@ -280,6 +280,19 @@ def test_an_editor_tries_a_fix_and_prefers_it_then(editor: Editor, model: Path) 
     assert TRIED in editor.actions(model, moved)
     editor.change(model, f"x = 1\n{MODEL}")
     editor.wait("the other text", lambda: TITLE in editor.actions(model, moved))
+
+
+def test_a_proven_fix_is_applied_by_one_click_while_the_code_is_what_was_tried(editor: Editor, model: Path) -> None:
+    editor.answers = True
+    editor.may_answer.clear()
+    _try(editor, model)
+    editor.wait("the question", lambda: any(one.startswith(TITLE) for one in editor.messages))
+    # A comment moves the line meanwhile.
+    editor.change(model, f"# A comment.\n{MODEL}")
+    editor.may_answer.set()
+    editor.wait("the change", lambda: bool(editor.applied))
+    (edits,) = (editor.applied[0].changes or {}).values()
+    assert "graph_break" not in edited(f"# A comment.\n{MODEL}", list(edits))
 
 
 def test_what_is_not_saved_is_what_is_tried(editor: Editor, model: Path) -> None:

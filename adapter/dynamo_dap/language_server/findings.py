@@ -10,7 +10,10 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import PurePath
 
+import msgspec
+
 from dynamo_dap.language_server.document import real_path
+from dynamo_dap.records.advice import changes_of
 from dynamo_dap.records.cuda_graph_items import cuda_graph_items
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.model import TRACING, Compile, CompiledFunction, GraphBreak, GuardFailure, Place, StackLine
@@ -194,10 +197,18 @@ def _broken(function: CompiledFunction, compiled: Compile, graph_break: GraphBre
 def _recompiled(function: CompiledFunction, compiled: Compile, failure: GuardFailure) -> Finding:
     at = failure.place or function.place or Place("", 1)
     values = f" (then {failure.value_then}, now {failure.value_now})" if failure.value_now is not None else ""
+    alone = CompiledFunction(function.name, function.place, [msgspec.structs.replace(compiled, failures=[failure])])
+    advice = dict.fromkeys(text for change in changes_of(alone) for text in change.advice)
     return Finding(
         Kind.RECOMPILE,
         at,
-        f"Recompiled: {failure.text or failure.expression}\nA guard of [{failure.compile_id}] failed{values}",
+        "\n".join(
+            [
+                f"Recompiled: {failure.text or failure.expression}",
+                f"A guard of [{failure.compile_id}] failed{values}",
+                *(f"Not tried: {text}" for text in advice),
+            ]
+        ),
         at.line,
         function,
         is_about_function=failure.place is None,

@@ -132,18 +132,22 @@ def action_of(fix: Fix, diagnostic: Diagnostic, positions: Positions, trial: Tri
 
     One that is proven to help is preferred; one that was found to change what the program computes is not offered.
     """
-    changes: dict[str, list[TextEdit]] = {}
-    for edit in fix.edits:
-        changes.setdefault(edit.document.uri, []).append(_text_edit(edit, positions))
-    action = CodeAction(
-        fix.title, CodeActionKind.QuickFix, [diagnostic], edit=WorkspaceEdit(changes=dict(changes)), is_preferred=False
-    )
+    edit = workspace_edit(fix, positions)
+    action = CodeAction(fix.title, CodeActionKind.QuickFix, [diagnostic], edit=edit, is_preferred=False)
     if trial is not None:
         action.title = f"{fix.title} (tried: {trial.in_short()})"
         action.is_preferred = trial.is_proven
     if trial is not None and trial.changes_result:
         action.disabled, action.edit = CodeActionDisabled(trial.verdict), None
     return action
+
+
+def workspace_edit(fix: Fix, positions: Positions) -> WorkspaceEdit:
+    """Return what a fix changes."""
+    changes: dict[str, list[TextEdit]] = {}
+    for edit in fix.edits:
+        changes.setdefault(edit.document.uri, []).append(_text_edit(edit, positions))
+    return WorkspaceEdit(changes=dict(changes))
 
 
 def _text_edit(edit: Edit, positions: Positions) -> TextEdit:
@@ -178,13 +182,13 @@ def lenses(record: Record, document: Document, positions: Positions) -> list[Cod
         node = document.function_at(function.place) if document.is_at(function.place) else None
         if node is not None:
             at = positions.span(document, node.lineno, 0, 0)
-            found.append(CodeLens(at, Command(title(function), OPEN_RECORD, arguments=[number])))
+            found.append(CodeLens(at, Command(title(function), OPEN_RECORD, arguments=[number, document.path])))
     for timed in record.profiled:
         node = document.function_at(timed.place) if document.is_at(timed.place) else None
         if node is not None:
             at = positions.span(document, node.lineno, 0, 0)
             text = f"traced {counted(timed.traced, 'time')}, {timed.seconds:.1f} s"
-            found.append(CodeLens(at, Command(text, OPEN_RECORD, arguments=[-1])))
+            found.append(CodeLens(at, Command(text, OPEN_RECORD, arguments=[-1, document.path])))
     return found
 
 

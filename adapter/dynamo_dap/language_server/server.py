@@ -1,4 +1,4 @@
-"""The language server: answers the editor's requests from the newest record, and publishes diagnostics.
+"""The language server: answers the editor's requests from the newest records, and publishes diagnostics.
 
 Everything runs on pygls's event loop, which also polls for new records.
 """
@@ -11,6 +11,7 @@ import logging
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from pygls.lsp.server import LanguageServer
 
 from dynamo_dap import __version__
 from dynamo_dap.commands.recorded_program import CannotTry
-from dynamo_dap.commands.trial import runner_of
+from dynamo_dap.commands.trial import Trial, runner_of
 from dynamo_dap.language_server.document import Document, Positions, real_path
 from dynamo_dap.language_server.findings import Finding, findings_of
 from dynamo_dap.language_server.fixes import fixes_of
@@ -36,6 +37,7 @@ from dynamo_dap.language_server.presentation import (
     place_to_try,
     record_text,
     trial_of,
+    workspace_edit,
 )
 from dynamo_dap.language_server.trials import Trials
 from dynamo_dap.language_server.values import hover, inlay_hints, make_ready
@@ -53,22 +55,32 @@ _TRIAL_SECONDS = 600.0
 _WARNING = types.MessageType.Warning
 SECTION = "dynamo"
 """Of the client's settings; ``inlayHints`` and ``diagnostics`` are ours."""
+_MOST_SHOWN = 5
+
+
+@dataclass
+class _Shown:
+    """A record, and what it says about files that no newer one knows."""
+
+    record: Record
+    findings: dict[str, list[Finding]]
+    documents: Documents = field(default_factory=Documents)
 
 
 class RecordServer(LanguageServer):
-    """Shows the newest record of the workspace."""
+    """Shows the newest record of each file of the workspace."""
 
     def __init__(self) -> None:
         super().__init__("dynamo-dap", __version__)
         self._follower = RecordFollower(lambda: roots_of(self.workspace))
-        self._documents = Documents()
-        self._findings: dict[str, list[Finding]] = {}
+        self._shown: list[_Shown] = []
+        """The newest first: a run of another program leaves what is known of this one's files."""
         self._published: dict[str, list[types.Diagnostic]] = {}
         """By URI."""
         self._settings: dict[str, bool] = {}
         self._watching: asyncio.Task[None] | None = None
         self._publishing: asyncio.TimerHandle | None = None
-        self._trials = Trials(self)
+        self._trials = Trials(self, self._apply)
         self._reports: tempfile.TemporaryDirectory[str] | None = None
         """Texts that the client was asked to show."""
 
@@ -100,7 +112,11 @@ class RecordServer(LanguageServer):
     async def _changed(self) -> None:
         record = self._follower.record
         several = self._follower.is_of_several
-        self._findings = {} if record is None else findings_of(record, is_of_several=several)
+        if record is not None:
+            earlier = [one for one in self._shown if one.record is not record]
+            now = next((one for one in self._shown if one.record is record), _Shown(record, {}))
+            now.findings = findings_of(record, is_of_several=several)
+            self._shown = [now, *earlier][:_MOST_SHOWN]
         self._trials.forget()
         self.publish()
         if record is not None:
@@ -129,7 +145,8 @@ class RecordServer(LanguageServer):
     def publish(self) -> None:
         """Tell the client of every finding, and of those that are gone."""
         found: dict[str, list[types.Diagnostic]] = {}
-        for path in self._findings if self._is_on("diagnostics") else ():
+        paths = dict.fromkeys(path for one in self._shown for path in one.findings)
+        for path in paths if self._is_on("diagnostics") else ():
             document = self.document(path)
             if document is not None and self._is_shown(document):
                 found[document.uri] = [diagnostic for _, diagnostic in self._diagnostics(document)]
@@ -142,14 +159,14 @@ class RecordServer(LanguageServer):
     def _is_shown(self, document: Document) -> bool:
         """Whether it is open, or a file of the user's in the workspace: what others have is not the user's to mend."""
         opened = any(path_of(uri) == document.path for uri in self.workspace.text_documents)
-        if opened or (self.record is not None and document.path in map(real_path, self.record.libraries)):
+        if opened or any(document.path in map(real_path, one.record.libraries) for one in self._shown):
             return opened
         return any(document.path.startswith(f"{root.resolve()}/") for root in roots_of(self.workspace))
 
     def _diagnostics(self, document: Document) -> list[tuple[Finding, types.Diagnostic]]:
         made = [
             (finding, diagnostic_of(document, finding, self._positions, self.document_at))
-            for finding in self._findings.get(document.path, ())
+            for finding in self._findings_in(document)
         ]
         return [(finding, diagnostic) for finding, diagnostic in made if diagnostic is not None]
 
@@ -165,8 +182,21 @@ class RecordServer(LanguageServer):
         return Positions(self.workspace.position_codec)
 
     def document(self, path: str) -> Document | None:
-        """Return a file of the record's as it is now."""
-        return None if self.record is None else self._documents.of_path(self.workspace, self.record, path)
+        """Return a file of a record as it is now."""
+        found = self._known(path)
+        return None if found is None else found[1]
+
+    def _known(self, path: str) -> tuple[_Shown, Document] | None:
+        """Return the newest record that has a file, and the file."""
+        for one in self._shown:
+            document = one.documents.of_path(self.workspace, one.record, path)
+            if document is not None:
+                return one, document
+        return None
+
+    def _findings_in(self, document: Document) -> list[Finding]:
+        known = self._known(document.path)
+        return [] if known is None else known[0].findings.get(document.path, [])
 
     def document_at(self, place: Place) -> Document | None:
         """Return the file of a place."""
@@ -174,8 +204,8 @@ class RecordServer(LanguageServer):
 
     def _asked(self, uri: str) -> tuple[Record, Document] | None:
         path = path_of(uri)
-        document = self.document(path) if path else None
-        return None if document is None or self.record is None else (self.record, document)
+        known = self._known(path) if path else None
+        return None if known is None else (known[0].record, known[1])
 
     # -- settings --------------------------------------------------------------------------------------------------
 
@@ -256,7 +286,7 @@ class RecordServer(LanguageServer):
         for finding, diagnostic in self._diagnostics(document):
             lines = lines_of(document, finding)
             if lines is not None and lines[0] in wanted:
-                found = self._findings[document.path]
+                found = self._findings_in(document)
                 situation = Situation(finding, document, lines[0], found, self.document_at, record)
                 yield from ((diagnostic, fix) for fix in fixes_of(situation))
 
@@ -287,17 +317,33 @@ class RecordServer(LanguageServer):
             return
         self._trials.begin(asked[1], list(fixes.values()), runner, texts)
 
-    async def open_record(self, number: int) -> None:
-        """Show the report of a function, by its number, or of the whole program with -1."""
-        if self.record is None:
+    def _apply(self, path: str, tried: Trial) -> None:
+        """Have the editor apply a fix, if it was tried on the code as it is now."""
+        known = self._known(path)
+        fixes = () if known is None else self._fixes(known[0].record, known[1], range(1, len(known[1].lines) + 1))
+        for _, fix in fixes:
+            if known is not None and self._trials.of(known[1], fix) is tried:
+                params = types.ApplyWorkspaceEditParams(workspace_edit(fix, self._positions), fix.title)
+                self.workspace_apply_edit(params)
+                return
+        self._trials.tell("The code has changed since this fix was tried: try it again.", _WARNING)
+
+    async def open_record(self, number: int, file: str | None = None) -> None:
+        """Show the report of a function, by its number, or of the whole program with -1.
+
+        The record is the newest one that has ``file``.
+        """
+        known = self._known(file) if file else None
+        record = self.record if known is None else known[0].record
+        if record is None:
             self.window_show_message(types.ShowMessageParams(types.MessageType.Info, "Nothing has been recorded yet."))
             return
-        functions = self.record.functions
+        functions = record.functions
         name = functions[number].name if 0 <= number < len(functions) else "program"
         if self._reports is None:
             self._reports = tempfile.TemporaryDirectory(prefix="dynamo-dap-")
         path = Path(self._reports.name, f"{name} record.txt".replace("/", "_"))
-        path.write_text(record_text(self.record, number), encoding="utf-8")
+        path.write_text(record_text(record, number), encoding="utf-8")
         await self.window_show_document_async(types.ShowDocumentParams(path.as_uri(), take_focus=True))
 
     async def write_report(self) -> str | None:
@@ -381,8 +427,8 @@ def _add_answers(server: RecordServer) -> None:
         server.try_fix(given)
 
     @server.command(OPEN_RECORD)
-    async def open_record(number: int) -> None:
-        await server.open_record(number)
+    async def open_record(number: int, file: str | None = None) -> None:
+        await server.open_record(number, file)
 
     @server.command(WRITE_REPORT)
     async def write_report() -> str | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from lsprotocol import types
@@ -19,14 +19,17 @@ from dynamo_dap.commands.trial import Cancelled, Runner, Trial, try_fixes
 from dynamo_dap.language_server.document import Document
 from dynamo_dap.language_server.fixes.edits import Fix
 
+APPLY = "Apply Fix"
 _Key = tuple[str, str, str]
 
 
 class Trials:
     """What was tried. Lives as long as the server."""
 
-    def __init__(self, client: LanguageServer) -> None:
+    def __init__(self, client: LanguageServer, apply: Callable[[str, Trial], None]) -> None:
+        """``apply`` has the editor apply what was tried on a file, unless its code has changed since."""
         self._client = client
+        self._apply = apply
         self._tried: dict[_Key, Trial] = {}
         self._running: asyncio.Task[None] | None = None
         self._is_closed = threading.Event()
@@ -84,8 +87,23 @@ class Trials:
                 progress.end()
         self._tried.update({_key(document, trial.fix): trial for trial in trials})
         for trial in trials:
-            kind = types.MessageType.Info if trial.is_proven else types.MessageType.Warning
-            self.tell(f"{trial.fix.title}: {trial.summary()}", kind)
+            self._report(document, trial)
+
+    def _report(self, document: Document, trial: Trial) -> None:
+        """Say what a trial showed; a proven fix is one click away."""
+        text = f"{trial.fix.title}: {trial.summary()}"
+        window = self._client.client_capabilities.window
+        if not trial.is_proven or window is None or window.show_message is None:
+            self.tell(text, types.MessageType.Info if trial.is_proven else types.MessageType.Warning)
+            return
+
+        def answered(chosen: types.MessageActionItem | None) -> None:
+            if chosen is not None:
+                self._apply(document.path, trial)
+
+        # The answer may come late, or never: what comes next does not wait for it.
+        asked = types.ShowMessageRequestParams(types.MessageType.Info, text, [types.MessageActionItem(APPLY)])
+        self._client.window_show_message_request(asked, answered)
 
 
 def _key(document: Document, fix: Fix) -> _Key:

@@ -13,6 +13,7 @@ from dynamo_dap.debuggee.numerics.comparisons import DYNAMO, Fault
 from dynamo_dap.debuggee.numerics.differences import Difference
 from dynamo_dap.debuggee.numerics.not_finite import INF, NAN, Given, Kinds, Made
 from dynamo_dap.debuggee.numerics.stored_state import LeftOtherwise
+from dynamo_dap.debuggee.recording.advice import advice_about
 from dynamo_dap.debuggee.recording.function_names import name_of_call, name_of_compile
 from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, FrameCompile
 from dynamo_dap.debuggee.torch_api.cuda_graph_texts import CudaGraphFacts
@@ -216,7 +217,7 @@ def _kinds(kinds: Kinds) -> list[str]:
 
 
 def recompiled(compiling: FrameCompile, failures: Sequence[Failure]) -> RaisedException:
-    """Tell for each earlier compile which guard failed, with the values then and now and the line of the guard."""
+    """Report for each earlier compile which guard failed, its values and its line, and what may help."""
     name = name_of_compile(compiling)
     lines: list[str] = []
     links: list[str] = []
@@ -228,9 +229,14 @@ def recompiled(compiling: FrameCompile, failures: Sequence[Failure]) -> RaisedEx
         if now is not None:
             lines.append(f"  value now: {now}")
         if failure.place is not None:
-            links.append(f"guard of {failure.compile_id} at {failure.place.path}:{failure.place.line}")
+            # An id before the path would be taken for a part of it.
+            links.append(f"at {failure.place.path}:{failure.place.line}")
+    links = list(dict.fromkeys(links))
+    lines += [f"Not tried: {advice}" for advice in advice_about(compiling, failures)]
     reasons = "\n".join(failure.reason for failure in failures)
-    return _raised(f"Recompile: {name} [{compiling.compile_id}]", lines, message=reasons, links=links)
+    return _raised(
+        f"Recompile: {name} [{compiling.compile_id}]", lines, message=reasons, links=list(dict.fromkeys(links))
+    )
 
 
 def limit_reached(compiling: FrameCompile, limit: str) -> RaisedException:
