@@ -125,3 +125,56 @@ def test_a_fix_is_right_only_if_the_program_gives_what_python_gives(tmp_path: Pa
     assert trials["torch._check(rows.shape[0] != 0)"]["isProven"]
     assert trials["guard_or_false(rows.shape[0] == 0)"]["isProven"]
     assert all(each["reference"] == "ordinary Python" for each in trials.values())
+
+
+PENDING = """\
+import torch
+
+torch._dynamo.config.capture_dynamic_output_shape_ops = True
+
+
+@torch.library.custom_op("mine::take", mutates_args=())
+def take(x: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
+    return x[: int(count.item())].clone()
+
+
+@take.register_fake
+def _(x, count):
+    rows = torch.library.get_ctx().new_dynamic_size()  #@made
+    rows = torch.library.get_ctx().new_dynamic_size()
+    return x.new_empty(rows, *x.shape[1:])
+
+
+@torch.compile(backend="eager")
+def step(x, count):
+    return take(x + 1, count).sum()  #@asked
+
+
+print(step(torch.ones(4), torch.tensor(2)).item())
+"""
+
+
+def test_a_number_that_an_operation_does_not_return_stops_and_is_reported(session: Session, tmp_path: Path) -> None:
+    program = tmp_path / "pending.py"
+    program.write_text(PENDING, encoding="utf-8")
+    marked = Fixture(program)
+    made = f"u0 was made at pending.py:{marked.line('made')}."
+    session.expects_program_traceback = True
+    launch(session, program, "unsupported")
+    stop = session.wait_for_stop("exception", at="asked")
+    info: dict[str, Any] = info_of(session, stop)
+    assert info["exceptionId"] == "Number not returned: u0"
+    assert made in info["description"].splitlines()
+    session.resume()
+    assert session.wait_for_exit() == 1
+
+    assert _run(program, "run", *python_option(program), program.name).returncode == 1
+    (path,) = (program.parent / "records").rglob(f"*{SUFFIX}")
+    ((_, compiled),) = read_record(path).compiles()
+    assert compiled.problem is not None
+    assert made in compiled.problem.splitlines()
+
+    lines = PENDING.splitlines(keepends=True)
+    del lines[marked.line("made") - 1]
+    program.write_text("".join(lines), encoding="utf-8")
+    assert _run(program, "run", *python_option(program), program.name).stdout.startswith("4.0")

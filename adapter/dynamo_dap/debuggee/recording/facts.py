@@ -17,7 +17,14 @@ from dynamo_dap.debuggee.bytecode.constants import without_addresses
 from dynamo_dap.debuggee.recording.guard_texts import guard_text, plain_name
 from dynamo_dap.debuggee.torch_api.compile_hooks import FrameCompile
 from dynamo_dap.debuggee.torch_api.cuda_graph_texts import CudaGraphFacts
-from dynamo_dap.debuggee.torch_api.data_dependence import DataSymbol, data_dependence_of, explained
+from dynamo_dap.debuggee.torch_api.data_dependence import (
+    PENDING_HINTS,
+    PENDING_TEXT,
+    DataSymbol,
+    data_dependence_of,
+    explained,
+    pending_symbols_of,
+)
 from dynamo_dap.debuggee.torch_api.ddp_buckets import GraphBucket
 from dynamo_dap.debuggee.torch_api.graph import nodes_of, target_name, user_places
 from dynamo_dap.debuggee.torch_api.graph_breaks import (
@@ -133,6 +140,13 @@ def place_of_problem(problem: BaseException) -> Place | None:
     chain = [] if frame is None else frame.with_callers()
     found = next((one for one in chain if is_user_file(one.path)), None)
     return None if found is None else Place(found.path, max(1, found.line))
+
+
+def pending_text(exception: BaseException, frame: TracedFrame) -> str | None:
+    """Describe numbers that an operation made and did not return, with the line of each; None for other problems."""
+    symbols = pending_symbols_of(exception, frame)
+    lines = [PENDING_TEXT, *(f"{symbol.text}." for symbol in symbols), *(f"To do: {hint}." for hint in PENDING_HINTS)]
+    return "\n".join([*lines, f"The program gets {type(exception).__name__}."]) if symbols else None
 
 
 def graph(index: int, name: str, fx_graph: Any) -> Graph:

@@ -13,7 +13,7 @@ import types
 import weakref
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from dynamo_dap.debuggee.agent.user_code import is_debugger_file, is_package_file, is_torch_file, is_user_file
@@ -99,6 +99,7 @@ EVENTS = (
     CompileObserver.recompiles,
     CompileObserver.attempt_restarted,
     CompileObserver.graph_broke,
+    CompileObserver.trace_failed,
     CompileObserver.graph_made,
     CompileObserver.graph_cut,
     CompileObserver.guards_made,
@@ -118,6 +119,9 @@ _MAXIMUM_SOURCES = 500
 @dataclass
 class _InProgress:
     """A compile that is recorded."""
+
+    problem: str | None = field(default=None, kw_only=True)
+    """What the trace failed for, where more is known of it than torch's error says."""
 
     id: str
     """That of the record: Dynamo's, made unique."""
@@ -343,6 +347,11 @@ class Recorder(CompileObserver):
         if (recorded := self._recorded(HOOKS.current)) is not None:
             self._take_break(recorded.id, facts.graph_break(exception, _effect_of(reason), frame))
 
+    def trace_failed(self, frame: TracedFrame, exception: Exception) -> None:
+        """Note where numbers were made: torch forgets it when the trace is over."""
+        if (recorded := self._recorded(HOOKS.current)) is not None:
+            recorded.problem = facts.pending_text(exception, frame)
+
     def _recorded(self, compiling: FrameCompile | None) -> _InProgress | None:
         return None if compiling is None else self._in_progress.get(compiling)
 
@@ -447,7 +456,7 @@ class Recorder(CompileObserver):
                 id=recorded.id,
                 state=_state_of(code, problem, is_error=compiling.one_graph),
                 seconds=self._clock() - recorded.began,
-                problem=_problem_text(result.skip_reason, problem),
+                problem=recorded.problem or _problem_text(result.skip_reason, problem),
                 problem_place=at,
                 resumes=[place_of_code(resume) for resume in resumes],
                 phases=phases_of(compiling.compile_id),

@@ -1,13 +1,16 @@
 """Reads what a branch asks of a number that depends on data: the condition, and where the number came from.
 
 Torch raises ``GuardOnDataDependentSymNode`` for such a branch, with the condition as a sympy expression: ``Eq(u0, 3)``.
-A symbol ``u0`` stands for what the program computes from data: ``mask.nonzero().shape[0]``, ``x.item()``. Read only,
-compiling thread, while the exception is handled.
+A symbol ``u0`` stands for what the program computes from data: ``mask.nonzero().shape[0]``, ``x.item()``. An operation
+that makes a symbol has to return it: else torch raises ``PendingUnbackedSymbolNotFound``. Read only, compiling thread,
+while the exception is handled.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -23,13 +26,17 @@ from dynamo_dap.debuggee.torch_api.symbols import expression_of, is_symbolic, ra
 from dynamo_dap.debuggee.torch_api.tensor_facts import is_tensor
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.trackers.forms import NumberForm, TensorForm
-from dynamo_dap.debuggee.torch_api.variable_trackers import Place
+from dynamo_dap.debuggee.torch_api.variable_trackers import Place, users_frame
 
 _ERROR = "torch.fx.experimental.symbolic_shapes:GuardOnDataDependentSymNode"
+_PENDING = "torch.fx.experimental.symbolic_shapes:PendingUnbackedSymbolNotFound"
+_STACKS = "torch.fx.experimental.symbolic_shapes:ShapeEnv.create_unbacked_symint"
 _PRINTER = "torch.utils._sympy.printers:PythonPrinter"
 _IS_OF_DATA = "torch.fx.experimental.symbolic_shapes:ShapeEnv.is_unbacked_symint"
 
 DATA_DEPENDENCE = Feature("where the number of a data-dependent branch came from", _ERROR, _PRINTER, _IS_OF_DATA)
+PENDING = Feature("where a number was made that its operation does not return", _PENDING, _STACKS)
+_SYMBOLS = re.compile(r"Pending unbacked symbols \{(?P<names>[^}]*)\} not in returned outputs")
 
 _ANYTHING = "-∞ … ∞"
 _STEPS = 20
@@ -123,8 +130,60 @@ def data_symbols_of(value: Any, frame: TracedFrame) -> list[DataSymbol]:
         return [_symbol(each, frame, shape_env, {}) for each in symbols]
 
 
+class PendingSymbol(NamedTuple):
+    """A number that an operation makes from data and does not return."""
+
+    name: str
+    """Torch's: ``u0``."""
+    place: Place | None
+    """The user's line that made it, in code that the operation called; None where there is none."""
+
+    @property
+    def text(self) -> str:
+        """Its name, and the line that made it: ``u0 was made at operators.py:14``."""
+        if self.place is None:
+            return f"{self.name} was made by the operation"
+        return f"{self.name} was made at {PurePath(self.place.path).name}:{self.place.line}"
+
+
+PENDING_TEXT = "The operation makes a number that depends on data, and no result of it has the number."
+PENDING_HINTS = (
+    "return a tensor that has the number as a size, or do not ask for the number",
+    "each new_dynamic_size() and each item() of a fake implementation makes a number",
+)
+
+
+def pending_symbols_of(exception: BaseException, frame: TracedFrame) -> list[PendingSymbol]:
+    """Return the numbers that an operation made and did not return; an empty list for every other problem."""
+    if PENDING.problem is not None:
+        return []
+    error = _error_of(exception, PENDING.resolve(_PENDING))
+    found = None if error is None else _SYMBOLS.search(str(error))
+    if found is None:
+        return []
+    shape_env = getattr(frame.translator.output, "shape_env", None)
+    stacks = {str(symbol): stack for symbol, stack in dict(getattr(shape_env, "var_to_stack", {})).items()}
+    names = sorted(name.strip() for name in found["names"].split(","))
+    return [PendingSymbol(name, _place_below_dynamo(stacks.get(name))) for name in names]
+
+
+def _place_below_dynamo(stack: Any) -> Place | None:
+    """Return the innermost line of the user's that an operation called while Dynamo traced it."""
+    torch: Any = sys.modules["torch"]
+    dynamo = os.path.join(os.path.dirname(torch.__file__), "_dynamo", "")
+    frames = [] if stack is None else list(stack.summary())
+    last = max((number for number, each in enumerate(frames) if each.filename.startswith(dynamo)), default=-1)
+    below = frames[last + 1 :]
+    if not below or all(each.filename.startswith(os.path.dirname(torch.__file__)) for each in below):
+        return None
+    return users_frame(below)[0]
+
+
 def _data_dependent_error(exception: BaseException | None) -> Any:
-    kind = DATA_DEPENDENCE.resolve(_ERROR)
+    return _error_of(exception, DATA_DEPENDENCE.resolve(_ERROR))
+
+
+def _error_of(exception: BaseException | None, kind: Any) -> Any:
     for _ in range(_STEPS):
         if exception is None or isinstance(exception, kind):
             return exception

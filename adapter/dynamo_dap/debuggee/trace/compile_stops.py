@@ -26,6 +26,7 @@ from dynamo_dap.debuggee.torch_api.data_dependence import (
     DataSymbol,
     data_dependence_of,
     explained,
+    pending_symbols_of,
     value_in_call,
 )
 from dynamo_dap.debuggee.torch_api.errors import (
@@ -68,6 +69,7 @@ from dynamo_dap.debuggee.trace.stop_texts import (
     graph_break,
     guard_asked_for,
     limit_reached,
+    pending_symbols,
     recompiled,
     specialized,
     user_error,
@@ -122,6 +124,8 @@ class _Stopped:
     raised: object = None
     """The exception that traced code met last."""
     has_broken: bool = False
+    has_failed: bool = False
+    """Whether it stopped for what Dynamo failed for."""
 
 
 class CompileStops(CompileObserver):
@@ -188,6 +192,13 @@ class CompileStops(CompileObserver):
             self._break(UNSUPPORTED, exception, frame, facts_of_break(exception), ERROR_EFFECT)
             if is_raised_by_user(exception):
                 self._raised(compiling, frame, exception, error_being_raised(frame))
+        elif self._is_on(UNSUPPORTED) and (pending := pending_symbols_of(exception, frame)):
+            self._of(compiling).has_failed = True
+            raised = pending_symbols(exception, pending)
+            innermost = frame_of_break(exception) or frame
+            # The operation may be called by code of torch's: its wrapper of a custom operator.
+            user = next((each for each in innermost.with_callers() if is_user_file(each.path)), innermost)
+            self._stop_in_trace(UNSUPPORTED, user, raised, {"__reason__": raised.headline})
         elif is_error_of_program(exception):
             self._raised(compiling, frame, exception, error_behind(exception))
 
@@ -252,7 +263,8 @@ class CompileStops(CompileObserver):
         """
         if problem is None or compiling.frame is None:
             return
-        if is_failure_of_dynamo(problem) and self._is_on(BACKEND_FAILURE):
+        is_new = not self._of(compiling).has_failed
+        if is_failure_of_dynamo(problem) and is_new and self._is_on(BACKEND_FAILURE):
             names: dict[str, object] = {"__reason__": str(problem), "__step__": "Dynamo"}
             self._stop_before(BACKEND_FAILURE, compiling, dynamo_failed(compiling, problem), names)
         if not is_graph_break(problem) or compiling.one_graph or compiling.limit is not None:

@@ -17,6 +17,7 @@ from dynamo_dap.debuggee.recording.advice import advice_about
 from dynamo_dap.debuggee.recording.function_names import name_of_call, name_of_compile
 from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, FrameCompile
 from dynamo_dap.debuggee.torch_api.cuda_graph_texts import CudaGraphFacts
+from dynamo_dap.debuggee.torch_api.data_dependence import PENDING_HINTS, PENDING_TEXT, PendingSymbol
 from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name
 from dynamo_dap.debuggee.torch_api.errors import BackendFailure, UserError
 from dynamo_dap.debuggee.torch_api.graph import target_name
@@ -71,6 +72,14 @@ def graph_break(
     return _raised(
         headline, lines, _kind_of(exception), facts.message, links=[f"See {facts.link}" if facts.link else None]
     )
+
+
+def pending_symbols(exception: BaseException, symbols: Sequence[PendingSymbol]) -> RaisedException:
+    """Report numbers that an operation makes from data and does not return, each with the line that made it."""
+    headline = f"Number not returned: {', '.join(symbol.name for symbol in symbols)}"
+    lines = [PENDING_TEXT, *(f"{symbol.text}." for symbol in symbols), "Then: the program gets an exception."]
+    lines += [f"Hint: {hint}." for hint in PENDING_HINTS]
+    return _raised(headline, lines, _kind_of(exception), str(exception))
 
 
 def user_error(error: UserError, wrapped: BaseException | None) -> RaisedException:
