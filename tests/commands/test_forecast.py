@@ -170,11 +170,64 @@ def test_a_list_of_sizes_and_a_mark_are_tried(tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr
     assert ran.stderr.count("served so far") + ran.stdout.count("served so far") == 1, "trials print nothing"
     (function,) = json.loads(ran.stdout.splitlines()[-1])["functions"]
-    calls, mark = function["sizes"][0]["trials"]
+    calls, mark, spec = function["sizes"][0]["trials"]
     assert (calls["sizes"], calls["compiled"]) == ([6, 7, 1], [0, 0, 1])
     assert mark["title"] == "mark_dynamic(x, 0)"
     assert mark["compiled"][0] == 1
     assert sum(mark["compiled"]) == 1, "one entry serves every other size"
+    assert spec["title"] == 'shapes_spec={"x": TensorSpec([n, None])} with n = ShapeVar("n", min=1, max=40)'
+    assert [(one["first"], one["last"]) for one in spec["served"]] == [(1, 40)], "one entry serves also a size of 1"
+    assert sum(spec["compiled"]) == 1
+
+
+def test_a_warm_up_leaves_nothing_to_compile_in_a_new_run(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM, encoding="utf-8")
+    found = _forecast(program, "--json", "--function", "scaled", "--range", "0:40", "--warm-up", program.name)
+    assert found.returncode == 0, found.stderr
+    (function,) = json.loads(found.stdout.splitlines()[-1])["functions"]
+    warm_up = function["sizes"][0]["warmUp"]
+    assert warm_up["isLeast"]
+    asked = (
+        PROGRAM.replace('(3, 5), "even"', f'{tuple(warm_up["sizes"])}, "even"')
+        + """
+with torch.compiler.set_stance("fail_on_recompile"), torch.no_grad():
+    for n in range(41):
+        scaled(*inputs("scaled", n))
+print("warm")
+"""
+    )
+    assert str(tuple(warm_up["sizes"])) in asked
+    program.write_text(asked, encoding="utf-8")
+    ran = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=DEADLINE, check=False)
+    assert ran.stdout.splitlines()[-1:] == ["warm"], ran.stderr
+
+
+MANY = """\
+import torch
+
+
+@torch.compile(backend="eager")
+def unrolled(x):
+    for number in range(x.shape[0]):
+        x = x + number
+    return x
+
+
+for n in (3, 5):
+    unrolled(torch.ones(n))
+"""
+
+
+def test_where_each_size_compiles_no_warm_up_and_no_declaration_is_claimed(tmp_path: Path) -> None:
+    program = tmp_path / "many.py"
+    program.write_text(MANY, encoding="utf-8")
+    ran = _forecast(program, "--range", "0:40", "--warm-up", program.name)
+    assert ran.returncode == 0, ran.stderr
+    assert "no warm-up found: 8 calls are not enough" in ran.stdout
+    assert "mark_dynamic(x, 0)\n      it fails: ConstraintViolationError" in ran.stdout
+    spec = ran.stdout.partition("tried: shapes_spec")[2]
+    assert "one entry serves" not in ran.stdout.replace(spec, "")
 
 
 def test_what_cannot_be_forecast_is_said(tmp_path: Path) -> None:
@@ -248,6 +301,7 @@ def test_a_resume_function_is_not_called_by_itself(tmp_path: Path) -> None:
     ran = _forecast(program, "--json", program.name)
     assert ran.returncode == 0, ran.stderr
     functions = {one["name"]: one for one in json.loads(ran.stdout.splitlines()[-1])["functions"]}
-    assert [each["title"] for each in functions["cut"]["sizes"][0]["trials"]] == ["mark_dynamic(x, 0)"]
+    mark = functions["cut"]["sizes"][0]["trials"][0]
+    assert (mark["title"], mark["compiled"][:2]) == ("mark_dynamic(x, 0)", [2, 1]), "the rest of it compiles again"
     (resumed,) = [one for name, one in functions.items() if name.startswith("cut (resumed")]
     assert all("trials" not in size for size in resumed["sizes"])

@@ -21,6 +21,7 @@ from dynamo_dap.protocol.forecasts import (
     FunctionForecast,
     ServedRange,
     VariedSize,
+    WarmUp,
 )
 from dynamo_dap.records.program import add_program, given_program, run_program
 
@@ -37,7 +38,13 @@ def main(arguments: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="dynamo-dap-") as folder:
         file = Path(folder) / "forecast.json"
         asked = ForecastRun(
-            str(file), options.function, options.vary, options.range[0], options.range[1], options.calls
+            str(file),
+            options.function,
+            options.vary,
+            options.range[0],
+            options.range[1],
+            options.calls,
+            options.warm_up,
         )
         status = run_program(options.python, msgspec.structs.replace(program, forecast=asked), prints_for_others=True)
         text = file.read_bytes() if file.exists() else None
@@ -54,8 +61,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="dynamo-dap forecast",
         description="Run a program, and report which sizes of its inputs match a cache entry at the end, and which "
-        "would compile. Where some would, mark_dynamic is tried: the function is called again when the program is "
-        "over. The exit status is the program's.",
+        "would compile. Where some would, mark_dynamic, dynamic=True and shapes_spec are tried until one entry serves "
+        "all: the function is called again when the program is over. The exit status is the program's.",
     )
     parser.add_argument("--function", metavar="NAME", help="only functions of this name: fn, Model.forward")
     parser.add_argument(
@@ -79,6 +86,11 @@ def _parser() -> argparse.ArgumentParser:
         type=_sizes,
         default=[],
         help="how often these sizes compile, one call after the other: 3,5,7",
+    )
+    parser.add_argument(
+        "--warm-up",
+        action="store_true",
+        help="find a short list of calls after which no size of the range compiles",
     )
     parser.add_argument("--json", action="store_true", help="print one object")
     add_program(parser)
@@ -129,6 +141,8 @@ def _of_function(function: FunctionForecast) -> Iterator[str]:
         seen = f", compiled with {', '.join(map(str, size.seen))}" if size.seen else ""
         yield f"  {' = '.join(size.names)}{seen}"
         yield from _of_ranges(size.served, "    ")
+        if size.warm_up is not None:
+            yield from _of_warm_up(size.warm_up)
         for trial in size.trials:
             yield from _of_trial(trial)
 
@@ -140,17 +154,48 @@ def _of_ranges(served: list[ServedRange], indentation: str) -> Iterator[str]:
         yield f"{indentation}{sizes:<14}{what}"
 
 
+def _of_warm_up(found: WarmUp) -> Iterator[str]:
+    sizes = ", ".join(map(str, found.sizes))
+    if found.problem is not None:
+        yield f"    no warm-up found: {found.problem}{f', after calls with {sizes}' if sizes else ''}"
+    elif found.is_least:
+        yield f"    warm up with {sizes}: then no size compiles; with one of these calls less, some would (tried)"
+    yield from _of_ranges(found.served, "        ")
+
+
 def _of_trial(trial: ForecastTrial) -> Iterator[str]:
-    calls = ", ".join(f"{size} compiles" if count else f"{size} does not" for size, count in _pairs(trial))
+    calls = ", ".join(f"{size} {_compiles(count)}" for size, count in zip(trial.sizes, trial.compiled, strict=True))
     yield f"    tried: {trial.title}"
     if calls:
         yield f"      calls with {calls}"
     if trial.problem is not None:
         yield f"      it fails: {trial.problem}"
+    elif one := _one_entry(trial):
+        yield f"      {one}"
     else:
-        yield "      afterwards:"
-        yield from _of_ranges(trial.served, "        ")
+        yield f"      {_how_many_serve(trial.served)}"
 
 
-def _pairs(trial: ForecastTrial) -> list[tuple[int, int]]:
-    return list(zip(trial.sizes, trial.compiled, strict=True))
+def _how_many_serve(served: list[ServedRange]) -> str:
+    entries = {one.entry for one in served} - {None}
+    all_sizes = sum(one.last - one.first + 1 for one in served)
+    sizes = sum(one.last - one.first + 1 for one in served if one.entry is not None)
+    return (
+        f"then {len(entries)} {'entry serves' if len(entries) == 1 else 'entries serve'} {sizes} of {all_sizes} sizes"
+    )
+
+
+def _one_entry(trial: ForecastTrial) -> str | None:
+    """Say whether one entry serves all sizes; 0 and 1 are constants for torch unless they are declared."""
+    others = {one.entry for one in trial.served if one.last > 1}
+    if any(trial.compiled[1:]) or len(others) != 1 or None in others:
+        return None
+    small = [one for one in trial.served if one.last <= 1 and one.entry not in others]
+    if not small:
+        return "one entry serves every size"
+    sizes = " and ".join(str(size) for one in small for size in range(one.first, one.last + 1))
+    return f"one entry serves every size but {sizes}"
+
+
+def _compiles(count: int) -> str:
+    return {0: "does not", 1: "compiles"}.get(count, f"compiles {count} times")

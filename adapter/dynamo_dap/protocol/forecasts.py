@@ -30,6 +30,8 @@ class ForecastRun(Struct, rename="camel", omit_defaults=True):
     last: int = 128
     calls: list[int] = []
     """Sizes to call the function with, one after the other."""
+    warm_up: bool = False
+    """Look for few calls after which nothing compiles in the range."""
 
 
 class ServedRange(Struct, rename="camel", omit_defaults=True):
@@ -49,11 +51,23 @@ class ForecastTrial(Struct, rename="camel", omit_defaults=True):
     sizes: list[int] = []
     """The size of each call."""
     compiled: list[int] = []
-    """How often the function was compiled in each call."""
+    """How many compiles each call took: of the function, of its resume functions, of what it calls."""
     served: list[ServedRange] = []
     """Which entry matches each size after these calls."""
     problem: str | None = None
     """Why it could not be done, or what the call raised."""
+
+
+class WarmUp(Struct, rename="camel", omit_defaults=True):
+    """Calls that compile all that a range needs, in this order, beginning with an empty cache."""
+
+    sizes: list[int]
+    served: list[ServedRange]
+    """Which entry matches each size after these calls."""
+    is_least: bool = False
+    """Whether all sizes are served then, and no longer when any one of the calls is left out."""
+    problem: str | None = None
+    """Why there is none, or what a call raised."""
 
 
 class SizeForecast(Struct, rename="camel", omit_defaults=True):
@@ -64,6 +78,7 @@ class SizeForecast(Struct, rename="camel", omit_defaults=True):
     """Its values in the calls that were compiled."""
     served: list[ServedRange]
     trials: list[ForecastTrial] = []
+    warm_up: WarmUp | None = None
 
 
 class FunctionForecast(Struct, rename="camel", omit_defaults=True):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType
@@ -23,12 +23,19 @@ from dynamo_dap.debuggee.recording.function_names import function_of, name_of
 from dynamo_dap.debuggee.torch_api.call_conditions import enter_modes, modes
 from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
 from dynamo_dap.debuggee.torch_api.compiled_calls import CompiledCall, call_in_progress, follow_calls
+from dynamo_dap.debuggee.torch_api.declarations import (
+    Declaration,
+    DeclaredSize,
+    compiled_as_dynamic,
+    follows_calls,
+    marks,
+    specified,
+)
 from dynamo_dap.debuggee.torch_api.dynamo_names import resume_function
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
 from dynamo_dap.debuggee.torch_api.guard_lookup import (
     compile_ids_of,
     is_shared,
-    mark_dynamic,
     replaced,
     serving_entry,
     tensors_in,
@@ -42,11 +49,14 @@ from dynamo_dap.protocol.forecasts import (
     ServedRange,
     SizeForecast,
     VariedSize,
+    WarmUp,
 )
 
 _SIZES = 8
 """Sizes of a function that are tried at most, where none is asked for."""
 _EXAMPLES = 3
+_WARM_UP = 8
+"""Calls of a warm-up at most: torch compiles a function as often by default."""
 
 
 @dataclass
@@ -56,6 +66,8 @@ class _Known:
     names: dict[str, Any] = field(default_factory=dict)
     modes: dict[str, str] = field(default_factory=dict)
     call: CompiledCall | None = None
+    follows_calls: bool = False
+    """Whether torch decided from call to call what is dynamic."""
     seen: dict[str, list[int]] = field(default_factory=dict)
     """By expression of a size: its values, a compile each."""
 
@@ -67,18 +79,19 @@ class _Compiles(CompileObserver):
 
     def __init__(self) -> None:
         self.known: dict[CodeType, _Known] = {}
-        self.counts: dict[CodeType, int] = {}
+        self.count = 0
         self.is_over = False
         """Whether the program is over: compiles of trials are counted only."""
 
     def compile_ended(self, compiling: FrameCompile, result: CompileResult, problem: BaseException | None) -> None:
         """Count the compile, and keep what its call was given."""
-        self.counts[compiling.code] = self.counts.get(compiling.code, 0) + 1
+        self.count += 1
         names = getattr(compiling.frame, "f_locals", None)
         if self.is_over or result.code is None or type(names) is not dict:
             return
         known = self.known.setdefault(compiling.code, _Known())
         known.names, known.modes, known.call = dict(names), modes(), call_in_progress()
+        known.follows_calls = follows_calls()
         for path, tensor in tensors_in(names):
             for dimension, size in enumerate(tensor.shape):
                 known.seen.setdefault(f"{path}.shape[{dimension}]", []).append(int(size))
@@ -103,7 +116,8 @@ def write_forecast(asked: ForecastRun) -> None:
     path.write_bytes(msgspec.json.encode(body))
     callable_sizes = [size for _, size in sizes if size is not None and size.can_be_called]
     trials = [size.call_each for size in callable_sizes if asked.calls]
-    trials += [size.call_marked for size in callable_sizes]
+    trials += [size.find_warm_up for size in callable_sizes if asked.warm_up]
+    trials += [size.call_declared for size in callable_sizes]
     with _silence():
         for trial in trials:
             trial(asked)
@@ -229,6 +243,7 @@ class _Size:
             self._dimensions.setdefault(id(tensors[path]), (tensors[path], []))[1].append(dimension)
 
         seen = sorted(set(known.seen.get(size.names[0], [])))
+        self._declared = [_declared(name, tensors) for name in size.names]
         self.found = SizeForecast(list(size.names), seen, self._served())
 
     @property
@@ -245,17 +260,63 @@ class _Size:
         with self._tried(", ".join(map(str, asked.calls))) as trial:
             self._call_with(trial, asked.calls)
 
-    def call_marked(self, asked: ForecastRun) -> None:
-        """Call the function with marked sizes and an empty cache, where some sizes compile without."""
+    def call_declared(self, asked: ForecastRun) -> None:
+        """Call the function with each declaration and an empty cache, until one entry serves every size."""
         is_in_question = bool(asked.sizes) or len(self.found.seen) > 1
         if not is_in_question or all(one.entry is not None for one in self.found.served):
             return
-        parts = [name.rpartition(".shape[") for name in self._size.names]
-        with self._tried("; ".join(f"mark_dynamic({path}, {rest[:-1]})" for path, _, rest in parts)) as trial:
-            sys.modules["torch"]._dynamo.reset()
-            seen = [size for size in self._known.seen.get(self._size.names[0], []) if size > 1]
-            ends = [max(self._size.last - number, 2) for number in range(_EXAMPLES)]
-            self._call_with(trial, list(dict.fromkeys([*seen, *ends]))[:_SIZES], mark=True)
+        seen = [size for size in self._known.seen.get(self._size.names[0], []) if size > 1]
+        ends = [max(self._size.last - number, 2) for number in range(_EXAMPLES)]
+        sizes = list(dict.fromkeys([*seen, *ends]))[:_SIZES]
+        first, last = max(self._size.first, 2), max(self._size.last, *sizes)
+        trial = self._try(marks(self._declared), sizes)
+        if not _is_one(trial, first):
+            trial = self._try(marks(self._declared, first, last), sizes)
+        if not _is_one(trial, first) and self._known.follows_calls:
+            trial = self._try(compiled_as_dynamic(), sizes)
+        if not _is_one(trial, 0) and (spec := specified(self._declared, self._size.first, last)) is not None:
+            self._try(spec, sizes)
+
+    def _try(self, declaration: Declaration, sizes: Iterable[int]) -> ForecastTrial:
+        with self._tried(declaration.title) as trial:
+            _empty_cache()
+            self._call_with(trial, sizes, declaration)
+        return trial
+
+    def find_warm_up(self, asked: ForecastRun) -> None:
+        """Look for few calls that compile all that the range needs: each next one has a size that would compile."""
+        found: list[int] = []
+        try:
+            with _as_the_call_began(self._known):
+                attempts = [self._until_served(choose) for choose in (min, max)]
+                found = min((sizes for sizes in attempts if sizes), key=len, default=[])
+                for size in list(found):
+                    fewer = [other for other in found if other != size]
+                    found = fewer if fewer and self._serve_all(fewer) else found
+                is_least = bool(found) and self._serve_all(found)
+                sizes = found or attempts[0] or []
+                problem = None if found else f"{_WARM_UP} calls are not enough"
+                self.found.warm_up = WarmUp(sizes, self._served(), is_least, problem)
+        except Exception as error:  # noqa: BLE001  (the program's function may raise anything)
+            self.found.warm_up = WarmUp(found, [], problem=_text_of(error))
+
+    def _until_served(self, choose: Callable[[Iterable[int]], int]) -> list[int] | None:
+        """Call the function with a size that would compile, until there is none; None: that takes too many calls."""
+        _empty_cache()
+        sizes: list[int] = []
+        while unserved := [size for one in self._served() if one.entry is None for size in (one.first, one.last)]:
+            if len(sizes) == _WARM_UP:
+                return None
+            sizes.append(choose(unserved))
+            self._call(sizes[-1])
+        return sizes
+
+    def _serve_all(self, sizes: Iterable[int]) -> bool:
+        """Whether nothing of the range compiles after calls with these sizes."""
+        _empty_cache()
+        for size in sizes:
+            self._call(size)
+        return all(one.entry is not None for one in self._served())
 
     @contextlib.contextmanager
     def _tried(self, title: str) -> Iterator[ForecastTrial]:
@@ -265,23 +326,22 @@ class _Size:
             with _as_the_call_began(self._known):
                 yield trial
         except Exception as error:  # noqa: BLE001  (the program's function may raise anything)
-            first = (str(error).strip().splitlines() or [""])[0]
-            trial.problem = f"{type(error).__name__}: {first}"
+            trial.problem = _text_of(error)
 
-    def _others(self, size: int, *, mark: bool = False) -> dict[int, Any]:
+    def _others(self, size: int, declaration: Declaration | None = None) -> dict[int, Any]:
         made = {}
         for identity, (tensor, dimensions) in self._dimensions.items():
             made[identity] = with_size(tensor, dict.fromkeys(dimensions, size))
-            if mark:
-                mark_dynamic(made[identity], dimensions)
+            if declaration is not None:
+                declaration.mark(made[identity], dimensions)
         return made
 
-    def _served(self, *, mark: bool = False) -> list[ServedRange]:
+    def _served(self, declaration: Declaration | None = None) -> list[ServedRange]:
         """Return what serves each size of the range, sizes in a row put together."""
         ids = compile_ids_of(self._code)
         found: list[ServedRange] = []
         for size in range(self._size.first, self._size.last + 1):
-            others = self._others(size, mark=mark)
+            others = self._others(size, declaration)
             number = serving_entry(self._code, {key: replaced(one, others) for key, one in self._known.names.items()})
             entry = None if number is None else ids[number]
             if found and found[-1].entry == entry:
@@ -290,15 +350,39 @@ class _Size:
                 found.append(ServedRange(size, size, entry))
         return found
 
-    def _call_with(self, trial: ForecastTrial, sizes: Iterable[int], *, mark: bool = False) -> None:
-        call = self._known.call
-        if call is None:
-            return
+    def _call_with(self, trial: ForecastTrial, sizes: Iterable[int], declaration: Declaration | None = None) -> None:
         for size in sizes:
-            others = self._others(size, mark=mark)
-            before = _compiles.counts.get(self._code, 0)
-            args = tuple(replaced(one, others) for one in call.args)
-            call.function(*args, **{name: replaced(one, others) for name, one in call.kwargs.items()})
+            trial.compiled.append(self._call(size, declaration))
             trial.sizes.append(size)
-            trial.compiled.append(_compiles.counts.get(self._code, 0) - before)
-        trial.served = self._served(mark=mark)
+        trial.served = self._served(declaration)
+
+    def _call(self, size: int, declaration: Declaration | None = None) -> int:
+        """Call the function with a size; return how many functions that compiles: it, its resume functions, others."""
+        call, before = self._known.call, _compiles.count
+        if call is not None:
+            others = self._others(size, declaration)
+            args = tuple(replaced(one, others) for one in call.args)
+            kwargs = {name: replaced(one, others) for name, one in call.kwargs.items()}
+            with contextlib.nullcontext() if declaration is None else declaration.settings():
+                call.function(*args, **kwargs)
+        return _compiles.count - before
+
+
+def _declared(name: str, tensors: Mapping[str, Any]) -> DeclaredSize:
+    path, _, rest = name.rpartition(".shape[")
+    return DeclaredSize(path, int(rest.rstrip("]")), tensors[path].dim())
+
+
+def _is_one(trial: ForecastTrial, first: int) -> bool:
+    """Whether one entry serves each size from ``first`` on, and nothing compiled after the first call."""
+    entries = {one.entry for one in trial.served if one.last >= first}
+    return trial.problem is None and len(entries) == 1 and None not in entries and not any(trial.compiled[1:])
+
+
+def _text_of(error: Exception) -> str:
+    first = (str(error).strip().splitlines() or [""])[0]
+    return f"{type(error).__name__}: {first}"
+
+
+def _empty_cache() -> None:
+    sys.modules["torch"]._dynamo.reset()

@@ -7,15 +7,14 @@ but for what guards themselves call. Thread that has the modes of the call.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.generated_code import live_entries
 
 _CHECK = "torch._dynamo.guards:GuardManagerWrapper.check"
-_MARK = "torch._dynamo:mark_dynamic"
-LOOKUP = Feature("forecasts of recompiles", _CHECK, _MARK)
+LOOKUP = Feature("forecasts of recompiles", _CHECK)
 
 _DEPTH = 3
 
@@ -83,8 +82,8 @@ def with_size(tensor: Any, sizes: Mapping[int, int]) -> Any:
     # Numbers that index or count are those of the call, as far as they go.
     made.copy_(tensor.reshape(-1)[:1].expand(shape) if is_integral and tensor.numel() else torch.ones_like(made))
     made.requires_grad_(tensor.requires_grad)
-    # mark_dynamic keeps its marks on the tensor.
-    made.__dict__.update(tensor.__dict__)
+    # mark_dynamic keeps its marks on the tensor, in sets.
+    made.__dict__.update({key: set(one) if type(one) is set else one for key, one in tensor.__dict__.items()})
     return made
 
 
@@ -97,9 +96,3 @@ def replaced(value: Any, others: Mapping[int, Any], depth: int = _DEPTH) -> Any:
     if depth and type(value) in (tuple, list):
         return type(value)(replaced(item, others, depth - 1) for item in value)
     return value
-
-
-def mark_dynamic(tensor: Any, dimensions: Sequence[int]) -> None:
-    """Mark dimensions as the program would."""
-    for dimension in dimensions:
-        LOOKUP.resolve(_MARK)(tensor, dimension)

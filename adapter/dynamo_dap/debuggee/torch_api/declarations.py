@@ -1,0 +1,103 @@
+"""Declares sizes dynamic in each way that torch has, for trials: marks on tensors, ``dynamic=True``, ``shapes_spec``.
+
+Thread that calls the compiled function.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
+
+from dynamo_dap.debuggee.torch_api.features import Feature
+
+_MARK = "torch._dynamo:mark_dynamic"
+_PATCH = "torch._dynamo.config:patch"
+DECLARATIONS = Feature("trials of dynamic shapes", _MARK, _PATCH)
+
+_SPEC = "torch.fx.experimental.dynamic_spec:ShapesSpec"
+_TENSOR = "torch.fx.experimental.dynamic_spec:TensorSpec"
+_VARIABLE = "torch.fx.experimental.dynamic_spec:ShapeVar"
+_CONFIG = "torch._dynamo.config:_shapes_spec"
+SPECS = Feature("trials of shapes_spec", _SPEC, _TENSOR, _VARIABLE, _CONFIG)
+
+
+class DeclaredSize(NamedTuple):
+    """A size that is to be dynamic."""
+
+    path: str
+    """The tensor, as the function's code names it: ``x``, ``batch['x']``."""
+    dimension: int
+    rank: int
+
+
+class Declaration(NamedTuple):
+    """One way to say that sizes are dynamic."""
+
+    title: str
+    """As the user writes it: ``mark_dynamic(x, 0)``."""
+    mark: Callable[[Any, Sequence[int]], None]
+    """Marks dimensions of a tensor of a call."""
+    settings: Callable[[], AbstractContextManager[Any]]
+    """Entered around each call."""
+
+
+def marks(sizes: Sequence[DeclaredSize], first: int | None = None, last: int | None = None) -> Declaration:
+    """Return ``mark_dynamic``, with a range if one is given."""
+    ends = "" if first is None else f", min={first}, max={last}"
+    title = "; ".join(f"mark_dynamic({size.path}, {size.dimension}{ends})" for size in sizes)
+
+    def mark(tensor: Any, dimensions: Sequence[int]) -> None:
+        DECLARATIONS.require()
+        for dimension in dimensions:
+            DECLARATIONS.resolve(_MARK)(tensor, dimension, min=first, max=last)
+
+    return Declaration(title, mark, contextlib.nullcontext)
+
+
+def compiled_as_dynamic() -> Declaration:
+    """Return ``dynamic=True``."""
+    return Declaration("torch.compile(..., dynamic=True)", _no_marks, lambda: _patched(assume_static_by_default=False))
+
+
+def specified(sizes: Sequence[DeclaredSize], first: int, last: int) -> Declaration | None:
+    """Return ``shapes_spec`` with one variable for all sizes; None where this torch or a tensor's place has none."""
+    if SPECS.problem is not None or not all(size.path.isidentifier() for size in sizes):
+        return None
+    variable = SPECS.resolve(_VARIABLE)("n", min=first, max=last)
+    tensors: dict[str, Any] = {}
+    written = []
+    for path in dict.fromkeys(size.path for size in sizes):
+        own = [size for size in sizes if size.path == path]
+        dynamic = {size.dimension for size in own}
+        dimensions = range(own[0].rank)
+        tensors[path] = SPECS.resolve(_TENSOR)([variable if each in dynamic else None for each in dimensions])
+        written.append(
+            f'"{path}": TensorSpec([{", ".join("n" if each in dynamic else "None" for each in dimensions)}])'
+        )
+    title = f'shapes_spec={{{", ".join(written)}}} with n = ShapeVar("n", min={first}, max={last})'
+    spec = SPECS.resolve(_SPEC)(tensors)
+    return Declaration(title, _no_marks, lambda: _patched(_shapes_spec=spec))
+
+
+def follows_calls() -> bool:
+    """Whether torch decides from call to call what is dynamic: neither ``dynamic=`` nor a spec is given."""
+    config: Any = sys.modules["torch._dynamo.config"]
+    return bool(
+        getattr(config, "automatic_dynamic_shapes", True)
+        and getattr(config, "assume_static_by_default", True)
+        and getattr(config, "_shapes_spec", None) is None
+    )
+
+
+def _no_marks(tensor: Any, dimensions: Sequence[int]) -> None:
+    """Mark nothing."""
+
+
+@contextlib.contextmanager
+def _patched(**settings: Any) -> Iterator[None]:
+    DECLARATIONS.require()
+    with DECLARATIONS.resolve(_PATCH)(**settings):
+        yield
