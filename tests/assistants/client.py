@@ -48,11 +48,11 @@ class Assistant:
         """The answer, and whether it is a refusal. It is bounded, always."""
         if tool in self.waiting:
             arguments = {"seconds": PATIENCE, **arguments}
-        told = await self.client.call_tool(tool, arguments)
-        (content,) = told.content
+        reported = await self.client.call_tool(tool, arguments)
+        (content,) = reported.content
         assert isinstance(content, TextContent)
         assert len(content.text) < 13_000
-        return content.text, told.structured_content, bool(told.is_error)
+        return content.text, reported.structured_content, bool(reported.is_error)
 
     async def read(self, uri: str) -> str:
         """A resource."""

@@ -27,7 +27,7 @@ class Editor:
         self.asked: list[dict[str, str]] = []
         self.breakpoints: dict[str, list[int]] = {}
         """What the user has set, by path."""
-        self.told: dict[str, list[Breakpoint]] = {}
+        self.reported: dict[str, list[Breakpoint]] = {}
         self.client: Client | None = None
         self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self.closed = threading.Event()
@@ -49,7 +49,7 @@ class Editor:
         """The user sets breakpoints, in place of those there were."""
         assert self.client is not None
         places = [SourceBreakpoint(line=line) for line in lines]
-        self.told[str(path)] = self.client.set_breakpoints(path, places)
+        self.reported[str(path)] = self.client.set_breakpoints(path, places)
 
     def next_event(self, *names: str) -> tuple[str, dict[str, Any]]:
         """The next event of one of these names."""

@@ -24,9 +24,9 @@ async def main() -> None:
     )
     async with Client(parameters) as client:
         while (call := await _next_line()) is not None:
-            told = await client.call_tool(call["tool"], call["arguments"])
-            text = "".join(one.text for one in told.content if isinstance(one, TextContent))
-            answer = {"text": text, "data": told.structured_content, "isError": bool(told.is_error)}
+            reported = await client.call_tool(call["tool"], call["arguments"])
+            text = "".join(one.text for one in reported.content if isinstance(one, TextContent))
+            answer = {"text": text, "data": reported.structured_content, "isError": bool(reported.is_error)}
             sys.stdout.write(json.dumps(answer) + "\n")
             sys.stdout.flush()
 

@@ -110,7 +110,7 @@ def test_both_see_every_stop_and_both_step(program: Fixture, editor: Editor) -> 
             assert data["line"] == line("looped")
             text, _ = await one.ask("debug_breakpoint", remove=1)
             assert "No breakpoints" in text or f":{line('looped')}" not in text
-            known = {one.line: one.id for one in editor.told[path]}
+            known = {one.line: one.id for one in editor.reported[path]}
             while not editor.events.empty():
                 editor.events.get()
             text, data = await one.ask("debug_go")

@@ -131,7 +131,7 @@ MODELS: dict[str, Callable[[], tuple[Any, Callable[[int], Call]]]] = {
 class Costs:
     """Ratios of cached calls whose cache entry is known."""
 
-    armed_elsewhere: float
+    set_elsewhere: float
     """A call with a breakpoint on a line of the file that it does not come to, to one without a debugger."""
     false_condition: float
     """A call with a condition on data that is false, to an eager call."""
@@ -284,12 +284,12 @@ def _costs(compiled: Any, model: Any, call: Call, traced: Collection[tuple[str, 
         eager = min(_seconds(model, call) for _ in range(10))
         plain = min(_seconds(compiled, call) for _ in range(20))
         elsewhere = next(number for number in range(1, 10_000) if (path, number) not in visited)
-        armed = _cached(compiled, call, path, SourceBreakpoint(line=elsewhere))
+        set_lines = _cached(compiled, call, path, SourceBreakpoint(line=elsewhere))
         condition = f"{name}.isnan().sum() > 1e9"
         false = _cached(compiled, call, path, SourceBreakpoint(line=line, condition=condition))
         stop = _cached(compiled, call, path, SourceBreakpoint(line=line), stops=True)
         held = _held_bytes(compiled, call, path, line)
-        return Costs(armed / plain, false / eager, stop / eager, held / _eager_bytes(model, call))
+        return Costs(set_lines / plain, false / eager, stop / eager, held / _eager_bytes(model, call))
 
 
 def _held_bytes(compiled: Any, call: Call, path: str, line: int) -> int:
@@ -468,7 +468,7 @@ def main() -> None:
             f"{last.retraced / last.first_trace:.2f}",
             f"{last.costs.stop:.0f}",
             f"{last.costs.false_condition:.1f}",
-            f"{last.costs.armed_elsewhere:.2f}",
+            f"{last.costs.set_elsewhere:.2f}",
             f"{last.costs.memory:.2f}",
         )
     Console().print(table)

@@ -103,9 +103,11 @@ def measure_compiles(repeats: int) -> dict[str, list[list[float]]]:
         programs[IDLE] = takers.start(attached)
         programs[RECORD] = takers.start(DebuggedProgram(ENCODER, [takers.port]))
         lines = lines_that_are_not_reached()
-        armed = DebuggedProgram(ENCODER, [takers.port], lines, justMyCode=False, record=False)  # as in the row above
-        programs[ELSEWHERE] = takers.start(armed)
-        assert armed.unverified == 0, f"{armed.unverified} breakpoints are not verified"
+        set_lines = DebuggedProgram(
+            ENCODER, [takers.port], lines, justMyCode=False, record=False
+        )  # as in the row above
+        programs[ELSEWHERE] = takers.start(set_lines)
+        assert set_lines.unverified == 0, f"{set_lines.unverified} breakpoints are not verified"
         reached = lines_that_are_reached()
         conditional = DebuggedProgram(
             ENCODER, [takers.port], reached, condition="1 > 2", justMyCode=False, record=False
@@ -120,7 +122,7 @@ def measure_compiles(repeats: int) -> dict[str, list[list[float]]]:
             for name, program in programs.items():
                 taken[name].append(program.do("compile"))
         assert not attached.has_stopped, "a program with nothing armed has stopped"
-        assert not armed.has_stopped, "a breakpoint was hit that should not have been"
+        assert not set_lines.has_stopped, "a breakpoint was hit that should not have been"
         assert not conditional.has_stopped, "a condition that is false was true"
         return taken
 

@@ -44,12 +44,12 @@ steps(1000)  #@begin
 
 
 @contextlib.contextmanager
-def _debugged(adapter: str, port: str, *, armed: bool) -> Iterator[None]:
+def _debugged(adapter: str, port: str, *, set_lines: bool) -> Iterator[None]:
     peer = Peer(adapter, PROGRAM, is_checked=False)
     try:
         with peer.launching(args=[port], justMyCode=True):
             peer.ask("setExceptionBreakpoints", {"filters": ["uncaught"]})
-            if armed:
+            if set_lines:
                 peer.breakpoints("never")
         yield
     finally:
@@ -63,10 +63,10 @@ def measure() -> dict[tuple[str, str], list[list[float]]]:
     """
     with TurnTakers(PROGRAM) as takers:
         programs = {"plain": takers.start_plainly()}
-        for armed in (False, True):
+        for set_lines in (False, True):
             for adapter in ADAPTERS:
-                name = f"{adapter}, armed" if armed else adapter
-                programs[name] = takers.start(_debugged(adapter, takers.port, armed=armed))
+                name = f"{adapter}, armed" if set_lines else adapter
+                programs[name] = takers.start(_debugged(adapter, takers.port, set_lines=set_lines))
         taken: dict[tuple[str, str], list[list[float]]] = {}
         for work, turns in TURNS.items():
             for turn in range(turns + 1):

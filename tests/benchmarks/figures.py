@@ -1,7 +1,7 @@
 """Rows of the table of all that the debugger is measured by: what is measured, in which unit, and what it is to be.
 
 A row is known before it is measured, so that one that fails is told with its aim, too. What a benchmark yields is
-``Measured``; ``told`` joins the two as the JSON file has it. Plain data; runs anywhere.
+``Measured``; ``reported`` joins the two as the JSON file has it. Plain data; runs anywhere.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Measure = Callable[[bool], Iterator[Measured]]
 """Yields what it found; True is for a quick look whether it works, which gives no figures to quote."""
 
 
-def told(row: Row, measured: Measured | None, why_not: str) -> dict[str, Any]:
+def reported(row: Row, measured: Measured | None, why_not: str) -> dict[str, Any]:
     """Return a row as the JSON file has it; ``why_not`` says why it was not measured."""
     found: dict[str, Any] = {
         "row": row.key,

@@ -95,21 +95,21 @@ def _timed(command: list[str], folder: Path, environment: dict[str, str]) -> tup
         start_new_session=True,
     )
     try:
-        told, problem = process.communicate(timeout=SECONDS)
+        reported, problem = process.communicate(timeout=SECONDS)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-        told, problem = "", NO_ANSWER
+        reported, problem = "", NO_ANSWER
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     processor = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return Taken(time.perf_counter() - begun, processor), told, problem
+    return Taken(time.perf_counter() - begun, processor), reported, problem
 
 
 def compared(program: Path, arguments: list[str], environment: dict[str, str]) -> tuple[Taken, str]:
     """Return how long ``dynamo-dap compare`` takes, and what it says first."""
     command = [sys.executable, "-m", "dynamo_dap", "compare", "--json", str(program), *arguments]
-    taken, told, problem = _timed(command, program.parent, environment)
-    found = [each for each in map(json.loads, told.splitlines()) if not each["same"]]
+    taken, reported, problem = _timed(command, program.parent, environment)
+    found = [each for each in map(json.loads, reported.splitlines()) if not each["same"]]
     if not found:
         return taken, problem.strip()[-200:] or "nothing differs"
     return taken, f"line {found[0]['line']}, {found[0]['stage']}"

@@ -35,9 +35,9 @@ class TerminalDebugger:
         self._say(b"c\n")
         self._wait_for_prompt()
         self._say(b"ctx.print_locals()\n")
-        told = self._wait_for_prompt()
+        reported = self._wait_for_prompt()
         seconds = time.perf_counter() - began
-        assert b"total" in told, f"it printed no locals: {told[-200:]!r}"
+        assert b"total" in reported, f"it printed no locals: {reported[-200:]!r}"
         return 1000 * seconds
 
     def _say(self, line: bytes) -> None:

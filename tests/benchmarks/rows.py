@@ -262,14 +262,20 @@ def breaks(is_quick: bool) -> Iterator[Measured]:
             one: dict[Path, list[int]] = {functions: [line]}
             commands = [sys.executable, "-m", "dynamo_dap", "run"]
             programs = {"plain": takers.start_plainly(), "breaks.record": takers.start_plainly(command=commands)}
-            for key, armed, mode in (
+            for key, set_lines, mode in (
                 ("breaks.session", {}, None),
                 ("breaks.condition", one, None),
                 ("breaks.compile-time", one, "compile-time"),
             ):
                 programs[key] = takers.start(
                     DebuggedProgram(
-                        program, [takers.port], armed, condition="1 > 2", breakpoint_mode=mode, record=True, **DEFAULTS
+                        program,
+                        [takers.port],
+                        set_lines,
+                        condition="1 > 2",
+                        breakpoint_mode=mode,
+                        record=True,
+                        **DEFAULTS,
                     )
                 )
             for each in programs.values():
@@ -517,14 +523,14 @@ def values(is_quick: bool) -> Iterator[Measured]:
     yield Measured("values.retrace", [one.retraced / one.first_trace for one in last])
     yield Measured("values.stop", [one.costs.stop for one in last])
     yield Measured("values.condition", [one.costs.false_condition for one in last])
-    yield Measured("values.elsewhere", [one.costs.armed_elsewhere for one in last])
+    yield Measured("values.elsewhere", [one.costs.set_elsewhere for one in last])
     yield Measured("values.memory", [one.costs.memory for one in last])
 
 
 def travel(is_quick: bool) -> Iterator[Measured]:
     """Going back in a trace of a Llama of two layers."""
     model = time_travel.path_of_model()
-    first, third = time_travel.moves_of_calls(model, 5 if is_quick else time_travel.MOMENTS)
+    first, third = time_travel.moves_of_calls(model, 5 if is_quick else time_travel.SNAPSHOTS)
     yield Measured("travel.back", [1000 * each for each in first["step back"]])
     yield Measured("travel.back-cached", [1000 * each for each in third["step back"]])
     traces = time_travel.LoggedTraces(model)
@@ -542,7 +548,7 @@ def travel(is_quick: bool) -> Iterator[Measured]:
 def profile(is_quick: bool) -> Iterator[Measured]:
     """What the profiler costs a program that compiles with Inductor, and what it says of that."""
     program = Fixture("model").path
-    costs, told, plain_seconds = [], [], []
+    costs, reported, plain_seconds = [], [], []
     for _ in range(1 if is_quick else 3):
         plain = _timed(lambda: _run([sys.executable, str(program)]))
         with tempfile.TemporaryDirectory() as folder:
@@ -552,10 +558,10 @@ def profile(is_quick: bool) -> Iterator[Measured]:
             printed = _run(command)
             costs.append(1000 * (time.perf_counter() - began) / plain)
         ((whole, own),) = re.findall(r"The process took ([\d.]+) s; ([\d.]+) s of it", printed)
-        told.append(100 * float(own) / float(whole))
+        reported.append(100 * float(own) / float(whole))
         plain_seconds.append(plain / 1000)
     yield Measured("profile.cost", costs, {"plain s": _median(plain_seconds)})
-    yield Measured("profile.told", told)
+    yield Measured("profile.told", reported)
 
 
 def _run(command: list[str]) -> str:

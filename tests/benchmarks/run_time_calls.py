@@ -33,8 +33,8 @@ def measure(repeats: int) -> dict[str, list[list[float]]]:
         programs = {"plain": takers.start_plainly()}
         idle = DebuggedProgram(PROGRAM, [takers.port], mode="both")
         programs["attached, nothing armed"] = takers.start(idle)
-        armed = DebuggedProgram(PROGRAM, [takers.port], {PROGRAM: [never]}, mode="both")
-        programs["a breakpoint elsewhere"] = takers.start(armed)
+        set_lines = DebuggedProgram(PROGRAM, [takers.port], {PROGRAM: [never]}, mode="both")
+        programs["a breakpoint elsewhere"] = takers.start(set_lines)
         for program in programs.values():
             program.do(CALLS // TURNS)
         taken: dict[str, list[list[float]]] = {name: [] for name in programs}
@@ -42,7 +42,7 @@ def measure(repeats: int) -> dict[str, list[list[float]]]:
             for name, program in programs.items():
                 taken[name].append(program.do(CALLS // TURNS))
         assert not idle.has_stopped, "a program with nothing armed has stopped"
-        assert not armed.has_stopped, "a breakpoint was hit that should not have been"
+        assert not set_lines.has_stopped, "a breakpoint was hit that should not have been"
         return taken
 
 

@@ -29,7 +29,7 @@ from rich.table import Table
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).resolve().parents[2] / "adapter")]
 
-from tests.benchmarks.figures import Measured, Row, told
+from tests.benchmarks.figures import Measured, Row, reported
 from tests.benchmarks.rows import MEASURES, ROWS
 
 LIMIT, QUICK_LIMIT = 1500.0, 180.0
@@ -162,7 +162,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         began = time.monotonic()
         found, why = measured(group, is_quick=options.quick, limit=limit)
         body["seconds"][group] = round(time.monotonic() - began, 1)
-        body["rows"] += [told(row, found.get(row.key), why) for row in rows if row.group == group]
+        body["rows"] += [reported(row, found.get(row.key), why) for row in rows if row.group == group]
         # Written as it goes, so that a run that is ended has left what it found.
         options.json.write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")
         sys.stderr.write(f"{group}: {body['seconds'][group]} s{'; ' + why if why else ''}\n")

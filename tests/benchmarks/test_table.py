@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.benchmarks.figures import Measured, Row, told
+from tests.benchmarks.figures import Measured, Row, reported
 from tests.benchmarks.page import page
 from tests.benchmarks.rows import MEASURES, ROWS
 
@@ -22,7 +22,7 @@ def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=280, check=False)
 
 
-def test_a_row_is_measured_and_told(tmp_path: Path) -> None:
+def test_a_row_is_measured_and_reported(tmp_path: Path) -> None:
     done = bench("setting.first", "--quick", "--json", str(tmp_path / "bench.json"))
     assert done.returncode == 0, done.stderr
     body: dict[str, Any] = json.loads((tmp_path / "bench.json").read_bytes())
@@ -49,7 +49,7 @@ def test_a_group_that_takes_too_long_says_so(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout.count("not measured")) == (1, 3)
 
 
-def test_a_name_that_is_none_is_refused() -> None:
+def test_a_name_that_is_not_one_is_refused() -> None:
     done = bench("settings")
     assert done.returncode == 2
     assert "there is no row or group settings" in done.stderr
@@ -72,7 +72,7 @@ def test_every_group_has_rows_and_a_benchmark() -> None:
     ],
 )
 def test_the_median_is_compared_with_the_aim(row: Row, figures: list[float], reached: bool | None) -> None:
-    assert told(row, Measured("a.b", figures), "")["reached"] is reached
+    assert reported(row, Measured("a.b", figures), "")["reached"] is reached
 
 
 def test_the_page_has_the_newest_of_each_row_and_what_was_tried_for_those_that_miss() -> None:
@@ -82,8 +82,10 @@ def test_the_page_has_the_newest_of_each_row_and_what_was_tried_for_those_that_m
     def body(quick: bool, *rows: dict[str, Any]) -> dict[str, Any]:
         return {"began": "2026-11-23T12:00:00+00:00", "machine": machine, "quick": quick, "rows": [*rows]}
 
-    older = body(False, told(first, Measured(first.key, [3.0]), ""), told(second, Measured(second.key, [3.0]), ""))
-    newer = body(False, told(first, Measured(first.key, [1.0, 1.0]), ""))
+    older = body(
+        False, reported(first, Measured(first.key, [3.0]), ""), reported(second, Measured(second.key, [3.0]), "")
+    )
+    newer = body(False, reported(first, Measured(first.key, [1.0, 1.0]), ""))
     text = page([older, newer])
     assert "| 1 | 1 to 1 | at most 1.02 |" in text
     assert "| 3 ms | measured once | at most 50 ms |" in text

@@ -34,7 +34,7 @@ from tests.compile_time.travelling import Move, travelling
 from tests.run_time.in_process import SeenStop
 
 PROGRAM = Path(__file__).with_name("programs") / "llama.py"
-MOMENTS = 50
+SNAPSHOTS = 50
 FIRST_STATEMENT = "outputs: BaseModelOutputWithPast = self.model("
 LAST_STATEMENT = "logits = self.lm_head"
 AIM = "100 ms"
@@ -87,7 +87,7 @@ def measured_moves(held: Held, count: int) -> dict[str, list[float]]:
     return found
 
 
-def moves_of_calls(model: Path, count: int = MOMENTS) -> list[dict[str, list[float]]]:
+def moves_of_calls(model: Path, count: int = SNAPSHOTS) -> list[dict[str, list[float]]]:
     """Return what moves take in the first call, and in the third."""
     found = []
     with DebuggedProgram(

@@ -252,7 +252,7 @@ def test_sarif_junit_and_annotations(program: Path) -> None:
         ('baseline = "settings.json"', ["--update", "program.py"], "cannot read the baseline"),
     ],
 )
-def test_wrong_usage_is_told(program: Path, settings: str, arguments: list[str], said: str) -> None:
+def test_wrong_usage_is_reported(program: Path, settings: str, arguments: list[str], said: str) -> None:
     (program.parent / "pyproject.toml").write_text(f"[tool.dynamo-dap]\n{settings}\n")
     (program.parent / "empty.py").write_text("print('nothing')\n")
     (program.parent / "settings.json").write_text("{}")

@@ -106,7 +106,7 @@ def test_the_report_takes_no_test_for_its_file(folder: Path) -> None:
     assert (folder / "test_it.py").read_text() == TESTS
 
 
-def test_a_wrong_marker_is_told(folder: Path) -> None:
+def test_a_wrong_marker_is_reported(folder: Path) -> None:
     (folder / "test_it.py").write_text("import pytest\n\n@pytest.mark.compiles(brakes=0)\ndef test_it():\n    pass\n")
     ran = run(folder, "-m", "pytest", "-q")
     assert ran.returncode == pytest.ExitCode.TESTS_FAILED

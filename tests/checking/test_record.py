@@ -233,8 +233,8 @@ def test_in_a_program_that_is_debugged(session: Session, tmp_path: Path) -> None
     session.launch(program, "line", "told")
     for _ in range(2):
         session.wait_for_stop(at="line")
-        told = session.go_on(at="told").frame
-        assert told.evaluate("len(made.compiles), made.breaks[0].source, made.problem", "repl").text == (
+        reported = session.go_on(at="told").frame
+        assert reported.evaluate("len(made.compiles), made.breaks[0].source, made.problem", "repl").text == (
             "(2, 'print(\"a break\")', None)"
         )
         session.resume()

@@ -167,7 +167,7 @@ class _Zygote:
             ready, _, _ = select.select([0, self._woken, self._listener, *self._stand_ins], [], [])
             if self._woken in ready:
                 self._woken.recv(4096)
-                self._tell_ends()
+                self._report_ends()
             for stand_in in [one for one in self._stand_ins if one in ready]:
                 self._kill_for(stand_in)
             if self._listener in ready:
@@ -230,7 +230,7 @@ class _Zygote:
         sys.argv = _split(arguments)[1]
         sys.path[0] = str(Path(sys.argv[0]).absolute().parent)
 
-    def _tell_ends(self) -> None:
+    def _report_ends(self) -> None:
         for stand_in, process in list(self._stand_ins.items()):
             ended, status = os.waitpid(process, os.WNOHANG)
             if ended:

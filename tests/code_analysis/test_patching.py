@@ -57,7 +57,7 @@ def test_an_instruction_is_replaced_and_nothing_else() -> None:
     made = patched(code, _subtraction(), MULTIPLY)
     assert _run(made, 3, 4) == 12
     before, after = InstructionTable(code), InstructionTable(made)
-    changed = [index for index in range(len(before)) if before.as_told(index) != after.as_told(index)]
+    changed = [index for index in range(len(before)) if before.comparable(index) != after.comparable(index)]
     assert changed == [_subtraction()]
     assert [one.place for one in before] == [one.place for one in after]
     assert (made.co_varnames, made.co_name, made.co_flags) == (code.co_varnames, code.co_name, code.co_flags)
@@ -134,7 +134,7 @@ def test_code_with_a_constant_set_again_is_the_same_code() -> None:
             continue
         tried += 1
         made = InstructionTable(patched(code, constant.index, "LOAD_CONST None"))
-        assert [made.as_told(one.index) for one in table] == [table.as_told(one.index) for one in table], code
+        assert [made.comparable(one.index) for one in table] == [table.comparable(one.index) for one in table], code
         if sys.version_info >= (3, 11):  # before, ``bytecode`` loses the lines of code that begins without one
             assert [one.place for one in made] == [one.place for one in table], code
         ranges = [(table.index_at(one.start), one.depth, table.index_at(one.handler)) for one in table.protected]

@@ -53,7 +53,7 @@ def test_functions_of_a_file(file: Path) -> None:
     assert {qualified_name(one) for one in functions} == NAMES
 
 
-def test_without_the_file_the_bare_name_is_told(file: Path) -> None:
+def test_without_the_file_the_bare_name_is_reported(file: Path) -> None:
     functions = _functions(compile(SOURCE, str(file), "exec"))
     file.write_text("x = 1\n", encoding="utf-8")
     assert {name_in_file(one) for one in functions} == {"outer", "inner", "<lambda>", "forward"}

@@ -18,7 +18,7 @@ import pytest
 from lsprotocol import types
 
 from dynamo_dap.commands import fix, report
-from dynamo_dap.commands.recorded_program import CannotTry, recorded_program, refuses_strangers
+from dynamo_dap.commands.recorded_program import CannotTry, recorded_program, refuses_untrusted
 from dynamo_dap.language_server.presentation import TRY_FIX
 from dynamo_dap.protocol.contract import RECORDS_VARIABLE
 from dynamo_dap.records.events import Started
@@ -121,7 +121,7 @@ def test_a_forged_command_is_shown_and_does_not_run(
     assert f"Working directory: {first.cwd}" in shown
     assert first.module is None or f"-m {first.module}" in shown
     with pytest.raises(CannotTry, match="your own processes"):
-        refuses_strangers(recorded_program(first))
+        refuses_untrusted(recorded_program(first))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "stdin", io.StringIO())
         assert report.main(["--try", str(record)]) == 2

@@ -41,7 +41,7 @@ class EveryLine(BackwardPasses):
 
 
 @contextmanager
-def _armed(host: Any, tracing: CompileTimeEngine) -> Iterator[None]:
+def _with_breakpoints(host: Any, tracing: CompileTimeEngine) -> Iterator[None]:
     engine = host.engine = RunTimeEngine(host, None, tracing.cached_calls, tracing.backward_passes)
     tracing.arm()
     engine.arm()
@@ -63,7 +63,7 @@ def every_backward_pass(kind: type[Kind] = EveryLine) -> Iterator[Kind]:  # type
     host.eager_debugger = NoEagerDebugger()
     tracing = CompileTimeEngine(host)
     passes = tracing.backward_passes = kind(host)
-    with _armed(host, tracing):
+    with _with_breakpoints(host, tracing):
         yield passes
 
 
@@ -79,5 +79,5 @@ def backward_breakpoints(
     host.eager_debugger = NoEagerDebugger()
     tracing = CompileTimeEngine(host)
     host.breakpoints.set_lines(path, breakpoints, host.options)
-    with _armed(host, tracing):
+    with _with_breakpoints(host, tracing):
         yield host

@@ -20,7 +20,7 @@ from dynamo_dap.debuggee.agent.engine import CallFacts, NoEagerDebugger
 from dynamo_dap.debuggee.composition.compile_time_engine import CompileTimeEngine
 from dynamo_dap.debuggee.generated.cached_calls import CallEntries
 from dynamo_dap.debuggee.generated.engine import RunTimeEngine
-from dynamo_dap.debuggee.history.attempts import Leg, TraceLogs
+from dynamo_dap.debuggee.history.attempts import Attempt, TraceLogs
 from dynamo_dap.debuggee.history.time_travel import Past
 from dynamo_dap.debuggee.replay import cached_calls
 from dynamo_dap.debuggee.replay.cached_calls import ReplayedCalls, TracedCall
@@ -60,7 +60,7 @@ class EveryCall(ReplayedCalls):
         super().__init__(host, self.logs, self.walk, ProgressOfTraces())
         self.count = 0
 
-    def walk(self, leg: Leg) -> None:
+    def walk(self, attempt: Attempt) -> None:
         """Go through a kept trace."""
 
     def are_wanted(self) -> bool:
@@ -73,7 +73,7 @@ class EveryCall(ReplayedCalls):
         self.count += 1
         return super().stop_in(call, None)
 
-    def _tell_failure(self, call: CachedCall, problem: Exception) -> None:
+    def _report_failure(self, call: CachedCall, problem: Exception) -> None:
         raise AssertionError(f"{call.code.co_name} could not be traced again") from problem
 
 
@@ -251,9 +251,9 @@ class Keeping(EveryCall):
             self._seen.append(_shown(frame))
         self.logs.note(frame, self._progress)
 
-    def walk(self, leg: Leg) -> None:
+    def walk(self, attempt: Attempt) -> None:
         try:
-            self._compare(leg.past)
+            self._compare(attempt.past)
         except BaseException as problem:
             self.failures.append(problem)
             raise

@@ -450,16 +450,16 @@ def test_other_threads_print_where_they_did(capsys: pytest.CaptureFixture[str]) 
     assert "from another thread" in capsys.readouterr().out
 
 
-def test_what_the_interpreter_is_asked_is_taken_back_and_told() -> None:
-    told: list[str] = []
+def test_what_the_interpreter_is_asked_is_reverted_and_reported() -> None:
+    reported: list[str] = []
 
     def look(frame: Any) -> tuple[str, str]:
-        shown = evaluate(frame, "ctx.get_local('untouched').python_type()", "repl", console=told.append)
+        shown = evaluate(frame, "ctx.get_local('untouched').python_type()", "repl", console=reported.append)
         return shown.text, text_of(frame, "ctx.get_local('untouched').python_type()", "watch")
 
     shown, watched = stopped(look)
     assert shown == "<class 'list'>"
-    assert "would have changed the trace" in "".join(told)
+    assert "would have changed the trace" in "".join(reported)
     assert "reverted" in watched
 
 

@@ -12,7 +12,7 @@ import torch
 import torch.utils.checkpoint
 from torch import nn
 
-from dynamo_dap.debuggee.numerics import gradients as arriving
+from dynamo_dap.debuggee.numerics import gradients as gradients_module
 from dynamo_dap.protocol.options import RealValues
 from dynamo_dap.protocol.types import SourceBreakpoint
 from tests.benchmarks.gradients import Comparison, Looking, compared, eager_gradients, loss_of
@@ -304,22 +304,22 @@ def test_a_backward_pass_stops_once_for_each_time_it_comes() -> None:
     assert norms == ["12.0", "24.0"]
 
 
-def arrivals(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+def output_gradients_made(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """Return a list in which every call gets an entry whose autograd graph is hooked."""
     made: list[object] = []
-    original = arriving.ArrivingGradients.__init__
+    original = gradients_module.OutputGradients.__init__
 
     def noted(self: Any, *arguments: Any) -> None:
         made.append(weakref.ref(self))
         original(self, *arguments)
 
-    monkeypatch.setattr(arriving.ArrivingGradients, "__init__", noted)
+    monkeypatch.setattr(gradients_module.OutputGradients, "__init__", noted)
     return made
 
 
 def test_other_calls_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a breakpoint of the mode, or with one on a line that they do not come to, or with gradients off."""
-    made = arrivals(monkeypatch)
+    made = output_gradients_made(monkeypatch)
     _, compiled = compiled_model()
     with backward_breakpoints(__file__, SourceBreakpoint(line=LINE)):
         ordinary_training(compiled, torch.ones(3, 4))
@@ -336,7 +336,7 @@ def test_other_calls_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_inputs_are_let_go_of(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the program's autograd graph, or when nothing is armed any more."""
-    made: list[Any] = arrivals(monkeypatch)
+    made: list[Any] = output_gradients_made(monkeypatch)
     _, compiled = compiled_model()
     line = SourceBreakpoint(line=LINE, mode="backward")
     given = torch.ones(3, 4) * 2
@@ -425,7 +425,7 @@ def test_random_numbers_that_are_not_those_of_the_call_are_said(backend: str) ->
 
 def test_compiled_backward_passes_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """A hook would be compiled into them."""
-    made = arrivals(monkeypatch)
+    made = output_gradients_made(monkeypatch)
     _, compiled = compiled_model()
     line = SourceBreakpoint(line=LINE, mode="backward")
     with torch._dynamo.config.patch(compiled_autograd=True), backward_breakpoints(__file__, line) as host:

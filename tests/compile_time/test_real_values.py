@@ -227,7 +227,7 @@ def test_what_an_operator_hands_to_its_body_has_no_value() -> None:
     def fn(x: torch.Tensor) -> torch.Tensor:
         return programs.Square.apply(x, 2).sum()  # type: ignore[no-any-return]
 
-    told: set[str] = set()
+    reported: set[str] = set()
 
     def look(frame: TracedFrame) -> None:
         if frame.code.co_name == "backward":
@@ -235,13 +235,13 @@ def test_what_an_operator_hands_to_its_body_has_no_value() -> None:
                 if name == "grad":
                     with pytest.raises(NoRealValue, match="made by a higher-order operator") as problem:
                         frame.real_value(node)
-                    told.add(str(problem.value))
+                    reported.add(str(problem.value))
 
     observe(lambda compiled: [compiled(fn)(torch.full((3,), 3.0, requires_grad=True))], watch=look)
-    assert told
+    assert reported
 
 
-def test_an_operation_that_fails_is_told_at_its_value_alone() -> None:
+def test_an_operation_that_fails_is_reported_at_its_value_alone() -> None:
     def fn(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
         good = x + 1
         bad = x[index]

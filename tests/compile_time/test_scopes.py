@@ -88,7 +88,7 @@ def test_globals_are_those_that_the_code_names() -> None:
     assert shown == {"seen_so_far": "1"}
 
 
-def test_a_tensor_tells_its_metadata_node_source_and_line() -> None:
+def test_a_tensor_shows_its_metadata_node_source_and_line() -> None:
     def look(frame: Any) -> tuple[dict[str, str], Any]:
         children = below(scope(frame, "Locals")["x"].value)
         made = below(scope(frame, "Side Effects")["d['result']"].value)
@@ -113,7 +113,7 @@ def test_a_tensor_tells_its_metadata_node_source_and_line() -> None:
     assert place.path == __file__
 
 
-def test_a_symbol_tells_expression_hint_range_and_source() -> None:
+def test_a_symbol_shows_expression_hint_range_and_source() -> None:
     def look(frame: Any) -> dict[str, str]:
         return {name: variable.value.text for name, variable in below(scope(frame, "Locals")["n"].value).items()}
 
@@ -184,7 +184,7 @@ def test_side_effects_are_what_the_user_wrote() -> None:
     assert all(variable.declaration is not None for variable in shown.values())
 
 
-def test_compile_tells_which_compile_this_is() -> None:
+def test_compile_shows_which_compile_this_is() -> None:
     shown = at("stop", module, lambda frame: texts(frame, "Compile"), dynamic=True)
     assert shown["compile id"] == "0/0"
     assert shown["attempt"] == "1"

@@ -17,7 +17,7 @@ import torch
 
 from dynamo_dap.debuggee.agent.stepping import StepKind
 from dynamo_dap.debuggee.history import trace_log
-from dynamo_dap.debuggee.history.snapshots import FrameThen, Moment
+from dynamo_dap.debuggee.history.snapshots import FrameThen, Snapshot
 from dynamo_dap.debuggee.history.trace_log import TraceLog
 from tests.compile_time import programs
 from tests.compile_time.observation import observe
@@ -342,7 +342,7 @@ class AsFarAsItGoes(BackAndForth):
 
 def test_what_is_too_old_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rest looks as it did."""
-    monkeypatch.setattr(trace_log, "MAXIMUM_MOMENTS", 200)
+    monkeypatch.setattr(trace_log, "MAXIMUM_SNAPSHOTS", 200)
     monkeypatch.setattr(trace_log, "_FORGOTTEN_AT_ONCE", 50)
     lines = {programs.__file__: lines_of(programs.__file__)}
     first = recorded(programs.objects, lines, _STEP_IN)[0]
@@ -356,12 +356,12 @@ def test_what_is_too_old_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Twins:
-    """Logs in which every moment is noted as a whole, beside those in which most are told from later ones."""
+    """Logs in which every snapshot is noted as a whole, beside those in which most are told from later ones."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._note, self._close = TraceLog.note, TraceLog.close
         self._twins: dict[int, TraceLog] = {}
-        self.compared = self.told = 0
+        self.compared = self.reported = 0
         self.differences: list[str] = []
         twins = self
 
@@ -370,7 +370,7 @@ class Twins:
             twin = twins._twins.get(id(log))
             if twin is None:
                 twin = twins._twins[id(log)] = TraceLog(frame)
-                twin._changes, twin._moments.changed = log._changes, log._moments.changed
+                twin._changes, twin._snapshots.changed = log._changes, log._snapshots.changed
             twins._note(twin, frame, position, is_line=is_line, as_a_whole=True)
 
         def close(log: TraceLog) -> None:
@@ -386,21 +386,21 @@ class Twins:
         monkeypatch.setattr(TraceLog, "close", close)
 
     def _compare(self, log: TraceLog, twin: TraceLog) -> None:
-        assert len(log.moments) == len(twin.moments)
-        self.told += len(log.moments) - log.moments.noted
-        for at, (one, other) in enumerate(zip(log.moments, twin.moments, strict=True)):
+        assert len(log.snapshots) == len(twin.snapshots)
+        self.reported += len(log.snapshots) - log.snapshots.noted
+        for at, (one, other) in enumerate(zip(log.snapshots, twin.snapshots, strict=True)):
             self.compared += 1
             found, expected = _parts(one), _parts(other)
-            where = f"moment {at}, {one.frames[0].path}:{one.frames[0].line}"
+            where = f"snapshot {at}, {one.frames[0].path}:{one.frames[0].line}"
             self.differences += [f"{where}: {name}" for name in expected if found[name] != expected[name]]
-            if _parts_of_function(log.moments.function(at)) != found["frames"][0]:
+            if _parts_of_function(log.snapshots.function(at)) != found["frames"][0]:
                 self.differences.append(f"{where}: its function")
 
 
-def _parts(moment: Moment) -> dict[str, Any]:
-    """Return what a moment consists of, objects by identity."""
-    parts: dict[str, Any] = moment._asdict()
-    parts["trace"] = (*moment.trace[:3], moment.trace.sizes.version)
+def _parts(snapshot: Snapshot) -> dict[str, Any]:
+    """Return what a snapshot consists of, objects by identity."""
+    parts: dict[str, Any] = snapshot._asdict()
+    parts["trace"] = (*snapshot.trace[:3], snapshot.trace.sizes.version)
     for name in ("frames", "left"):
         parts[name] = [_parts_of_function(each) for each in parts[name]]
     return parts
@@ -420,11 +420,11 @@ def _parts_of_function(then: FrameThen) -> list[Any]:
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda each: each.__name__)
-def test_what_is_told_of_a_moment_is_what_was_there(program: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_snapshot_shows_is_what_was_there(program: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """From a line on that few of the programs come to: elsewhere nothing but the log hears of the trace."""
     twins = Twins(monkeypatch)
     lines = {programs.__file__: lines_of(programs.__file__)[-1:]}
     observe(travelled(repeated(program), lambda stop: Move(StepKind.OUT), lines))
-    assert twins.told, "most moments are not noted as a whole"
-    assert twins.compared > twins.told, "but some are"
+    assert twins.reported, "most snapshots are not noted as a whole"
+    assert twins.compared > twins.reported, "but some are"
     assert not twins.differences

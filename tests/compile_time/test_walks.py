@@ -108,11 +108,11 @@ OTHERS = ("go to", "origin", "toggle", "continue")
 class Walk:
     """Does one action after the other, and compares where that leads to."""
 
-    def __init__(self, path: str, lines: Sequence[int], armed: Collection[int], actions: Sequence[Action]) -> None:
-        """``lines`` are those that breakpoints may be on, ``armed`` those that have one at first."""
+    def __init__(self, path: str, lines: Sequence[int], set_lines: Collection[int], actions: Sequence[Action]) -> None:
+        """``lines`` are those that breakpoints may be on, ``set_lines`` those that have one at first."""
         self._path = path
         self._lines = lines
-        self.armed = set(armed)
+        self.set_lines = set(set_lines)
         self._actions = list(reversed(actions))
         self._recording: Recording
         self._before: tuple[Position, Move] | None = None
@@ -128,7 +128,7 @@ class Walk:
         self._recording = recording
 
         def walk(compiled: Any) -> list[Any]:
-            with travelling(self, {self._path: sorted(self.armed)}) as self._host:
+            with travelling(self, {self._path: sorted(self.set_lines)}) as self._host:
                 return program(compiled)
 
         return walk
@@ -153,15 +153,15 @@ class Walk:
             if action.name == "continue":
                 return None
             if action.name == "toggle":
-                self._set(self.armed ^ {self._lines[action.number % len(self._lines)]})
+                self._set(self.set_lines ^ {self._lines[action.number % len(self._lines)]})
             elif move := self._as_move(action, stop):
                 return move
         self._set(set())
         return None
 
-    def _set(self, armed: set[int]) -> None:
-        self.armed = armed
-        breakpoints = [SourceBreakpoint(line=line) for line in sorted(armed)]
+    def _set(self, set_lines: set[int]) -> None:
+        self.set_lines = set_lines
+        breakpoints = [SourceBreakpoint(line=line) for line in sorted(set_lines)]
         self._host.breakpoints.set_lines(self._path, breakpoints, self._host.options)
 
     def _as_move(self, action: Action, stop: SeenStop) -> Move | None:
@@ -174,13 +174,13 @@ class Walk:
             return Move(BACK[action.name], action.granularity, action.number % depth)
         if action.name == "go to":
             entries = past.timeline(0, 10_000).entries
-            return Move(StepKind.TO_MOMENT, target=entries[action.number % len(entries)].moment) if entries else None
+            return Move(StepKind.TO_SNAPSHOT, target=entries[action.number % len(entries)].moment) if entries else None
         names = [name for name, _ in traced_frames(stop)[action.number % depth]._frame.locals()]
         if not names:
             return None
         try:
             name, what = names[action.number % len(names)], ORIGINS[action.number % len(ORIGINS)]
-            return Move(StepKind.TO_MOMENT, target=past.origin(action.number % depth, name, what))
+            return Move(StepKind.TO_SNAPSHOT, target=past.origin(action.number % depth, name, what))
         except RequestError:
             return None
 
@@ -202,14 +202,14 @@ class Walk:
             before, move = self._before
             origin = self._recording.at(before)
             if origin is not None and origin[0] is trace and move.granularity == "statement":
-                self._check_arrival(trace, origin[1], at, move, stop.reason)
+                self._check_destination(trace, origin[1], at, move, stop.reason)
         if self._furthest is None or self._furthest.trace != position.trace or self._furthest.number < position.number:
             self._furthest = position
 
-    def _check_arrival(self, trace: list[Seen], start: int, end: int, move: Move, reason: str) -> None:
+    def _check_destination(self, trace: list[Seen], start: int, end: int, move: Move, reason: str) -> None:
         what = f"{move.kind.value} from {trace[start].position} to {trace[end].position}, {reason}"
         if reason == "breakpoint":
-            assert self._is_armed(trace[end]), what
+            assert self._is_enabled(trace[end]), what
         if move.kind in FORWARD.values():
             assert end > start, what
             passed = trace[start + 1 : end]
@@ -219,14 +219,14 @@ class Walk:
             assert reason == "breakpoint" or stands_there or not is_passed, what
         elif move.kind is StepKind.BACK_TO_BREAKPOINT:
             assert end <= start, what
-            assert not [each for each in trace[end + 1 : start] if self._is_armed(each) and not each.returns], what
+            assert not [each for each in trace[end + 1 : start] if self._is_enabled(each) and not each.returns], what
         elif move.kind is StepKind.BACK:
             assert end < start or end == 0, what
             assert all(self._is_passed(each, trace[start], StepKind.OVER) for each in trace[end + 1 : start]), what
 
-    def _is_armed(self, each: Seen) -> bool:
+    def _is_enabled(self, each: Seen) -> bool:
         # Functions that a library makes, as those of named tuples, have lines in a file of their own.
-        return each.line in self.armed and each.path == self._path
+        return each.line in self.set_lines and each.path == self._path
 
     def _is_passed(self, each: Seen, start: Seen, kind: StepKind) -> bool:
         """Whether a step does not end at a stop."""
@@ -317,8 +317,8 @@ FOUND = {
 def test_walks(name: str) -> None:
     plain = walked(name)
 
-    def walk(armed: set[int], actions: list[Action]) -> None:
-        path = Walk(plain.path, plain.lines, {plain.lines[each % len(plain.lines)] for each in armed}, actions)
+    def walk(set_lines: set[int], actions: list[Action]) -> None:
+        path = Walk(plain.path, plain.lines, {plain.lines[each % len(plain.lines)] for each in set_lines}, actions)
         seen = parts(observe(path.program(plain.program, plain.recording)))
         for part, value in plain.alone.items():
             assert seen[part] == value, part

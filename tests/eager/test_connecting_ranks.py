@@ -328,7 +328,7 @@ def test_each_rank_has_its_session_for_itself(family: Family, start: Start, ligh
     last.timeline.expect_event("terminated")
 
 
-def test_who_shows_a_wrong_token_is_refused_and_told_of(session: Session, start: Start, light: Fixture) -> None:
+def test_who_shows_a_wrong_token_is_refused_and_reported(session: Session, start: Start, light: Fixture) -> None:
     beginning = listen(session)
     server = exported(session)
     address, _, token = server.partition("#")
@@ -339,14 +339,14 @@ def test_who_shows_a_wrong_token_is_refused_and_told_of(session: Session, start:
         # And it does.
         assert program.wait_for_line("connected") == "connected False False"
         assert program.process.wait(DEADLINE) == 0
-    told = f"did not show the right token for {address}, and was refused."
-    session.wait_for_output(told, "important")
+    reported = f"did not show the right token for {address}, and was refused."
+    session.wait_for_output(reported, "important")
     # From another address, without a word of DAP: nothing is said to it, and it keeps nobody out.
-    with socket.create_connection((SERVER, port_of(server)), source_address=(FAR, 0)) as stranger:
-        stranger.sendall(frame(b'{"seq":1,"type":"request","command":"initialize"}'))
-        assert b"dynamoAuthorize" in stranger.recv(4096)
-        assert stranger.recv(1) == b""
-    session.wait_for_output(f"A connection from {FAR} {told}", "important")
+    with socket.create_connection((SERVER, port_of(server)), source_address=(FAR, 0)) as unauthenticated:
+        unauthenticated.sendall(frame(b'{"seq":1,"type":"request","command":"initialize"}'))
+        assert b"dynamoAuthorize" in unauthenticated.recv(4096)
+        assert unauthenticated.recv(1) == b""
+    session.wait_for_output(f"A connection from {FAR} {reported}", "important")
     assert session.output("important").count("did not show the right token") == 2, "once of each address"
     with contextlib.ExitStack() as crowd:
         for _ in range(50):
@@ -418,14 +418,16 @@ def test_a_rank_without_a_session_runs_on(
         assert program.process.wait(DEADLINE) == 0
 
 
-@pytest.mark.parametrize("told", [None, "nowhere", f"{FAR}:1#token"])
-def test_a_program_runs_where_no_debugger_waits(start: Start, light: Fixture, told: str | None) -> None:
+@pytest.mark.parametrize("reported", [None, "nowhere", f"{FAR}:1#token"])
+def test_a_program_runs_where_no_debugger_waits(start: Start, light: Fixture, reported: str | None) -> None:
     environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
-    program = start(light.path, __file__, environment=environment if told is None else {**environment, VARIABLE: told})
+    program = start(
+        light.path, __file__, environment=environment if reported is None else {**environment, VARIABLE: reported}
+    )
     assert program.wait_for_line("connected") == "connected False False"
     assert program.process.wait(DEADLINE) == 0
     said = [line for line in program.lines if line.startswith("dynamo-dap: this program runs without debugging")]
-    assert len(said) == (told is not None)
+    assert len(said) == (reported is not None)
     assert "token" not in "".join(said).replace("HOST:PORT#TOKEN", "")
 
 
@@ -444,8 +446,8 @@ def test_other_machines_come_with_a_token_of_the_users_own(
     beginning = session.begin("attach", {"listen": {**everywhere, "accessTokenVariable": "JOB_TOKEN"}})
     server = exported(session)
     assert server == f"0.0.0.0:{port_of(server)}#$JOB_TOKEN"
-    told = f"{SERVER}:{port_of(server)}#secret of the job"
-    program = start(light.path, __file__, environment=environment_of(0, told))
+    reported = f"{SERVER}:{port_of(server)}#secret of the job"
+    program = start(light.path, __file__, environment=environment_of(0, reported))
     with configured(session, beginning):
         session.set_breakpoints(light, "second")
     session.wait_for_stop("breakpoint", at="second")

@@ -27,7 +27,7 @@ PROGRAMS = Fixture("inductor_programs")
 DEFAULTS: dict[str, Any] = {"eager": True, "mode": "both", "python": [sys.executable]}
 RUN_SECONDS = 600.0
 
-TELLING_PYTHON = """#!{python}
+REPORTING_PYTHON = """#!{python}
 import json, os, sys
 with open({log!r}, "a") as log:
     print(json.dumps([sys.argv[1:], dict(os.environ)]), file=log)
@@ -36,11 +36,11 @@ os.execv({python!r}, [{python!r}, *sys.argv[1:]])
 """Stands in for Python, and writes down with which arguments and environment it is started."""
 
 
-def telling_python(folder: Path) -> tuple[Path, Callable[[], list[Any]]]:
+def reporting_python(folder: Path) -> tuple[Path, Callable[[], list[Any]]]:
     """Return a Python, and what reads how it was started so far."""
     python, log = folder / "python", folder / "started"
     folder.mkdir()
-    python.write_text(TELLING_PYTHON.format(python=sys.executable, log=str(log)), encoding="utf-8")
+    python.write_text(REPORTING_PYTHON.format(python=sys.executable, log=str(log)), encoding="utf-8")
     python.chmod(0o755)
     return python, lambda: [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
 
@@ -65,10 +65,10 @@ def test_inductor_makes_the_same_and_its_processes_run_untouched(new_session: Ne
     asked: list[Request] = []
     session = new_session(reverse_requests={"startDebugging": asked.append})
     session.initialize(WITH_CHILDREN)
-    python, starts = telling_python(tmp_path / "debugged")
+    python, starts = reporting_python(tmp_path / "debugged")
     with session.launching(PROGRAMS, args=[str(python)], **DEFAULTS):
         pass
-    plain_python, plain_starts = telling_python(tmp_path / "plain")
+    plain_python, plain_starts = reporting_python(tmp_path / "plain")
     plain = [json.loads(line) for line in without_a_debugger(PROGRAMS, plain_python, session.environment)]
     assert session.wait_for_exit() == 0
 
@@ -112,10 +112,10 @@ def test_servers_of_forks_trackers_and_code_run_untouched(new_session: NewSessio
     session.initialize(WITH_CHILDREN)
     program = Fixture(tmp_path / "program.py")
     program.path.write_text(STARTS_BY_ITSELF, encoding="utf-8")
-    python, starts = telling_python(tmp_path / "debugged")
+    python, starts = reporting_python(tmp_path / "debugged")
     with session.launching(program, args=[str(python)], **DEFAULTS):
         pass
-    plain_python, plain_starts = telling_python(tmp_path / "plain")
+    plain_python, plain_starts = reporting_python(tmp_path / "plain")
     plain = without_a_debugger(program, plain_python, session.environment)
     assert session.wait_for_exit() == 0
     assert session.output("stdout").splitlines() == plain == ["code", "[2]"]
@@ -151,7 +151,7 @@ def start_workers(new_session: NewSession, tmp_path: Path, answer: Callable[[Req
     return session
 
 
-def test_a_refused_session_is_told_once_for_all_workers(new_session: NewSession, tmp_path: Path) -> None:
+def test_a_refused_session_is_reported_once_for_all_workers(new_session: NewSession, tmp_path: Path) -> None:
     def refuse(request: Request) -> None:
         raise ValueError(f"no more windows for '{request.command}'")
 
@@ -217,7 +217,7 @@ def _frame(name: str, back: types.FrameType | None = None) -> Any:
         ("asyncio.unix_events a_library __main__", True, True),
     ],
 )
-def test_who_makes_a_process_tells_whether_it_runs_the_program(stack: str, *, command: bool, fork: bool) -> None:
+def test_who_makes_a_process_shows_whether_it_runs_the_program(stack: str, *, command: bool, fork: bool) -> None:
     frame: Any = None
     for name in reversed(stack.split()):
         frame = _frame(name, frame)

@@ -330,7 +330,7 @@ def test_ranks_that_run_already_are_attached_to_by_one_configuration(family: Fam
             each.end()
 
 
-def test_a_client_without_child_sessions_is_told_that_no_rank_is_debugged(session: Session) -> None:
+def test_a_client_without_child_sessions_learns_that_no_rank_is_debugged(session: Session) -> None:
     """Every editor that lacks them would show breakpoints that nothing comes to."""
     args = ["--help"]
     with session.configuring("launch", {"module": "torch.distributed.run", "args": args, "python": [sys.executable]}):

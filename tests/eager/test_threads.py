@@ -55,7 +55,7 @@ class _Hits:
         self.ask("continue", {"threadId": thread})
 
 
-def test_every_hit_of_many_threads_is_told(session: Session) -> None:
+def test_every_hit_of_many_threads_is_reported(session: Session) -> None:
     places = ("eager", "traced", "broken")
     launch = launch_configuration(PROGRAM, args=[str(THREADS), str(ROUNDS), str(COMPILES)])
     with session.configuring("launch", launch):
@@ -64,8 +64,8 @@ def test_every_hit_of_many_threads_is_told(session: Session) -> None:
     numbers = {one.id: place for one, place in zip(breakpoints, places, strict=True) if one.id is not None}
     session.client.timeout = ANSWER_SECONDS
     hits = _Hits(session, numbers)
-    while (told := session.timeline.expect_first("stopped", "terminated"))[0] == "stopped":
-        hits.take(told[1])
+    while (reported := session.timeline.expect_first("stopped", "terminated"))[0] == "stopped":
+        hits.take(reported[1])
     executed = json.loads(session.output("stdout"))
     assert hits.slowest < ANSWER_SECONDS
     assert executed["eager"] == THREADS * ROUNDS == executed["broken"] - 1

@@ -176,10 +176,10 @@ class Desk:
 
     def check(self) -> None:
         """The report is that of a session: stopped in the trace with its values, stepped, ended."""
-        told = self.report.read_text(encoding="utf-8") if self.report.exists() else ""
+        reported = self.report.read_text(encoding="utf-8") if self.report.exists() else ""
         first, second = FIXTURE.line("fn2"), FIXTURE.line("fn3")
         expected = rf"stopped {first} fn Tensor f32\[2\] cpu.*\nstepped {second}\nended\n"
-        assert re.fullmatch(expected, told), f"{told}\n{self.said}"
+        assert re.fullmatch(expected, reported), f"{reported}\n{self.said}"
 
 
 @pytest.fixture
@@ -201,13 +201,13 @@ def test_neovim_with_nvim_dap(desk: Desk) -> None:
     desk.check()
 
 
-def test_neovim_stops_by_itself_where_it_is_told_to(desk: Desk) -> None:
+def test_neovim_stops_by_itself_where_it_should(desk: Desk) -> None:
     desk.environment["LINE"] = "0"
     run_neovim(desk, 1, lambda lines: lines.replace("-- dap.defaults", "dap.defaults"))
-    told = desk.report.read_text(encoding="utf-8")
+    reported = desk.report.read_text(encoding="utf-8")
     line = FIXTURE.line("fn3")
-    assert re.match(rf"stopped {line} fn Tensor f32\[2\] cpu\n", told), f"{told}\n{desk.said}"
-    assert told.endswith("ended\n"), f"{told}\n{desk.said}"
+    assert re.match(rf"stopped {line} fn Tensor f32\[2\] cpu\n", reported), f"{reported}\n{desk.said}"
+    assert reported.endswith("ended\n"), f"{reported}\n{desk.said}"
 
 
 def test_neovim_attaches(desk: Desk) -> None:
@@ -218,9 +218,9 @@ def test_neovim_attaches(desk: Desk) -> None:
     try:
         _, port = program.address()
         run_neovim(desk, 2, lambda lines: lines.replace("5678", str(port)))
-        told = desk.report.read_text(encoding="utf-8")
+        reported = desk.report.read_text(encoding="utf-8")
         expected = rf"stopped {fixture.line('return')} compute Tensor f32\[2\] cpu\nstepped \d+\nended\n"
-        assert re.fullmatch(expected, told), f"{told}\n{desk.said}"
+        assert re.fullmatch(expected, reported), f"{reported}\n{desk.said}"
         assert program.process.poll() is None, "it runs on"
     finally:
         program.end()

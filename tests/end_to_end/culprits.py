@@ -27,7 +27,7 @@ _SECONDS = 600
 
 
 @dataclass(frozen=True)
-class Told:
+class Reported:
     """What one stop says."""
 
     name: str
@@ -75,11 +75,11 @@ def _is_case(decorators: Sequence[ast.expr]) -> bool:
     return any(ast.unparse(each).startswith(("case(", "called")) for each in decorators)
 
 
-def stops_in(session: Session, program: str, *names: str) -> list[Told]:
+def stops_in(session: Session, program: str, *names: str) -> list[Reported]:
     """Run the cases of a program, or some, and return what each stop says."""
     with session.launching(Fixture(FOLDER / program), args=list(names)):
         session.request("setExceptionBreakpoints", {"filters": ["nan"]})
-    found: list[Told] = []
+    found: list[Reported] = []
     while True:
         event, body = session.timeline.expect_first("stopped", "terminated", deadline=_SECONDS)
         if event == "terminated":
@@ -89,7 +89,7 @@ def stops_in(session: Session, program: str, *names: str) -> list[Told]:
         text = f"{info['exceptionId']}\n{info['description']}"
         where, made = _WHERE.search(info["description"]), _MADE.search(text)
         found.append(
-            Told(
+            Reported(
                 stop.frame_called("main").evaluate("name").text.strip("'"),
                 int(where[2]) if where and Path(where[1]).name == program else None,
                 made[1].lower() if made else None,
@@ -99,11 +99,11 @@ def stops_in(session: Session, program: str, *names: str) -> list[Told]:
         session.resume(thread_id=stop.thread_id)
 
 
-def scores(program: str, told: Sequence[Told]) -> list[Score]:
+def scores(program: str, reported: Sequence[Reported]) -> list[Score]:
     """Score each case of a program: its first stop counts."""
     result: list[Score] = []
     for name, (line, kind) in culprits(program).items():
-        first = next((each for each in told if each.name == name), None)
+        first = next((each for each in reported if each.name == name), None)
         result.append(
             Score(name, first is not None, bool(first and first.line == line), bool(first and first.kind == kind))
         )
@@ -112,22 +112,22 @@ def scores(program: str, told: Sequence[Told]) -> list[Score]:
 
 def main() -> None:
     """Print the score as a table."""
-    told: dict[str, list[Told]] = {}
+    reported: dict[str, list[Reported]] = {}
     for program in (*WRONG, CORRECT):
         with tempfile.TemporaryDirectory() as folder:
             session = Session(Path(folder))
             try:
-                told[program] = stops_in(session, program, *sys.argv[1:])
+                reported[program] = stops_in(session, program, *sys.argv[1:])
             finally:
                 session.close()
-            sys.stderr.write("".join(f"{each}\n" for each in told[program]) + session.output("important"))
-    found = [score for program in WRONG for score in scores(program, told[program])]
+            sys.stderr.write("".join(f"{each}\n" for each in reported[program]) + session.output("important"))
+    found = [score for program in WRONG for score in scores(program, reported[program])]
     lines = ["| program | stops | line | kind |", "| --- | --- | --- | --- |"]
     for each in found:
         answers = ("yes" if one else "no" for one in (each.stops, each.has_line, each.has_kind))
         lines.append(f"| `{each.name}` | {' | '.join(answers)} |")
     lines += ["", f"{sum(each.is_right for each in found)} of {len(found)} wrong programs: line and kind are right."]
-    lines.append(f"{len(told[CORRECT])} false alarms in {correct_programs()} correct programs.")
+    lines.append(f"{len(reported[CORRECT])} false alarms in {correct_programs()} correct programs.")
     sys.stdout.write("\n".join(lines) + "\n")
 
 

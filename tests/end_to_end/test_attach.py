@@ -62,7 +62,7 @@ def test_attach_detach_and_attach_again(new_session: NewSession, program: Listen
     assert program.process.wait(DEADLINE) == 0
 
 
-def test_a_stop_before_the_client_is_configured_is_told_after(
+def test_a_stop_before_the_client_is_configured_is_reported_after(
     new_session: NewSession, program: ListeningProgram
 ) -> None:
     first = new_session()
@@ -112,7 +112,7 @@ def test_disconnect_can_end_the_program(new_session: NewSession, program: Listen
     assert program.process.wait(DEADLINE) != 0
 
 
-def test_a_program_can_be_attached_to_from_its_first_moment_on(new_session: NewSession, tmp_path: Path) -> None:
+def test_a_program_can_be_attached_to_from_its_start_on(new_session: NewSession, tmp_path: Path) -> None:
     """What it needs for that is there before it can be connected to."""
     path = tmp_path / "program.py"
     port = free_port()

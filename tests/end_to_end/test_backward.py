@@ -140,11 +140,11 @@ def test_a_nan_of_the_backward_pass_alone(session: Session) -> None:
     stop = session.wait_for_stop("exception", at="root")
     assert [frame.marker for frame in stop.user_frames[:3]] == ["root", "call", "backward"]
     assert next(frame for frame in stop.frames if frame.name == "main").evaluate("number").text == "2"
-    told = session.request("exceptionInfo", {"threadId": stop.thread_id})
-    first = told["description"].splitlines()[0]
+    reported = session.request("exceptionInfo", {"threadId": stop.thread_id})
+    first = reported["description"].splitlines()[0]
     assert first.startswith("The backward pass of Distances.forward [0/0] makes Inf: sqrt passes back a gradient")
     assert "1 of 6 elements is Inf, first [0]" in first
-    assert "self.project.weight, self.project.bias have it too" in told["description"]
+    assert "self.project.weight, self.project.bias have it too" in reported["description"]
     assert stop.frame.evaluate("__grad__.isfinite().all().item()").text == "True"
     assert stop.frame.evaluate("difference[0].tolist()").text == "[0.0, 0.0, 0.0, 0.0]"
     assert session.next(at="difference").frame.evaluate("__grad__.isnan().any().item()").text == "True"

@@ -56,7 +56,7 @@ def test_a_truncated_message_ends_the_session(session: Session) -> None:
     ],
     ids=["no JSON", "no object", "wrong type of seq", "unknown type", "no UTF-8"],
 )
-def test_a_message_that_is_no_dap_is_told_and_the_session_goes_on(session: Session, body: bytes) -> None:
+def test_a_message_that_is_no_dap_is_reported_and_the_session_goes_on(session: Session, body: bytes) -> None:
     session.initialize()
     session.stream.write_unchecked(frame(body))
     session.timeline.wait_until(
@@ -243,9 +243,9 @@ def test_a_path_that_no_file_can_have_is_refused(session: Session, tmp_path: Pat
     arguments = {"source": {"path": path}, "line": 1}
     assert "cannot read" in session.refusal("breakpointLocations", arguments)
     wanted = {"source": {"path": path}, "breakpoints": [{"line": 1}]}
-    told = session.request("setBreakpoints", wanted)
-    assert [one["verified"] for one in told["breakpoints"]] == [False]
-    assert told["breakpoints"][0]["message"]
+    reported = session.request("setBreakpoints", wanted)
+    assert [one["verified"] for one in reported["breakpoints"]] == [False]
+    assert reported["breakpoints"][0]["message"]
     session.resume()
     assert session.wait_for_exit() == 0
 

@@ -82,13 +82,13 @@ def written(folder: Path, text: str) -> Fixture:
 @pytest.mark.timeout(600)
 def test_a_wrong_decomposition_is_found(tmp_path: Path) -> None:
     program = written(tmp_path, PROGRAM.format(defect=DECOMPOSITION))
-    status, found, told = bisected(program.path, "--check", CHECK)
-    assert status == 1, told
+    status, found, reported = bisected(program.path, "--check", CHECK)
+    assert status == 1, reported
     assert (found["stage"], found["part"]) == ("aot_eager_decomp_partition", "decomposition")
     assert f"at {program.path}:{program.line('silu')} in step" in found["text"]
     assert (found["problem"], found["thing"]["name"]) == (f"not {CHECK}", "aten.silu.default")
     assert found["thing"]["places"] == [{"path": str(program.path), "line": program.line("silu"), "function": "step"}]
-    assert "eager (Dynamo's own trace): right" in told
+    assert "eager (Dynamo's own trace): right" in reported
     _agrees(found, program)
 
 
@@ -127,12 +127,12 @@ def test_what_a_lowering_or_a_pass_is(
     variables |= {"TORCH_BISECT_BACKEND": "inductor", "TORCH_BISECT_SUBSYSTEM": part, "TORCH_BISECT_MAX": str(number)}
     variables |= {"TORCHINDUCTOR_FX_GRAPH_CACHE": "0", "TORCHINDUCTOR_AUTOGRAD_CACHE": "0"}
     subprocess.run(command, env={**os.environ, **variables}, check=True, timeout=250)
-    told = msgspec.json.decode(result.read_bytes(), type=BisectedBody)
-    assert told.check is False
-    assert told.count > number
-    assert told.thing is not None
-    assert (told.thing.name, told.thing.gone, told.thing.made) == (name, *change)
-    assert BisectedPlace(str(program.path), program.line(place), "step") in told.thing.places
+    reported = msgspec.json.decode(result.read_bytes(), type=BisectedBody)
+    assert reported.check is False
+    assert reported.count > number
+    assert reported.thing is not None
+    assert (reported.thing.name, reported.thing.gone, reported.thing.made) == (name, *change)
+    assert BisectedPlace(str(program.path), program.line(place), "step") in reported.thing.places
 
 
 PRINTS = """
@@ -146,14 +146,14 @@ print(step(torch.ones(1)).item())
 """
 
 
-def test_what_a_program_prints_tells_whether_it_is_right(tmp_path: Path) -> None:
+def test_what_a_program_prints_shows_whether_it_is_right(tmp_path: Path) -> None:
     """And a time limit that is passed is told as such."""
-    status, found, told = bisected(written(tmp_path, PRINTS).path, "--check", "output")
-    assert status == 1, told
+    status, found, reported = bisected(written(tmp_path, PRINTS).path, "--check", "output")
+    assert status == 1, reported
     assert (found["stage"], found["problem"], found["part"]) == ("eager", "it prints something else", None)
-    status, found, told = bisected(written(tmp_path, "import time\ntime.sleep(60)\n").path, "--timeout", "1")
+    status, found, reported = bisected(written(tmp_path, "import time\ntime.sleep(60)\n").path, "--timeout", "1")
     assert (status, found) == (2, None)
-    assert "not done after 1 s" in told
+    assert "not done after 1 s" in reported
 
 
 DRAWS = """
@@ -168,11 +168,11 @@ print(step(torch.randn(8)).item())
 
 
 def test_a_program_that_prints_something_else_each_time_is_not_judged(tmp_path: Path) -> None:
-    status, found, told = bisected(written(tmp_path, DRAWS).path, "--check", "output")
-    assert (status, found) == (2, None), told
-    assert "torch.manual_seed" in told
-    status, found, told = bisected(written(tmp_path, DRAWS).path, "--check", "torch.rand(1).item() < 2")
-    assert (status, found) == (0, None), told
+    status, found, reported = bisected(written(tmp_path, DRAWS).path, "--check", "output")
+    assert (status, found) == (2, None), reported
+    assert "torch.manual_seed" in reported
+    status, found, reported = bisected(written(tmp_path, DRAWS).path, "--check", "torch.rand(1).item() < 2")
+    assert (status, found) == (0, None), reported
 
 
 def test_it_says_what_was_checked(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -201,17 +201,17 @@ def test_it_is_interrupted_with_the_program(tmp_path: Path) -> None:
         signal.signal(signal.SIGINT, before)
     runs.read_text()  # until the program has opened it
     process.send_signal(signal.SIGINT)
-    printed, told = process.communicate(timeout=DEADLINE)
-    assert (process.returncode, printed, told) == (130, "", "cancelled\n")
+    printed, reported = process.communicate(timeout=DEADLINE)
+    assert (process.returncode, printed, reported) == (130, "", "cancelled\n")
     assert not wait_until_gone(str(tmp_path), 15)
 
 
 @pytest.mark.parametrize("check", ["exit", "output", "True"])
 def test_a_program_that_fails_by_itself_is_not_bisected(tmp_path: Path, check: str) -> None:
     program = written(tmp_path, "raise ValueError('mine')\n")
-    status, found, told = bisected(program.path, "--check", check)
+    status, found, reported = bisected(program.path, "--check", check)
     assert (status, found) == (2, None)
-    assert "wrong without torch.compile, too: exit status 1: ValueError: mine" in told
+    assert "wrong without torch.compile, too: exit status 1: ValueError: mine" in reported
 
 
 ENDS_BY_EXIT = """
@@ -236,9 +236,9 @@ if __name__ == "__main__":
 def test_a_program_that_ends_by_exit_is_checked(tmp_path: Path, check: str) -> None:
     """With the input of the command in each run, and with the status that it has uncompiled."""
     program = written(tmp_path, ENDS_BY_EXIT.replace("    return 3", "    print(result)\n    return 3"))
-    status, found, told = bisected(program.path, "--check", check, given="2\n")
-    assert (status, found["stage"]) == (1, "eager"), told
-    assert "uncompiled: right\n" in told
+    status, found, reported = bisected(program.path, "--check", check, given="2\n")
+    assert (status, found["stage"]) == (1, "eager"), reported
+    assert "uncompiled: right\n" in reported
 
 
 OWN_BACKEND = """
@@ -257,13 +257,13 @@ step(torch.ones(1))
 
 def test_the_programs_own_backend_is_run_as_well(tmp_path: Path) -> None:
     need_inductor("a run of each stage")
-    status, found, told = bisected(written(tmp_path, OWN_BACKEND).path)
-    assert (status, found["stage"]) == (1, "program"), told
+    status, found, reported = bisected(written(tmp_path, OWN_BACKEND).path)
+    assert (status, found["stage"]) == (1, "program"), reported
     assert "no kernel for this" in found["problem"]
 
 
 def test_a_check_that_is_not_reached_is_no_right_run(tmp_path: Path) -> None:
     program = written(tmp_path, "import os\nok = True\nos._exit(0)\n")
-    status, found, told = bisected(program.path, "--check", "ok")
+    status, found, reported = bisected(program.path, "--check", "ok")
     assert (status, found) == (2, None)
-    assert "the check was not evaluated" in told
+    assert "the check was not evaluated" in reported

@@ -51,7 +51,7 @@ def test_entries_are_those_that_torch_has(session: Session) -> None:
     assert session.run_to_end() == 0
 
 
-def test_an_entry_tells_its_guards_code_graphs_and_resume_functions(session: Session) -> None:
+def test_an_entry_shows_its_guards_code_graphs_and_resume_functions(session: Session) -> None:
     session.launch("cache_entries", "end")
     session.wait_for_stop("breakpoint", at="end")
     function, resumed = _entries(session, "fn")
@@ -224,7 +224,7 @@ def test_a_program_describes_its_functions(tmp_path: Path) -> None:
     assert "Traceback" not in ran.stderr
 
 
-def test_the_two_resume_functions_of_a_branch_are_told_apart(tmp_path: Path) -> None:
+def test_the_two_resume_functions_of_a_branch_are_distinguished(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(
         "import torch\n"

@@ -369,7 +369,7 @@ def test_calls_of_all_cache_entries_are_counted(session: Session, tmp_path: Path
     assert session.run_to_end() == 0
 
 
-ARMED_ELSEWHERE = """
+SET_ELSEWHERE = """
 import torch
 
 @torch.compile(backend="eager")
@@ -387,10 +387,10 @@ for number in range(8):
 """
 
 
-def test_calls_that_nothing_was_armed_for_are_counted_and_later_ones_stopped_in(
+def test_calls_that_no_breakpoint_was_set_for_are_counted_and_later_ones_stopped_in(
     session: Session, tmp_path: Path
 ) -> None:
-    program = program_of(ARMED_ELSEWHERE, tmp_path)
+    program = program_of(SET_ELSEWHERE, tmp_path)
     printed = SourceBreakpoint(line=program.line("printed"), condition="number == 4")
     with session.launching(program):
         session.set_breakpoints(program, "other", printed)
@@ -401,7 +401,7 @@ def test_calls_that_nothing_was_armed_for_are_counted_and_later_ones_stopped_in(
     assert session.run_to_end() == 0
 
 
-NOTHING_ARMED = """
+NOTHING_SET = """
 import torch
 
 @torch.compile(backend="eager")
@@ -418,7 +418,7 @@ print("done")
 
 def test_a_step_goes_into_a_call_that_was_compiled_unwatched(session: Session, tmp_path: Path) -> None:
     """Nobody was told when the first call was compiled and ran: nothing was armed then."""
-    program = program_of(NOTHING_ARMED, tmp_path)
+    program = program_of(NOTHING_SET, tmp_path)
     session.launch(program)
     stop = session.wait_for_stop()
     while stop.marker != "second":
@@ -520,9 +520,9 @@ def test_a_held_call_is_let_go_of_when_it_is_over(session: Session, tmp_path: Pa
             session.next(at="next")
         session.resume()
     assert session.wait_for_exit() == 0
-    told = session.output("stdout").splitlines()
+    reported = session.output("stdout").splitlines()
     # The first call is traced to be compiled: what Dynamo makes for that lives in circles of its own.
-    assert told[1:] == [f"{number} [True, True]" for number in (1, 2, 3)]
+    assert reported[1:] == [f"{number} [True, True]" for number in (1, 2, 3)]
 
 
 STALE = """

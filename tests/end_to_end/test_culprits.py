@@ -17,9 +17,9 @@ def test_the_first_stop_names_line_and_kind(session: Session, program: str) -> N
     """Each program stops at the line that made the first NaN or Inf."""
     need_inductor("programs on Inductor")
     assert sum(len(culprits(each)) for each in WRONG) >= 40
-    told = stops_in(session, program)
-    assert [each for each in scores(program, told) if not each.is_right] == []
-    assert program == "backward.py" or any(" in forward of self.layers.1: " in each.text for each in told)
+    reported = stops_in(session, program)
+    assert [each for each in scores(program, reported) if not each.is_right] == []
+    assert program == "backward.py" or any(" in forward of self.layers.1: " in each.text for each in reported)
 
 
 @pytest.mark.timeout(300)

@@ -138,14 +138,14 @@ def test_a_hook_that_raises_switches_its_feature_off_and_the_program_goes_on(ses
     undebugged = subprocess.run(
         [sys.executable, str(alone)], capture_output=True, text=True, timeout=300, check=True
     ).stdout
-    program, told = program_of(PROGRAM + BREAKING_EACH, tmp_path), tmp_path / "told.json"
+    program, reported = program_of(PROGRAM + BREAKING_EACH, tmp_path), tmp_path / "told.json"
     # ``explore`` is off by default: its hooks are looked at, too.
-    with session.launching(program, args=[str(told)], explore=True):
+    with session.launching(program, args=[str(reported)], explore=True):
         modes = {"traced": None, "resumed": "run-time", "lowered": LOWERING, "gradient": "backward"}
         _set_all(session, program, modes)
     assert session.wait_for_exit(deadline=800) == 0
     assert session.output("stdout") == undebugged
-    results, last = json.loads(told.read_text(encoding="utf-8"))
+    results, last = json.loads(reported.read_text(encoding="utf-8"))
     wrong = [f"{feature}: {name}: {lines}" for feature, name, same, met, lines in results if not (same and met)]
     assert not wrong, "\n".join(wrong)
     wrong = [

@@ -228,8 +228,8 @@ def test_it_does_as_without_a_debugger(session: Session, tmp_path: Path, name: s
     assert tuple(found) == places
     assert session.output("stdout") == expected[0]
     assert session.output("stderr") == ""
-    told = "the program traces itself (sys.settrace in program.py, line 13)"
-    assert (told in session.output("important")) == (name == "settrace" and sys.version_info < (3, 12))
+    reported = "the program traces itself (sys.settrace in program.py, line 13)"
+    assert (reported in session.output("important")) == (name == "settrace" and sys.version_info < (3, 12))
 
 
 def look(session: Session, stop: Stop) -> None:
@@ -314,8 +314,8 @@ def test_coverage_measures_as_without_a_debugger(session: Session, tmp_path: Pat
     assert session.wait_for_exit() == 0
     assert session.output("stdout") == plain.stdout
     assert session.output("stderr") == plain.stderr == ""
-    told = "the program traces itself (threading.settrace in collector.py" in session.output("important")
-    assert told == (sys.version_info < (3, 12))
+    reported = "the program traces itself (threading.settrace in collector.py" in session.output("important")
+    assert reported == (sys.version_info < (3, 12))
     expected, found = (measured(tmp_path / name) for name in "ab")
     assert found == expected
     assert expected["program.py"]["missing_lines"]
@@ -324,10 +324,10 @@ def test_coverage_measures_as_without_a_debugger(session: Session, tmp_path: Pat
 def measured(data: Path) -> dict[str, Any]:
     """What coverage has found out about each file."""
     command = [sys.executable, "-m", "coverage", "json", "-q", f"--data-file={data}", "-o", "-"]
-    told = json.loads(
+    reported = json.loads(
         subprocess.run(command, cwd=data.parent, capture_output=True, check=True, timeout=DEADLINE).stdout
     )
-    return {path: one for path, one in told["files"].items() if path in ("program.py", "compiled.py")}
+    return {path: one for path, one in reported["files"].items() if path in ("program.py", "compiled.py")}
 
 
 CLOSES_DESCRIPTORS = """
@@ -398,7 +398,7 @@ except KeyboardInterrupt:
 
 
 @pytest.mark.parametrize("how", ["deep(3)", "raise SystemExit('over')", "raise BaseException('other')"])
-def test_interrupts_are_told_as_without_a_debugger(session: Session, tmp_path: Path, how: str) -> None:
+def test_interrupts_are_reported_as_without_a_debugger(session: Session, tmp_path: Path, how: str) -> None:
     """``KeyboardInterrupt`` and other exceptions that are no ``Exception``: with no frame of the debugger's."""
     program = write(tmp_path, INTERRUPTS.format(how=how))
     expected = undebugged(program, [sys.executable])

@@ -132,7 +132,7 @@ def test_stop_on_entry_stops_before_the_first_line(session: Session) -> None:
     assert session.run_to_end() == 0
 
 
-def test_the_process_is_told(session: Session) -> None:
+def test_the_process_is_reported(session: Session) -> None:
     session.launch("plain")
     body = session.timeline.expect_event("process")
     assert body["startMethod"] == "launch"
@@ -149,22 +149,22 @@ def test_without_debugging_the_program_just_runs(session: Session) -> None:
 
 
 @pytest.mark.parametrize(
-    ("program", "exit_code", "told"),
+    ("program", "exit_code", "reported"),
     [
         ("endings/sys_exit", 3, "before the end"),
         ("endings/os_exit", 4, "before the end\n"),
         ("endings/raises", 1, "RuntimeError: the program's own error: 2.0"),
     ],
 )
-def test_exit_codes(session: Session, program: str, exit_code: int, told: str) -> None:
+def test_exit_codes(session: Session, program: str, exit_code: int, reported: str) -> None:
     session.expects_program_traceback = program == "endings/raises"
     session.launch(program)
     assert session.wait_for_exit() == exit_code
-    assert told in session.output()
+    assert reported in session.output()
 
 
 @pytest.mark.parametrize(("program", "signal"), [("endings/segfault", "SIGSEGV"), ("endings/aborts", "SIGABRT")])
-def test_death_by_a_signal_is_told(session: Session, program: str, signal: str) -> None:
+def test_death_by_a_signal_is_reported(session: Session, program: str, signal: str) -> None:
     session.launch(program)
     assert session.wait_for_exit() != 0
     assert "before the end" in session.output("stdout")

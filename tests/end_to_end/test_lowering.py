@@ -29,7 +29,7 @@ gradient, x.grad = x.grad, None
 f(x).backward()
 print(torch.allclose(compiled(x), f(x)), torch.allclose(gradient, x.grad))  # @end
 """
-ARMED = "hasattr(torch._inductor.graph.GraphLowering.run_node, '__wrapped__')"
+SET = "hasattr(torch._inductor.graph.GraphLowering.run_node, '__wrapped__')"
 STAGES = [
     "AOTAutograd traces",
     "A pass takes out",
@@ -54,7 +54,7 @@ def test_the_program_is_held_at_each_stage_of_a_line(session: Session, tmp_path:
     assert stop.frames[-1].marker == "first"
     assert "Interpreter.run" in [each.name for each in stop.frames[3:]], "torch's functions are below"
     assert stop.frame.evaluate("node.name").text == "'relu'"
-    assert stop.frame.evaluate(f"{ARMED}, torch.ones(2).sum().item()").text == "(True, 2.0)", "computed apart"
+    assert stop.frame.evaluate(f"{SET}, torch.ones(2).sum().item()").text == "(True, 2.0)", "computed apart"
 
     session.resume("stepIn")
     inside = session.wait_for_stop().frame
@@ -72,7 +72,7 @@ def test_the_program_is_held_at_each_stage_of_a_line(session: Session, tmp_path:
     assert list(dict.fromkeys([STAGES[0], *seen])) == STAGES
     assert in_backward >= {"Inductor lowers", "Inductor writes code for"}
     session.set_breakpoints(program)
-    assert stop.frame.evaluate(ARMED).text == "False"
+    assert stop.frame.evaluate(SET).text == "False"
     assert session.run_to_end() == 0
     assert session.output("stdout") == "True True\n"
 

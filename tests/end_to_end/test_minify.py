@@ -65,10 +65,10 @@ def wait_for(stream: IO[str], text: str) -> None:
 
 def test_the_guides_failing_backend(tmp_path: Path) -> None:
     """Nothing fails after AOTAutograd; after Dynamo it is relu alone that does."""
-    output, told = started(tmp_path, PROGRAM, "--json").communicate(timeout=250)
+    output, reported = started(tmp_path, PROGRAM, "--json").communicate(timeout=250)
     found = json.loads(output)
     assert msgspec.convert(found, JsonMinified)
-    assert found["stage"] == "dynamo", told
+    assert found["stage"] == "dynamo", reported
     assert found["nodes"] < found["before"]
     assert "ReluCompileError" in found["error"]
     text = Path(found["path"]).read_text()
@@ -151,8 +151,8 @@ def test_it_is_interrupted_with_all_its_processes(tmp_path: Path) -> None:
     assert process.stderr is not None
     wait_for(process.stderr, "7 of 7 nodes")
     process.send_signal(signal.SIGINT)
-    _, told = process.communicate(timeout=DEADLINE)
+    _, reported = process.communicate(timeout=DEADLINE)
     assert process.returncode == 130
-    assert "cancelled" in told
+    assert "cancelled" in reported
     assert not wait_until_gone(str(tmp_path), 15)
     assert not list((tmp_path / "minified").iterdir())

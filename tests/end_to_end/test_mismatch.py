@@ -25,7 +25,7 @@ from tests.end_to_end.test_not_finite import (
     OURS,
     need_libraries,
     program_of,
-    told,
+    reported,
     untouched,
 )
 
@@ -92,7 +92,7 @@ def test_a_backend_that_is_wrong(session: Session, tmp_path: Path) -> None:
     launch(session, program, "__difference__ > 0.01", compareEvery=2)
     for _ in range(2):
         stop = session.wait_for_stop("exception", at="silu")
-        exception_id, (what, where, cause) = told(session, stop)
+        exception_id, (what, where, cause) = reported(session, stop)
         assert exception_id.startswith("Mismatch: torch.nn.functional.silu: largest difference 0.27")
         assert what.startswith("Compiled and eager results differ (largest difference 0.")
         assert where.startswith(
@@ -105,7 +105,7 @@ def test_a_backend_that_is_wrong(session: Session, tmp_path: Path) -> None:
         )
         session.resume()
     stop = session.wait_for_stop("exception", at="stale")
-    assert told(session, stop)[1][2].startswith("Cause: the backend (forgets_the_last), but only once")
+    assert reported(session, stop)[1][2].startswith("Cause: the backend (forgets_the_last), but only once")
     assert session.run_to_end() == 0
     assert session.output("stdout") == untouched(program)
 
@@ -180,7 +180,7 @@ def test_a_fault_is_given_to_its_stage_and_line(session: Session, tmp_path: Path
     launch(session, program_of(INJECTED, tmp_path), args=[kind])
     for _ in range(2):
         stop = session.wait_for_stop("exception", at=kind)
-        assert told(session, stop)[1][2].startswith(CAUSES[kind])
+        assert reported(session, stop)[1][2].startswith(CAUSES[kind])
         assert stop.frame.evaluate("__stage__").text == repr(STAGES.get(kind, "inductor"))
         session.resume()
     assert session.wait_for_exit() == 0
@@ -357,13 +357,13 @@ print(torch.rand(1).item(), dict(torch._dynamo.utils.counters["stats"]))
 """
 
 
-def test_a_fault_of_dynamo_is_told_from_ordinary_python(session: Session, tmp_path: Path) -> None:
+def test_a_fault_of_dynamo_is_distinguished_from_ordinary_python(session: Session, tmp_path: Path) -> None:
     """The function is run apart from the program: what it stores, writes and draws there, nobody sees."""
     program = program_of(DYNAMO, tmp_path)
     launch(session, program)
     for _ in range(2):
         stop = session.wait_for_stop("exception", at="substituted")
-        exception_id, (what, where, cause) = told(session, stop)
+        exception_id, (what, where, cause) = reported(session, stop)
         assert what.startswith("Dynamo's graph and ordinary Python differ.")
         assert where.startswith(f"Where: {program.path}:{program.line('substituted')} in substituted: y = clipped(")
         assert cause.startswith("Cause: Dynamo.")
@@ -452,7 +452,7 @@ def test_a_side_effect_that_dynamo_replays_wrongly(session: Session, tmp_path: P
     compiled, by_python = STORED_TEXTS[kind]
     for expected in by_python:
         stop = session.wait_for_stop("exception", at=kind)
-        exception_id, (what, where, cause) = told(session, stop)
+        exception_id, (what, where, cause) = reported(session, stop)
         assert what == f"{compiled} after the compiled call, and {expected} after ordinary Python."
         assert exception_id == f"Mismatch: {what[:-1]}"
         assert where.startswith(f"Where: {program.path}:{program.line(kind)}: ")
@@ -551,7 +551,7 @@ def test_a_custom_operator_that_does_not_do_what_it_declares(
     launch(session, program, args=[kind, backend])
     stop = session.wait_for_stop("exception", at=marker)
     stage = "fake kernel" if marker == "fake" else "custom operator"
-    exception_id, (what, where, cause) = told(session, stop)
+    exception_id, (what, where, cause) = reported(session, stop)
     assert exception_id.endswith(f": {stage}")
     assert where.startswith(f"Where: {program.path}:{program.line(marker)} in called: ")
     owner = "the fake kernel of torch.ops.tried." if marker == "fake" else "torch.ops.tried."
@@ -632,7 +632,7 @@ def test_a_call_that_an_invalid_compile_serves(session: Session, tmp_path: Path)
     program = program_of(NOT_VALID, tmp_path)
     launch(session, program)
     stop = session.wait_for_stop("exception", at="switched")
-    exception_id, (_, where, cause) = told(session, stop)
+    exception_id, (_, where, cause) = reported(session, stop)
     assert "self.flag was False when it was compiled and is True now" in exception_id
     assert where.startswith(f"Where: {program.path}:{program.line('switched')}")
     assert cause == "Cause: Dynamo."
@@ -661,6 +661,6 @@ def test_a_result_with_other_strides(session: Session, tmp_path: Path) -> None:
     program = program_of(OBSERVED, tmp_path)
     launch(session, program)
     stop = session.wait_for_stop("exception", at="turned")
-    assert "has strides (1, 2) in place of (3, 1)" in told(session, stop)[0]
+    assert "has strides (1, 2) in place of (3, 1)" in reported(session, stop)[0]
     session.resume()
     assert session.wait_for_exit() == 0

@@ -147,7 +147,7 @@ def launch(session: Session, program: Fixture, condition: str | None = None, **o
         session.request("setExceptionBreakpoints", {"filters": [], **filters})
 
 
-def told(session: Session, stop: Stop) -> tuple[str, list[str]]:
+def reported(session: Session, stop: Stop) -> tuple[str, list[str]]:
     info = session.request("exceptionInfo", {"threadId": stop.thread_id})
     return info["exceptionId"], info["description"].splitlines()
 
@@ -190,7 +190,7 @@ def test_each_culprit_is_found_at_its_line(session: Session, tmp_path: Path) -> 
     launch(session, program)
     for marker, headline in EXPECTED.items():
         stop = session.wait_for_stop("exception", at=marker)
-        exception_id, (what, where, cause) = told(session, stop)
+        exception_id, (what, where, cause) = reported(session, stop)
         assert exception_id == headline
         assert what.startswith(f"The call returns {headline[:3]}. ")
         assert where.startswith(f"Where: {program.path}:{stop.frame.line} in ")
@@ -244,7 +244,7 @@ def test_each_operation_is_judged_by_its_own_operands(session: Session, tmp_path
         "complex": "NaN: operator.truediv: 1 of 6 elements is NaN, first [1, 2]",
     }.items():
         stop = session.wait_for_stop("exception", at=marker)
-        assert told(session, stop)[0] == headline
+        assert reported(session, stop)[0] == headline
         session.resume()
     assert session.wait_for_exit() == 0
 
@@ -339,7 +339,7 @@ def test_a_parameter_that_the_optimizer_made_nan_is_named(session: Session, tmp_
     """Adam divides a gradient of zero by the root of zero: ``eps`` is zero. It is told once."""
     launch(session, program_of(OPTIMIZER, tmp_path))
     stop = session.wait_for_stop("exception", at="taken")
-    exception_id, (what, _, cause) = told(session, stop)
+    exception_id, (what, _, cause) = reported(session, stop)
     assert exception_id == "NaN: in self.unused before the call"
     assert what == "The call began with NaN in self.unused: 4 of 4 elements are NaN, first [0]."
     changed = "whatever changed self.unused since the call before, which returned none"
@@ -347,7 +347,7 @@ def test_a_parameter_that_the_optimizer_made_nan_is_named(session: Session, tmp_
     assert session.run_to_end() == 0
 
 
-ARMED_LATER = """
+SET_LATER = """
 import torch
 
 def double(x):
@@ -373,9 +373,9 @@ compiled(torch.zeros(3))
 OURS = "['dynamo_dap' in each.__code__.co_filename for name, each in globals().items() if 'compiled_fn' in name]"
 
 
-def test_it_is_armed_and_disarmed_at_any_time(session: Session, tmp_path: Path) -> None:
+def test_it_is_turned_on_and_off_at_any_time(session: Session, tmp_path: Path) -> None:
     """Nothing stands in a graph's place while it is off; with it on, it sees what was compiled before as well."""
-    program = program_of(ARMED_LATER, tmp_path)
+    program = program_of(SET_LATER, tmp_path)
     session.launch(program, "compiled", "called")
     stop = session.wait_for_stop("breakpoint", at="compiled")
     assert stop.frame.evaluate(OURS).text == "[False]"
@@ -387,7 +387,7 @@ def test_it_is_armed_and_disarmed_at_any_time(session: Session, tmp_path: Path) 
     assert of_log.frame.evaluate("__value__").text.startswith("Tensor f32[3]")
     assert of_log.frame.evaluate("__value__.isnan().sum().item()").text == "1"
     of_backend = session.go_on(at="sine")
-    exception_id, (_, _, cause) = told(session, of_backend)
+    exception_id, (_, _, cause) = reported(session, of_backend)
     assert exception_id == "NaN: made by the compiled graph alone"
     assert cause.startswith("Cause: AOTAutograd or the backend.")
     last = session.go_on(at="called")

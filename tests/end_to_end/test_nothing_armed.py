@@ -46,10 +46,10 @@ def test_hooks_come_with_a_breakpoint_and_go_with_it(session: Session) -> None:
     stop = session.wait_for_stop("breakpoint", at="before")
     stop.frame.evaluate("__import__('torch._dynamo.convert_frame')")
     session.client.set_breakpoints(fixture.path, [SourceBreakpoint(line=fixture.line("traced"))])
-    armed = _hooks(stop)
-    assert armed["line"] != UNTOUCHED["line"]
+    set_lines = _hooks(stop)
+    assert set_lines["line"] != UNTOUCHED["line"]
     # A trace that may be held is gone back in by instructions, too: those without a line come to this hook alone.
-    assert armed["step"] != UNTOUCHED["step"]
+    assert set_lines["step"] != UNTOUCHED["step"]
     session.client.set_breakpoints(fixture.path, [])
     assert _hooks(stop) == UNTOUCHED
     session.go_on(at="after")

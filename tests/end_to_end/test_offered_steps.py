@@ -33,16 +33,16 @@ def _program(folder: Path, text: str) -> Fixture:
     return Fixture(path)
 
 
-def _told(session: Session) -> list[object]:
+def _reported(session: Session) -> list[object]:
     """Return what the client was told, in order: where it stopped, why it went on, and which steps are offered."""
-    told: list[object] = []
+    reported: list[object] = []
     for event in session.timeline.events:
         if event["event"] == "capabilities":
             assert event["body"]["capabilities"].keys() == {"supportsStepBack"}
-            told.append(event["body"]["capabilities"]["supportsStepBack"])
+            reported.append(event["body"]["capabilities"]["supportsStepBack"])
         elif event["event"] == "stopped":
-            told.append("stopped")
-    return told
+            reported.append("stopped")
+    return reported
 
 
 def test_offered_from_the_first_stop_in_a_trace_on(session: Session, tmp_path: Path) -> None:
@@ -50,16 +50,16 @@ def test_offered_from_the_first_stop_in_a_trace_on(session: Session, tmp_path: P
     fixture = _program(tmp_path, CALLS)
     session.launch(fixture, "before", "traced", "after")
     session.wait_for_stop("breakpoint", at="before")
-    assert _told(session) == [False, "stopped"], "ordinary Python keeps nothing of its past"
+    assert _reported(session) == [False, "stopped"], "ordinary Python keeps nothing of its past"
     session.next(at="loop")
-    assert _told(session) == [False, "stopped", "stopped"], "nothing is said again"
+    assert _reported(session) == [False, "stopped", "stopped"], "nothing is said again"
     session.go_on(at="traced")
     session.next()
     session.resume("stepBack")
     session.wait_for_stop("step", at="traced")
     stop = session.go_on(at="after")
     session.go_on(at="traced")
-    assert _told(session) == [False, "stopped", "stopped", True, *["stopped"] * 5]
+    assert _reported(session) == [False, "stopped", "stopped", True, *["stopped"] * 5]
     session.go_on(at="after")
     refused = session.refusal("stepBack", {"threadId": stop.thread_id})
     assert "keeps nothing of its past" in refused, "who asks there is told why not"
@@ -73,7 +73,7 @@ def test_nothing_is_said_where_the_first_stop_has_a_past(session: Session, tmp_p
     session.launch(_program(tmp_path, CALLS), "traced", "after")
     session.wait_for_stop("breakpoint", at="traced")
     session.go_on(at="after")
-    assert _told(session) == ["stopped", "stopped"]
+    assert _reported(session) == ["stopped", "stopped"]
     session.disconnect(terminateDebuggee=True)
 
 
@@ -82,7 +82,7 @@ def test_not_offered_in_generated_code(session: Session, tmp_path: Path) -> None
     with session.launching(fixture):
         session.set_breakpoints(fixture, "traced", mode="run-time")
     session.wait_for_stop("breakpoint")
-    assert _told(session) == [False, "stopped"]
+    assert _reported(session) == [False, "stopped"]
     session.set_breakpoints(fixture)
     assert session.run_to_end() == 0
 
@@ -92,7 +92,7 @@ def test_offered_anew_after_a_restart(session: Session, tmp_path: Path) -> None:
     session.wait_for_stop("breakpoint", at="before")
     session.request("restart")
     session.wait_for_stop("breakpoint", at="before")
-    assert _told(session) == [False, "stopped", "stopped"]
+    assert _reported(session) == [False, "stopped", "stopped"]
     session.go_on(at="traced")
-    assert _told(session) == [False, "stopped", "stopped", True, "stopped"]
+    assert _reported(session) == [False, "stopped", "stopped", True, "stopped"]
     session.disconnect(terminateDebuggee=True)

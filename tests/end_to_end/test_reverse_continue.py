@@ -48,7 +48,7 @@ def _watch(session: Session, stop: Stop, *names: str) -> None:
     )
 
 
-def _told(session: Session, stop: Stop) -> tuple[str | None, str]:
+def _reported(session: Session, stop: Stop) -> tuple[str | None, str]:
     info: dict[str, Any] = session.request("exceptionInfo", {"threadId": stop.thread_id})
     return stop.marker, info["exceptionId"].partition(":")[0].partition(" = ")[0]
 
@@ -78,14 +78,14 @@ def test_to_the_change_before(session: Session, watched: Fixture, call: int) -> 
     for expected in BACK:
         session.resume("reverseContinue")
         stop = session.wait_for_stop("data breakpoint")
-        assert _told(session, stop) == expected
+        assert _reported(session, stop) == expected
         assert stop.frame.path == watched.path
     session.resume("reverseContinue")
     assert "beginning" in (session.wait_for_stop("step", at="first").description or "")
     for expected in reversed(BACK):
         session.resume()
         stop = session.wait_for_stop("data breakpoint")
-        assert _told(session, stop) == expected
+        assert _reported(session, stop) == expected
         if expected[0] == "appended":
             assert stop.frames[1].evaluate("len(items)").text == "2"
             session.resume("stepBack")
@@ -108,7 +108,7 @@ def test_changes_in_kept_traces(session: Session, watched: Fixture) -> None:
         for expected in list(reversed(BACK))[1 if call == 0 else 0 :]:
             session.resume()
             stop = session.wait_for_stop("data breakpoint")
-            assert _told(session, stop) == expected, f"call {call + 1}"
+            assert _reported(session, stop) == expected, f"call {call + 1}"
         session.go_on(at="end")
     session.request("setDataBreakpoints", {"breakpoints": []})
     assert session.finish() == 0
@@ -177,11 +177,11 @@ def test_to_the_exception_before(session: Session, tmp_path: Path) -> None:
     session.wait_for_stop("breakpoint", at="first")
     session.resume()
     stop = session.wait_for_stop("exception", at="raises")
-    told = _told(session, stop)
+    reported = _reported(session, stop)
     session.go_on(at="end")
     session.resume("reverseContinue")
     stop = session.wait_for_stop("exception", at="raises")
-    assert _told(session, stop) == told
+    assert _reported(session, stop) == reported
     session.resume("reverseContinue")
     session.wait_for_stop("breakpoint", at="first")
     session.resume()

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dynamo_dap.calls.folder import CALL_FILE, TENSORS_FILE, BadFolder, first_line, read_snapshot, told
+from dynamo_dap.calls.folder import CALL_FILE, TENSORS_FILE, BadFolder, first_line, read_snapshot, reported
 from dynamo_dap.commands.saved_calls import REPLAYING
 from dynamo_dap.protocol.contract import RECORD_CALL
 from dynamo_dap.protocol.saved_calls import RecordCallBody
@@ -238,7 +238,7 @@ def test_a_call_without_gradients_is_made_again_without(tmp_path: Path) -> None:
     saved = recorded(path, folder)
     _, output, errors = replayed(folder, "--run", "--yes")
     assert "3." in output, errors
-    assert told(msgspec.convert(saved, RecordCallBody)).splitlines()[-1].endswith(f"dynamo-dap replay '{folder}'")
+    assert reported(msgspec.convert(saved, RecordCallBody)).splitlines()[-1].endswith(f"dynamo-dap replay '{folder}'")
 
 
 def test_nothing_of_a_folder_runs_before_the_user_agrees(session: Session, tmp_path: Path) -> None:

@@ -245,21 +245,21 @@ def test_images_are_known_by_their_shape_and_drawn_in_their_colours(session: Ses
 
 
 @pytest.mark.parametrize("client", ["vscode", "tests"])
-def test_what_log_messages_gave_is_told_to_vs_code(session: Session, program: Fixture, client: str) -> None:
+def test_what_log_messages_gave_is_reported_to_vs_code(session: Session, program: Fixture, client: str) -> None:
     session.initialize(msgspec.structs.replace(INITIALIZE, client_id=client))
     line = program.line("traced")
     with session.launching(program):
         message = "{scale} {weights.max().item()} {{x}} {scale}"
         session.set_breakpoints(program, SourceBreakpoint(line=line, log_message=message))
     assert session.wait_for_exit() == 0
-    told = [event["body"] for event in session.timeline.events if event["event"] == LOGGED_EVENT]
+    reported = [event["body"] for event in session.timeline.events if event["event"] == LOGGED_EVENT]
     values = [{"scale": "2.0", "weights.max().item()": str(expected(x, 2.0).max().item())} for x in (X, X * 2)]
     for each in values:
         assert f"2.0 {each['weights.max().item()']} {{x}} 2.0\n" in session.output("console")
     if client == "vscode":
-        assert told == [{"path": str(program.path), "line": line, "values": each} for each in values]
+        assert reported == [{"path": str(program.path), "line": line, "values": each} for each in values]
     else:
-        assert told == []
+        assert reported == []
 
 
 TRANSFORMED = """

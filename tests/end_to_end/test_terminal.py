@@ -217,7 +217,7 @@ def test_breakpoints_restart_and_mistakes_from_a_pipe(environment: dict[str, str
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "reported"),
     [
         ([], "give a script"),
         (["fixtures/nowhere.py"], "does not exist"),
@@ -227,10 +227,10 @@ def test_breakpoints_restart_and_mistakes_from_a_pipe(environment: dict[str, str
         (["fixtures/basic.py", "-x", "no_such_script"], "no_such_script"),
     ],
 )
-def test_mistakes_on_the_command_line(arguments: list[str], told: str, environment: dict[str, str]) -> None:
+def test_mistakes_on_the_command_line(arguments: list[str], reported: str, environment: dict[str, str]) -> None:
     ran = run(arguments, environment)
     assert ran.returncode in (1, 2)
-    assert told in ran.stdout + ran.stderr
+    assert reported in ran.stdout + ran.stderr
     assert "Traceback" not in ran.stdout + ran.stderr
 
 

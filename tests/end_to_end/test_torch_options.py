@@ -90,10 +90,10 @@ def test_torchs_logs_come_to_the_console_with_the_users_line(session: Session) -
     session.launch("settings", "end", torchLogs="recompiles,+dynamo")
     session.wait_for_stop("breakpoint", at="end")
     events = [event["body"] for event in session.timeline.events if event["event"] == "output"]
-    told = [body for body in events if body.get("category") == "console"]
-    (recompile,) = [body for body in told if "Recompiling function scaled" in body["output"]]
+    reported = [body for body in events if body.get("category") == "console"]
+    (recompile,) = [body for body in reported if "Recompiling function scaled" in body["output"]]
     assert recompile["source"]["path"] == str(FIXTURES / "settings.py")
-    assert all(body.get("source", {}).get("path") and body.get("line") for body in told if "[__" in body["output"])
+    assert all(body.get("source", {}).get("path") and body.get("line") for body in reported if "[__" in body["output"])
     assert "Recompiling" not in session.output("stderr")
     _console(session, "%torchLogs null")
     assert session.run_to_end() == 0
@@ -120,7 +120,7 @@ def test_what_is_given_at_launch_is_in_force_when_the_program_imports_torch(sess
     assert "limit 5" in session.output("stdout")
 
 
-def test_a_wrong_setting_is_told_when_the_program_imports_torch(session: Session) -> None:
+def test_a_wrong_setting_is_reported_when_the_program_imports_torch(session: Session) -> None:
     wrong = {"torchConfig": {"_dynamo.recompil_limit": 16}, "backend": "inducter"}
     session.launch("settings", python=[sys.executable], **wrong)
     assert session.wait_for_exit() == 0
@@ -157,7 +157,7 @@ def test_settings_of_torch_hold_in_every_thread_and_over_the_programs(session: S
         ({"backend": "inducter"}, 'torch has no backend "inducter"; did you mean inductor'),
     ],
 )
-def test_what_torch_does_not_know_is_told_with_what_it_may_have_meant(
+def test_what_torch_does_not_know_is_reported_with_what_it_may_have_meant(
     session: Session, options: dict[str, Any], said: str
 ) -> None:
     """The program runs on; torch is asked when the program imports it."""
@@ -166,7 +166,7 @@ def test_what_torch_does_not_know_is_told_with_what_it_may_have_meant(
     assert said in session.output("important")
 
 
-def test_a_function_that_is_never_met_is_told_at_the_end(session: Session) -> None:
+def test_a_function_that_is_never_met_is_reported_at_the_end(session: Session) -> None:
     session.launch("settings", compileOnly=["scaledd", "shifted"])
     assert session.wait_for_exit() == 0
     said = session.output("important")

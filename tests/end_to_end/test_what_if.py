@@ -54,7 +54,7 @@ def program(tmp_path: Path) -> Fixture:
     return Fixture(path)
 
 
-def _come_to(session: Session, program: Fixture, at: str, call: int) -> Stop:
+def _reach(session: Session, program: Fixture, at: str, call: int) -> Stop:
     """Stop in a call: the one that Dynamo compiles, the one that is traced again, one whose trace is kept."""
     session.launch(program, at)
     stop = session.wait_for_stop("breakpoint", at=at)
@@ -72,7 +72,7 @@ def _set(session: Session, stop: Stop, name: str, value: str) -> str:
 
 @pytest.mark.parametrize("call", [1, 2, 3])
 def test_another_constant_takes_another_branch(session: Session, program: Fixture, printed: str, call: int) -> None:
-    stop = _come_to(session, program, "branch", call)
+    stop = _reach(session, program, "branch", call)
     assert _set(session, stop, "rate", "5") == "5"
     stop = session.wait_for_stop("changed", at="branch")
     assert (stop.description or "").endswith("function [0/0], changed by the debugger")
@@ -96,7 +96,7 @@ def _goto(session: Session, stop: Stop, line: int) -> None:
 @pytest.mark.parametrize("call", [1, 2, 3])
 def test_what_was_is_changed_and_gone_back_in(session: Session, program: Fixture, printed: str, call: int) -> None:
     """A change in the past, steps back in the trace that has it, and a second change there."""
-    stop = _come_to(session, program, "cosine", call)
+    stop = _reach(session, program, "cosine", call)
     session.resume("stepBack")
     session.wait_for_stop("step", at="branch")
     session.resume("stepBack")
@@ -129,7 +129,7 @@ def test_what_was_is_changed_and_gone_back_in(session: Session, program: Fixture
 @pytest.mark.parametrize("call", [1, 2, 3])
 def test_goto(session: Session, program: Fixture, printed: str, call: int) -> None:
     """To the other branch, back to a line before, and not into a block."""
-    stop = _come_to(session, program, "cosine", call)
+    stop = _reach(session, program, "cosine", call)
     _goto(session, stop, program.line("sine"))
     stop = session.wait_for_stop("goto", at="sine")
     assert (stop.description or "").endswith("changed by the debugger")
@@ -151,7 +151,7 @@ def test_goto(session: Session, program: Fixture, printed: str, call: int) -> No
 @pytest.mark.parametrize("call", [1, 2, 3])
 def test_what_cannot_be_changed(session: Session, program: Fixture, printed: str, call: int) -> None:
     """The thread stays where it was, with what was changed before."""
-    stop = _come_to(session, program, "call", call)
+    stop = _reach(session, program, "call", call)
     for value, why in (("missing + 1", "missing"), ("1 +", "not valid Python"), ("dynamic(1)", "no symbols")):
         reference = stop.frame["Locals"].variable.variables_reference
         refused = session.refusal("setVariable", {"variablesReference": reference, "name": "rate", "value": value})
@@ -171,7 +171,7 @@ def test_what_cannot_be_changed(session: Session, program: Fixture, printed: str
 
 @pytest.mark.parametrize("call", [1, 2, 3])
 def test_by_expressions_and_in_callers(session: Session, program: Fixture, printed: str, call: int) -> None:
-    stop = _come_to(session, program, "leave", call)
+    stop = _reach(session, program, "leave", call)
     caller = stop.frame_called("function")
     session.request("evaluate", {"expression": "rate = 10", "frameId": caller.data.id, "context": "repl"})
     stop = session.wait_for_stop("changed", at="leave")
@@ -193,7 +193,7 @@ def test_by_expressions_and_in_callers(session: Session, program: Fixture, print
 
 @pytest.mark.parametrize("call", [1, 2, 3])
 def test_graphs_are_compared(session: Session, program: Fixture, printed: str, call: int) -> None:
-    stop = _come_to(session, program, "branch", call)
+    stop = _reach(session, program, "branch", call)
     assert "nothing has been changed" in session.refusal("dynamoWhatIf")
     _set(session, stop, "rate", "5")
     session.wait_for_stop("changed", at="branch")
@@ -207,10 +207,12 @@ def test_graphs_are_compared(session: Session, program: Fixture, printed: str, c
     session.set_breakpoints(program)
     # The program ends, and what there is to tell has been told.
     assert session.run_to_end() == 0
-    told = session.output()
-    assert "the call is served by the program's own" in told
+    reported = session.output()
+    assert "the call is served by the program's own" in reported
     differing = [
-        line for line in told.splitlines() if line.startswith(("-    total_1", "+    total_1", "-    mul", "+    mul"))
+        line
+        for line in reported.splitlines()
+        if line.startswith(("-    total_1", "+    total_1", "-    mul", "+    mul"))
     ]
     assert [line.partition("  #")[0].replace(" ", "") for line in differing] == [
         "-total_1=total.cos()",
@@ -246,7 +248,7 @@ def test_graphs_are_compared_after_a_reset(session: Session, tmp_path: Path, cal
     path = tmp_path / "program.py"
     path.write_text(AFTER_RESET)
     program = Fixture(path)
-    stop = _come_to(session, program, "end", call)
+    stop = _reach(session, program, "end", call)
     _set(session, stop, "y", "x * 7")
     session.wait_for_stop("changed", at="end")
     session.set_breakpoints(program)
@@ -259,7 +261,7 @@ def test_graphs_are_compared_after_a_reset(session: Session, tmp_path: Path, cal
 @pytest.mark.parametrize("call", [1, 2, 3])
 def test_kept_for_one_call(session: Session, program: Fixture, printed: str, call: int) -> None:
     """The call runs what the user made of it, compiled now or served by the cache; the others what the program says."""
-    stop = _come_to(session, program, "branch", call)
+    stop = _reach(session, program, "branch", call)
     assert "nothing has been changed" in session.refusal("dynamoKeep", {"threadId": stop.thread_id})
     _set(session, stop, "rate", "5")
     stop = session.wait_for_stop("changed", at="branch")
@@ -306,8 +308,8 @@ def test_keeping_what_the_cache_entry_cannot_run(session: Session, tmp_path: Pat
             session.request("dynamoKeep", {"threadId": stop.thread_id})
             stop = session.go_on(at="total")
             stop = session.go_on(at="end")
-            told = session.request("dynamoWhatIf")
-            assert not told.get("kept")
+            reported = session.request("dynamoWhatIf")
+            assert not reported.get("kept")
         else:
             stop = session.go_on(at="total")
         if call == 1:
@@ -336,7 +338,7 @@ def test_keeping_what_the_cache_entry_cannot_run(session: Session, tmp_path: Pat
 @pytest.mark.parametrize("call", [1, 2, 3])
 def test_sizes(session: Session, program: Fixture, printed: str, call: int) -> None:
     """A symbol in place of a number, and a number in place of the symbol."""
-    stop = _come_to(session, program, "branch", call)
+    stop = _reach(session, program, "branch", call)
     assert _set(session, stop, "rate", "dynamic(rate + 6)").endswith("(8 in this call)")
     stop = session.wait_for_stop("changed", at="branch")
     assert "SymNodeVariable" in stop.frame["Locals"]["rate"].texts().values()
@@ -379,7 +381,7 @@ def test_sizes_of_tensors(session: Session, tmp_path: Path, call: int) -> None:
     path = tmp_path / "program.py"
     path.write_text(SHAPED)
     fixture = Fixture(path)
-    stop = _come_to(session, fixture, "end", call)
+    stop = _reach(session, fixture, "end", call)
     was, wanted = ("3", "symbolic") if call == 1 else ("s77", "static")
     assert was in stop.frame["Locals"]["x"]["shape"].text
     for dimension, value, why in ((0, "7", "in this call"), (1, wanted, "1 dimensions"), (0, "other", "it can be")):
@@ -499,7 +501,7 @@ def _plain(fixture: Fixture) -> str:
         ("drawn", "kept", "torch.rand(3)"),
     ],
 )
-def test_nothing_comes_of_it(session: Session, observed: Fixture, place: str, name: str, value: str) -> None:
+def test_it_has_no_effect(session: Session, observed: Fixture, place: str, name: str, value: str) -> None:
     """Results, graphs, guards, counters, random numbers and globals are the plain program's, changed in every call."""
     session.launch(observed, place)
     stop = session.wait_for_stop("breakpoint", at=place)

@@ -141,7 +141,7 @@ def test_the_peak_and_its_line(compiles: dict[str, Explored], program: Fixture) 
     assert last.memory == 4 * (8 * 6 + 3 * 8 + 3 * 6), "both gradients, and the gradient of hidden"
 
 
-def test_peaks_are_told_as_text_and_on_the_page(compiles: dict[str, Explored], program: Fixture) -> None:
+def test_peaks_are_reported_as_text_and_on_the_page(compiles: dict[str, Explored], program: Fixture) -> None:
     assert "peak" in compiles
     folder, line = program.path.parent, program.line("peak")
     text = explore(folder, "--function", "peak")

@@ -17,7 +17,7 @@ class Why:
     args: tuple[object, ...] = ()
 
 
-def told(*whys: Why) -> Reasons:
+def reported(*whys: Why) -> Reasons:
     reasons = Reasons()
     for why in whys:
         reasons.not_fused(why)
@@ -25,23 +25,23 @@ def told(*whys: Why) -> Reasons:
 
 
 def test_a_reason_names_the_operations_and_has_its_numbers() -> None:
-    reasons = told(Why("op1", "op2", "node1 has %d\n   users, node2 %s", (3, "none")))
+    reasons = reported(Why("op1", "op2", "node1 has %d\n   users, node2 %s", (3, "none")))
     assert list(reasons.of_fused(["op1"], {})) == [("op2", "op1 has 3 users, op2 none")]
     assert list(reasons.of_fused(["op2"], {})) == [("op1", "op1 has 3 users, op2 none")], "from the other side, too"
     assert list(reasons.of_fused(["op3"], {})) == []
 
 
 def test_operations_with_nothing_in_common_need_no_reason() -> None:
-    assert list(told(Why("op1", "op2", "no shared data")).of_fused(["op1"], {})) == []
+    assert list(reported(Why("op1", "op2", "no shared data")).of_fused(["op1"], {})) == []
 
 
 def test_the_newest_reason_counts() -> None:
-    reasons = told(Why("op1", "op2", "not yet"), Why("op1", "op2", "never"))
+    reasons = reported(Why("op1", "op2", "not yet"), Why("op1", "op2", "never"))
     assert list(reasons.of_fused(["op1"], {})) == [("op2", "never")]
 
 
-def test_reasons_are_told_of_what_operations_were_fused_into() -> None:
-    reasons = told(Why("op1", "op2", "too large"), Why("op1_op2", "op3", "between"), Why("op3", "op4_op5", "later"))
+def test_reasons_are_reported_for_what_operations_were_fused_into() -> None:
+    reasons = reported(Why("op1", "op2", "too large"), Why("op1_op2", "op3", "between"), Why("op3", "op4_op5", "later"))
     holder = {"op1": "op1_op2", "op2": "op1_op2", "op4": "op4_op5", "op5": "op4_op5"}
     assert list(reasons.of_fused(["op1", "op2"], holder)) == [("op3", "between")], "they were fused after all"
     assert list(reasons.of_fused(["op3"], holder)) == [("op1_op2", "between"), ("op4_op5", "later")]
@@ -49,8 +49,8 @@ def test_reasons_are_told_of_what_operations_were_fused_into() -> None:
     assert list(reasons.of_fused(["op3"], {**holder, "op5": "op5_op6"})) == [("op1_op2", "between")]
 
 
-def test_what_is_told_of_one_operation_is_bounded() -> None:
-    reasons = told(*(Why("op0", f"op{each}", "apart") for each in range(1, 3 * MAXIMUM_REASONS)))
+def test_what_is_reported_for_one_operation_is_bounded() -> None:
+    reasons = reported(*(Why("op0", f"op{each}", "apart") for each in range(1, 3 * MAXIMUM_REASONS)))
     assert len(list(reasons.of_fused(["op0"], {}))) == MAXIMUM_REASONS
 
 

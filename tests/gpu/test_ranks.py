@@ -14,7 +14,7 @@ PROGRAM = Fixture("nccl")
 
 @needs_two_gpus
 @needs_generated_code
-def test_both_ranks_stop_and_their_all_reduce_comes_to_an_end(new_session: NewSession) -> None:
+def test_both_ranks_stop_and_their_all_reduce_ends(new_session: NewSession) -> None:
     family = Family(new_session)
     args = ["--standalone", "--nproc-per-node=2", str(PROGRAM.path)]
     configuration = {"python": [sys.executable], "module": "torch.distributed.run", "args": args}

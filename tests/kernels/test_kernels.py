@@ -125,11 +125,11 @@ def test_a_step_in_goes_from_the_launch_to_the_kernel(session: Session) -> None:
     assert session.finish() == 0
 
 
-def test_a_program_outside_the_grid_is_told(session: Session) -> None:
+def test_a_program_outside_the_grid_is_reported(session: Session) -> None:
     session.launch(ADD, "store", **options(tritonProgram=[0, 7]))
     assert session.wait_for_exit() == 0
-    told = 'the kernel add_kernel has no program (0, 7, 0), which "tritonProgram" asks for: its grid is (3, 1, 1)'
-    assert told in session.output("important")
+    reported = 'the kernel add_kernel has no program (0, 7, 0), which "tritonProgram" asks for: its grid is (3, 1, 1)'
+    assert reported in session.output("important")
 
 
 def test_a_block_can_be_looked_at_as_a_tensor(session: Session) -> None:

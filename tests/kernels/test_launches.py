@@ -104,10 +104,10 @@ def test_out_of_bounds_is_found_in_every_launch_and_left_out(session: Session, o
     session.resume()
     assert session.wait_for_exit() == 0
     assert session.output("stdout").splitlines() == output
-    told = (
+    reported = (
         "sum_kernel: load of memory outside of x_ptr, and that is of none of its arguments: 6 of 16 lanes are left out"
     )
-    assert told in session.output("important")
+    assert reported in session.output("important")
 
 
 @pytest.mark.parametrize("is_wrong", [True, False])
@@ -136,8 +136,8 @@ def test_what_other_threads_compile_waits_for_the_interpreter(session: Session, 
     # Nothing is taken from Triton's cache: what is there already is not compiled.
     session.launch(program, "held", env={"TRITON_CACHE_DIR": str(tmp_path)}, **PYTHON)
     session.wait_for_stop("breakpoint", at="held")
-    told = "compiling second_kernel waits until first_kernel, which another thread interprets, has run"
-    session.wait_for_output(told, "important")
+    reported = "compiling second_kernel waits until first_kernel, which another thread interprets, has run"
+    session.wait_for_output(reported, "important")
     session.set_breakpoints(program)
     session.resume()
     assert session.wait_for_exit() == 0

@@ -65,7 +65,7 @@ def test_a_program_that_is_started_interprets_its_kernels(session: Session) -> N
     assert session.output("stdout").splitlines() == ["sum 20.0", "compiled 20.0"]
 
 
-def test_a_program_that_has_imported_triton_before_is_told(session: Session) -> None:
+def test_a_program_that_has_imported_triton_before_is_reported(session: Session) -> None:
     session.launch(PROGRAM, triton="interpret", python=zygote.python())
     session.wait_for_output('the option "triton" has no effect: the program has imported Triton before', "important")
     session.expects_program_traceback = True

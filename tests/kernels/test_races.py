@@ -120,15 +120,15 @@ def test_relaxed_atomic_operations_order_nothing(session: Session) -> None:
     assert session.wait_for_exit() == 0
 
 
-def test_what_there_is_no_room_for_is_told(session: Session) -> None:
+def test_what_there_is_no_room_for_is_reported(session: Session) -> None:
     launch(session, "large")
     stop = session.wait_for_stop("exception", at="large")
     assert "element 0 of out_ptr" in text_of(stop)
     session.resume()
     assert session.wait_for_exit() == 0
-    (told,) = re.findall(r"large_kernel accesses more memory .*: ([\d,]+) accesses", session.output("important"))
+    (reported,) = re.findall(r"large_kernel accesses more memory .*: ([\d,]+) accesses", session.output("important"))
     # Of 17 times as many; notes are taken in pages.
-    assert 2**20 <= int(told.replace(",", "")) <= 2**20 + 2**13
+    assert 2**20 <= int(reported.replace(",", "")) <= 2**20 + 2**13
 
 
 def test_a_filter_that_is_set_within_a_launch_says_from_where_it_looks(session: Session) -> None:
@@ -139,8 +139,8 @@ def test_a_filter_that_is_set_within_a_launch_says_from_where_it_looks(session: 
     session.set_breakpoints(PROGRAM)
     stop = session.go_on(at="overlap")
     assert "elements 12, 13 of out_ptr" in text_of(stop)
-    told = "races in overlap_kernel are looked for from its program (1, 0, 0) on, where the filter was set"
-    assert told in session.output("important")
+    reported = "races in overlap_kernel are looked for from its program (1, 0, 0) on, where the filter was set"
+    assert reported in session.output("important")
     session.request("setExceptionBreakpoints", {"filters": []})
     session.resume()
     assert session.wait_for_exit() == 0

@@ -1,6 +1,6 @@
 """Every code action does what it says: it is applied to the file, the program compiles again, and the trouble is gone.
 
-The programs of ``mended_programs`` are modules; one program imports and runs them all, once before the edits and once
+The programs of ``fixed_programs`` are modules; one program imports and runs them all, once before the edits and once
 after, and writes down what each of them returned and printed.
 """
 
@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 
 import pytest
 from lsprotocol import types
+from tests.language_server.fixed_programs import ASSERT, MARK, MOVE, PROGRAMS, REFUSED, RUN, Program
 
 from dynamo_dap.records.file import read_record
 from dynamo_dap.records.folders import SUFFIX
 from dynamo_dap.records.model import CompiledFunction, Counts, counts_of
 from tests.language_server.editor import Editor, run
-from tests.language_server.mended_programs import ASSERT, MARK, MOVE, PROGRAMS, REFUSED, RUN, Program
 
 _ALL = [*PROGRAMS, *REFUSED]
 _DRIVER = """
@@ -111,7 +111,7 @@ def _counts(folder: Path) -> dict[str, Counts]:
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda one: one.name)
-def test_an_action_mends_what_it_is_offered_for(recorded: Recorded, program: Program) -> None:
+def test_an_action_fixes_what_it_is_offered_for(recorded: Recorded, program: Program) -> None:
     titles = recorded.titles[program.name]
     assert [title for title in titles if title.startswith(program.kind)], titles
     before, after = recorded.before[program.name], recorded.after[program.name]

@@ -111,9 +111,9 @@ def test_an_open_file_of_a_library_shows_what_was_found_in_it(editor: Editor, wo
     hint = editor.hints(library)[lines.line("grows"), column + 1]
     assert hint.startswith(": f32[")
     assert hint.endswith(", 4]")
-    told = editor.hover(library, lines.line("grows"), column)
-    assert told is not None
-    assert f"`f32[3, 4]` at line {lines.line('grows')} in Model.forward [" in told
+    reported = editor.hover(library, lines.line("grows"), column)
+    assert reported is not None
+    assert f"`f32[3, 4]` at line {lines.line('grows')} in Model.forward [" in reported
 
 
 def test_a_file_of_a_library_that_is_opened_alone_is_enough(workspace: tuple[Path, Path]) -> None:

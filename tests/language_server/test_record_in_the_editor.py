@@ -237,7 +237,7 @@ def test_hints_go_with_a_setting(editor: Editor, program: Path) -> None:
     editor.wait("the hints again", lambda: bool(editor.hints(program)))
 
 
-def test_a_hover_tells_values_sources_and_guards(editor: Editor, program: Path, lines: Fixture) -> None:
+def test_a_hover_shows_values_sources_and_guards(editor: Editor, program: Path, lines: Fixture) -> None:
     text = PROGRAM.splitlines()[lines.line("assigned") - 1]
     value = editor.hover(program, lines.line("assigned"), text.index("y"))
     assert value is not None

@@ -195,10 +195,10 @@ def test_what_is_edited_keeps_its_encoding_and_line_ends(program: Path) -> None:
             apply_fix(fix)
 
 
-def test_another_result_is_told_and_nothing_is_applied(program: Path) -> None:
+def test_another_result_is_reported_and_nothing_is_applied(program: Path) -> None:
     """A program that looks at its own source gives another result when it is edited."""
-    told = "\nprint('lines', len(__import__('inspect').getsource(__import__('model')).splitlines()))\n"
-    program.write_text(PROGRAM + told, encoding="utf-8")
+    reported = "\nprint('lines', len(__import__('inspect').getsource(__import__('model')).splitlines()))\n"
+    program.write_text(PROGRAM + reported, encoding="utf-8")
     model = program.with_name("model.py")
     tried = _fix(program, f"model.py:{Fixture(model).line('broken')}", "--apply")
     assert tried.returncode == 1
@@ -214,9 +214,9 @@ def test_what_cannot_be_tried_says_why(program: Path) -> None:
         (("model.py",), "give a place as FILE:LINE"),
         (("nowhere.py:3",), "there is no file nowhere.py"),
     ):
-        told = _fix(program, *arguments)
-        assert told.returncode == 2
-        assert text in told.stderr
+        reported = _fix(program, *arguments)
+        assert reported.returncode == 2
+        assert text in reported.stderr
 
 
 RESULT = "3 calls of compiled functions, 4 values in __main__, 1 line of output"
@@ -263,8 +263,8 @@ def test_an_editor_tries_a_fix_and_prefers_it_then(editor: Editor, model: Path) 
     assert not _actions(editor, model)[TITLE].is_preferred
     _try(editor, model)
     editor.wait("what came of it", lambda: any(one.startswith(TITLE) for one in editor.messages))
-    told = f"It helps, and the result is the same ({RESULT}). graphs 4 → 3, graph breaks 1 → 0."
-    assert editor.messages == [f"{TITLE}: {told}"]
+    reported = f"It helps, and the result is the same ({RESULT}). graphs 4 → 3, graph breaks 1 → 0."
+    assert editor.messages == [f"{TITLE}: {reported}"]
     assert _kinds(editor) == ["begin", "report", "report", "end"]
     tried = _actions(editor, model)
     assert tried[TRIED].is_preferred
@@ -304,8 +304,8 @@ def test_what_is_not_saved_is_what_is_tried(editor: Editor, model: Path) -> None
 
 
 def test_a_fix_that_changes_the_result_is_not_to_be_had(program: Path, editor: Editor, model: Path) -> None:
-    told = "\nprint('lines', len(__import__('inspect').getsource(__import__('model')).splitlines()))\n"
-    program.write_text(PROGRAM + told, encoding="utf-8")
+    reported = "\nprint('lines', len(__import__('inspect').getsource(__import__('model')).splitlines()))\n"
+    program.write_text(PROGRAM + reported, encoding="utf-8")
     _try(editor, model)
     editor.wait("what came of it", lambda: bool(editor.messages))
     assert "The result is not the same: it prints 'lines" in editor.messages[0]

@@ -28,7 +28,7 @@ def test_make_passes_on_what_it_was_given(given: list[str], expected: list[run.C
         pytest.skip("make is not installed")
     environment = {name: value for name, value in os.environ.items() if name not in ("TORCH", "MAKEFLAGS", "ARGUMENTS")}
     command = ["make", "--dry-run", "--silent", "-C", str(run.ROOT), "test-matrix", *given]
-    told = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
-    words = shlex.split(told)
+    reported = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
+    words = shlex.split(reported)
     options = run.parser().parse_args(words[words.index("tests/matrix/run.py") + 1 :])
     assert run.chosen(options.only, options.torch) == expected

@@ -83,9 +83,9 @@ def test_the_phases_are_those_of_compile_times(tmp_path: Path) -> None:
     program = written(tmp_path, INDUCTOR)
     cache = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
     printed, profile = profiled(program.path, tmp_path, **cache)
-    told = json.loads(next(line for line in printed.splitlines() if line.startswith("{")))
+    reported = json.loads(next(line for line in printed.splitlines() if line.startswith("{")))
     phases = {name: spent / 1e9 for name, (_, spent) in phase_times(profile).items()}
-    of_torch = {name: float(spent) for name, spent in told["torch"].items() if name not in _IN_THE_INTERPRETER}
+    of_torch = {name: float(spent) for name, spent in reported["torch"].items() if name not in _IN_THE_INTERPRETER}
     assert of_torch.keys() <= phases.keys()
     assert len(of_torch) > 20
     assert any(name.startswith("pass.post_grad_passes.") for name in of_torch)
@@ -96,7 +96,7 @@ def test_the_phases_are_those_of_compile_times(tmp_path: Path) -> None:
     )
     # The program timed its first call, which is little but compiling.
     imports = stage_times(profile, profile.main)["import of torch"]
-    assert (compiled - imports) / 1e9 == pytest.approx(told["seconds"], rel=0.05, abs=0.1)
+    assert (compiled - imports) / 1e9 == pytest.approx(reported["seconds"], rel=0.05, abs=0.1)
     assert {(one.cache, one.state) for one in profile.caches} == {
         ("AOTAutograd cache", "miss"),
         ("FX graph cache", "miss"),
@@ -150,8 +150,8 @@ def test_a_graph_break_a_restart_and_a_program_that_fails(tmp_path: Path) -> Non
         check=False,
     )
     assert done.returncode == 7
-    told = json.loads(done.stdout)
-    assert (told["restarts"], len(told["compiles"])) == ([msgspec.to_builtins(profile.restarts[0])], 2)
+    reported = json.loads(done.stdout)
+    assert (reported["restarts"], len(reported["compiles"])) == ([msgspec.to_builtins(profile.restarts[0])], 2)
     assert (tmp_path / "program.cpuprofile").exists()
 
 
@@ -180,13 +180,13 @@ def test_the_sum_is_the_time_that_the_clock_shows(tmp_path: Path) -> None:
     wall = time.perf_counter() - began
     whole = sum(stage_times(profile, profile.main).values())
     assert whole == profile.main.ended
-    (told,) = re.findall(r"The process took ([\d.]+) s; ([\d.]+) s of it", printed)
-    assert whole / 1e9 < float(told[0]) < wall
+    (reported,) = re.findall(r"The process took ([\d.]+) s; ([\d.]+) s of it", printed)
+    assert whole / 1e9 < float(reported[0]) < wall
     ours = sum(spent for stage, spent in stage_times(profile, profile.main).items() if stage == "the profiler's record")
     assert ours <= profile.cost < 0.1 * whole
     (writing,) = re.findall(r"the profiler's end +([\d.]+) s", printed)
     assert float(writing) > 0
-    assert float(told[1]) == pytest.approx(profile.cost / 1e9 + float(writing), abs=0.002)
+    assert float(reported[1]) == pytest.approx(profile.cost / 1e9 + float(writing), abs=0.002)
 
 
 LIVED = """
@@ -214,11 +214,11 @@ def test_the_stages_are_all_of_a_process_s_life(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     (lived,) = re.findall(r'"lived": ([\d.]+)', done.stderr)
-    told = json.loads(done.stdout)
-    ends = {name: told["stages"].pop(name) for name in ("the profiler's end", "the interpreter's end")}
-    assert sum(told["stages"].values()) == pytest.approx(float(lived), rel=0.05, abs=0.1)
-    assert sum(told["stages"].values()) + sum(ends.values()) == pytest.approx(told["seconds"], rel=0.05)
-    assert told["profiler"]["seconds"] >= ends["the profiler's end"] > 0
+    reported = json.loads(done.stdout)
+    ends = {name: reported["stages"].pop(name) for name in ("the profiler's end", "the interpreter's end")}
+    assert sum(reported["stages"].values()) == pytest.approx(float(lived), rel=0.05, abs=0.1)
+    assert sum(reported["stages"].values()) + sum(ends.values()) == pytest.approx(reported["seconds"], rel=0.05)
+    assert reported["profiler"]["seconds"] >= ends["the profiler's end"] > 0
 
 
 def _validate_speedscope(content: Any) -> dict[int, float]:
@@ -312,7 +312,7 @@ def test_without_the_option_nothing_is_written(session: Session, tmp_path: Path)
     assert [path.name for path in tmp_path.iterdir() if "profile" in path.name] == []
 
 
-def test_a_lens_tells_how_often_a_function_was_traced_and_how_long(tmp_path: Path) -> None:
+def test_a_lens_shows_how_often_a_function_was_traced_and_how_long(tmp_path: Path) -> None:
     """Inlined functions, too; the graph break is told by the same record."""
     text = (FIXTURES / "graph_break.py").read_text()
     text = text.replace("total = total + x * index", "total = added(total, x)")

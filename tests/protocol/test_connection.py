@@ -130,13 +130,13 @@ def test_the_end_answers_what_is_pending_and_what_comes_after(pair: Pair) -> Non
     "body",
     [b"", b"[]", b"null", b"\xff", b'{"seq": 1}', b'{"seq": 1, "type": "request"}', b'{"seq": 1, "type": "event"}'],
 )
-def test_a_message_that_is_none_is_told_and_the_next_is_read(pair: Pair, body: bytes) -> None:
+def test_a_message_that_is_not_one_is_reported_and_the_next_is_read(pair: Pair, body: bytes) -> None:
     pair.raw.sendall(frame(body) + frame(b'{"seq": 2, "type": "event", "event": "hello"}'))
     assert pair.far_side.problems.get(timeout=DEADLINE)
     assert pair.far_side.events.get(timeout=DEADLINE).event == "hello"
 
 
-def test_a_truncated_end_is_told(pair: Pair) -> None:
+def test_a_truncated_end_is_reported(pair: Pair) -> None:
     pair.raw.sendall(b"Content-Length: 100\r\n\r\n{")
     pair.raw.shutdown(socket.SHUT_WR)
     assert "middle" in (pair.far_side.ends.get(timeout=DEADLINE) or "")

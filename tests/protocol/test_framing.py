@@ -67,7 +67,7 @@ def test_a_message_that_is_too_large_is_skipped(length: bytes) -> None:
         assert not parser.is_mid_message
 
 
-def test_strangers_may_send_little() -> None:
+def test_unauthenticated_connections_may_send_little() -> None:
     parser = FrameParser(100)
     assert isinstance(parser.feed(b"Content-Length: 101\r\n\r\n")[0], MessageTooLarge)
     parser.feed(b"x" * 1_000_000)

@@ -108,7 +108,7 @@ def test_a_failing_backend(session: Session, tmp_path: Path) -> None:
     session.wait_for_output("BackendCompilerFailed")
 
 
-def test_a_failure_in_inductor_is_told_from_one_in_the_backend(session: Session, tmp_path: Path) -> None:
+def test_a_failure_in_inductor_is_distinguished_from_one_in_the_backend(session: Session, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(
         '"""A pass of Inductor that fails."""\nimport torch\nimport torch._inductor.config\n\n'
@@ -124,7 +124,7 @@ def test_a_failure_in_inductor_is_told_from_one_in_the_backend(session: Session,
     assert session.run_to_end() == 0
 
 
-def test_a_failure_in_autograd_is_told_from_one_in_the_backend(session: Session, tmp_path: Path) -> None:
+def test_a_failure_in_autograd_is_distinguished_from_one_in_the_backend(session: Session, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(
         '"""An operator whose gradient cannot be traced."""\nimport torch\n\n'

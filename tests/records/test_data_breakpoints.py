@@ -59,9 +59,9 @@ def watch(session: Session, *breakpoints: dict[str, Any]) -> list[dict[str, Any]
 
 
 def test_a_variable_that_is_rebound_or_mutated_stops(session: Session, stopped: Stop) -> None:
-    told = info(session, stopped, "y")
-    assert told["accessTypes"] == ["read", "write", "readWrite"]
-    (set_one,) = watch(session, {"dataId": told["dataId"], "accessType": "write"})
+    reported = info(session, stopped, "y")
+    assert reported["accessTypes"] == ["read", "write", "readWrite"]
+    (set_one,) = watch(session, {"dataId": reported["dataId"], "accessType": "write"})
     assert set_one["verified"]
     session.resume()
     stop = session.wait_for_stop("data breakpoint", at="second")

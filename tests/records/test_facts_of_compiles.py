@@ -58,7 +58,7 @@ def test_who_called_is_recorded_from_the_programs_first_line_on(recorded: tuple[
     assert [(one.function, one.place.line) for one in rest.stack[2:]] == [("fn", Fixture(program).line("rest") - 1)]
 
 
-def test_sizes_tell_what_they_stand_for_and_who_compared_them(recorded: tuple[Path, Record]) -> None:
+def test_sizes_show_what_they_stand_for_and_who_compared_them(recorded: tuple[Path, Record]) -> None:
     program, session = recorded
     lines = Fixture(program)
     dynamic = next(one for one in session.functions[0].compiles if one.failures and "resumed" not in one.name)

@@ -23,7 +23,7 @@ PROGRAM = Fixture("ranks_that_part")
 
 
 @pytest.mark.timeout(240)
-def test_ranks_that_compile_different_graphs_are_told_with_the_line(tmp_path: Path) -> None:
+def test_ranks_that_compile_different_graphs_are_reported_with_the_line(tmp_path: Path) -> None:
     arguments = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4", str(PROGRAM.path)]
     ran = command("run", "--python", sys.executable, *arguments, folder=tmp_path, check=False)
     assert ran.returncode == 1, "the ranks that wait for the last one lose it"
@@ -134,7 +134,7 @@ def test_texts_of_records_are_no_markup_of_the_page() -> None:
     assert "&lt;script&gt;alert(0)" in shown
 
 
-def test_a_rank_without_a_record_is_told() -> None:
+def test_a_rank_without_a_record_is_reported() -> None:
     compared = compare_ranks({0: made(0, "a"), 2: made(2, "a", "b")})
     assert compared.missing == [1]
     assert compared.compiles[0].partings[0].text == "'b', where rank 0 has 'a graph of 1 operations'"

@@ -252,8 +252,8 @@ def test_a_record_is_bounded(tmp_path: Path) -> None:
 def test_tlparse_makes_a_report_of_the_trace(tmp_path: Path) -> None:
     program = write(tmp_path, BREAKS[:1])
     command("run", "--trace", str(program), folder=tmp_path)
-    told = command("report", "--tlparse", "--no-browser", folder=tmp_path)
-    page = Path(told.stdout.strip())
+    reported = command("report", "--tlparse", "--no-browser", folder=tmp_path)
+    page = Path(reported.stdout.strip())
     assert page.name == "index.html"
     assert "asked" in page.read_text(encoding="utf-8")
     ours = Path(command("report", "--html", "--no-browser", folder=tmp_path).stdout.strip()).read_text(encoding="utf-8")
@@ -283,8 +283,8 @@ def test_a_trace_is_taken_when_asked_for(tmp_path: Path) -> None:
     command("run", "--trace", str(program), folder=tmp_path)
     trace = record_of(tmp_path)["started"]["trace"]
     assert any(Path(trace).glob("*.log"))
-    told = command("report", "--tlparse", "--no-browser", folder=tmp_path, check=False, PATH="")
-    assert "tlparse" in told.stderr + told.stdout
+    reported = command("report", "--tlparse", "--no-browser", folder=tmp_path, check=False, PATH="")
+    assert "tlparse" in reported.stderr + reported.stdout
     launched = LaunchArguments(program=str(program), trace=True, python=[sys.executable])
     assert prepare(launched).environment_changes["TORCH_TRACE"]
 
@@ -325,23 +325,23 @@ for word in ("a", "bb", "ccc", "dddd"):
 """
 
 
-def test_what_changed_from_call_to_call_is_told_with_advice(tmp_path: Path) -> None:
+def test_what_changed_from_call_to_call_is_reported_with_advice(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(CHANGING, encoding="utf-8")
     command("run", "program.py", folder=tmp_path)
-    told = command("report", folder=tmp_path).stdout
-    lines = told.splitlines()
+    reported = command("report", folder=tmp_path).stdout
+    lines = reported.splitlines()
     line = Fixture(program).line("called")
-    assert "Changed from call to call of attend: size 0 of key_cache: 15, 16 (1 compile, " in told
-    assert f"    called {program}:{line}  attend(torch.ones(2), torch.ones(length))  #@called" in told
-    assert "use a static one, of one length for all calls" in told
-    assert "Changed from call to call of limited: word: 'a', 'bb', 'ccc', 'dddd' (3 compiles, " in told
+    assert "Changed from call to call of attend: size 0 of key_cache: 15, 16 (1 compile, " in reported
+    assert f"    called {program}:{line}  attend(torch.ones(2), torch.ones(length))  #@called" in reported
+    assert "use a static one, of one length for all calls" in reported
+    assert "Changed from call to call of limited: word: 'a', 'bb', 'ccc', 'dddd' (3 compiles, " in reported
     # What weighs most comes first. Torch's counter of graph breaks does not have the limit either.
     assert lines[lines.index("What to do") + 1].startswith(" 1. limited was compiled too often (recompile_limit")
-    assert "because: Changed from call to call of limited: word" in told
+    assert "because: Changed from call to call of limited: word" in reported
     assert [one for one in lines if "Graph break" in one and "limit" in one] == []
-    assert re.search(r"^ attend \[0/0\] \d+\.\d\d s.*, \d+ guards$", told, re.MULTILINE)
-    assert "Recompile: a guard of [1/0] failed: size 0 of key_cache was 15 and is 16" in told
+    assert re.search(r"^ attend \[0/0\] \d+\.\d\d s.*, \d+ guards$", reported, re.MULTILINE)
+    assert "Recompile: a guard of [1/0] failed: size 0 of key_cache was 15 and is 16" in reported
 
 
 def test_the_page_holds_everything_and_runs_nothing_but_its_own(tmp_path: Path) -> None:
@@ -385,7 +385,7 @@ def test_a_hostile_name_is_text_in_the_page() -> None:
     assert "javascript:" not in page
 
 
-def test_the_same_break_and_the_same_size_are_told_once(tmp_path: Path) -> None:
+def test_the_same_break_and_the_same_size_are_reported_once(tmp_path: Path) -> None:
     """The helper's break cuts its caller at the call, then the helper; the size changes for both."""
     program = tmp_path / "program.py"
     program.write_text(
@@ -409,7 +409,7 @@ def test_the_same_break_and_the_same_size_are_told_once(tmp_path: Path) -> None:
     assert any(one == "size 0 of x in fn" for one in sized.facts)
 
 
-def test_a_size_that_was_to_vary_and_does_not_is_told(tmp_path: Path) -> None:
+def test_a_size_that_was_to_vary_and_does_not_is_reported(tmp_path: Path) -> None:
     """As tlparse's table of specializations does, and what to do about it."""
     program = tmp_path / "program.py"
     program.write_text(

@@ -12,7 +12,7 @@ def test_a_name_alone_where_it_is_the_only_one() -> None:
     }
 
 
-def test_as_many_folders_as_tell_them_apart() -> None:
+def test_as_many_folders_as_distinguish_them() -> None:
     paths = ["/x/llama/model.py", "/x/bert/model.py", "/y/bert/model.py"]
     assert list(short_paths(paths).values()) == ["llama/model.py", "x/bert/model.py", "y/bert/model.py"]
 

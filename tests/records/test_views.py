@@ -142,7 +142,7 @@ def test_recompiles_name_the_guard_that_failed(session: Session) -> None:
     session.run_to_end()
 
 
-def test_changes_are_told_once_compiles_were_asked_for(session: Session) -> None:
+def test_changes_are_reported_once_compiles_were_asked_for(session: Session) -> None:
     with session.launching("graph_break"):
         session.set_breakpoints("graph_break", "loop", "after_break")
     session.wait_for_stop("breakpoint", at="loop")
@@ -173,21 +173,21 @@ for turn in range(3):
 """
 
 
-def test_many_changes_are_told_once_until_they_are_asked_for_again(session: Session, tmp_path: Path) -> None:
+def test_many_changes_are_reported_once_until_they_are_asked_for_again(session: Session, tmp_path: Path) -> None:
     program = tmp_path / "many.py"
     program.write_text(MANY, encoding="utf-8")
     line = 1 + next(number for number, text in enumerate(MANY.splitlines()) if "#@turn" in text)
     with session.launching(program, eager=True, mode="both"):
         wanted = [{"line": line}]
         session.request("setBreakpoints", {"source": {"path": str(program)}, "breakpoints": wanted})
-    told, compiles = [], []
+    reported, compiles = [], []
     for _ in range(3):
         session.wait_for_stop("breakpoint")
-        told.append([event["event"] for event in session.timeline.events].count("dynamoCompilesChanged"))
+        reported.append([event["event"] for event in session.timeline.events].count("dynamoCompilesChanged"))
         compiles.append(sum(len(function["compiles"]) for function in _compiles(session)))
         session.resume()
     assert session.wait_for_exit() == 0
-    assert told == [0, 1, 2], "a client that has not asked again knows that there is something to ask for"
+    assert reported == [0, 1, 2], "a client that has not asked again knows that there is something to ask for"
     assert 0 == compiles[0] < compiles[1] - 1 < compiles[2] - 1, compiles
 
 

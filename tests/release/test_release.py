@@ -186,7 +186,7 @@ def new_user(release: Release, tmp_path_factory: pytest.TempPathFactory) -> tupl
     return _new_user(release, tmp_path_factory.mktemp("user"))
 
 
-def test_a_new_user_comes_to_a_stop_in_a_cached_call(new_user: tuple[Path, dict[str, str]], tmp_path: Path) -> None:
+def test_a_new_user_reaches_a_stop_in_a_cached_call(new_user: tuple[Path, dict[str, str]], tmp_path: Path) -> None:
     """Nothing but the wheel: the second stop at the line is in a cached call, with that call's values."""
     _, variables = new_user
     program = tmp_path / "program.py"

@@ -268,7 +268,7 @@ def test_instruction_breakpoints() -> None:
     assert len(record.seen) == 1
 
 
-def test_an_instruction_that_no_event_tells_of_moves_behind_the_prologue() -> None:
+def test_an_instruction_that_no_event_reports_moves_behind_the_prologue() -> None:
     function = compiled(programs.replay)
     record = Recorder(look=lambda stop: stop.index)
     with debugging(record) as host:

@@ -46,7 +46,7 @@ def test_what_was_written_last_is_read(tmp_path: Path) -> None:
     assert read_crash(str(tmp_path), os.getpid()) is None
 
 
-def test_the_thread_that_moved_last_is_told(tmp_path: Path) -> None:
+def test_the_thread_that_moved_last_is_reported(tmp_path: Path) -> None:
     writer = CellWriter(str(tmp_path))
     writer.describe(0, DESCRIPTION)
     slots = [writer.take_slot(number) for number in (1, 2, 3)]
@@ -126,18 +126,21 @@ def test_the_server_says_where_the_program_died(new_session: NewSession, how: st
         session.wait_for_stop("entry")
         session.resume("stepOut")
     assert session.wait_for_exit() == -signal.SIGSEGV
-    told = session.output("important")
+    reported = session.output("important")
     from tests.client.fixtures import Fixture
 
     line = Fixture("generated_crash").line("crash")
-    assert f"The program died of SIGSEGV (signal {int(signal.SIGSEGV)}) in risky (generated #0) at instruction " in told
-    assert f" {CALL} 1, user line {line}." in told
+    assert (
+        f"The program died of SIGSEGV (signal {int(signal.SIGSEGV)}) in risky (generated #0) at instruction "
+        in reported
+    )
+    assert f" {CALL} 1, user line {line}." in reported
     listing = session.output("console")
     assert "> " in listing
     assert "crash(graph_out_" in next(text for text in listing.splitlines() if text.startswith("> "))
 
 
-def test_nothing_is_told_of_a_crash_elsewhere(new_session: NewSession) -> None:
+def test_nothing_is_reported_for_a_crash_elsewhere(new_session: NewSession) -> None:
     session = new_session()
     session.launch("generated_crash", traceInstructions=True, args=["--afterwards"])
     assert session.wait_for_exit() == -signal.SIGSEGV

@@ -80,12 +80,12 @@ def test_statements_and_instructions_of_the_same_code(session: Session) -> None:
     while "d.update(" not in statements[stop.frame.line - 1]:
         stop = session.next()
     assert stop.frames[1].marker in ("store_item", "note")
-    told = stop.frame.evaluate(f"__listing__[{stop.frame.line}]", "hover")
-    assert told.text == f"replay: {told['whole'].text}"
-    assert told["whole"].text.startswith("d.update({'result': graph_out_0[1]")
-    assert told[f"generated_code.py:{FIXTURE.line('store_item')}"].text == 'd["result"] = y'
-    assert _linked(session, told[f"generated_code.py:{FIXTURE.line('note')}"])["line"] == FIXTURE.line("note")
-    assert "CALL" in told["1"].text + told["2"].text
+    reported = stop.frame.evaluate(f"__listing__[{stop.frame.line}]", "hover")
+    assert reported.text == f"replay: {reported['whole'].text}"
+    assert reported["whole"].text.startswith("d.update({'result': graph_out_0[1]")
+    assert reported[f"generated_code.py:{FIXTURE.line('store_item')}"].text == 'd["result"] = y'
+    assert _linked(session, reported[f"generated_code.py:{FIXTURE.line('note')}"])["line"] == FIXTURE.line("note")
+    assert "CALL" in reported["1"].text + reported["2"].text
     assert "shows no instruction" in stop.frame.refusal("__listing__[1]")
     assert stop.frame.evaluate("result").text.startswith("(Tensor f32[3]"), "a name that only the statements have"
 
@@ -96,8 +96,8 @@ def test_statements_and_instructions_of_the_same_code(session: Session) -> None:
     assert again.frame.data.source.name == "replay #0.dynamo"
     lines = _listing(session, again)
     assert "replay lines" in lines[again.frame.line - 1]
-    told = again.frame.evaluate(f"__listing__[{again.frame.line}]", "hover")
-    assert told.text.startswith("replay: d.update(")
+    reported = again.frame.evaluate(f"__listing__[{again.frame.line}]", "hover")
+    assert reported.text.startswith("replay: d.update(")
     assert "is no form of a listing" in session.refusal("dynamoListing", {"form": "letters"})
     session.disconnect()
 

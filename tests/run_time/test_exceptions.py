@@ -78,7 +78,7 @@ def test_a_condition_of_the_filter(condition: str, stops: int) -> None:
     assert len(record.seen) == stops
 
 
-def test_the_same_exception_is_told_again_at_the_next_call() -> None:
+def test_the_same_exception_is_reported_again_at_the_next_call() -> None:
     function = compiled(programs.failing)
     record = Recorder(look=lambda stop: stop.reason)
     manager = _debugging_exceptions(record)

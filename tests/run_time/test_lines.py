@@ -73,11 +73,11 @@ def test_a_line_in_the_graph_stops_where_the_graph_is_called(session: Session, p
         stop_at(session, program, "return")
     assert session.wait_for_exit() == 0
     for answer, marker in zip(answers[:3], ("in_graph", "in_helper", "after_break"), strict=True):
-        told = now(session, answer)
-        assert told is not None
-        assert told["verified"]
-        assert told["message"].startswith("stops where f (")
-        assert told["message"].endswith(f"which computes line {program.line(marker)}")
+        reported = now(session, answer)
+        assert reported is not None
+        assert reported["verified"]
+        assert reported["message"].startswith("stops where f (")
+        assert reported["message"].endswith(f"which computes line {program.line(marker)}")
     assert now(session, answers[3]) is None, "a line that returns stops there: nothing to tell"
 
 
@@ -91,10 +91,10 @@ def test_a_line_that_nothing_computes_is_not_verified(session: Session, program:
     # It is known in the second call: the resume function has been compiled.
     session.wait_for_stop("breakpoint")
     for answer, marker in zip(answers[:3], markers, strict=False):
-        told = now(session, answer)
-        assert told is not None, marker
-        assert not told["verified"]
-        assert told["message"].startswith(
+        reported = now(session, answer)
+        assert reported is not None, marker
+        assert not reported["verified"]
+        assert reported["message"].startswith(
             f"no graph and no instruction of the generated code computes line {answer.line}"
         )
     assert now(session, answers[3]) is None

@@ -54,7 +54,7 @@ def test_side_effects_name_the_users_statements() -> None:
     (listing,) = _listings(compiled(programs.replay), *replay_arguments())
     replayed = _statements(listing, Kind.SIDE_EFFECT)
     assert len(replayed) == 4
-    by_start = {title.partition(" = ")[0].partition("(")[0]: told for title, told in replayed.items()}
+    by_start = {title.partition(" = ")[0].partition("(")[0]: reported for title, reported in replayed.items()}
     assert by_start["replay: d.update"] == [
         ('d["result"] = y', line("store_item")),
         ('d["noted"] = value', line("note")),
@@ -65,9 +65,9 @@ def test_side_effects_name_the_users_statements() -> None:
     text = listing.text()
     assert re.search(rf"╶ replay line {line('append')}: log\[:\] = \[log\[0\], 3\]$", text, re.MULTILINE)
     number = next(number for number, shown in enumerate(text.splitlines(), 1) if "replay line" in shown)
-    told = listing.explanation(number)
-    assert told is not None
-    assert told.purpose.title == "replay: TOTAL = 4"
+    reported = listing.explanation(number)
+    assert reported is not None
+    assert reported.purpose.title == "replay: TOTAL = 4"
 
 
 def test_the_graph_its_inputs_and_outputs() -> None:
@@ -148,7 +148,7 @@ def test_code_compiled_before_the_session_is_annotated_without_statements() -> N
     (listing,) = _listings(function, *replay_arguments())
     replayed = _statements(listing, Kind.SIDE_EFFECT)
     assert len(replayed) == 4
-    assert all(told == [] for told in replayed.values())
+    assert all(reported == [] for reported in replayed.values())
 
 
 @pytest.mark.parametrize("value", [{"k": 1}, [1, 2]])

@@ -48,7 +48,7 @@ def _as_peer(stop: SeenStop) -> PeerStop:
     return PeerStop(name, instruction.offset, instruction.name, stop.stack, stop.locals)
 
 
-def _told(stops: list[PeerStop]) -> list[PeerStop]:
+def _reported(stops: list[PeerStop]) -> list[PeerStop]:
     """Instructions that both tell: the peer stops at prefixes and, where its Python tells them, in the prologue."""
     prologue = ("RESUME", "COPY_FREE_VARS", "MAKE_CELL", "EXTENDED_ARG", "NOP")
     return [stop for stop in stops if stop.instruction not in prologue]
@@ -64,8 +64,8 @@ def test_same_instructions_locals_and_stacks(name: str) -> None:
     programs.TOTAL = 0
     peer.run(lambda: function(*arguments()))
     programs.TOTAL = 0
-    ours = _told(_own(function, arguments()))
-    theirs = _told(peer.stops)
+    ours = _reported(_own(function, arguments()))
+    theirs = _reported(peer.stops)
     assert [_position(stop) for stop in ours] == [_position(stop) for stop in theirs]
     for own, other in zip(ours, theirs, strict=True):
         assert own.locals.keys() == other.locals.keys(), f"locals at {own.instruction} {own.offset}"
@@ -132,7 +132,7 @@ def test_the_truth_about_calls() -> None:
     assert len(own_call.stack) == len(own_before.stack), "PRECALL takes nothing"
     calls = [
         (len(own.stack), len(other.stack))
-        for own, other in zip(_told(ours), _told(peer.stops), strict=True)
+        for own, other in zip(_reported(ours), _reported(peer.stops), strict=True)
         if own.instruction == "CALL"
     ]
     assert any(own > other for own, other in calls), "the peer is right by now: compare its CALLs as well"

@@ -57,7 +57,7 @@ def test_an_exception_in_the_callback_ends_a_process_without_us() -> None:
 
 @pytest.mark.parametrize("error", [ValueError, SystemExit, RecursionError])
 def test_an_exception_of_ours_stays_here(error: type[BaseException]) -> None:
-    told: list[str] = []
+    reported: list[str] = []
 
     def broken(_code: object) -> None:
         raise error("in the callback")
@@ -69,7 +69,7 @@ def test_an_exception_of_ours_stays_here(error: type[BaseException]) -> None:
     function(torch.ones(2))
     interface = torch._C._dynamo.eval_frame
     interface.set_bytecode_debugger_callback(broken_before)
-    notifier = Notifier(broken, told.append)
+    notifier = Notifier(broken, reported.append)
     notifier.install()
     try:
         assert function(torch.ones(2)).tolist() == [4.0, 4.0]
@@ -77,7 +77,7 @@ def test_an_exception_of_ours_stays_here(error: type[BaseException]) -> None:
         notifier.remove()
         assert interface.get_bytecode_debugger_callback() is broken_before
         interface.set_bytecode_debugger_callback(None)
-    assert told[:2] == ["telling of generated code", "calling the hook for generated code that was there before"]
+    assert reported[:2] == ["telling of generated code", "calling the hook for generated code that was there before"]
 
 
 def test_the_hook_that_was_there_is_called_as_well() -> None:
@@ -138,7 +138,7 @@ def _as_the_callback_would() -> None:
 # -- since Python 3.12 it stops once per instruction -------------------------------------------------------------------
 
 
-def test_instructions_are_told_at_every_call() -> None:
+def test_instructions_are_reported_at_every_call() -> None:
     function = compiled(programs.branching)
     function(torch.ones(2))
 
@@ -164,12 +164,12 @@ def test_instructions_are_told_at_every_call() -> None:
 def test_the_debuggers_tool_id_is_left_alone() -> None:
     monitoring = sys.monitoring
     owner = "somebody's debugger"
-    told: list[int] = []
+    reported: list[int] = []
     function = compiled(programs.branching)
     function(torch.ones(2))
     monitoring.use_tool_id(monitoring.DEBUGGER_ID, owner)
     monitoring.register_callback(
-        monitoring.DEBUGGER_ID, monitoring.events.INSTRUCTION, lambda code, offset: told.append(offset)
+        monitoring.DEBUGGER_ID, monitoring.events.INSTRUCTION, lambda code, offset: reported.append(offset)
     )
 
     def watched() -> int:
@@ -181,10 +181,10 @@ def test_the_debuggers_tool_id_is_left_alone() -> None:
         with debugging(record, stop_on_generated_code=True):
             assert monitoring.get_tool(monitoring.DEBUGGER_ID) == owner
             watched()
-        alone = len(told)
+        alone = len(reported)
         assert monitoring.get_tool(monitoring.DEBUGGER_ID) == owner
         watched()
-        assert len(told) == 2 * alone > 0, "the other tool is told what it would be told without us"
+        assert len(reported) == 2 * alone > 0, "the other tool is told what it would be told without us"
         assert len(record.seen) > 50
         TorchDebugger("c").run(watched)
         assert monitoring.get_tool(monitoring.DEBUGGER_ID) != owner, "torch leaves the id alone by now"

@@ -30,7 +30,7 @@ def _titles(action: str, function: Any, *arguments: Any) -> list[tuple[str, str]
     return record.seen
 
 
-def test_instructions_are_told_one_by_one_and_all_of_them() -> None:
+def test_instructions_are_reported_one_by_one_and_all_of_them() -> None:
     function = compiled(programs.replay)
     record = Recorder("in instruction", look=lambda stop: (stop.generated.number, stop.index))
     with debugging(record, stop_on_generated_code=True) as host:
@@ -43,7 +43,7 @@ def test_instructions_are_told_one_by_one_and_all_of_them() -> None:
         assert generated.table[len(generated.table) - 1].is_return
 
 
-def test_every_call_is_told_again() -> None:
+def test_every_call_is_reported_again() -> None:
     """Torch's own debugger stops only once per instruction on Python 3.12 and newer."""
     function = compiled(programs.replay)
     function(*replay_arguments())

@@ -15,7 +15,7 @@ DEBUG = [sys.executable, "-m", "dynamo_dap", "debug"]
 
 
 @pytest.mark.parametrize("limit", [6, 8, 9, 10, 12, 16, 64])
-def test_a_shortage_of_descriptors_is_told(tmp_path: Path, limit: int) -> None:
+def test_a_shortage_of_descriptors_is_reported(tmp_path: Path, limit: int) -> None:
     """The command runs short at 6 and 8, the server at 9 and 10, the start of the program up to 16."""
     program = write(tmp_path, "value = 1\nprint('ran', value)\n")
     command = [*DEBUG, str(program), "--break", f"{program}:2", "--command", "continue"]
@@ -27,10 +27,10 @@ def test_a_shortage_of_descriptors_is_told(tmp_path: Path, limit: int) -> None:
         timeout=DEADLINE,
         check=False,
     )
-    told = ran.stdout + ran.stderr
+    reported = ran.stdout + ran.stderr
     if limit == 64:
-        assert (ran.returncode, "ran 1" in told) == (0, True), told
+        assert (ran.returncode, "ran 1" in reported) == (0, True), reported
         return
     assert ran.returncode != 0
-    (line,) = told.strip().splitlines()
+    (line,) = reported.strip().splitlines()
     assert line.endswith("Too many open files; raise the limit with 'ulimit -n'")

@@ -11,16 +11,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from dynamo_dap.protocol.arrivals import show_token
-from dynamo_dap.server.launching.arrivals import ArrivalListener
+from dynamo_dap.protocol.authorization import show_token
 from dynamo_dap.server.launching.handing_over import Giver, NotTaken, Taker
+from dynamo_dap.server.launching.program_listener import ProgramListener
 
 INFORMATION = msgspec.Raw(b'{"processId":1}')
 
 
-def giving(scenario: Callable[[ArrivalListener, Giver], Awaitable[None]]) -> None:
+def giving(scenario: Callable[[ProgramListener, Giver], Awaitable[None]]) -> None:
     async def run() -> None:
-        listener = ArrivalListener("127.0.0.1", 0, lambda host: None)
+        listener = ProgramListener("127.0.0.1", 0, lambda host: None)
         giver = Giver(listener)
         try:
             await scenario(listener, giver)
@@ -32,7 +32,7 @@ def giving(scenario: Callable[[ArrivalListener, Giver], Awaitable[None]]) -> Non
 
 
 def test_only_who_has_the_token_gets_a_connection() -> None:
-    async def scenario(_: ArrivalListener, giver: Giver) -> None:
+    async def scenario(_: ProgramListener, giver: Giver) -> None:
         program, connected = socket.socketpair()
         taken = asyncio.Event()
         target = giver.offer(connected, INFORMATION, taken.set, is_local=True)
@@ -65,7 +65,7 @@ def test_only_who_has_the_token_gets_a_connection() -> None:
 
 
 def test_debugpy_follows_by_a_token_of_its_own() -> None:
-    async def scenario(listener: ArrivalListener, giver: Giver) -> None:
+    async def scenario(listener: ProgramListener, giver: Giver) -> None:
         program, connected = socket.socketpair()
         taker = Taker(giver.offer(connected, INFORMATION, lambda: None, is_local=True))
         received, _ = await taker.take("debugpy's")
@@ -97,7 +97,7 @@ def test_debugpy_follows_by_a_token_of_its_own() -> None:
 
 
 def test_what_nobody_takes_is_ended() -> None:
-    async def scenario(_: ArrivalListener, giver: Giver) -> None:
+    async def scenario(_: ProgramListener, giver: Giver) -> None:
         programs = [socket.socketpair() for _ in range(2)]
         targets = [giver.offer(pair[1], INFORMATION, lambda: None, is_local=True) for pair in programs]
         assert giver.withdraw(targets[0])

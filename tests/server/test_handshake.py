@@ -79,7 +79,7 @@ AUTHORIZES = "authorize(processId=os.getpid(), torchVersion='2.13.0')\nanswer(re
         "exits without a word",
     ],
 )
-def test_an_agent_that_misbehaves_is_told(session: Session, tmp_path: Path, behaviour: str, said: str) -> None:
+def test_an_agent_that_misbehaves_is_reported(session: Session, tmp_path: Path, behaviour: str, said: str) -> None:
     python = write(tmp_path, AGENT.format(python=sys.executable, behaviour=behaviour), "python")
     python.chmod(0o755)
     session.initialize()
@@ -103,7 +103,7 @@ def test_an_agent_that_misbehaves_is_told(session: Session, tmp_path: Path, beha
         ("a build of ours", None),
     ],
 )
-def test_a_torch_that_is_not_supported_is_told(version: str | None, said: str | None) -> None:
+def test_a_torch_that_is_not_supported_is_reported(version: str | None, said: str | None) -> None:
     warning = version_warning(ProcessInformation(executable="/env/python", torch_version=version))
     assert (warning is None) == (said is None)
     if said is not None:

@@ -58,5 +58,5 @@ def test_only_ids_are_translated() -> None:
         ({"threadId": 1}, None),
     ],
 )
-def test_what_tells_the_owner(arguments: dict[str, Any], owned: int | None) -> None:
+def test_what_names_the_owner(arguments: dict[str, Any], owned: int | None) -> None:
     assert msgspec.json.decode(bytes(_raw(arguments)), type=References).owned == owned

@@ -39,7 +39,7 @@ def test_a_program_that_becomes_another_ends_properly(session: Session, tmp_path
     assert session.output("stdout") == "first\nsecond\n"
 
 
-def test_an_agent_that_is_gone_is_told(session: Session, tmp_path: Path) -> None:
+def test_an_agent_that_is_gone_is_reported(session: Session, tmp_path: Path) -> None:
     session.launch(
         write(
             tmp_path,
@@ -65,7 +65,7 @@ def test_the_program_ends_with_a_client_that_is_gone(session: Session, tmp_path:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_the_program_ends_with_a_server_that_is_told_to_end(
+def test_the_program_ends_with_a_server_that_is_asked_to_end(
     session: Session, tmp_path: Path, number: signal.Signals
 ) -> None:
     session.launch(write(tmp_path, "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + RUNNING_ON))

@@ -48,7 +48,7 @@ def test_a_wrong_value_is_named(given: dict[str, Any], said: str) -> None:
         ({"zebra": 1}, 'Unknown attribute "zebra" is ignored.'),
     ],
 )
-def test_a_misspelt_attribute_is_told(given: dict[str, Any], warning: str) -> None:
+def test_a_misspelt_attribute_is_reported(given: dict[str, Any], warning: str) -> None:
     warnings = unknown_attributes(msgspec.Raw(msgspec.json.encode({"program": "x.py", **given})), LaunchArguments)
     assert len(warnings) == 1
     assert warning in warnings[0]
@@ -101,7 +101,7 @@ def test_arguments_may_be_one_string(tmp_path: Path) -> None:
         ({"program": "x.py", "env": {"A=B": "c"}}, "cannot be an environment variable"),
     ],
 )
-def test_what_cannot_be_launched_is_told(tmp_path: Path, given: dict[str, Any], said: str) -> None:
+def test_what_cannot_be_launched_is_reported(tmp_path: Path, given: dict[str, Any], said: str) -> None:
     (tmp_path / "x.py").touch()
     (tmp_path / "folder").mkdir()
     with pytest.raises(StartRefused) as refused:
@@ -110,7 +110,7 @@ def test_what_cannot_be_launched_is_told(tmp_path: Path, given: dict[str, Any], 
 
 
 @pytest.mark.parametrize(("cwd", "said"), [("nowhere", "does not exist"), ("file", "is not a directory")])
-def test_a_directory_that_is_none_is_told(tmp_path: Path, cwd: str, said: str) -> None:
+def test_a_directory_that_is_not_one_is_reported(tmp_path: Path, cwd: str, said: str) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StartRefused, match=said):
         prepare(_launch(program="x.py", cwd=str(tmp_path / cwd)))

@@ -109,7 +109,7 @@ def test_no_log_message_of_a_compiled_call_is_lost_at_the_end(session: Session, 
     assert logged == [f"hit {number}" for number in range(200)]
 
 
-def test_the_end_is_told_while_a_descendant_holds_the_output_open(session: Session, tmp_path: Path) -> None:
+def test_the_end_is_reported_while_a_descendant_holds_the_output_open(session: Session, tmp_path: Path) -> None:
     session.launch(
         write(
             tmp_path,

@@ -14,10 +14,10 @@ from dynamo_dap.protocol.contract import AUTHORIZE, introduction
 from dynamo_dap.protocol.messages import Event, to_builtins
 from dynamo_dap.protocol.ranks import (
     PAUSE_RANK,
+    PRINT_AT_RANK,
     RANK_GOES,
     RANK_RUNS,
     RANK_STOPPED,
-    TELL_RANK,
     WITHDRAW_RANK_PAUSE,
     Newcomer,
     Place,
@@ -70,16 +70,16 @@ class Member(Unheard):
     async def arrive(self) -> None:
         """Be a member, whose program runs."""
         await self._connection.request(AUTHORIZE, self._arrival, timeout=SECONDS)
-        await self.tell(RANK_RUNS)
+        await self.report(RANK_RUNS)
 
-    async def tell(self, event: str, body: object = None) -> None:
+    async def report(self, event: str, body: object = None) -> None:
         """Tell the meeting, and wait until it has heard that."""
         self._connection.send_event(event, body)
         await asyncio.wait_for(self._meeting.heard.get(), SECONDS)
 
     async def stops(self, reason: str, line: int) -> None:
         """Tell of a stop."""
-        await self.tell(RANK_STOPPED, RankStoppedBody(reason, Place("program.py", line)))
+        await self.report(RANK_STOPPED, RankStoppedBody(reason, Place("program.py", line)))
 
     def on_event(self, event: Event) -> None:
         """Keep what the meeting has decided."""
@@ -87,8 +87,8 @@ class Member(Unheard):
 
     async def hears(self, event: str, **body: str) -> None:
         """Wait for what the meeting tells next; it must be this."""
-        told, given = await asyncio.wait_for(self._heard.get(), SECONDS)
-        assert (told, given) == (event, body)
+        reported, given = await asyncio.wait_for(self._heard.get(), SECONDS)
+        assert (reported, given) == (event, body)
 
     def close(self) -> None:
         """Leave."""
@@ -117,7 +117,7 @@ async def stop_and_go_on(first: Member, second: Member) -> None:
     """The first stops and is continued, before the second has come to a line."""
     await first.stops("breakpoint", 1)
     await second.hears(PAUSE_RANK)
-    await first.tell(RANK_GOES, GO_ON)
+    await first.report(RANK_GOES, GO_ON)
     await second.hears(WITHDRAW_RANK_PAUSE)
 
 
@@ -131,7 +131,7 @@ def test_a_rank_that_paused_while_its_pause_was_taken_back_goes_on() -> None:
         await second.stops("breakpoint", 2)
         await first.hears(PAUSE_RANK)
         await first.stops("pause", 2)
-        await second.tell(RANK_GOES, GO_ON)
+        await second.report(RANK_GOES, GO_ON)
         await first.hears(RANK_GOES, command="continue")
 
     with_two(scenario)
@@ -153,19 +153,19 @@ def test_a_pause_that_is_asked_for_again_is_one() -> None:
         await second.hears(PAUSE_RANK)
         await second.stops("pause", 1)
         # Both are held, and not at the same line.
-        await first.tell(RANK_GOES, RankGoesBody("next"))
-        await first.hears(TELL_RANK, text="rank 1 is held at program.py:1: it does not step with rank 0.")
+        await first.report(RANK_GOES, RankGoesBody("next"))
+        await first.hears(PRINT_AT_RANK, text="rank 1 is held at program.py:1: it does not step with rank 0.")
 
     with_two(scenario)
 
 
 def test_a_pause_that_a_user_asks_for_pauses_all() -> None:
     async def scenario(first: Member, second: Member) -> None:
-        await second.tell(RANK_GOES, RankGoesBody("pause"))
+        await second.report(RANK_GOES, RankGoesBody("pause"))
         await first.hears(PAUSE_RANK)
         await second.stops("pause", 1)
         await first.stops("pause", 1)
-        await second.tell(RANK_GOES, GO_ON)
+        await second.report(RANK_GOES, GO_ON)
         await first.hears(RANK_GOES, command="continue")
 
     with_two(scenario)

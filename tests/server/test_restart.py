@@ -47,14 +47,14 @@ def test_the_program_starts_anew(session: Session, tmp_path: Path) -> None:
     assert names.count("exited") == 1, "the end of the first process is no end of the session"
 
 
-def test_the_thread_that_was_stopped_is_told_to_go_on_and_to_end(session: Session, tmp_path: Path) -> None:
+def test_the_thread_that_was_stopped_is_asked_to_go_on_and_to_end(session: Session, tmp_path: Path) -> None:
     """VS Code keeps a stop until it is continued, and would show the title of the old one."""
     session.launch(write(tmp_path, PAUSING))
     thread_id = session.wait_for_stop("breakpoint").thread_id
     session.request("restart")
     session.wait_for_stop("breakpoint")
-    told = [(one["event"], one["body"].get("reason")) for one in session.timeline.events if "body" in one]
-    about = [one for one in told if one[0] in ("stopped", "continued", "thread")]
+    reported = [(one["event"], one["body"].get("reason")) for one in session.timeline.events if "body" in one]
+    about = [one for one in reported if one[0] in ("stopped", "continued", "thread")]
     end = about.index(("thread", "exited"))
     assert about[end - 1 : end] == [("continued", None)]
     assert session.run_to_end() == 0

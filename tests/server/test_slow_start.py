@@ -34,7 +34,7 @@ def _progress(session: Session) -> list[str]:
     return [event["event"] for event in session.timeline.events if event["event"].startswith("progress")]
 
 
-def test_a_slow_interpreter_is_told_until_the_program_is_there(session: Session, tmp_path: Path) -> None:
+def test_a_slow_interpreter_is_reported_until_the_program_is_there(session: Session, tmp_path: Path) -> None:
     python = _slow_python(tmp_path)
     with session.launching("plain", python=python):
         begun = session.timeline.expect_event("progressStart")
@@ -58,7 +58,7 @@ def test_a_slow_start_that_is_cancelled_ends_the_session(session: Session, tmp_p
         pending.result(DEADLINE)
 
 
-def test_a_slow_import_of_torch_is_told(session: Session, tmp_path: Path) -> None:
+def test_a_slow_import_of_torch_is_reported(session: Session, tmp_path: Path) -> None:
     session.launch(_slow_torch(tmp_path), python=[sys.executable])
     begun = session.timeline.expect_event("progressStart")
     assert begun["message"] == "importing torch in the program"
@@ -97,7 +97,7 @@ def test_the_traceback_of_an_import_that_fails_is_the_programs_own(session: Sess
     assert session.output("stderr") == plain.stderr
 
 
-def test_waiting_for_a_program_to_come_is_told(session: Session) -> None:
+def test_waiting_for_a_program_to_come_is_reported(session: Session) -> None:
     session.initialize()
     session.client.send("attach", {"request": "attach", "listen": {"port": 0}})
     begun = session.timeline.expect_event("progressStart")

@@ -29,8 +29,8 @@ main()
 
 
 def process_of(session: Session) -> psutil.Process:
-    told = next(event["body"] for event in session.timeline.events if event["event"] == "process")
-    return psutil.Process(told["systemProcessId"])
+    reported = next(event["body"] for event in session.timeline.events if event["event"] == "process")
+    return psutil.Process(reported["systemProcessId"])
 
 
 @pytest.fixture(params=["traced", "eager"])

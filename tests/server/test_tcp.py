@@ -184,7 +184,7 @@ def test_the_debugged_program_does_not_get_the_servers_token(tmp_path: Path) -> 
         (["dance"], "dance"),
     ],
 )
-def test_wrong_usage_is_told_in_one_line(arguments: list[str], said: str) -> None:
+def test_wrong_usage_is_reported_in_one_line(arguments: list[str], said: str) -> None:
     ran = subprocess.run(
         [sys.executable, "-m", "dynamo_dap", *arguments],
         capture_output=True,
@@ -210,7 +210,7 @@ def test_another_address_is_listened_on_with_a_token(tmp_path: Path) -> None:
     server.end()
 
 
-def test_a_port_that_is_taken_is_told(server: TcpServer) -> None:
+def test_a_port_that_is_taken_is_reported(server: TcpServer) -> None:
     ran = subprocess.run(
         [sys.executable, "-m", "dynamo_dap", "--listen", f"127.0.0.1:{server.port}"],
         capture_output=True,

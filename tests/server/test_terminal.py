@@ -150,7 +150,7 @@ def test_the_program_ends_with_the_server(session: Session, terminal: Terminal, 
     assert session.processes_left == []
 
 
-def test_the_end_is_told_when_the_terminal_is_closed(session: Session, terminal: Terminal, tmp_path: Path) -> None:
+def test_the_end_is_reported_when_the_terminal_is_closed(session: Session, terminal: Terminal, tmp_path: Path) -> None:
     _launch(session, tmp_path, RUNNING_ON)
     terminal.wait_for("running")
     terminal.close()
@@ -158,7 +158,7 @@ def test_the_end_is_told_when_the_terminal_is_closed(session: Session, terminal:
     assert "SIGHUP" in session.output("important")
 
 
-def test_a_supervisor_that_is_killed_is_told(session: Session, terminal: Terminal, tmp_path: Path) -> None:
+def test_a_supervisor_that_is_killed_is_reported(session: Session, terminal: Terminal, tmp_path: Path) -> None:
     _launch(session, tmp_path, RUNNING_ON)
     terminal.wait_for("running")
     assert terminal.program is not None
@@ -167,7 +167,7 @@ def test_a_supervisor_that_is_killed_is_told(session: Session, terminal: Termina
     assert "how the program ended is not known" in session.output("important")
 
 
-def test_a_client_without_a_terminal_is_told(new_session: NewSession, tmp_path: Path) -> None:
+def test_a_client_without_a_terminal_is_reported(new_session: NewSession, tmp_path: Path) -> None:
     session = new_session()
     session.initialize(InitializeRequestArguments(adapter_id="dynamo"))
     program = write(tmp_path, "print('ran')")
@@ -177,7 +177,7 @@ def test_a_client_without_a_terminal_is_told(new_session: NewSession, tmp_path: 
     assert session.wait_for_exit() == 0
 
 
-def test_a_terminal_that_cannot_be_opened_is_told(new_session: NewSession, tmp_path: Path) -> None:
+def test_a_terminal_that_cannot_be_opened_is_reported(new_session: NewSession, tmp_path: Path) -> None:
     def refuse(_: object) -> object:
         raise OSError("no terminals left")
 
@@ -189,7 +189,7 @@ def test_a_terminal_that_cannot_be_opened_is_told(new_session: NewSession, tmp_p
     assert "no terminals left" in text
 
 
-def test_a_terminal_in_which_nothing_happens_is_told(new_session: NewSession, tmp_path: Path) -> None:
+def test_a_terminal_in_which_nothing_happens_is_reported(new_session: NewSession, tmp_path: Path) -> None:
     session = new_session(reverse_requests={"runInTerminal": lambda request: {"shellProcessId": 1}})
     session.initialize()
     text = session.refusal(
@@ -199,7 +199,7 @@ def test_a_terminal_in_which_nothing_happens_is_told(new_session: NewSession, tm
     assert "within 1 s" in text
 
 
-def test_a_program_that_cannot_be_executed_is_told(session: Session, terminal: Terminal, tmp_path: Path) -> None:
+def test_a_program_that_cannot_be_executed_is_reported(session: Session, terminal: Terminal, tmp_path: Path) -> None:
     python = write(tmp_path, "\x00\x01 no program", "python")
     python.chmod(0o755)
     session.initialize()
@@ -208,7 +208,7 @@ def test_a_program_that_cannot_be_executed_is_told(session: Session, terminal: T
     assert "cannot start" in terminal.wait_for("cannot start")
 
 
-def test_a_program_that_dies_before_it_connects_is_told(session: Session, tmp_path: Path) -> None:
+def test_a_program_that_dies_before_it_connects_is_reported(session: Session, tmp_path: Path) -> None:
     python = write(tmp_path, "#!/bin/sh\nexit 9\n", "python")
     python.chmod(0o755)
     session.initialize()

@@ -215,9 +215,9 @@ class Life:
         return self.state in ("configuring", "running", "stopped", "alone")
 
     def _program_ids(self) -> list[int]:
-        told = [event["body"] for event in self.session.timeline.events if event["event"] == "process"]
-        assert told, "no program was told of"
-        return [process for process in [told[-1]["systemProcessId"]] if psutil.pid_exists(process)]
+        reported = [event["body"] for event in self.session.timeline.events if event["event"] == "process"]
+        assert reported, "no program was told of"
+        return [process for process in [reported[-1]["systemProcessId"]] if psutil.pid_exists(process)]
 
     def _pause(self) -> None:
         threads = self.session.client.threads()

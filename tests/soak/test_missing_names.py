@@ -88,12 +88,12 @@ def test_a_name_that_is_missing_turns_off_what_needs_it(session: Session, tmp_pa
         wanted = [SourceBreakpoint(line=line) for line in program.markers.values()]
         session.set_breakpoints(program, *wanted)
     stop = session.wait_for_stop("breakpoint", at="eager")
-    told = stop.frame.evaluate(
+    reported = stop.frame.evaluate(
         "__import__('dynamo_dap.debuggee.torch_api.features', fromlist=['']).problems()", context="clipboard"
     ).text
     if not {*NEEDS[name]} <= {*OF_COMMANDS}:
-        assert f" has no {name.replace(':', '.')}: " in told
-    assert told.count(" is off") == told.count(f" has no {name.replace(':', '.')}: "), told
+        assert f" has no {name.replace(':', '.')}: " in reported
+    assert reported.count(" is off") == reported.count(f" has no {name.replace(':', '.')}: "), reported
 
     seen = []
     for _ in range(STOPS):

@@ -106,7 +106,7 @@ def set_again(session: Session) -> None:
     session.request("setFunctionBreakpoints", {"breakpoints": []})
 
 
-def strangers(address: tuple[str, int], dice: random.Random, bodies: list[bytes], messages: int) -> None:
+def unauthenticated(address: tuple[str, int], dice: random.Random, bodies: list[bytes], messages: int) -> None:
     """Connect again and again, each time send something, and read what comes until it is cut off, or all is sent."""
     for _ in range(messages):
         with socket.create_connection(address, 20) as connection:
@@ -133,7 +133,7 @@ def test_a_server_that_listens_serves_its_session(new_session: NewSession) -> No
     dice, session = dice_of("--listen"), new_session(transport="tcp")
     for _kind, stop in stops(session):
         bodies = with_beginnings(sent_at(session, stop))
-        strangers(session.address, dice, bodies, MESSAGES // 3)
+        unauthenticated(session.address, dice, bodies, MESSAGES // 3)
         check_usable(session, stop)
 
 
@@ -147,7 +147,7 @@ def test_a_program_that_listens_serves_its_session(new_session: NewSession, kind
         with session.configuring("attach", {"connect": {"host": host, "port": port}, **DEFAULTS}):
             session.set_breakpoints(PROGRAM, PLACES[kind], mode=kind)
         stop = session.wait_for_stop("breakpoint")
-        strangers((host, port), dice, with_beginnings(sent_at(session, stop)), MESSAGES // 6)
+        unauthenticated((host, port), dice, with_beginnings(sent_at(session, stop)), MESSAGES // 6)
         check_usable(session, stop)
         session.disconnect()
         second = new_session()
@@ -162,13 +162,13 @@ def test_a_program_that_listens_serves_its_session(new_session: NewSession, kind
 COMES_BEFORE = """#!{python}
 import json, os, random, sys
 sys.path[:0] = {path!r}
-from tests.soak.test_mutated_messages import strangers, with_beginnings
+from tests.soak.test_mutated_messages import unauthenticated, with_beginnings
 job = json.loads(os.environ["DYNAMO_DAP_LAUNCH"])
 dice, first = random.Random({seed}), json.dumps({{"seq": 1, "type": "request", "command": "initialize"}}).encode()
 for name in ("address", "debugpyAddress"):
     host, _, port = job[name].rpartition(":")
-    strangers((host, int(port)), dice, with_beginnings([first]), {messages})
-print("strangers were there", file=sys.stderr)
+    unauthenticated((host, int(port)), dice, with_beginnings([first]), {messages})
+print("unauthenticated connections were there", file=sys.stderr)
 os.execv({python!r}, [{python!r}, *sys.argv[1:]])
 """
 
@@ -184,13 +184,13 @@ def test_the_ports_of_agent_and_debugpy_take_the_right_one(session: Session, tmp
     python.chmod(0o755)
     (tmp_path / "program.py").write_text("value = 1\nprint(value)  #@here\n", encoding="utf-8")
     program = Fixture(tmp_path / "program.py")
-    session.client.timeout = 60 + MESSAGES  # strangers come first
+    session.client.timeout = 60 + MESSAGES  # unauthenticated connections come first
     with session.launching(program, python=[str(python)], **DEFAULTS, launchTimeout=60 + MESSAGES):
         session.set_breakpoints(program, "here")
     stop = session.wait_for_stop("breakpoint", at="here")
     check_usable(session, stop)
     assert session.run_to_end() == 0
-    assert "strangers were there" in session.output("stderr")
+    assert "unauthenticated connections were there" in session.output("stderr")
 
 
 CONNECTS = """
@@ -213,7 +213,7 @@ def test_a_session_that_waits_for_programs_takes_the_right_one(session: Session,
     assert match is not None
     address = match[1], int(match[2])
     first = json.dumps({"seq": 1, "type": "request", "command": "initialize"}).encode()
-    strangers(address, dice, with_beginnings([first]), MESSAGES // 6)
+    unauthenticated(address, dice, with_beginnings([first]), MESSAGES // 6)
     running = FreeProgram(program.path, environment={**os.environ, "DYNAMO_DAP_CONNECT": match[0]})
     try:
         session.timeline.expect_event("initialized")
@@ -221,7 +221,7 @@ def test_a_session_that_waits_for_programs_takes_the_right_one(session: Session,
         session.client.configuration_done()
         beginning.result(DEADLINE)
         stop = session.wait_for_stop("breakpoint", at="here")
-        strangers(address, dice, with_beginnings([first]), MESSAGES // 6)
+        unauthenticated(address, dice, with_beginnings([first]), MESSAGES // 6)
         assert stop.frame.evaluate("value").text == "1"
         session.disconnect(terminateDebuggee=False)
         assert running.process.wait(DEADLINE) == 0

@@ -251,8 +251,8 @@ def _run(command: list[str], start: Start, root: Path, **more: str) -> Outcome:
         check=False,
     )
     lines = ran.stdout.decode(errors="replace").splitlines()
-    is_told = lines[:1] and lines[0].startswith("{")
-    seen = json.loads(lines.pop(0)) if is_told else {}
+    is_reported = lines[:1] and lines[0].startswith("{")
+    seen = json.loads(lines.pop(0)) if is_reported else {}
     # Python words it in its own way for a file and for a text.
     errors = ran.stderr.decode(errors="replace").replace("source code string", "source code").splitlines()
     return Outcome(ran.returncode, seen, lines, errors[-1] if errors else "")

@@ -24,14 +24,14 @@ pytestmark = pytest.mark.long
 _CROSS_SECTION = (
     "tests/client/test_zygote.py::test_a_forked_program_finds_what_it_would_find_in_the_real_interpreter",
     "tests/eager/test_session_control.py::test_pause_in_eager_code",
-    "tests/end_to_end/test_hostile_programs.py::test_interrupts_are_told_as_without_a_debugger",
+    "tests/end_to_end/test_hostile_programs.py::test_interrupts_are_reported_as_without_a_debugger",
     "tests/end_to_end/test_scopes.py::test_scopes_and_a_tensor",
     "tests/end_to_end/test_terminal.py::test_ctrl_c_pauses_the_program",
     "tests/end_to_end/test_terminal.py::test_program_arguments_and_its_exit_code",
     "tests/explore/test_explore.py::test_stages_in_a_debug_session",
-    "tests/server/test_lost_connections.py::test_the_program_ends_with_a_server_that_is_told_to_end",
+    "tests/server/test_lost_connections.py::test_the_program_ends_with_a_server_that_is_asked_to_end",
     "tests/server/test_own_folder.py",
-    "tests/server/test_terminal.py::test_the_end_is_told_when_the_terminal_is_closed",
+    "tests/server/test_terminal.py::test_the_end_is_reported_when_the_terminal_is_closed",
     "tests/server/test_tcp.py::test_a_client_needs_the_token_that_was_printed",
 )
 _DEADLINE = 1500.0

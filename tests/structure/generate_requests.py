@@ -39,7 +39,7 @@ _REQUESTS = {
     "TENSOR": tensor_looks.TensorArguments,
     "COMPARISON": None,
     "TIMELINE": contract.TimelineArguments,
-    "GO_TO": contract.GoToMomentArguments,
+    "GO_TO": contract.GoToSnapshotArguments,
     "RUN_BACK": contract.RunBackArguments,
     "WHAT_IF": None,
     "KEEP": contract.KeepArguments,

@@ -30,7 +30,7 @@ def test_the_options_in_the_extension_and_the_readme_are_those_that_there_are() 
     ("options", "not_for_configurations"),
     [
         (LaunchArguments, {"noDebug", "accessToken"}),
-        (AttachArguments, {"accessToken", "arrival", "host", "meeting", "port"}),
+        (AttachArguments, {"accessToken", "handedOver", "host", "meeting", "port"}),
     ],
 )
 def test_every_option_that_users_write_is_described(

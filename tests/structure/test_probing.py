@@ -35,9 +35,9 @@ def test_every_name_of_an_installed_torch_is_found_in_its_files(installed: Path)
     assert {need: answer for need in needs() if (answer := lookup.find(need)) is not Answer.FOUND} == {}
 
 
-def test_every_name_that_its_files_have_no_more_is_told(installed: Path) -> None:
+def test_every_name_that_its_files_have_no_more_is_reported(installed: Path) -> None:
     sources = Sources(installed)
-    not_told, tried = [], 0
+    not_reported, tried = [], 0
     for need in needs().keys() - DEFINED_TWICE:
         module, _, path = need.partition(":")
         stem, name = module.replace(".", "/"), re.escape(path.rpartition(".")[2])
@@ -47,8 +47,8 @@ def test_every_name_that_its_files_have_no_more_is_told(installed: Path) -> None
                 changed = re.sub(rf"\b{name}\b", "moved_away", text)
                 tried += 1
                 if Lookup(Sources(installed, {file: changed})).find(need) is not Answer.MISSING:
-                    not_told.append(need)
-    assert not not_told
+                    not_reported.append(need)
+    assert not not_reported
     assert tried > 100
 
 
@@ -59,11 +59,11 @@ def test_a_wheel_is_looked_at_as_it_is(installed: Path, tmp_path: Path) -> None:
         for file in ("_dynamo/comptime.py", "_dynamo/__init__.py"):
             archive.write(installed / "torch" / file, f"torch/{file}")
     command = [sys.executable, "-m", "tests.matrix.probe_sources"]
-    told = subprocess.run([*command, str(wheel)], capture_output=True, text=True, timeout=120, check=False)
-    assert told.returncode == 1, told.stderr
-    assert "no torch._dynamo.comptime.ComptimeContext" not in told.stdout
-    assert "no torch._guards.CompileContext: " in told.stdout
-    assert "is off" in told.stdout
-    told = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True, timeout=120, check=False)
-    assert told.returncode == 2
-    assert "neither a wheel of torch nor a folder" in told.stderr
+    reported = subprocess.run([*command, str(wheel)], capture_output=True, text=True, timeout=120, check=False)
+    assert reported.returncode == 1, reported.stderr
+    assert "no torch._dynamo.comptime.ComptimeContext" not in reported.stdout
+    assert "no torch._guards.CompileContext: " in reported.stdout
+    assert "is off" in reported.stdout
+    reported = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True, timeout=120, check=False)
+    assert reported.returncode == 2
+    assert "neither a wheel of torch nor a folder" in reported.stderr

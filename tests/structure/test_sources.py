@@ -66,7 +66,7 @@ def test_users_read_one_form_of_run_time() -> None:
     assert not [path for path, text in _read_by_users().items() if re.search(r"\bRun time\b", text)]
 
 
-def test_nobody_is_told_to_install_us_by_a_name_that_anybody_may_register() -> None:
+def test_no_page_says_to_install_us_by_a_name_that_anybody_may_register() -> None:
     assert not [path for path, text in _read_by_users().items() if re.search(r"pip install dynamo[-_]dap", text)]
 
 
@@ -82,7 +82,7 @@ def test_no_file_names_a_path_of_one_machine() -> None:
 
 
 @pytest.mark.parametrize("path", sorted(FIXTURES.rglob("*.py")), ids=lambda path: path.stem)
-def test_fixtures_have_markers_that_are_told_apart(path: Path) -> None:
+def test_fixtures_have_markers_that_are_distinguished(path: Path) -> None:
     markers = Fixture(path).markers
     assert len(set(markers.values())) == len(markers)
 
@@ -94,7 +94,7 @@ def test_programs_that_people_read_first_have_places_and_no_markers(name: str) -
     assert "#@" not in program.path.read_text(encoding="utf-8")
 
 
-def test_what_contributors_are_told_exists() -> None:
+def test_what_the_guide_for_contributors_names_exists() -> None:
     """Files, tests, ``make`` targets and names in CONTRIBUTING.md; the adapter's files may be named from its folder."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     named = [*re.findall(r"`([^`\n]+)`", text.replace("```", "")), *re.findall(r"\S+\.py::\w+", text)]

@@ -119,11 +119,11 @@ def test_as_our_own_record_of_the_same_run(tmp_path: Path) -> None:
     logged = json.loads(command("report", "--json", str(trace), folder=tmp_path))
     assert own["counts"].pop("seconds") > 0
     assert logged["counts"].pop("seconds") > 0
-    assert _told(own) == _told(logged)
+    assert _reported(own) == _reported(logged)
     assert own["counts"]["graphs"] == logged["counts"]["graphs"]
 
 
-def _told(report: dict[str, Any]) -> list[object]:
+def _reported(report: dict[str, Any]) -> list[object]:
     return [
         (
             one["id"],

@@ -45,7 +45,7 @@ def test_lines_that_run_are_hit(program: Path) -> None:
     assert not unexplained, page([row], [])
 
 
-def test_a_program_that_differs_is_told(program: Path) -> None:
+def test_a_program_that_differs_is_reported(program: Path) -> None:
     program.write_text(f"{SAME}print('dynamo_dap' in sys.modules)\nsys.exit(3 * ('dynamo_dap' in sys.modules))\n")
     row = row_of(program, Path(sys.executable))
     assert [problem.partition(" and")[0] for problem in row.problems] == [

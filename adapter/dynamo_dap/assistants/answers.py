@@ -48,8 +48,8 @@ def bounded(text: str, limit: int = LIMIT, *, hint: str | None = None) -> str:
         return clean
     kept = clean[:limit].rpartition("\n")[0] or clean[:limit]
     rest = clean[len(kept) :]
-    told = f"... {rest.count(chr(10)) or 1} more lines, {len(rest)} characters"
-    return f"{kept}\n{told}{f': {hint}' if hint else ''}"
+    reported = f"... {rest.count(chr(10)) or 1} more lines, {len(rest)} characters"
+    return f"{kept}\n{reported}{f': {hint}' if hint else ''}"
 
 
 def last_of(text: str, limit: int) -> str:

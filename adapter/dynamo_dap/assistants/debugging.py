@@ -82,7 +82,7 @@ class Debugging:
         self._debugger: Debugger | None = None
         self._printed = StringIO()
         self._turn = asyncio.Lock()
-        self._told: StoppedEventBody | None = None
+        self._reported: StoppedEventBody | None = None
         """The stop that the assistant knows of."""
 
     def register(self, server: MCPServer) -> None:
@@ -166,7 +166,7 @@ class Debugging:
         screen = Screen(text, marks_program=True)
         server = partial(_server, screen, request, name)
         debugger = self._debugger = Debugger(screen, request, configuration, start_server=server)
-        self._told = None
+        self._reported = None
 
         def begin() -> None:
             for place in places:
@@ -367,7 +367,7 @@ class Debugging:
             data = await asyncio.to_thread(_state, debugger)
             if printed:
                 data["programPrinted"] = last_of(printed, _MOST_PRINTED)
-            self._told = _stop_of(debugger)
+            self._reported = _stop_of(debugger)
         if debugger.state is State.RUNNING:
             text += f"\nThe program is still running after {seconds:g} s: wait waits on, debug_pause stops it."
         elif debugger.state is State.ENDED and not text.strip():
@@ -378,7 +378,7 @@ class Debugging:
         """Do it, on a worker thread; return what went wrong."""
         try:
             debugger.drain()
-            if debugger.state is State.STOPPED and _stop_of(debugger) is not self._told:
+            if debugger.state is State.STOPPED and _stop_of(debugger) is not self._reported:
                 # The user stepped, or nobody waited for it.
                 debugger.show_stop()
             work()

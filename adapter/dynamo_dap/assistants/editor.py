@@ -100,7 +100,7 @@ def _folder_for_sockets() -> str:
 def _first_of(listening: socket.socket, editor: socket.socket) -> socket.socket:
     """Return the editor's connection, unless it says first that there is none."""
     end = time.monotonic() + _PATIENCE
-    told = b""
+    reported = b""
     asked = [listening, editor]
     while (left := end - time.monotonic()) > 0:
         ready, _, _ = select.select(asked, [], [], left)
@@ -108,12 +108,12 @@ def _first_of(listening: socket.socket, editor: socket.socket) -> socket.socket:
             return listening.accept()[0]
         if editor in ready:
             data = editor.recv(_ANSWER_BYTES)
-            told += data
-            if not told:
+            reported += data
+            if not reported:
                 # It has nothing to say against it.
                 asked.remove(editor)
-            elif not data or told.endswith(b"\n") or len(told) > _ANSWER_BYTES:
-                raise NotShown(_problem_in(told))
+            elif not data or reported.endswith(b"\n") or len(reported) > _ANSWER_BYTES:
+                raise NotShown(_problem_in(reported))
     raise NotShown(f"the editor did not start a session within {_PATIENCE:g} s")
 
 

@@ -24,7 +24,7 @@ from dynamo_dap.checking.findings import Finding, findings_in
 from dynamo_dap.checking.formats import JsonReport
 from dynamo_dap.commands.bisect import Verdict, text_without_fault, verdict_text
 from dynamo_dap.commands.compare import print_comparison
-from dynamo_dap.commands.recorded_program import CannotTry, recorded_program, refuses_strangers
+from dynamo_dap.commands.recorded_program import CannotTry, recorded_program, refuses_untrusted
 from dynamo_dap.protocol.comparisons import ComparisonBody
 from dynamo_dap.protocol.texts import marked
 from dynamo_dap.records.file import UnreadableRecord, read_record
@@ -199,8 +199,8 @@ class Questions:
 
         def finish(ended: Ended) -> CallToolResult:
             # The files that it names are gone with their folder.
-            told = [line for line in ended.output.splitlines() if str(ended.folder) not in line]
-            return _printed(replace(ended, output="\n".join(told)))
+            reported = [line for line in ended.output.splitlines() if str(ended.folder) not in line]
+            return _printed(replace(ended, output="\n".join(reported)))
 
         return await self._ask(words, given.folder, finish, seconds, standard_input)
 
@@ -272,7 +272,7 @@ class Questions:
         record = _newest_with(cwd, path)
         try:
             named = recorded_program(read_record(record).started)
-            refuses_strangers(named)
+            refuses_untrusted(named)
         except (CannotTry, UnreadableRecord) as problem:
             raise ToolError(str(problem)) from None
         run = Path(named.folder, named.program[0])
@@ -372,8 +372,8 @@ def _record_answer(folder: Path, file: Path | None = None, head: str | None = No
     print_report(record, screen)
     found = findings_in([record], folder)
     hint = f"the resource dynamo-dap://records/{path.stem}/report has all of it in pages"
-    told = f"{head}\n{text.getvalue()}" if head else text.getvalue()
-    return answer(told, {"record": path.stem, "findings": found.findings}, hint=hint)
+    reported = f"{head}\n{text.getvalue()}" if head else text.getvalue()
+    return answer(reported, {"record": path.stem, "findings": found.findings}, hint=hint)
 
 
 def _comparison_answer(ended: Ended) -> CallToolResult:

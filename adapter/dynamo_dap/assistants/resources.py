@@ -51,7 +51,7 @@ class Resources:
             files = records_in(records_folder(root))
             lines.append(f"{root}: {len(files)} recorded runs, the newest first")
             for number, file in enumerate(reversed(files)):
-                lines += _told(file, with_compiles=number == 0)
+                lines += _reported(file, with_compiles=number == 0)
         return page_of("\n".join(lines), 1)
 
     def report(self, record: str, page: int = 1) -> str:
@@ -112,7 +112,7 @@ class Resources:
             raise ResourceNotFoundError(str(problem)) from None
 
 
-def _told(file: Path, *, with_compiles: bool) -> list[str]:
+def _reported(file: Path, *, with_compiles: bool) -> list[str]:
     uri = f"{SCHEME}records/{file.stem}"
     try:
         record = read_record(file) if with_compiles else None

@@ -69,7 +69,7 @@ class Runs:
         run = _Run(next(self._numbers), list(words), cwd, finish, own_folder, given)
         self._runs[run.number] = run
         await run.begin()
-        return await self._told(run, seconds)
+        return await self._reported(run, seconds)
 
     async def wait(self, number: int, seconds: float) -> CallToolResult:
         """Go on waiting for a run.
@@ -77,7 +77,7 @@ class Runs:
         Raises:
             ToolError: there is none of that number.
         """
-        return await self._told(self._known(number), seconds)
+        return await self._reported(self._known(number), seconds)
 
     async def end(self, number: int) -> str:
         """End a run with everything that it started; return what it was."""
@@ -102,7 +102,7 @@ class Runs:
             raise ToolError(f"there is no run {number}; running: {', '.join(map(str, self._runs)) or 'nothing'}")
         return self._runs[number]
 
-    async def _told(self, run: _Run, seconds: float) -> CallToolResult:
+    async def _reported(self, run: _Run, seconds: float) -> CallToolResult:
         try:
             ended = await run.wait(seconds)
         except asyncio.CancelledError:
@@ -114,9 +114,9 @@ class Runs:
         if ended is None:
             text = f"{run.text} is still running after {run.seconds():.0f} s."
             text += f" Ask again with the tool wait, run={run.number}; the tool end ends it."
-            told = marked(last_of(run.printed(), _TAIL))
+            reported = marked(last_of(run.printed(), _TAIL))
             data = {"stillRunning": True, "run": run.number}
-            return answer(f"{text}\nPrinted so far:\n{told}" if told else text, data)
+            return answer(f"{text}\nPrinted so far:\n{reported}" if reported else text, data)
         self._runs.pop(run.number, None)
         try:
             return run.finish(ended)

@@ -62,13 +62,13 @@ class SharedBreakpoints:
     def answered(self, client: Hashable | None, key: _Key, body: Arguments) -> Arguments:
         """Return the part of the server's answer that is for ``client``, whose request it was."""
         wanted = self._wanted[key]
-        told: list[Arguments] = body.get("breakpoints") or []
+        reported: list[Arguments] = body.get("breakpoints") or []
         every = wanted.all()
-        if len(told) != len(every):
+        if len(reported) != len(every):
             return body
         own: list[Arguments] = []
         for other, given in wanted.given.items():
-            answers = [told[every.index(one)] for one in given]
+            answers = [reported[every.index(one)] for one in given]
             ids = [one.get("id") for one in answers]
             if other == client:
                 wanted.ids[other], own = ids, answers

@@ -98,7 +98,7 @@ class SharedSession:
     def end(self, grace: float = 5.0) -> None:
         """End the session for both, and the server."""
         with self._lock:
-            self._tell_over(self._editor)
+            self._report_over(self._editor)
         # VS Code says goodbye when it has heard of the end.
         self._editor.gone.wait(_LEAVE_SECONDS)
         for client in (self._editor, self._assistant):
@@ -224,7 +224,7 @@ class SharedSession:
                 client.stopped.add(thread_id)
             elif thread_id in other.stopped and stops == self._stops[thread_id]:
                 # It has not stopped again in the meantime.
-                self._tell_continued(other, thread_id, everything=_goes_everything_on(request.command, response))
+                self._report_continued(other, thread_id, everything=_goes_everything_on(request.command, response))
             return response
 
         self._forward(client, request, then=answered)
@@ -252,7 +252,7 @@ class SharedSession:
             if event.event == "stopped":
                 self._stops[to_builtins(event.body).get("threadId", 0)] += 1
             for client in (self._assistant, self._editor):
-                self._tell(client, event)
+                self._report(client, event)
             self._is_over = self._is_over or event.event == "terminated"
 
     def on_invalid_message(self, problem: str) -> None:
@@ -262,10 +262,10 @@ class SharedSession:
         """End the session for the editor and the assistant: the server is gone."""
         with self._lock:
             self._introduced.set()
-            self._tell_over(self._editor)
+            self._report_over(self._editor)
             self._assistant.connection.close()
 
-    def _tell(self, client: _Client, event: Event) -> None:
+    def _report(self, client: _Client, event: Event) -> None:
         body: Any = event.body
         if event.event in ("breakpoint", "stopped", "continued"):
             body = self._breakpoints.as_known(client, event.event, to_builtins(event.body))
@@ -273,17 +273,17 @@ class SharedSession:
             thread_id = body.get("threadId", 0)
             if thread_id in client.stopped:
                 # Clients take the first stop that was not continued for the present one.
-                self._tell_continued(client, thread_id, everything=False)
+                self._report_continued(client, thread_id, everything=False)
             client.stopped.add(thread_id)
         elif event.event == "continued":
             client.stopped = set() if body.get("allThreadsContinued") else client.stopped - {body["threadId"]}
         client.event(event.event, body)
 
-    def _tell_continued(self, client: _Client, thread_id: int, *, everything: bool) -> None:
+    def _report_continued(self, client: _Client, thread_id: int, *, everything: bool) -> None:
         client.stopped = set() if everything else client.stopped - {thread_id}
         client.event("continued", ContinuedEventBody(thread_id=thread_id, all_threads_continued=everything))
 
-    def _tell_over(self, client: _Client) -> None:
+    def _report_over(self, client: _Client) -> None:
         if not self._is_over:
             self._is_over = True
             client.event("terminated", {})

@@ -48,12 +48,12 @@ class Workspace:
         self.roots = [folder]
         """Absolute, links followed."""
 
-    def take(self, told: ListRootsResult) -> None:
+    def take(self, reported: ListRootsResult) -> None:
         """Take in what the client said."""
-        uris = [urlsplit(str(root.uri)) for root in told.roots]
+        uris = [urlsplit(str(root.uri)) for root in reported.roots]
         found = [Path(os.path.realpath(unquote(uri.path))) for uri in uris if uri.scheme == "file"]
         # Roots that are no folders of this machine allow nothing.
-        self.roots = found if told.roots else [self._own]
+        self.roots = found if reported.roots else [self._own]
 
     def folder(self, given: str | None) -> Path:
         """Return a folder below a root, by default the first root.

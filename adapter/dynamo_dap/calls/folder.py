@@ -376,7 +376,7 @@ def _first_statement(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) 
     return node.body[1 if is_text and len(node.body) > 1 else 0].lineno
 
 
-def told(saved: RecordCallBody) -> str:
+def reported(saved: RecordCallBody) -> str:
     """Return what was saved, for a person."""
     lines = [f"Saved the call of {saved.function} in {saved.folder} ({saved.bytes:,} bytes)"]
     lines += [f"  {note}" for note in saved.notes]

@@ -193,7 +193,7 @@ class _Report:
                 for finding in made["findings"]:
                     terminalreporter.write_line(f"{'':>{_WIDTH + 6}}{finding['where']}  {finding['title']}")
         if self._file:
-            with _problems_told(terminalreporter, self._file):
+            with _problems_reported(terminalreporter, self._file):
                 import msgspec
 
                 from dynamo_dap.protocol.output_files import GENERATOR, write_output
@@ -205,7 +205,7 @@ class _Report:
 
 
 @contextlib.contextmanager
-def _problems_told(terminalreporter: Any, file: str) -> Iterator[None]:
+def _problems_reported(terminalreporter: Any, file: str) -> Iterator[None]:
     try:
         yield
     except OSError as problem:

@@ -50,7 +50,7 @@ class _Ended:
     problem: str | None
     status: int
     output: bytes
-    told: BisectedBody
+    reported: BisectedBody
 
     @property
     def is_good(self) -> bool:
@@ -80,7 +80,7 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     program = given_program(parser, options)
     with tempfile.TemporaryDirectory(prefix="dynamo-dap-") as folder:
-        bisection = _Bisection(options, program, Path(folder), tell=lambda text: _say(text + "\n"))
+        bisection = _Bisection(options, program, Path(folder), report=lambda text: _say(text + "\n"))
         try:
             found = bisection.verdict()
         except _NothingToFind as reason:
@@ -129,12 +129,12 @@ class _Bisection:
     """The runs of one program."""
 
     def __init__(
-        self, options: argparse.Namespace, program: LaunchDescription, folder: Path, tell: Callable[[str], None]
+        self, options: argparse.Namespace, program: LaunchDescription, folder: Path, report: Callable[[str], None]
     ) -> None:
         self._options = options
         self._program = program
         self._result = folder / "result.json"
-        self._tell = tell
+        self._report = report
         self._expected: _Ended | None = None
         self._input = RepeatedInput()
 
@@ -188,15 +188,15 @@ class _Bisection:
         things: dict[int, BisectedThing | None] = {}
 
         def is_good(last: int) -> bool:
-            text = f"{stage} with {last + 1} of {whole.told.count} {part.replace('_', ' ')}"
+            text = f"{stage} with {last + 1} of {whole.reported.count} {part.replace('_', ' ')}"
             ended = self._run(text, self._stage(stage, part, last), number=last)
-            things[last] = ended.told.thing
+            things[last] = ended.reported.thing
             return ended.is_good
 
-        bad = first_bad(whole.told.count, is_good)
+        bad = first_bad(whole.reported.count, is_good)
         thing = things.get(bad)
         if thing is None:
-            thing = self._run(f"{stage}: which one", self._stage(stage, part, bad), number=bad).told.thing
+            thing = self._run(f"{stage}: which one", self._stage(stage, part, bad), number=bad).reported.thing
         return Verdict(stage, problem, part, bad + 1, thing)
 
     def _run(
@@ -217,20 +217,20 @@ class _Bisection:
             ended = _Ended(f"not done after {options.timeout:g} s", 0, b"", BisectedBody())
         else:
             body = self._result.read_bytes() if self._result.exists() else b"{}"
-            told = msgspec.json.decode(body, type=BisectedBody)
-            if told.problem is not None:
-                raise _NothingToFind(told.problem)
-            ended = _Ended(self._problem(done, told), done.returncode, done.stdout, told)
-        self._tell(f"{what}: {'right' if ended.problem is None else ended.problem}")
+            reported = msgspec.json.decode(body, type=BisectedBody)
+            if reported.problem is not None:
+                raise _NothingToFind(reported.problem)
+            ended = _Ended(self._problem(done, reported), done.returncode, done.stdout, reported)
+        self._report(f"{what}: {'right' if ended.problem is None else ended.problem}")
         return ended
 
-    def _problem(self, done: subprocess.CompletedProcess[bytes], told: BisectedBody) -> str | None:
-        if done.returncode != self._expected_status(done.returncode, has_raised=told.has_raised):
+    def _problem(self, done: subprocess.CompletedProcess[bytes], reported: BisectedBody) -> str | None:
+        if done.returncode != self._expected_status(done.returncode, has_raised=reported.has_raised):
             last = done.stderr.decode(errors="replace").strip().splitlines()
             errors = [line for line in last if "Error" in line or "Exception" in line] or last
             return f"exit status {done.returncode}{': ' + errors[-1] if errors else ''}"
-        if self._options.check not in (_EXIT, _OUTPUT) and told.check is not True:
-            if told.check is None:
+        if self._options.check not in (_EXIT, _OUTPUT) and reported.check is not True:
+            if reported.check is None:
                 return "the check was not evaluated: the program did not reach its end"
             return f"not {self._options.check}"
         if self._options.check == _OUTPUT and self._expected is not None and self._expected.output != done.stdout:

@@ -213,8 +213,8 @@ def _write(options: argparse.Namespace, verdict: Verdict, found: Found, ran: Ran
     print_verdict(verdict, found, console)
     for process in ran.processes:
         if not process.ended:
-            told = f"process {process.id} ({process.program}) was killed or goes on: it may have compiled more"
-            console.print(f"dynamo-dap: {told}", markup=False, soft_wrap=True)
+            reported = f"process {process.id} ({process.program}) was killed or goes on: it may have compiled more"
+            console.print(f"dynamo-dap: {reported}", markup=False, soft_wrap=True)
     if ran.status:
         console.print(f"dynamo-dap: the program ended with exit status {ran.status}")
     if options.annotations:

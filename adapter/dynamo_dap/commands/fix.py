@@ -17,7 +17,7 @@ from typing import Any
 from dynamo_dap.commands.recorded_program import (
     CannotTry,
     add_consent,
-    asks_for_strangers,
+    asks_for_untrusted,
 )
 from dynamo_dap.commands.trial import Trial, as_json, runner_of, try_fixes
 from dynamo_dap.language_server.document import Document, real_path
@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> int:
     try:
         return _try(options)
     except (CannotTry, UnreadableRecord) as problem:
-        _tell(f"dynamo-dap: {problem}", sys.stderr)
+        _report(f"dynamo-dap: {problem}", sys.stderr)
         return 2
 
 
@@ -69,10 +69,10 @@ def _try(options: argparse.Namespace) -> int:
     fixes = known_fixes(record, path, line)
     if not fixes:
         raise CannotTry(_why_no_fix(record, path, line))
-    consents = asks_for_strangers(options)
+    consents = asks_for_untrusted(options)
     runner = runner_of(record.started, options.program, options.python, options.timeout, consents)
     runner = dataclasses.replace(
-        runner, given=RepeatedInput(), tell=lambda which: _tell(f"running {runner.command} {which}", sys.stderr)
+        runner, given=RepeatedInput(), report=lambda which: _report(f"running {runner.command} {which}", sys.stderr)
     )
     trials = try_fixes(fixes, runner, {})
     if options.json:
@@ -84,21 +84,21 @@ def _try(options: argparse.Namespace) -> int:
     messages = sys.stderr if options.json else sys.stdout
     if options.apply and edit is not None:
         for file in apply_fix(edit.fix):
-            _tell(f"Edited {file}", messages)
+            _report(f"Edited {file}", messages)
     elif options.apply and proven is not None:
         lines = "; ".join(setting.text for setting in proven.fix.settings)
-        _tell(f"Nothing was edited: put this into the program, before its first compiled call: {lines}", messages)
+        _report(f"Nothing was edited: put this into the program, before its first compiled call: {lines}", messages)
     elif options.apply:
-        _tell("Nothing was edited: no fix is proven to help.", messages)
+        _report("Nothing was edited: no fix is proven to help.", messages)
     return 0 if proven is not None else 1
 
 
 def print_trials(trials: Sequence[Trial]) -> None:
     """Print the result of each fix, and its edit."""
     for trial in trials:
-        _tell(trial.text())
+        _report(trial.text())
         if trial.fix.edits:
-            _tell(_as_diff(trial.fix))
+            _report(_as_diff(trial.fix))
 
 
 def known_fixes(record: Record, path: str, line: int) -> list[Fix]:
@@ -203,7 +203,7 @@ def _as_diff(fix: Fix) -> str:
     return "\n".join(f"    {line}" for line in lines)
 
 
-def _tell(text: str, file: Any = None) -> None:
+def _report(text: str, file: Any = None) -> None:
     # What a program printed may be in it.
     harmless = json.loads(without_controls(json.dumps(text).encode()))
     print(harmless, file=file or sys.stdout)

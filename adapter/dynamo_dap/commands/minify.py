@@ -265,8 +265,8 @@ def _say(text: str) -> None:
 def _print(options: argparse.Namespace, result: Path, minifying: _Minifying) -> None:
     before, after = minifying.nodes
     if options.json:
-        told = JsonMinified(str(result), minifying.stage, after, before, minifying.error, minifying.fails_alone)
-        sys.stdout.write(msgspec.json.encode(told).decode() + "\n")
+        reported = JsonMinified(str(result), minifying.stage, after, before, minifying.error, minifying.fails_alone)
+        sys.stdout.write(msgspec.json.encode(reported).decode() + "\n")
         return
     sys.stdout.write(
         f"{result}: {after} of {before} nodes of {_STAGES[minifying.stage]}\n"

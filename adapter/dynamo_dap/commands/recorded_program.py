@@ -103,7 +103,7 @@ Consents = Callable[[RecordedProgram], None]
 """Returns when the program may run, and raises ``CannotTry`` when not."""
 
 
-def refuses_strangers(program: RecordedProgram) -> None:
+def refuses_untrusted(program: RecordedProgram) -> None:
     """Refuse a stranger's program where no user can be asked.
 
     Raises:
@@ -116,7 +116,7 @@ def refuses_strangers(program: RecordedProgram) -> None:
         )
 
 
-def asks_for_strangers(options: argparse.Namespace) -> Consents:
+def asks_for_untrusted(options: argparse.Namespace) -> Consents:
     """Return a function that shows a stranger's program and asks whether to run it, as ``options`` say."""
 
     def check(program: RecordedProgram) -> None:

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from dynamo_dap.commands.fix import known_fixes, print_trials, settings_of
-from dynamo_dap.commands.recorded_program import CannotTry, add_consent, asks_for_strangers
+from dynamo_dap.commands.recorded_program import CannotTry, add_consent, asks_for_untrusted
 from dynamo_dap.commands.trial import runner_of, try_fixes
 from dynamo_dap.language_server.fixes.edits import Fix
 from dynamo_dap.protocol.output_files import check_output, write_output
@@ -162,11 +162,11 @@ def _try(options: argparse.Namespace) -> int:
     fixes = all_fixes(record)
     if not fixes:
         raise CannotTry("there is nothing to try: no setting and no edit is known for what was found")
-    runner = runner_of(record.started, (), options.python, options.timeout, asks_for_strangers(options))
+    runner = runner_of(record.started, (), options.python, options.timeout, asks_for_untrusted(options))
     runner = dataclasses.replace(
         runner,
         given=RepeatedInput(),
-        tell=lambda which: print(f"running {runner.command} {which}", file=sys.stderr),  # noqa: T201  (the terminal is the only place for it)
+        report=lambda which: print(f"running {runner.command} {which}", file=sys.stderr),  # noqa: T201  (the terminal is the only place for it)
     )
     print_trials(try_fixes(fixes, runner, {}))
     return 0

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from dynamo_dap.calls.consent import agree, is_agreed, shown, unusual
-from dynamo_dap.calls.folder import BadFolder, Snapshot, first_line, read_snapshot, told
+from dynamo_dap.calls.folder import BadFolder, Snapshot, first_line, read_snapshot, reported
 from dynamo_dap.protocol.consent import ask, visible
 from dynamo_dap.protocol.contract import LaunchDescription
 from dynamo_dap.protocol.saved_calls import RecordingEnded, RecordingRun
@@ -57,7 +57,7 @@ def record_call(arguments: list[str]) -> int:
     if options.json:
         sys.stdout.write(msgspec.json.encode(ended.saved).decode() + "\n")
     else:
-        sys.stdout.write(told(ended.saved))
+        sys.stdout.write(reported(ended.saved))
     return 0
 
 

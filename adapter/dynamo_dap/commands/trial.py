@@ -30,7 +30,7 @@ from dynamo_dap.commands.recorded_program import (
     check_unchanged,
     command_of,
     recorded_program,
-    refuses_strangers,
+    refuses_untrusted,
 )
 from dynamo_dap.language_server.fixes.edits import Fix, edited
 from dynamo_dap.language_server.source_files import encoded_source
@@ -246,7 +246,7 @@ class Runner:
     """How long a run may take."""
     module: str | None = None
     """What ``python -m`` is given in place of the program's file."""
-    tell: Callable[[str], None] = lambda text: None
+    report: Callable[[str], None] = lambda text: None
     """Called with the name of each run when it begins."""
     is_cancelled: Callable[[], bool] = lambda: False
     """Is asked all the time while the program runs; any thread."""
@@ -269,14 +269,14 @@ class Runner:
     ) -> Outcome:
         """Run it with other texts in place of some files, with settings of torch and environment variables.
 
-        ``which`` says to ``tell`` which run it is.
+        ``which`` says to ``report`` which run it is.
 
         Raises:
             CannotTry: it did not end in time, or it cannot be run at all.
         """
         if self.recorded is not None:
             check_unchanged(self.recorded)
-        self.tell(which)
+        self.report(which)
         with tempfile.TemporaryDirectory(prefix="dynamo-dap-try-") as folder:
             results, records = Path(folder, "results.json"), Path(folder, "records")
             places = {}
@@ -357,7 +357,7 @@ def runner_of(
     program: Sequence[str],
     python: str,
     seconds: float,
-    consents: Consents = refuses_strangers,
+    consents: Consents = refuses_untrusted,
 ) -> Runner:
     """Return what runs a recorded program, or another one in its place.
 

@@ -297,13 +297,13 @@ class RecordServer(LanguageServer):
         """
         place = place_to_try(given)
         if place is None:
-            self._trials.tell(f"{TRY_FIX} takes one argument: an object with uri, line, and perhaps title.", _WARNING)
+            self._trials.report(f"{TRY_FIX} takes one argument: an object with uri, line, and perhaps title.", _WARNING)
             return
         asked = self._asked(place.uri)
         known = self._fixes(*asked, range(place.line + 1, place.line + 2)) if asked is not None else ()
         fixes = {fix.title: fix for _, fix in known if place.title in (None, fix.title)}
         if asked is None or not fixes:
-            self._trials.tell(f"No fix is known for line {place.line + 1}.", _WARNING)
+            self._trials.report(f"No fix is known for line {place.line + 1}.", _WARNING)
             return
         texts = {
             path: text_document.source
@@ -313,7 +313,7 @@ class RecordServer(LanguageServer):
         try:
             runner = runner_of(asked[0].started, [], sys.executable, _TRIAL_SECONDS)
         except CannotTry as problem:
-            self._trials.tell(f"It cannot be tried: {problem}", _WARNING)
+            self._trials.report(f"It cannot be tried: {problem}", _WARNING)
             return
         self._trials.begin(asked[1], list(fixes.values()), runner, texts)
 
@@ -326,7 +326,7 @@ class RecordServer(LanguageServer):
                 params = types.ApplyWorkspaceEditParams(workspace_edit(fix, self._positions), fix.title)
                 self.workspace_apply_edit(params)
                 return
-        self._trials.tell("The code has changed since this fix was tried: try it again.", _WARNING)
+        self._trials.report("The code has changed since this fix was tried: try it again.", _WARNING)
 
     async def open_record(self, number: int, file: str | None = None) -> None:
         """Show the report of a function, by its number, or of the whole program with -1.

@@ -50,11 +50,11 @@ class Trials:
     def begin(self, document: Document, fixes: Sequence[Fix], runner: Runner, texts: Mapping[str, str]) -> None:
         """Try some fixes for one place; the user sees the progress and the results."""
         if self._running is not None and not self._running.done():
-            self.tell("Another fix is being tried: wait for it, or cancel it.", types.MessageType.Warning)
+            self.report("Another fix is being tried: wait for it, or cancel it.", types.MessageType.Warning)
             return
         self._running = asyncio.get_running_loop().create_task(self._try(document, fixes, runner, texts))
 
-    def tell(self, text: str, kind: types.MessageType = types.MessageType.Info) -> None:
+    def report(self, text: str, kind: types.MessageType = types.MessageType.Info) -> None:
         """Show a message."""
         self._client.window_show_message(types.ShowMessageParams(kind, text))
 
@@ -63,15 +63,15 @@ class Trials:
         loop = asyncio.get_running_loop()
         await progress.begin(f"Trying: {fixes[0].title}" if len(fixes) == 1 else f"Trying {len(fixes)} fixes")
 
-        def run_tells(how: str) -> None:
+        def run_reports(how: str) -> None:
             loop.call_soon_threadsafe(progress.report, f"{runner.command} runs {how}, on a copy")
 
         def is_cancelled() -> bool:
             return progress.is_cancelled.is_set() or self._is_closed.is_set()
 
-        told = replace(runner, tell=run_tells, is_cancelled=is_cancelled)
+        reported = replace(runner, report=run_reports, is_cancelled=is_cancelled)
         try:
-            trials = await asyncio.to_thread(try_fixes, fixes, told, texts)
+            trials = await asyncio.to_thread(try_fixes, fixes, reported, texts)
         except asyncio.CancelledError:
             # The loop ends, as the server does.
             self._is_closed.set()
@@ -79,7 +79,7 @@ class Trials:
         except Cancelled:
             return
         except CannotTry as problem:
-            self.tell(f"It cannot be tried: {problem}", types.MessageType.Warning)
+            self.report(f"It cannot be tried: {problem}", types.MessageType.Warning)
             return
         finally:
             # When the editor is gone, pygls would report the failed message, then the failed report, endlessly.
@@ -94,7 +94,7 @@ class Trials:
         text = f"{trial.fix.title}: {trial.summary()}"
         window = self._client.client_capabilities.window
         if not trial.is_proven or window is None or window.show_message is None:
-            self.tell(text, types.MessageType.Info if trial.is_proven else types.MessageType.Warning)
+            self.report(text, types.MessageType.Info if trial.is_proven else types.MessageType.Warning)
             return
 
         def answered(chosen: types.MessageActionItem | None) -> None:

@@ -19,7 +19,7 @@ import msgspec
 from dynamo_dap.protocol.contract import ErrorId
 from dynamo_dap.protocol.framing import (
     MAXIMUM_BODY_BYTES,
-    MAXIMUM_STRANGER_BYTES,
+    MAXIMUM_UNAUTHENTICATED_BYTES,
     FrameParser,
     FramingError,
     MessageTooLarge,
@@ -91,7 +91,7 @@ class Connection:
         self.has_failed = False
         """Whether something could not be written."""
         self._reader: threading.Thread | None = None
-        self._parser = FrameParser(MAXIMUM_BODY_BYTES if is_trusted else MAXIMUM_STRANGER_BYTES)
+        self._parser = FrameParser(MAXIMUM_BODY_BYTES if is_trusted else MAXIMUM_UNAUTHENTICATED_BYTES)
 
     def trust(self) -> None:
         """Accept large messages from now on: the other end has shown that it may send."""

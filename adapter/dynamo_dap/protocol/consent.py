@@ -1,6 +1,6 @@
 """Remembers which content a user agreed to run.
 
-Saved calls and records may come from strangers. What they would run is shown first, and asked for once for each
+Saved calls and records may come from other people. What they would run is shown first, and asked for once for each
 content. Main thread of a command, or the process that makes a call again; no state of its own.
 """
 

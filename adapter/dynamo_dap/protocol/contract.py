@@ -41,7 +41,7 @@ TRITON_INTERPRET_VARIABLE = "TRITON_INTERPRET"
 CHECK_VARIABLE = "DYNAMO_DAP_CHECK"
 """Set where ``dynamo-dap check`` runs a program: pytest's workers record themselves then."""
 CONNECT_VARIABLE = "DYNAMO_DAP_CONNECT"
-"""Where a server waits for this program, perhaps on another machine, and the token: see ``arrivals.NamedServer``."""
+"""Where a server waits for this program, perhaps on another machine, and the token: ``authorization.NamedServer``."""
 EDITOR_VARIABLE = "DYNAMO_DAP_EDITOR"
 """The socket at which an editor is asked to show the sessions of an assistant that it runs."""
 
@@ -81,7 +81,7 @@ AUTHORIZE = "dynamoAuthorize"
 """The first request on each connection between the server and a process of the program. Whoever connects sends it.
 
 Its arguments are ``AuthorizeArguments`` with those of ``ProcessInformation`` (a program), ``ChildOffer`` or
-``TerminalArrival``. A program that listens is asked, and answers with its ``ProcessInformation``.
+``TerminalStarted``. A program that listens is asked, and answers with its ``ProcessInformation``.
 """
 
 
@@ -117,7 +117,7 @@ class ChildOffer(Struct, rename="camel", omit_defaults=True):
     rank: Rank | None = None
 
 
-class TerminalArrival(Struct, rename="camel", omit_defaults=True):
+class TerminalStarted(Struct, rename="camel", omit_defaults=True):
     """The supervisor in a terminal tells what it has started, or the ``problem`` with it."""
 
     process_id: int | None = None
@@ -389,7 +389,7 @@ class TimelineBody(Struct, rename="camel", omit_defaults=True):
     """How many entries come before these."""
 
 
-class GoToMomentArguments(Struct, rename="camel", omit_defaults=True):
+class GoToSnapshotArguments(Struct, rename="camel", omit_defaults=True):
     """Arguments of ``GO_TO``."""
 
     thread_id: int

@@ -136,8 +136,8 @@ def read_crash(folder: str, process_id: int) -> CrashSite | None:
         return None
     thread_id, _, number, index = max(executing, key=lambda record: record[1])
     with contextlib.suppress(OSError, msgspec.DecodeError, msgspec.ValidationError):
-        told = _description_path(folder, process_id, number).read_bytes()
-        description = msgspec.json.decode(told, type=CodeDescription)
+        reported = _description_path(folder, process_id, number).read_bytes()
+        description = msgspec.json.decode(reported, type=CodeDescription)
         return CrashSite(
             name=description.name,
             path=description.path,

@@ -10,7 +10,7 @@ import re
 
 MAXIMUM_HEADER_BYTES = 8 * 1024
 MAXIMUM_BODY_BYTES = 256 * 1024 * 1024
-MAXIMUM_STRANGER_BYTES = 64 * 1024
+MAXIMUM_UNAUTHENTICATED_BYTES = 64 * 1024
 """How large a message may be before its sender has shown that it may send any."""
 
 _SEPARATOR = b"\r\n\r\n"

@@ -391,7 +391,7 @@ class ListenTarget(Struct, rename="camel", frozen=True, kw_only=True):
     timeout: Annotated[Seconds, _described("Seconds to wait for the first program.")] = 3600.0
 
 
-class ArrivalTarget(Struct, rename="camel", frozen=True, kw_only=True):
+class HandedOverTarget(Struct, rename="camel", frozen=True, kw_only=True):
     """Where another server process has a program's connection, which came to it, for the session with that."""
 
     path: str
@@ -418,7 +418,7 @@ class AttachArguments(SessionOptions, rename="camel", frozen=True, kw_only=True)
             '"connect".'
         ),
     ] = None
-    arrival: ArrivalTarget | None = None
+    handed_over: HandedOverTarget | None = None
     """Of the session with a rank that came to another one, which has said ``listen``."""
     meeting: ConnectTarget | None = None
     """Where the ranks of a job meet that stop together: from the session that starts those of the ranks."""

@@ -84,7 +84,7 @@ PAUSE_RANK = "pauseRank"
 """Another one has stopped. No body."""
 WITHDRAW_RANK_PAUSE = "withdrawRankPause"
 """The user goes on: whoever has not come to a line yet is not to stop there any more. No body."""
-TELL_RANK = "tellRank"
+PRINT_AT_RANK = "tellRank"
 
 
 class Place(Struct, frozen=True):
@@ -117,7 +117,7 @@ class RankGoesBody(Struct, omit_defaults=True):
     granularity: str | None = None
 
 
-class TellRankBody(Struct):
-    """Body of ``TELL_RANK``: a line for the session's console."""
+class PrintAtRankBody(Struct):
+    """Body of ``PRINT_AT_RANK``: a line for the session's console."""
 
     text: str

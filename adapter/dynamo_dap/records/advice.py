@@ -48,8 +48,8 @@ def what_to_do(record: Record, only: CompiledFunction | None = None) -> list[Ite
     """Return everything that a user may act on, of one function or of all: failures first, then what costs most."""
     functions = record.functions if only is None else [only]
     changes = [item for function in functions for item in changes_of(function)]
-    told = {(item.function, item.subject) for item in changes}
-    specialized = [item for item in _specialized(functions) if (item.function, item.subject) not in told]
+    reported = {(item.function, item.subject) for item in changes}
+    specialized = [item for item in _specialized(functions) if (item.function, item.subject) not in reported]
     items = [*_failures(functions), *_limits(functions), *_breaks(functions), *specialized, *_merged(changes)]
     items += cuda_graph_items(functions)
     order = list(Kind)
@@ -371,8 +371,8 @@ _COUNTED = 2
 
 
 def _changed(function: CompiledFunction, root: str, change: _Change) -> Item:
-    told = [_with_values(subject, values) for subject, values in change.subjects.items()]
-    title, facts = (told[0], []) if len(told) == 1 else (root, told)
+    reported = [_with_values(subject, values) for subject, values in change.subjects.items()]
+    title, facts = (reported[0], []) if len(reported) == 1 else (root, reported)
     place = next((one for one in change.places if one is not None), None)
     return Item(
         Kind.CHANGE,

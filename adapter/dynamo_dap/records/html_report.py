@@ -92,8 +92,10 @@ def _head(record: Record, program: str, first: Mapping[str, str], links: Mapping
     shown = "".join(f"<a href='{escape(to, quote=True)}'>{escape(name)}</a>" for name, to in all_links.items())
     yield f"<nav>{shown}</nav>"
     if not links:
-        told = "dynamo-dap run --trace writes torch's own trace too: its graphs of every stage, and a chromium trace"
-        yield f"<p class='note'>{escape(told)}</p>"
+        reported = (
+            "dynamo-dap run --trace writes torch's own trace too: its graphs of every stage, and a chromium trace"
+        )
+        yield f"<p class='note'>{escape(reported)}</p>"
 
 
 # -- what to do ----------------------------------------------------------------------------------------------------
@@ -154,9 +156,9 @@ def _timeline(record: Record) -> Iterator[str]:
         yield "<p>No compile was finished.</p>"
         return
     yield "<div class='chart'><canvas id='timeline' role='img' aria-label='Timeline of the compiles'></canvas></div>"
-    told = "Drag over the chart to look closer, or turn the wheel with Ctrl; click a bar to go to its compile."
+    reported = "Drag over the chart to look closer, or turn the wheel with Ctrl; click a bar to go to its compile."
     order = "Stages are drawn one after the other: torch tells how long each took, not when."
-    yield f"<p class='note'>{told} {order} <button id='forget' type='button' hidden>All of it again</button></p>"
+    yield f"<p class='note'>{reported} {order} <button id='forget' type='button' hidden>All of it again</button></p>"
     yield f"<script type='application/json' id='compiles'>{_json(_chart(compiles))}</script>"
     yield _table_of_times(compiles)
 
@@ -258,10 +260,10 @@ def _branches(record: Record, branch: _Branch) -> str:
         )
     for compiled in branch.compiles:
         title = escape(f"{compiled.name} [{compiled.id}]")
-        told = f"{compiled.seconds:.2f} s" if compiled.seconds is not None else "not finished"
+        reported = f"{compiled.seconds:.2f} s" if compiled.seconds is not None else "not finished"
         items.append(
             f"<li>&rarr; <a href='#{_anchor(compiled)}'>{title}</a> "
-            f"<span class=ids>{escape(compiled.state)}, {told}</span></li>"
+            f"<span class=ids>{escape(compiled.state)}, {reported}</span></li>"
         )
     return f"<ul>{''.join(items)}</ul>" if items else ""
 
@@ -271,7 +273,7 @@ def _branches(record: Record, branch: _Branch) -> str:
 
 def _function(record: Record, function: CompiledFunction, link_of: LinkOf) -> Iterator[str]:
     counts = counts_of(function.compiles)
-    told = [
+    reported = [
         counted(counts.compiles, "compile"),
         f"{counts.seconds:.2f} s",
         f"{counted(counts.graphs, 'graph')} of {counted(counts.operations, 'operation')}",
@@ -284,7 +286,7 @@ def _function(record: Record, function: CompiledFunction, link_of: LinkOf) -> It
         if function.place is None
         else f" <span class=note>{escape(f'{function.place.path}:{function.place.line}')}</span>"
     )
-    yield f"<div class='function'><h3>{escape(function.name)}{where}</h3><p class='note'>{', '.join(told)}</p>"
+    yield f"<div class='function'><h3>{escape(function.name)}{where}</h3><p class='note'>{', '.join(reported)}</p>"
     source = _source(record, function)
     if source:
         yield _folded(
@@ -364,9 +366,9 @@ def _compile(record: Record, function: CompiledFunction, compiled: Compile, link
 
 def _title(compiled: Compile) -> str:
     shares = shares_of(compiled)
-    told = [] if compiled.seconds is None else [f"{compiled.seconds:.2f} s"]
+    reported = [] if compiled.seconds is None else [f"{compiled.seconds:.2f} s"]
     stages = ", ".join(f"{name} {seconds:.2f}" for name, seconds in shares.items())
-    facts = [compiled.state, *told, *([f"backend {compiled.backend}"] if compiled.backend else [])]
+    facts = [compiled.state, *reported, *([f"backend {compiled.backend}"] if compiled.backend else [])]
     return f"<b>{escape(f'{compiled.name} [{compiled.id}]')}</b> <span class=note>{escape(', '.join(facts))}" + (
         f" ({stages})</span>" if stages else "</span>"
     )
@@ -387,15 +389,15 @@ def _sizes(compiled: Compile) -> str:
     ]
     head = "<tr><th>symbol</th><th>stands for</th><th class=number>here</th><th>may be</th></tr>"
     table = f"<table>{head}{''.join(rows)}</table>" if rows else ""
-    told = [
+    reported = [
         f"<li><code>{escape(condition.text or condition.expression)}</code>{_at(' from', condition.place)}</li>"
         for condition in conditions
     ]
-    listed = f"<ul>{''.join(told)}</ul>" if told else ""
+    listed = f"<ul>{''.join(reported)}</ul>" if reported else ""
     why = "".join(f"<li>{escape(line)}</li>" for line in size_lines(compiled.sizes))
     reasons = f"<p>Why each size is static or dynamic:</p><ul>{why}</ul>" if why else ""
-    title = f"{counted(len(rows), 'size')} that may vary, {counted(len(told), 'condition')} on sizes"
-    return _folded(title, table + listed + reasons) if rows or told or why else ""
+    title = f"{counted(len(rows), 'size')} that may vary, {counted(len(reported), 'condition')} on sizes"
+    return _folded(title, table + listed + reasons) if rows or reported or why else ""
 
 
 def _guards(compiled: Compile) -> str:

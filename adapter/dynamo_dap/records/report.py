@@ -70,7 +70,7 @@ def main(reader: argparse.ArgumentParser, options: argparse.Namespace, source: S
     else:
         console = report_console()
         print_report(record, console)
-        _tell_of_others(record, file, source.others(file), console)
+        _report_others(record, file, source.others(file), console)
     return 0
 
 
@@ -91,7 +91,7 @@ def _compare_ranks(records: dict[int, Record], *, as_json: bool) -> int:
     return 0
 
 
-def _tell_of_others(record: Record, file: Path, others: list[Path], console: Console) -> None:
+def _report_others(record: Record, file: Path, others: list[Path], console: Console) -> None:
     started = record.started
     is_log = started is not None and started.log is not None
     if started is not None and started.rank is not None and ((started.rank.of or 0) > 1 or (is_log and others)):

@@ -103,9 +103,9 @@ def _table_of_functions(functions: list[CompiledFunction]) -> Table:
 def _print_item(record: Record, item: Item, number: int, console: Console) -> None:
     cost = [counted(len(item.compiles), "compile"), f"{item.seconds:.1f} s"] if item.kind is Kind.CHANGE else []
     cost = cost or ([counted(len(item.compiles), "compile")] if len(item.compiles) > 1 else [])
-    told = f" ({', '.join(cost)})" if cost else ""
+    reported = f" ({', '.join(cost)})" if cost else ""
     color = _COLORS[item.kind]
-    console.print(f" {number}. [{color}]{escape(item.title)}[/{color}]{escape(told)}")
+    console.print(f" {number}. [{color}]{escape(item.title)}[/{color}]{escape(reported)}")
     where = (
         []
         if item.place is None
@@ -230,11 +230,11 @@ def _print_files(record: Record, functions: list[CompiledFunction], console: Con
     files += [("backward passes", path, record.kernels) for path in record.files] if is_program else []
     if files:
         console.print("[bold]Files that the backend wrote[/bold]")
-    told: set[int] = set()
+    reported: set[int] = set()
     for name, path, kernels in files:
         console.print(f" {escape(f'{name}: {path}')}")
-        if kernels and id(kernels) not in told:
-            told.add(id(kernels))
+        if kernels and id(kernels) not in reported:
+            reported.add(id(kernels))
             console.print(_indented(_list_of_kernels(kernels)))
 
 

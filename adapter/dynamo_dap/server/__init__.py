@@ -10,7 +10,7 @@ Modules, each depending only on those above it::
     routing, breakpoints, backend_events       which backend gets a request; what a restart sets again; events
     launching/                                 options, the child process, the handshake with the agent
     rank_meeting, rank_member                  ranks of a distributed job that stop and step together
-    child_sessions, arriving_programs          further sessions: of child processes; of ranks that come by themselves
+    child_sessions, connecting_programs        further sessions: of child processes; of ranks that come by themselves
     debugpy_side, debuggee, session            one life of the program; one IDE connection
     handling, handlers                         who serves a request; those that the server answers itself
     transports                                 where sessions come from

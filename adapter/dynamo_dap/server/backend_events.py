@@ -153,26 +153,26 @@ class BackendEvents:
         if event.event == "stopped" and self._early_stops is not None:
             self._early_stops.append(body)
         elif event.event == "stopped":
-            self._tell_after_answer(_thread_of(event), body)
+            self._report_after_answer(_thread_of(event), body)
         elif body is not None:
-            self._tell(event.event, body)
+            self._report(event.event, body)
 
-    def _tell(self, event: str, body: object) -> None:
+    def _report(self, event: str, body: object) -> None:
         if not self.is_silent:
             self._client.event(event, body)
 
-    def _tell_after_answer(self, thread_id: int | None, body: object) -> None:
+    def _report_after_answer(self, thread_id: int | None, body: object) -> None:
         """Tell a stop, after the answer to the request that let the thread go on before."""
         if thread_id is None:
-            self._tell("stopped", body)
+            self._report("stopped", body)
         else:
-            self.stopped_threads.after_answer(thread_id, lambda: self._tell("stopped", body))
+            self.stopped_threads.after_answer(thread_id, lambda: self._report("stopped", body))
 
-    def tell_early_stops(self) -> None:
+    def report_early_stops(self) -> None:
         """Report the stops so far, and each later one at once: the client is configured."""
         stops, self._early_stops = self._early_stops or (), None
         for body in stops:
-            self._tell("stopped", body)
+            self._report("stopped", body)
 
     def _initialized(self, backend: Backend, event: Event) -> None:
         """Keep it: the session tells the client itself, once."""

@@ -21,9 +21,9 @@ from dynamo_dap.protocol.contract import RUNS_ON_EVENT, ChildOffer, Invitation, 
 from dynamo_dap.protocol.messages import Event, ProtocolError, Request, decode
 from dynamo_dap.protocol.options import (
     TOGETHER,
-    ArrivalTarget,
     AttachArguments,
     ConnectTarget,
+    HandedOverTarget,
     LaunchArguments,
     SessionOptions,
 )
@@ -57,12 +57,12 @@ async def start_session(
     await client.start_debugging({**_how(given, meeting), "name": name, "connect": _as_configured(target)})
 
 
-async def start_session_of_arrival(
-    client: Client, given: dict[str, Any], name: str, target: ArrivalTarget, meeting: ConnectTarget | None
+async def start_session_of_program(
+    client: Client, given: dict[str, Any], name: str, target: HandedOverTarget, meeting: ConnectTarget | None
 ) -> None:
     """Have the client start a session with a program that came by itself, whose connection is at ``target``."""
     how = _how(given, meeting)
-    await client.start_debugging({**how, "name": name, "arrival": msgspec.to_builtins(target)})
+    await client.start_debugging({**how, "name": name, "handedOver": msgspec.to_builtins(target)})
 
 
 def _how(given: dict[str, Any], meeting: ConnectTarget | None) -> dict[str, Any]:
@@ -121,14 +121,14 @@ class ChildSessions:
         self._stop_together = options.stop_ranks == TOGETHER
         self._meeting: RankMeeting | None = None
         self._parent = parent
-        self._has_told_of_ranks = False
+        self._has_reported_ranks = False
         self._listener = AgentListener()
         self._children: set[_Waiting] = set()
         self._folder = make_folder()
         self._are_let_go = False
         self.known: set[int] = set()
         """Process ids of those that came."""
-        token = self._listener.expect(self._on_arrival, repeatedly=True)
+        token = self._listener.expect(self._on_accepted, repeatedly=True)
         address = self._listener.address
         invitation = Invitation(address, token, options.ranks, options.stretch_timeouts, options.rank_output)
         self.invitation_file = self._folder / "children.json"
@@ -144,11 +144,11 @@ class ChildSessions:
         for child in list(self._children):
             child.close()
 
-    def _on_arrival(self, connection: LoopConnection, arguments: msgspec.Raw) -> None:
+    def _on_accepted(self, connection: LoopConnection, arguments: msgspec.Raw) -> None:
         child = decode(arguments, ChildOffer, "offer of a child process")
         self.known.add(child.process_id)
         if child.rank is not None and self._ranks is not None:
-            self._tell_of_ranks(child.rank, self._ranks)
+            self._report_ranks(child.rank, self._ranks)
         if not child.port:
             connection.close()
             return
@@ -184,11 +184,11 @@ class ChildSessions:
         parent = self._parent()
         return child.rank is not None and (parent is None or child.rank.number != parent.number)
 
-    def _tell_of_ranks(self, one: Rank, wanted: list[int]) -> None:
+    def _report_ranks(self, one: Rank, wanted: list[int]) -> None:
         """Say once, when ``one`` of a job arrives, what happens to ranks that are not ``wanted``."""
-        if self._has_told_of_ranks:
+        if self._has_reported_ranks:
             return
-        self._has_told_of_ranks = True
+        self._has_reported_ranks = True
         for text, category in texts_about_ranks(one, wanted):
             self._client.output(text, category)
 

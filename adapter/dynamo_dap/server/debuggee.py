@@ -42,12 +42,12 @@ from dynamo_dap.protocol.types import (
     ProgressStartEventBody,
     ProgressUpdateEventBody,
 )
-from dynamo_dap.server.arriving_programs import ArrivingPrograms
 from dynamo_dap.server.backend import AGENT, DEBUGPY, Backend
 from dynamo_dap.server.backend_events import BackendEvents
 from dynamo_dap.server.breakpoints import BreakpointMemory
 from dynamo_dap.server.child_sessions import ChildSessions, start_rank
 from dynamo_dap.server.client import Client
+from dynamo_dap.server.connecting_programs import ConnectingPrograms
 from dynamo_dap.server.debugpy_side import AdoptedDebugpy, EagerSide
 from dynamo_dap.server.errors import StartRefused
 from dynamo_dap.server.ids import AGENT as AGENT_IDS
@@ -152,7 +152,7 @@ class Debuggee:
         """Where its child processes come, when they are to be debugged."""
         self.ranks: RankMeeting | None = None
         """Where those meet that were attached to with it and stop together."""
-        self.arrivals: ArrivingPrograms | None = None
+        self.connecting_programs: ConnectingPrograms | None = None
         """Where it came by itself, and others may."""
         self.information = ProcessInformation()
         self.crash_folder = CrashFolder()
@@ -161,12 +161,12 @@ class Debuggee:
         )
         verb = "Starting" if start_method is StartMethod.LAUNCH else "Attaching to"
         self.slow_start = SlowStart(client, f"{verb} {Path(name).name}")
-        self.agent_arrived = asyncio.Event()
+        self.agent_connected = asyncio.Event()
         self.has_ended = False
         """Whether it is known to have ended, or to be out of reach."""
         self._agent_left = asyncio.Event()
         self._is_watched = False
-        self._end_was_told = asyncio.Event()
+        self._end_was_reported = asyncio.Event()
         self._is_being_ended = False
         self._is_let_go = False
         self._is_ending = False
@@ -223,7 +223,7 @@ class Debuggee:
         for rank, where in others:
             self._run(start_rank(self._client, given, rank, where, meeting))
 
-    def tell(self, text: str, category: str = "important") -> None:
+    def report(self, text: str, category: str = "important") -> None:
         """Show the user ``text``."""
         self._client.output(text, category)
 
@@ -235,7 +235,7 @@ class Debuggee:
         """Take over the connection of the authorised agent, with ``information`` about its process."""
         self.information = decode(information, ProcessInformation, "information about the process")
         self.agent = Backend(AGENT, connection, self._on_agent_event, self._on_agent_closed)
-        self.agent_arrived.set()
+        self.agent_connected.set()
 
     async def introduce(self, options: SessionOptions) -> None:
         """Begin the session with the agent, and with debugpy: they say ``initialized``, and take breakpoints then.
@@ -347,7 +347,7 @@ class Debuggee:
     async def _kill(self, process: OwnedProcess) -> None:
         self._kill_with_ranks(process)
         if await until_any(_KILL_TIMEOUT, process.exited) and self._is_watched:
-            await until_any(_KILL_TIMEOUT, self._end_was_told.wait())
+            await until_any(_KILL_TIMEOUT, self._end_was_reported.wait())
 
     def close(self) -> None:
         """Release everything; what was launched, and not let go, is killed. The last call."""
@@ -366,8 +366,8 @@ class Debuggee:
             self.children.close()
         if self.ranks is not None:
             self.ranks.close()
-        if self.arrivals is not None:
-            self.arrivals.close()
+        if self.connecting_programs is not None:
+            self.connecting_programs.close()
         self.crash_folder.close()
 
     # -- its end ---------------------------------------------------------------------------------------------------
@@ -379,14 +379,14 @@ class Debuggee:
         if self.eager is not None and self.eager.backend is not None:
             await self._hear_out(self.eager.left)
         if self.events.is_silent:
-            self._end_was_told.set()
+            self._end_was_reported.set()
             return
         if exit_code is None:
             self._client.output("The terminal is gone; how the program ended is not known.", "important")
         else:
             signal_name = death_by_signal(exit_code)
             if signal_name is not None and not self._is_being_ended:
-                self._tell_death(signal_name)
+                self._report_death(signal_name)
             self._client.exited(exit_code)
         self._say_terminated()
 
@@ -397,7 +397,7 @@ class Debuggee:
             heard = self.events.count
             await until_any(_LAST_WORDS_TIMEOUT, left.wait())
 
-    def _tell_death(self, signal_name: str) -> None:
+    def _report_death(self, signal_name: str) -> None:
         last_words = self.crash_folder.last_words(self.information.process_id)
         if last_words is None:
             self._client.output(f"The program died of {signal_name}.", "important")
@@ -419,11 +419,11 @@ class Debuggee:
             return
         self.events.take(backend, event)
 
-    def _follow_import(self, told: ImportingEventBody) -> None:
-        if told.is_done:
+    def _follow_import(self, reported: ImportingEventBody) -> None:
+        if reported.is_done:
             self.slow_start.is_over()
         else:
-            self.slow_start.waits_for(f"importing {told.module} in the program")
+            self.slow_start.waits_for(f"importing {reported.module} in the program")
 
     def _on_agent_closed(self, backend: Backend, problem: str | None) -> None:
         self._agent_left.set()
@@ -444,7 +444,7 @@ class Debuggee:
                 "The connection to the debugger's agent in the program broke; the program runs on, without debugging."
             )
             self._client.output(text, "important")
-            self._tell_continued(self.events.stopped_threads.ever_stopped)
+            self._report_continued(self.events.stopped_threads.ever_stopped)
 
     @property
     def _was_replaced(self) -> bool:
@@ -468,9 +468,9 @@ class Debuggee:
         self._client.output(text, "important")
         held = self.events.stopped_threads.of(DEBUGPY)
         self.events.stopped_threads.resumed_by(DEBUGPY)
-        self._tell_continued(held)
+        self._report_continued(held)
 
-    def _tell_continued(self, thread_ids: list[int]) -> None:
+    def _report_continued(self, thread_ids: list[int]) -> None:
         for thread_id in thread_ids:
             self._client.event("continued", {"threadId": thread_id, "allThreadsContinued": True})
 
@@ -490,7 +490,7 @@ class Debuggee:
         if not self.events.has_said_terminated and not self.events.is_silent:
             self.events.has_said_terminated = True
             self._client.event("terminated")
-        self._end_was_told.set()
+        self._end_was_reported.set()
         self._on_end(self)
 
     async def _kill_after(self, process: OwnedProcess, seconds: float) -> None:

@@ -36,7 +36,7 @@ from dynamo_dap.server.loop_connection import LoopConnection, Unheard, until_any
 _OURS = frozenset(
     {
         "accessToken",
-        "arrival",
+        "handedOver",
         "connect",
         "eager",
         "host",
@@ -98,13 +98,13 @@ def _with_reason(response: Response) -> Response:
         error = decode(response.body, ErrorBody, "body of a failure").error
         if error is not None and error.text.strip():
             return response
-    told = (response.message or "").strip()
-    if told.startswith(_UNKNOWN_ID):
+    reported = (response.message or "").strip()
+    if reported.startswith(_UNKNOWN_ID):
         error_id, text = ErrorId.UNKNOWN_REFERENCE, "unknown frame or variable: it may belong to an earlier stop"
-    elif _TRACEBACK in told:
-        error_id, text = ErrorId.EVALUATION_FAILED, told.splitlines()[-1]
+    elif _TRACEBACK in reported:
+        error_id, text = ErrorId.EVALUATION_FAILED, reported.splitlines()[-1]
     else:
-        error_id, text = ErrorId.EVALUATION_FAILED, told or f"debugpy cannot serve '{response.command}' here"
+        error_id, text = ErrorId.EVALUATION_FAILED, reported or f"debugpy cannot serve '{response.command}' here"
     text = shortened(text)
     body = ErrorBody(ErrorMessage(error_id, "{text}", variables={"text": text}))
     return msgspec.structs.replace(response, message=text, body=encode_body(body))
@@ -185,7 +185,7 @@ class EagerSide:
         self._given = given
         self._arrived = asyncio.Event()
         self._coming: DebugpyBackend | None = None
-        self._listener = DebugpyListener(self._on_arrival)
+        self._listener = DebugpyListener(self._on_accepted)
 
     @property
     def invitation(self) -> Invitation:
@@ -199,9 +199,9 @@ class EagerSide:
 
     async def until_here(self, timeout: float, agent_left: asyncio.Event) -> bool:
         """Wait until debugpy is here, or will not come, and then tell the user why."""
-        told = self._events.eager_problem
-        await until_any(timeout, self._arrived.wait(), told, agent_left.wait())
-        problem = told.result() if told.done() else None
+        reported = self._events.eager_problem
+        await until_any(timeout, self._arrived.wait(), reported, agent_left.wait())
+        problem = reported.result() if reported.done() else None
         if problem is None and not agent_left.is_set():
             await until_any(timeout, self._arrived.wait(), agent_left.wait())
         if self._coming is not None:
@@ -230,7 +230,7 @@ class EagerSide:
         if self._coming is not None:
             self._coming.connection.close()
 
-    def _on_arrival(self, connection: LoopConnection, process_id: int, parent_id: int | None) -> None:
+    def _on_accepted(self, connection: LoopConnection, process_id: int, parent_id: int | None) -> None:
         if self._coming is not None:
             _log.warning("a second debugpy (process %d, child of %s) is cut off", process_id, parent_id)
             connection.close()

@@ -15,8 +15,8 @@ from dynamo_dap.protocol.connection import RequestFailed
 from dynamo_dap.protocol.contract import ErrorId
 from dynamo_dap.protocol.options import (
     COMPILING_OPTIONS,
-    ArrivalTarget,
     AttachArguments,
+    HandedOverTarget,
     LaunchArguments,
     SessionOptions,
 )
@@ -87,7 +87,7 @@ def attach(session: Session, raw: msgspec.Raw) -> Awaitable[None]:
     # Over TCP "accessToken" is this server's; the program's can then be given in "connect".
     token = target.access_token or (options.access_token if session.access.token is None else None)
     given = given_arguments(raw)
-    if isinstance(target, ArrivalTarget):
+    if isinstance(target, HandedOverTarget):
         name, is_local = str(given.get("name", "a program that came")), target.is_local
     else:
         name, is_local = f"{target.host}:{target.port}", is_loopback(target.host)
@@ -126,7 +126,7 @@ def configuration_done(session: Session, raw: msgspec.Raw, arguments: NoArgument
     def merge(answers: Answers) -> None:
         if debuggee is not None:
             # After the answer, which has no body.
-            asyncio.get_running_loop().call_soon(debuggee.events.tell_early_stops)
+            asyncio.get_running_loop().call_soon(debuggee.events.report_early_stops)
         if session.rank is not None:
             session.rank.runs()
 

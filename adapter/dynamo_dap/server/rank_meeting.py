@@ -17,16 +17,16 @@ from dynamo_dap.protocol.messages import Event, ProtocolError, Request, decode
 from dynamo_dap.protocol.options import ConnectTarget
 from dynamo_dap.protocol.ranks import (
     PAUSE_RANK,
+    PRINT_AT_RANK,
     RANK_GOES,
     RANK_RUNS,
     RANK_STOPPED,
-    TELL_RANK,
     WITHDRAW_RANK_PAUSE,
     Newcomer,
     Place,
+    PrintAtRankBody,
     RankGoesBody,
     RankStoppedBody,
-    TellRankBody,
 )
 from dynamo_dap.server.launching.listeners import AgentListener
 from dynamo_dap.server.loop_connection import LoopConnection
@@ -42,7 +42,7 @@ class RankMeeting:
 
     def __init__(self) -> None:
         self._listener = AgentListener()
-        self._token = self._listener.expect(self._on_arrival, repeatedly=True)
+        self._token = self._listener.expect(self._on_accepted, repeatedly=True)
         self._members: list[_Member] = []
         self._step: _Step | None = None
         self._late: set[_Member] = set()
@@ -61,7 +61,7 @@ class RankMeeting:
         for member in self._members:
             member.connection.close()
 
-    def _on_arrival(self, connection: LoopConnection, arguments: msgspec.Raw) -> None:
+    def _on_accepted(self, connection: LoopConnection, arguments: msgspec.Raw) -> None:
         name = decode(arguments, Newcomer, "a session that joins the ranks").name
         self._members.append(_Member(self, name, connection))
 
@@ -87,7 +87,7 @@ class RankMeeting:
         if member in self._late:
             self._late.discard(member)
             if step is not None:
-                step.leader.tell(f"{member.name} has come to {stop.place}.")
+                step.leader.report(f"{member.name} has come to {stop.place}.")
         self._pause_running()
 
     def goes(self, leader: _Member, goes: RankGoesBody) -> None:
@@ -110,7 +110,7 @@ class RankMeeting:
         self._late.discard(member)
         for other in self._members:
             if other.is_held:
-                other.tell(f"{member.name} has ended, or is debugged no more.")
+                other.report(f"{member.name} has ended, or is debugged no more.")
         step = self._step
         if step is not None and member in step.waiting | step.arrived.keys():
             step.waiting.discard(member)
@@ -130,7 +130,7 @@ class RankMeeting:
         self._end_step()
         self._late.clear()
         for member in self._members:
-            member.told_apart = None
+            member.reported_divergence = None
             if member is leader:
                 continue
             if member.is_held:
@@ -147,12 +147,12 @@ class RankMeeting:
         self._step = _Step(leader, {leader, *together})
         for member in self._members:
             if member in together:
-                member.told_apart = None
+                member.reported_divergence = None
                 member.go(goes)
             elif member is not leader:
-                self._tell_apart(member, leader)
+                self._report_divergence(member, leader)
 
-    def _tell_apart(self, member: _Member, leader: _Member) -> None:
+    def _report_divergence(self, member: _Member, leader: _Member) -> None:
         """Say that ``member`` does not take part in a step of the ``leader``; said again when that changes."""
         if member.is_held:
             text = f"{member.name} is held at {member.place}: it does not step with {leader.name}."
@@ -162,9 +162,9 @@ class RankMeeting:
             text = f"{member.name} has not reached a line since the pause; it may wait for other ranks."
         else:
             text = f"{member.name} runs: it does not step with {leader.name}."
-        if member.told_apart != text:
-            member.told_apart = text
-            leader.tell(text)
+        if member.reported_divergence != text:
+            member.reported_divergence = text
+            leader.report(text)
 
     def _arrived(self, step: _Step, member: _Member, stop: RankStoppedBody) -> None:
         step.waiting.discard(member)
@@ -184,15 +184,15 @@ class RankMeeting:
             ((one, step.arrived[one]) for one in (step.leader, *step.arrived) if one in step.arrived), (None, None)
         )
         for member, at in step.arrived.items():
-            if at != place and member not in step.told and reference is not None:
-                step.told.add(member)
+            if at != place and member not in step.reported and reference is not None:
+                step.reported.add(member)
                 text = f"{member.name} has parted: it is at {at}, and {reference.name} at {place}."
                 for listener in {step.leader, member}:
-                    listener.tell(text)
-        for member in step.waiting - step.told_waiting:
-            step.told_waiting.add(member)
+                    listener.report(text)
+        for member in step.waiting - step.reported_waiting:
+            step.reported_waiting.add(member)
             for listener in {step.leader, *step.arrived}:
-                listener.tell(f"{member.name} has not reached a line yet, as {_names(step.arrived)} did.")
+                listener.report(f"{member.name} has not reached a line yet, as {_names(step.arrived)} did.")
         if step.is_interrupted and step.waiting:
             # Another one has met a breakpoint: these are not to run on while that is looked at.
             self._late |= step.waiting
@@ -222,8 +222,8 @@ class _Step:
         """Whether the time to arrive is up."""
         self.is_interrupted = False
         """Whether one has stopped for another reason."""
-        self.told: set[_Member] = set()
-        self.told_waiting: set[_Member] = set()
+        self.reported: set[_Member] = set()
+        self.reported_waiting: set[_Member] = set()
 
 
 class _Member:
@@ -236,7 +236,7 @@ class _Member:
         """Where it is held; None while it runs."""
         self.is_asked = False
         """Whether it is to pause, and has not done so yet."""
-        self.told_apart: str | None = None
+        self.reported_divergence: str | None = None
         """What was said last of why it does not step with the others."""
         self._meeting = meeting
         connection.receiver = self
@@ -257,8 +257,8 @@ class _Member:
         self.place, self.is_asked = None, False
         self.connection.send_event(RANK_GOES, goes)
 
-    def tell(self, text: str) -> None:
-        self.connection.send_event(TELL_RANK, TellRankBody(text))
+    def report(self, text: str) -> None:
+        self.connection.send_event(PRINT_AT_RANK, PrintAtRankBody(text))
 
     def on_event(self, event: Event) -> None:
         try:

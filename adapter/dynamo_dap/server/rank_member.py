@@ -21,16 +21,16 @@ from dynamo_dap.protocol.messages import Event, ProtocolError, Request, Response
 from dynamo_dap.protocol.options import ConnectTarget
 from dynamo_dap.protocol.ranks import (
     PAUSE_RANK,
+    PRINT_AT_RANK,
     RANK_GOES,
     RANK_RUNS,
     RANK_STOPPED,
-    TELL_RANK,
     WITHDRAW_RANK_PAUSE,
     Newcomer,
     Place,
+    PrintAtRankBody,
     RankGoesBody,
     RankStoppedBody,
-    TellRankBody,
 )
 from dynamo_dap.protocol.streams import SocketStream
 from dynamo_dap.protocol.types import (
@@ -80,8 +80,8 @@ class RankMember:
             connection = LoopConnection(SocketStream(connected), "ranks", Unheard("the meeting of the ranks"))
             connection.receiver = self
             self._connection = connection
-            arrival = introduction(target.access_token or "", Newcomer(self._name))
-            await connection.request(AUTHORIZE, arrival, timeout=_TIMEOUT)
+            newcomer = introduction(target.access_token or "", Newcomer(self._name))
+            await connection.request(AUTHORIZE, newcomer, timeout=_TIMEOUT)
         except (OSError, asyncio.TimeoutError, TimeoutError, RequestFailed) as error:
             self.close()
             self._client.output(
@@ -98,7 +98,7 @@ class RankMember:
 
     def runs(self) -> None:
         """Report to the meeting that the client is configured."""
-        self._tell(RANK_RUNS)
+        self._report(RANK_RUNS)
 
     def stopped(self, thread_id: int, reason: str) -> None:
         """Report to the meeting where a thread has stopped."""
@@ -111,18 +111,20 @@ class RankMember:
             return
         self._last = thread_id
         self._ask(
-            "stackTrace", {"threadId": thread_id, "startFrame": 0, "levels": 1}, lambda told: self._at(told, reason)
+            "stackTrace",
+            {"threadId": thread_id, "startFrame": 0, "levels": 1},
+            lambda reported: self._at(reported, reason),
         )
 
-    def _at(self, told: Response, reason: str) -> None:
-        if not told.success or self._last not in self._threads().held:
+    def _at(self, reported: Response, reason: str) -> None:
+        if not reported.success or self._last not in self._threads().held:
             return
-        frames = decode(told.body, StackTraceResponseBody, "body of 'stackTrace'").stack_frames
+        frames = decode(reported.body, StackTraceResponseBody, "body of 'stackTrace'").stack_frames
         place = Place("", 0)
         if frames:
             source = frames[0].source
             place = Place((source and (source.path or source.name)) or frames[0].name, frames[0].line)
-        self._tell(RANK_STOPPED, RankStoppedBody(reason, place))
+        self._report(RANK_STOPPED, RankStoppedBody(reason, place))
 
     def holds(self, thread_id: int | None) -> bool:
         """Whether a thread is held."""
@@ -136,9 +138,9 @@ class RankMember:
             self._withdraw_pause()
         else:
             return
-        self._tell(RANK_GOES, RankGoesBody(command, granularity))
+        self._report(RANK_GOES, RankGoesBody(command, granularity))
 
-    def _tell(self, event: str, body: object = None) -> None:
+    def _report(self, event: str, body: object = None) -> None:
         if self._connection is not None and not self._connection.is_closed:
             self._connection.send_event(event, body)
 
@@ -153,8 +155,8 @@ class RankMember:
                 self._withdraw_pause()
             elif event.event == RANK_GOES:
                 self._go(decode(event.body, RankGoesBody, RANK_GOES))
-            elif event.event == TELL_RANK:
-                self._client.output(decode(event.body, TellRankBody, TELL_RANK).text)
+            elif event.event == PRINT_AT_RANK:
+                self._client.output(decode(event.body, PrintAtRankBody, PRINT_AT_RANK).text)
         except ProtocolError as error:
             self.on_invalid_message(str(error))
 
@@ -176,15 +178,15 @@ class RankMember:
         self._asking += 1
         self._ask("threads", {}, self._pause_main_thread)
 
-    def _pause_main_thread(self, told: Response) -> None:
-        threads = decode(told.body, ThreadsResponseBody, "body of 'threads'").threads if told.success else []
+    def _pause_main_thread(self, reported: Response) -> None:
+        threads = decode(reported.body, ThreadsResponseBody, "body of 'threads'").threads if reported.success else []
         main = next((one for one in threads if one.name == _MAIN_THREAD), threads[0] if threads else None)
         if main is None or not self._wants_pause or self._threads().held:
             self._asking -= 1
             return
         self._ask("pause", {"threadId": main.id}, self._asked_to_pause)
 
-    def _asked_to_pause(self, told: Response) -> None:
+    def _asked_to_pause(self, reported: Response) -> None:
         self._asking -= 1
         if not self._wants_pause:
             self._ask(WITHDRAW_PAUSE, {})
@@ -205,14 +207,14 @@ class RankMember:
         arguments: dict[str, object] = {"threadId": thread_id}
         if granularity is not None and command in _STEPS:
             arguments["granularity"] = granularity
-        self._ask(command, arguments, lambda told: self._tell_continued(told, thread_id))
+        self._ask(command, arguments, lambda reported: self._report_continued(reported, thread_id))
 
-    def _tell_continued(self, told: Response, thread_id: int) -> None:
-        if told.success:
+    def _report_continued(self, reported: Response, thread_id: int) -> None:
+        if reported.success:
             self._client.event("continued", ContinuedEventBody(thread_id=thread_id, all_threads_continued=False))
 
     def _ask(
-        self, command: str, arguments: dict[str, object], answer: Callable[[Response], None] = lambda told: None
+        self, command: str, arguments: dict[str, object], answer: Callable[[Response], None] = lambda reported: None
     ) -> None:
         """Have the program's debuggers answer a request that is not the client's."""
         request = Request(-next(self._numbers), command, encode_body(arguments))

@@ -22,15 +22,15 @@ from dynamo_dap.protocol.contract import (
     ErrorId,
     Invitation,
 )
-from dynamo_dap.protocol.options import ArrivalTarget, AttachArguments, ConnectTarget, ListenTarget
+from dynamo_dap.protocol.options import AttachArguments, ConnectTarget, HandedOverTarget, ListenTarget
 from dynamo_dap.protocol.streams import SocketStream
-from dynamo_dap.server.arriving_programs import ArrivingPrograms
 from dynamo_dap.server.client import Client
+from dynamo_dap.server.connecting_programs import ConnectingPrograms
 from dynamo_dap.server.debuggee import Debuggee
 from dynamo_dap.server.debugpy_side import Greeted, is_greeted_by_debugpy
 from dynamo_dap.server.errors import StartRefused
 from dynamo_dap.server.launching.handing_over import NotTaken, Taker
-from dynamo_dap.server.launching.listeners import AgentListener, OnArrival
+from dynamo_dap.server.launching.listeners import AgentListener, OnAccepted
 from dynamo_dap.server.launching.options import target_of, target_of_rank
 from dynamo_dap.server.launching.processes import ChildProcess, OwnedProcess, death_by_signal
 from dynamo_dap.server.launching.program import Changes, Job, with_changes
@@ -64,7 +64,7 @@ async def launch(debuggee: Debuggee, job: Job, client: Client, given: dict[str, 
         starter = Starter(job, client, listener, debuggee.crash_folder, debugpy)
         debuggee.process = await starter.start(debuggee.adopt_agent)
         if not job.options.no_debug:
-            await _until_agent_arrives(debuggee, debuggee.process, job)
+            await _until_agent_connects(debuggee, debuggee.process, job)
             await _introduce(debuggee, debuggee.process, job)
     finally:
         listener.close()
@@ -87,7 +87,7 @@ async def attach(
         target = target_of_rank(target, options.ranks[0])
     if isinstance(target, ListenTarget):
         await _await_program(debuggee, target, options, client, given)
-    elif isinstance(target, ArrivalTarget):
+    elif isinstance(target, HandedOverTarget):
         await _take_program_over(debuggee, target, options, given)
     else:
         debuggee.slow_start.waits_for("connecting to the program")
@@ -109,7 +109,7 @@ def _expect_eager(debuggee: Debuggee, options: AttachArguments, given: dict[str,
         text = (
             "The program runs on another machine: its tracing and generated code are debugged, ordinary Python is not."
         )
-        debuggee.tell(text)
+        debuggee.report(text)
         return
     debuggee.expect_debugpy(given)
     debuggee.expect_children(options, given)
@@ -132,17 +132,17 @@ async def _await_program(
     debuggee: Debuggee, target: ListenTarget, options: AttachArguments, client: Client, given: dict[str, Any]
 ) -> None:
     """Listen until a program comes that shows the token; the client may give that up."""
-    debuggee.arrivals = arrivals = ArrivingPrograms(client, given, options, target)
+    debuggee.connecting_programs = connecting_programs = ConnectingPrograms(client, given, options, target)
     debuggee.slow_start.waits_for("waiting for a program that calls dynamo_dap.connect()")
-    debuggee.adopt_agent(*await arrivals.first())
-    debuggee.ranks = arrivals.meeting
+    debuggee.adopt_agent(*await connecting_programs.first())
+    debuggee.ranks = connecting_programs.meeting
     if options.eager:
-        arrivals.expect_debugpy(debuggee.expect_debugpy(given))
+        connecting_programs.expect_debugpy(debuggee.expect_debugpy(given))
         debuggee.expect_children(options, given)
 
 
 async def _take_program_over(
-    debuggee: Debuggee, target: ArrivalTarget, options: AttachArguments, given: dict[str, Any]
+    debuggee: Debuggee, target: HandedOverTarget, options: AttachArguments, given: dict[str, Any]
 ) -> None:
     """Have a program that came to the server of another session."""
     eager = debuggee.expect_debugpy(given) if options.eager else None
@@ -182,7 +182,7 @@ async def _connect_to_debugpy(
     try:
         token = listener.expect(debuggee.adopt_agent)
         await debuggee.adopt_debugpy(given, connection).bring_agent(options, listener.address, token)
-        if not await until_any(options.launch_timeout, debuggee.agent_arrived.wait()):
+        if not await until_any(options.launch_timeout, debuggee.agent_connected.wait()):
             seconds = f"{options.launch_timeout:g} s"
             text = f"the debug agent that was brought into the program did not connect within {seconds}"
             raise StartRefused(ErrorId.CONNECT_TIMEOUT, text)
@@ -191,10 +191,10 @@ async def _connect_to_debugpy(
     debuggee.expect_children(options, given)
 
 
-async def _until_agent_arrives(debuggee: Debuggee, process: OwnedProcess, job: Job) -> None:
+async def _until_agent_connects(debuggee: Debuggee, process: OwnedProcess, job: Job) -> None:
     seconds = job.options.launch_timeout
-    await until_any(seconds, debuggee.agent_arrived.wait(), process.exited)
-    if debuggee.agent_arrived.is_set():
+    await until_any(seconds, debuggee.agent_connected.wait(), process.exited)
+    if debuggee.agent_connected.is_set():
         return
     if process.exited.done():
         raise _died_before_connecting(process, job)
@@ -266,7 +266,7 @@ class Starter:
     debugpy: Invitation | None = None
     """Where debugpy connects, when it is wanted."""
 
-    async def start(self, on_agent: OnArrival) -> OwnedProcess:
+    async def start(self, on_agent: OnAccepted) -> OwnedProcess:
         """Start the process; ``on_agent`` is called when its agent connects, never when run without debugging.
 
         Raises:

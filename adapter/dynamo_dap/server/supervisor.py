@@ -101,7 +101,7 @@ def _wait(program: subprocess.Popen[bytes]) -> int:
         return os.waitstatus_to_exitcode(status)
 
 
-def _connect(job: dict[str, Any], orders: _Orders, arrival: dict[str, object]) -> Connection:
+def _connect(job: dict[str, Any], orders: _Orders, introduced: dict[str, object]) -> Connection:
     from dynamo_dap.protocol.connection import Connection
     from dynamo_dap.protocol.contract import AUTHORIZE
     from dynamo_dap.protocol.streams import SocketStream
@@ -111,7 +111,7 @@ def _connect(job: dict[str, Any], orders: _Orders, arrival: dict[str, object]) -
     connection = Connection(SocketStream(connected), "server")
     orders.connection = connection
     connection.start(orders)
-    connection.request(AUTHORIZE, {"token": job["token"], **arrival}, timeout=_ANSWER_TIMEOUT)
+    connection.request(AUTHORIZE, {"token": job["token"], **introduced}, timeout=_ANSWER_TIMEOUT)
     return connection
 
 

@@ -22,7 +22,7 @@ from dynamo_dap.protocol.streams import PipeStream, SocketStream
 from dynamo_dap.server import handlers as _handlers  # noqa: F401 - registers the handlers
 from dynamo_dap.server.handling import serve
 from dynamo_dap.server.session import Access, Session
-from dynamo_dap.server.strangers import Strangers, connections_to
+from dynamo_dap.server.unauthenticated import UnauthenticatedConnections, connections_to
 
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -108,9 +108,9 @@ def _listen(address: Address, has_token: bool) -> socket.socket:
 async def _serve_tcp(listening: socket.socket, access_token: str | None) -> int:
     token = access_token if access_token is not None else secrets.token_urlsafe(32)
     host, port = listening.getsockname()[:2]
-    _tell(f"dynamo-dap listens on {host}:{port}")
+    _report(f"dynamo-dap listens on {host}:{port}")
     if access_token is None:
-        _tell(f"access token: {token}")
+        _report(f"access token: {token}")
     server = _Server(listening, Access(token))
     accepting = asyncio.get_running_loop().create_task(server.accept())
 
@@ -130,7 +130,7 @@ class _Server:
         self._listening = listening
         self._access = access
         self._sessions: set[Session] = set()
-        self._strangers = Strangers()
+        self._unauthenticated = UnauthenticatedConnections()
 
     async def accept(self) -> None:
         async for connected in connections_to(self._listening):
@@ -142,16 +142,16 @@ class _Server:
 
     def _begin_session(self, connected: socket.socket) -> None:
         _log.info("session with %s", connected.getpeername())
-        session = Session(SocketStream(connected), self._access, serve, lambda: self._strangers.forget(cut_off))
+        session = Session(SocketStream(connected), self._access, serve, lambda: self._unauthenticated.forget(cut_off))
 
         def cut_off() -> None:
             session.end()
 
-        self._strangers.admit(cut_off)
+        self._unauthenticated.admit(cut_off)
         self._sessions.add(session)
 
         def forget(_: asyncio.Future[int]) -> None:
-            self._strangers.forget(cut_off)
+            self._unauthenticated.forget(cut_off)
             self._sessions.discard(session)
 
         session.closed.add_done_callback(forget)
@@ -165,5 +165,5 @@ class _Server:
             await asyncio.wait([session.closed for session in sessions])
 
 
-def _tell(text: str) -> None:
+def _report(text: str) -> None:
     print(text, file=sys.stderr, flush=True)  # noqa: T201 - the user of a terminal reads it

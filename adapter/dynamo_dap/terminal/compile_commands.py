@@ -5,7 +5,7 @@ As ``command_table``, which they are in once this is imported.
 
 from __future__ import annotations
 
-from dynamo_dap.calls.folder import told
+from dynamo_dap.calls.folder import reported
 from dynamo_dap.commands.compare import print_comparison
 from dynamo_dap.protocol.cache_entries import EntriesArguments, EntriesBody, ForgetArguments, ForgetBody
 from dynamo_dap.protocol.comparisons import ComparisonBody
@@ -61,7 +61,7 @@ def record_call(debugger: Debugger, argument: str) -> None:
     folder = (words if has_data else words[1:]) and argument.removeprefix("--no-data").strip()
     arguments = RecordCallArguments(debugger.stopped_thread(), folder or None, has_data)
     answer = debugger.client.request(RECORD_CALL, arguments)
-    debugger.screen.say(told(decode(answer, RecordCallBody, f"body of '{RECORD_CALL}'")).rstrip())
+    debugger.screen.say(reported(decode(answer, RecordCallBody, f"body of '{RECORD_CALL}'")).rstrip())
 
 
 @command("set", Group.SESSION, "[OPTION [VALUE]]", example="set stance force_eager")

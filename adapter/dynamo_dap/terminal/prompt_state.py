@@ -20,12 +20,12 @@ class Displays:
 
     def changes(self, evaluate: Callable[[str], str]) -> list[str]:
         """Evaluate all, and tell what has changed since the last time."""
-        told = []
+        reported = []
         for expression, before in self.values.items():
             value = self.values[expression] = evaluate(expression)
             if value != before:
-                told.append(f"display {expression}: {value}  [old: {before}]")
-        return told
+                reported.append(f"display {expression}: {value}  [old: {before}]")
+        return reported
 
 
 @dataclass

@@ -11,7 +11,7 @@ export interface ConfigurationSchemas {
 
 const TARGETS = ["program", "module", "code"] as const;
 /** The last is the server's own: of the session with a rank that came to another session. */
-const ADDRESSES = ["connect", "listen", "port", "arrival"] as const;
+const ADDRESSES = ["connect", "listen", "port", "handedOver"] as const;
 
 /** Says, a sentence each, what is wrong with the configuration; an empty list for nothing. */
 export function problems(configuration: Readonly<Record<string, unknown>>, schemas: ConfigurationSchemas): string[] {

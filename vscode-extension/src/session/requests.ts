@@ -25,7 +25,7 @@ import {
     type EntriesBody,
     type ForgetArguments,
     type ForgetBody,
-    type GoToMomentArguments,
+    type GoToSnapshotArguments,
     type Graph,
     type GraphArguments,
     type Guards,
@@ -122,7 +122,7 @@ export async function requestTimeline(session: DebugSession, wanted: TimelineArg
 }
 
 /** Goes to a moment of that timeline. */
-export async function requestGoTo(session: DebugSession, wanted: GoToMomentArguments): Promise<void> {
+export async function requestGoTo(session: DebugSession, wanted: GoToSnapshotArguments): Promise<void> {
     await session.customRequest(GO_TO, wanted);
 }
 

@@ -96,7 +96,7 @@ export interface TimelineArguments {
 }
 
 /** Arguments of `GO_TO`. */
-export interface GoToMomentArguments {
+export interface GoToSnapshotArguments {
     threadId: number;
     moment: number;
 }

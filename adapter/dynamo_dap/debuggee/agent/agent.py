@@ -71,7 +71,7 @@ class Agent:
         """Those whose module of torch has been imported."""
         self.compiles: CompileReader | None = None
         """What was recorded of compiles, once Dynamo has been imported."""
-        self.is_told_of_compiles = True
+        self.has_reported_compiles = True
         """Whether the client need not be told that compiles have changed: it has been, or has never asked for them."""
         self.cache_entries: EntryReader | None = None
         """As ``compiles``."""
@@ -91,7 +91,7 @@ class Agent:
         """Whether the client is VS Code, which is told what DAP has no field for."""
         self._decider = Decider(self)
         self._local = threading.local()
-        self._telling_stop = threading.Lock()
+        self._reporting_stop = threading.Lock()
         self._steps_back = True
         """Whether the client believes that a thread which stops next can be stepped back."""
 
@@ -100,7 +100,7 @@ class Agent:
     def attach_client(self, client: Connection) -> None:
         """Take up a session with an authorised client."""
         self._steps_back = True  # as the answer to ``initialize`` says
-        self.is_told_of_compiles = True
+        self.has_reported_compiles = True
         self.client = client
 
     def detach_client(self) -> None:
@@ -128,7 +128,7 @@ class Agent:
         self.eager_debugger, self.threads, self.references = NoEagerDebugger(), Threads(), ReferenceTable()
         self.breakpoints = BreakpointTable()
         self.steps.forget()
-        self.configured, self._telling_stop = threading.Event(), threading.Lock()
+        self.configured, self._reporting_stop = threading.Event(), threading.Lock()
         self.torch_options.close()
         self._take_hooks_out()
         if client is not None:
@@ -141,8 +141,8 @@ class Agent:
 
     def compiles_changed(self) -> None:
         """Tell the client, once for all that changes until it asks again. Any thread."""
-        if not self.is_told_of_compiles:
-            self.is_told_of_compiles = True
+        if not self.has_reported_compiles:
+            self.has_reported_compiles = True
             self.send_event(COMPILES_CHANGED_EVENT)
 
     def print(self, text: str, category: str = "console") -> None:
@@ -224,12 +224,12 @@ class Agent:
             pause.release(None)
         by_function = self.breakpoints.are_functions(stop.hit_breakpoint_ids)
         reason = "function breakpoint" if by_function else stop.reason
-        self._tell_stop(client, _stopped_body(stop, reason, pause.thread_id), steps_back=stop.past is not None)
+        self._report_stop(client, _stopped_body(stop, reason, pause.thread_id), steps_back=stop.past is not None)
         if client.has_failed:
             pause.release(None)  # nobody has heard of the stop: the program has closed the socket, for instance
         began = time.perf_counter()
         with self.holding():
-            pause.serve(self._tell_unstuck)
+            pause.serve(self._report_unstuck)
         self._local.held_seconds = self._held_seconds + time.perf_counter() - began
         stays = pause.step is not None and not pause.step.kind.leaves_thread
         self.eager_debugger.resume(None if stays else pause.step)
@@ -240,16 +240,16 @@ class Agent:
         else:
             self.arm()
 
-    def _tell_stop(self, client: Connection, body: StoppedEventBody, *, steps_back: bool) -> None:
+    def _report_stop(self, client: Connection, body: StoppedEventBody, *, steps_back: bool) -> None:
         """Tell a stop, and before it whether its thread can be stepped back, if that was otherwise so far."""
-        with self._telling_stop:
+        with self._reporting_stop:
             if steps_back != self._steps_back:
                 capabilities = Capabilities(supports_step_back=steps_back)
                 client.send_event("capabilities", CapabilitiesEventBody(capabilities))
                 self._steps_back = steps_back
             client.send_event("stopped", body)
 
-    def _tell_unstuck(self, work: Work) -> None:
+    def _report_unstuck(self, work: Work) -> None:
         self.print(f"dynamo-dap: {work.name} has ended; its thread can be inspected again\n", "important")
 
     @contextlib.contextmanager

@@ -19,7 +19,7 @@ from dynamo_dap.protocol.options import AgentOptions
 from dynamo_dap.protocol.types import OutputEventBody, Source
 
 
-class Told(Protocol):
+class ClientOutput(Protocol):
     """The client's part in it."""
 
     options: AgentOptions
@@ -48,9 +48,9 @@ class Reached(Protocol):
 class Decider:
     """Asks breakpoints that were reached whether they stop. One per agent."""
 
-    def __init__(self, told: Told) -> None:
-        """``told`` gets what log messages and failing conditions say."""
-        self._told = told
+    def __init__(self, output: ClientOutput) -> None:
+        """``output`` gets what log messages and failing conditions say."""
+        self._output = output
 
     def should_stop(self, breakpoints: list[LineBreakpoint], frame: Callable[[], Frame]) -> list[int]:
         """Return the ids of those of ``breakpoints`` that stop here."""
@@ -122,22 +122,22 @@ class Decider:
         texts = {expression: text_of(expression) for expression in message.expressions}
         source = Source(path=breakpoint.path) if breakpoint.path else None
         text = message.format(texts.__getitem__) + "\n"
-        self._told.send_event(
+        self._output.send_event(
             "output", OutputEventBody(output=text, category="console", source=source, line=breakpoint.line)
         )
-        if texts and breakpoint.path and self._told.is_for_vs_code:
-            self._told.send_event(LOGGED_EVENT, LoggedEventBody(breakpoint.path, breakpoint.line, texts))
+        if texts and breakpoint.path and self._output.is_for_vs_code:
+            self._output.send_event(LOGGED_EVENT, LoggedEventBody(breakpoint.path, breakpoint.line, texts))
 
     def _holds(self, breakpoint: LineBreakpoint, condition: str, frame: Callable[[], Frame]) -> bool:
         try:
             with self._bounded(f"its condition {condition!r}", breakpoint):
                 return frame().is_true(condition)
         except Interrupted:
-            problem = f"took longer than {self._told.options.evaluation_timeout:g} s"
+            problem = f"took longer than {self._output.options.evaluation_timeout:g} s"
         except BaseException as error:  # noqa: BLE001  (the user's expression may raise anything)
             problem = text_of_raised(error)
         # Better to stop once too often than to miss what the user waits for without a word.
-        self._told.print(
+        self._output.print(
             f"Breakpoint at line {breakpoint.line}: its condition {condition!r} failed: {problem}\n", "important"
         )
         return True
@@ -147,15 +147,15 @@ class Decider:
             with self._bounded(f"{expression!r} in its log message", breakpoint):
                 return frame().evaluate(expression, LOG_CONTEXT).text
         except Interrupted:
-            return f"<{expression}: took longer than {self._told.options.evaluation_timeout:g} s>"
+            return f"<{expression}: took longer than {self._output.options.evaluation_timeout:g} s>"
         except BaseException as error:  # noqa: BLE001  (the user's expression may raise anything)
             return f"<{expression}: {text_of_raised(error)}>"
 
     def _bounded(self, what: str, breakpoint: LineBreakpoint) -> AbstractContextManager[None]:
-        seconds = self._told.options.evaluation_timeout
+        seconds = self._output.options.evaluation_timeout
 
-        def tell_stuck() -> None:
+        def report_stuck() -> None:
             text = f"{what} takes longer than {seconds:g} s, in a call that cannot be interrupted; the program waits"
-            self._told.print(f"Breakpoint at line {breakpoint.line}: {text}\n", "important")
+            self._output.print(f"Breakpoint at line {breakpoint.line}: {text}\n", "important")
 
-        return Interruptible(seconds, tell_stuck).running()
+        return Interruptible(seconds, report_stuck).running()

@@ -17,7 +17,7 @@ NAME = "rank"
 """What conditions call it, where the program has no variable of that name."""
 
 _spawned: Rank | None = None
-_told: Rank | None = None
+_reported: Rank | None = None
 
 
 def be_spawned_as(rank: Rank | None) -> None:
@@ -28,10 +28,10 @@ def be_spawned_as(rank: Rank | None) -> None:
 
 def own_rank() -> Rank | None:
     """Return the rank of this process; None if it is none, or that is not known yet."""
-    global _told
+    global _reported
     # The program may remove these variables from its environment.
-    _told = _told or (None if _spawned is not None else rank_in(os.environ))
-    return _told or _of_process_group() or _spawned
+    _reported = _reported or (None if _spawned is not None else rank_in(os.environ))
+    return _reported or _of_process_group() or _spawned
 
 
 def _of_process_group() -> Rank | None:

@@ -56,9 +56,9 @@ class Work:
         """Serves the request. Held thread."""
         self.on_stuck: Callable[[], None] = lambda: None
         """The work goes on though its time is up, in C code. The watchdog's thread."""
-        self.interruptible = Interruptible(seconds, self._tell_stuck)
+        self.interruptible = Interruptible(seconds, self._report_stuck)
 
-    def _tell_stuck(self) -> None:
+    def _report_stuck(self) -> None:
         self.on_stuck()
 
     def end(self) -> None:

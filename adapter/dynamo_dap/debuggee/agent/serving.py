@@ -111,11 +111,11 @@ class AgentReceiver:
         def run() -> None:
             self._answering_failures(serve, reply, request, work.interruptible)
 
-        def tell_stuck() -> None:
+        def report_stuck() -> None:
             if pause.get_stuck(work):
                 reply.refuse(f"no answer within {seconds:g} s: {busy_text(work)}", error_id=ErrorId.THREAD_STUCK)
 
-        work.run, work.on_stuck = run, tell_stuck
+        work.run, work.on_stuck = run, report_stuck
         pause.submit(work)
 
     def _answering_failures(

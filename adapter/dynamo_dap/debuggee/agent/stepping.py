@@ -28,7 +28,7 @@ class StepKind(Enum):
     BACK = "stepBack"
     BACK_TO_BREAKPOINT = "reverseContinue"
     RESTART_FRAME = "restartFrame"
-    TO_MOMENT = "to a moment"
+    TO_SNAPSHOT = "to a moment"
     CHANGE = "a change"
 
     @property
@@ -100,7 +100,7 @@ class Step:
     """What that engine needs to know of where the step began; other engines leave it alone."""
     target: int = 0
     """Where a step into the past leads: for ``RESTART_FRAME`` how deep the function lies in the stack, for
-    ``TO_MOMENT`` the number of the moment."""
+    ``TO_SNAPSHOT`` the number of the moment."""
     asked: AskedChange | None = None
     """Of ``CHANGE``."""
 

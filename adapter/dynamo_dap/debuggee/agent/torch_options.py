@@ -50,10 +50,10 @@ class BadOption(Exception):
 class TorchOptions:
     """Those of the session."""
 
-    def __init__(self, send_event: Callable[[str, object], None], tell: Callable[[str, str], None]) -> None:
-        """``send_event`` sends DAP events to the client; ``tell`` prints a text in a category of output."""
+    def __init__(self, send_event: Callable[[str, object], None], report: Callable[[str, str], None]) -> None:
+        """``send_event`` sends DAP events to the client; ``report`` prints a text in a category of output."""
         self._send_event = send_event
-        self._tell = tell
+        self._report = report
         self._options = CompilingOptions()
         self._undo: dict[str, Callable[[], None]] = {}
         """By the name of the option in force."""
@@ -77,10 +77,10 @@ class TorchOptions:
             for name in list(self._undo):
                 self._take_back(name)
 
-    def tell_unused(self) -> None:
+    def report_unused(self) -> None:
         """Report options that had no effect, just before the program ends."""
         for problem in CHOSEN.unmatched():
-            self._tell_problem(problem)
+            self._report_problem(problem)
 
     def change(self, name: str, value: msgspec.Raw | None) -> str:
         """Set an option as launch.json would, or (None) only look; return what it is now, as text.
@@ -138,13 +138,13 @@ class TorchOptions:
         try:
             self._apply(name)
         except (BadOption, BadSetting, FeatureMissing) as problem:
-            self._tell_problem(str(problem))
+            self._report_problem(str(problem))
         except Exception as error:  # noqa: BLE001  (this may run inside the program's own import of torch)
             log_exception(f"applying the option {name}")
-            self._tell(f'dynamo-dap: the option "{name}": {type(error).__name__}: {error}\n', "important")
+            self._report(f'dynamo-dap: the option "{name}": {type(error).__name__}: {error}\n', "important")
 
-    def _tell_problem(self, problem: str) -> None:
-        self._tell(f"dynamo-dap: {problem}\n", "important")
+    def _report_problem(self, problem: str) -> None:
+        self._report(f"dynamo-dap: {problem}\n", "important")
 
     def _apply(self, name: str) -> None:
         """Apply the option's present value, at once or when Dynamo is imported."""
@@ -170,7 +170,7 @@ class TorchOptions:
         return lambda: CHOSEN.compile_only(())
 
     def _apply_backend(self, backend: str) -> Callable[[], None]:
-        CHOSEN.compile_by(backend, None if is_dynamo_imported() else self._tell_problem)
+        CHOSEN.compile_by(backend, None if is_dynamo_imported() else self._report_problem)
         return lambda: CHOSEN.compile_by(None)
 
     def _apply_stance(self, stance: str) -> Callable[[], None]:

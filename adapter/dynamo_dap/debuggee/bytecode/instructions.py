@@ -145,7 +145,7 @@ class InstructionTable:
         index = self.index_at(offset)
         return None if index is None else self.instructions[index]
 
-    def as_told(self, index: int) -> tuple[str, object]:
+    def comparable(self, index: int) -> tuple[str, object]:
         """Return an instruction's text without its position: its name and argument, or the one it jumps to."""
         instruction = self.instructions[index]
         if instruction.target is not None:

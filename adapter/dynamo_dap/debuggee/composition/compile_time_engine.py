@@ -20,10 +20,10 @@ from dynamo_dap.debuggee.agent.frames import Frame, caller_frame
 from dynamo_dap.debuggee.agent.stepping import RaisedException, Step, Stop
 from dynamo_dap.debuggee.agent.user_code import is_user_file, stands_in_for_builtin
 from dynamo_dap.debuggee.bytecode.line_table import qualified_name
-from dynamo_dap.debuggee.history.attempts import Journey, Leg, Standpoint, TraceLogs, all_before
+from dynamo_dap.debuggee.history.attempts import Attempt, Attempts, Standpoint, TraceLogs, all_before
 from dynamo_dap.debuggee.history.before_breaks import locals_before_break
 from dynamo_dap.debuggee.history.reverse_stops import StopsInThePast, StopsOfCall, applying
-from dynamo_dap.debuggee.history.time_travel import Arrival, Event, Past, Place
+from dynamo_dap.debuggee.history.time_travel import Destination, Event, Past, Place
 from dynamo_dap.debuggee.history.what_if import WhatIfs
 from dynamo_dap.debuggee.inductor.lowering_stops import LoweringStops
 from dynamo_dap.debuggee.numerics.backward_passes import BackwardPasses
@@ -127,7 +127,7 @@ class CompileTimeEngine:
         progress = self._progress_of(frame)
         progress.position += 1
         if self.backward_passes.is_tracing:
-            self.backward_passes.came_to(self._point(frame, progress))
+            self.backward_passes.on_reached(self._point(frame, progress))
         else:
             self._on_line(frame, progress)
         if self.cached_calls.is_over() or self.backward_passes.is_over() or self._what_ifs.is_over():
@@ -137,10 +137,10 @@ class CompileTimeEngine:
         line = frame.line
         if not self._host.is_holding:
             self._logs.note(frame, progress, as_a_whole=self._what_ifs.are_lines_wanted)
-        self.cached_calls.came_to(frame.path, line)
+        self.cached_calls.on_reached(frame.path, line)
         if self.cached_calls.is_only_noting:
             return
-        is_held = self._what_ifs.came_to(frame, progress)
+        is_held = self._what_ifs.on_reached(frame, progress)
         if is_held:
             point = self._point(frame, progress)
             for breakpoint in (self._host.breakpoints.lines_in(frame.path) or {}).get(line, ()):
@@ -312,13 +312,13 @@ class CompileTimeEngine:
         point = self._point(frame, self._progress_of(frame))
         if self._what_ifs.is_silent(point.progress.identity):
             return
-        journey, hit = self._logs.journey(frame), self._stopping(watching, point) if watching else []
+        attempts, hit = self._logs.attempts(frame), self._stopping(watching, point) if watching else []
         if not watching:
             self._stop(point, "exception", raised=raised, names=names)
         elif hit:
             self._stop(point, "data breakpoint", hit, raised=raised)
-        if journey is not None and (hit or not watching):
-            past = journey.present.past
+        if attempts is not None and (hit or not watching):
+            past = attempts.present.past
             past.events.setdefault(past.end - 1, []).append(Event(filters, raised, hit))
 
     def _stop(
@@ -334,9 +334,9 @@ class CompileTimeEngine:
         top = caller_frame()
         frame = point.frame
         progress = point.progress
-        journey, place = self._logs.journey(frame), None
-        if journey is not None:
-            past = journey.present.past
+        attempts, place = self._logs.attempts(frame), None
+        if attempts is not None:
+            past = attempts.present.past
             # What raised, or changed something, has begun already.
             place = past.present(frame, point.index)
             place = place._replace(is_after=place.is_after or raised is not None)
@@ -344,18 +344,20 @@ class CompileTimeEngine:
         stop = Stop(
             engine=self.name,
             reason=reason,
-            frames=lambda: self._frames(frame.running(top), top, None if journey is None else journey.present, names),
+            frames=lambda: self._frames(frame.running(top), top, None if attempts is None else attempts.present, names),
             description=headline(frame, progress.identity) if raised is None else raised.headline,
             text=explain(reason, frame, progress.identity, top, restarted=restarted) if raised is None else raised.text,
             hit_breakpoint_ids=hit or [],
             exception=raised,
             origin=self._origin(point, top),
-            past=None if journey is None or place is None else Standpoint(journey, journey.present, place, self._armed),
+            past=None
+            if attempts is None or place is None
+            else Standpoint(attempts, attempts.present, place, self._host.breakpoints.lines_in),
             changes=self._what_ifs.at_this_stop(),
         )
         with self._logs.travelling():
-            if not self._hold(stop, top) and journey is not None and place is not None:
-                self._travel(journey, stop, point, place, top)
+            if not self._hold(stop, top) and attempts is not None and place is not None:
+                self._travel(attempts, stop, point, place, top)
 
     def _hold(self, stop: Stop, top: types.FrameType, *, is_over: bool = False) -> bool:
         """Hold the thread; True when it was in a trace with changes meanwhile, and is to go on.
@@ -384,48 +386,48 @@ class CompileTimeEngine:
         finally:
             self._traces, self._attempt, self._progress = known
 
-    def _travel(self, journey: Journey, present: Stop, point: TracePoint, now: Place, top: types.FrameType) -> None:
+    def _travel(self, attempts: Attempts, present: Stop, point: TracePoint, now: Place, top: types.FrameType) -> None:
         """Hold the thread wherever the user goes in the past, until the trace is to go on from where it stands."""
-        arrival = here = Arrival(now, present.reason)
-        leg = journey.present
+        destination = here = Destination(now, present.reason)
+        attempt = attempts.present
         try:
             while True:
                 step = self._host.steps.current()
                 if step is not None and step.kind.is_in_the_past:
-                    leg, arrival = journey.back(leg, arrival.place, step, self._stops_of)
-                elif arrival is here:
+                    attempt, destination = attempts.back(attempt, destination.place, step, self._stops_of)
+                elif destination is here:
                     return
-                elif (found := journey.forward(leg, arrival, now, step, self._stops_of)) is not None:
-                    leg, arrival = found
-                elif self._is_nothing_here(journey.present.past, present.reason, now.at, point) and (
-                    step is None or (leg is journey.present and not ends_at(step, point))
+                elif (found := attempts.forward(attempt, destination, now, step, self._stops_of)) is not None:
+                    attempt, destination = found
+                elif self._is_nothing_here(attempts.present.past, present.reason, now.at, point) and (
+                    step is None or (attempt is attempts.present and not ends_at(step, point))
                 ):
                     return
                 else:
-                    leg, arrival = journey.present, here
-                if leg is journey.present and arrival.place == now:
-                    again = self._come_to_again(present, arrival.remark)
-                    arrival = here
-                    leg.past.show(None)
+                    attempt, destination = attempts.present, here
+                if attempt is attempts.present and destination.place == now:
+                    again = self._reach_again(present, destination.remark)
+                    destination = here
+                    attempt.past.show(None)
                     if self._hold(again, top):
                         return
                     continue
-                with leg.looking():
-                    leg.show(arrival)
-                    stop = self._stop_in_the_past(journey, leg, arrival, now, top)
-                    was_changed = self._hold(stop, top, is_over=leg is not journey.present)
-                    leg.past.show(None)
+                with attempt.looking():
+                    attempt.show(destination)
+                    stop = self._stop_in_the_past(attempts, attempt, destination, now, top)
+                    was_changed = self._hold(stop, top, is_over=attempt is not attempts.present)
+                    attempt.past.show(None)
                 if was_changed:
                     return
         finally:
-            journey.present.past.show(None)
+            attempts.present.past.show(None)
 
     def _is_nothing_here(self, past: Past, reason: str, at: int, point: TracePoint) -> bool:
         """Whether nothing stops at the present any more, where the thread had stopped for ``reason``."""
         return reason not in ("exception", "data breakpoint") and not self._stops_of(past).hits(at, point)
 
-    def _come_to_again(self, stop: Stop, remark: str | None) -> Stop:
-        """Return a stop as it is after the user was elsewhere, or wanted to be: see ``Arrival.remark``.
+    def _reach_again(self, stop: Stop, remark: str | None) -> Stop:
+        """Return a stop as it is after the user was elsewhere, or wanted to be: see ``Destination.remark``.
 
         The breakpoints that it was for may be gone.
         """
@@ -437,105 +439,103 @@ class CompileTimeEngine:
             return replace(stop, reason="step", text=stop.description, hit_breakpoint_ids=left)
         return replace(stop, hit_breakpoint_ids=left)
 
-    def _reached_again(self, arrival: Arrival) -> Arrival:
-        """As ``_come_to_again``, in the saved trace of a cached call."""
-        left = self._host.breakpoints.known_of(arrival.hit)
-        is_step = arrival.reason == "breakpoint" and arrival.hit and not left
-        return replace(arrival, reason="step" if is_step else arrival.reason, hit=left)
+    def _reached_again(self, destination: Destination) -> Destination:
+        """As ``_reach_again``, in the saved trace of a cached call."""
+        left = self._host.breakpoints.known_of(destination.hit)
+        is_step = destination.reason == "breakpoint" and destination.hit and not left
+        return replace(destination, reason="step" if is_step else destination.reason, hit=left)
 
     def _stops_of(self, past: Past) -> StopsInThePast:
         return StopsInThePast(self._host, past, self._functions_begun, self._codes.address_of)
 
-    def _walk(self, present: Leg) -> None:
+    def _walk(self, present: Attempt) -> None:
         """Go through the trace of a cached call that is kept: hold the thread wherever the call is to stop."""
-        top, past, leg = caller_frame(), present.past, present
-        arrival = furthest = Arrival(Place(past.beginning - 1, is_after=True), "entry")
+        top, past, attempt = caller_frame(), present.past, present
+        destination = furthest = Destination(Place(past.beginning - 1, is_after=True), "entry")
         past.stopped.clear()
         self._traces.settle()
-        journey = Journey([*reversed(all_before(present)), present])
+        attempts = Attempts([*reversed(all_before(present)), present])
         while True:
             step = self._host.steps.current()
             if step is not None and step.kind.is_in_the_past:
-                leg, arrival = journey.back(leg, arrival.place, step, self._stops_of)
-            elif leg is not present or arrival.place < furthest.place:
-                before_it = journey.forward(leg, arrival, furthest.place, step, self._stops_of)
+                attempt, destination = attempts.back(attempt, destination.place, step, self._stops_of)
+            elif attempt is not present or destination.place < furthest.place:
+                before_it = attempts.forward(attempt, destination, furthest.place, step, self._stops_of)
                 if before_it is not None:
-                    leg, arrival = before_it
-                elif self._passes_furthest(past, furthest, step, arrival if leg is present else None):
-                    found = self._further(past, furthest, step, arrival if leg is present else furthest)
+                    attempt, destination = before_it
+                elif self._passes_furthest(past, furthest, step, destination if attempt is present else None):
+                    found = self._further(past, furthest, step, destination if attempt is present else furthest)
                     if found is None:
                         return
-                    leg, arrival, furthest = present, found, found
+                    attempt, destination, furthest = present, found, found
                 else:
                     furthest = self._reached_again(furthest)
-                    leg, arrival = present, furthest
+                    attempt, destination = present, furthest
             else:
-                found = self._further(past, arrival, step, arrival)
+                found = self._further(past, destination, step, destination)
                 if found is None:
                     return
-                arrival = furthest = found
-            with leg.looking():
-                leg.show(arrival)
-                if leg is not present or arrival is not furthest:
-                    stop = self._stop_in_the_past(journey, leg, arrival, furthest.place, top)
+                destination = furthest = found
+            with attempt.looking():
+                attempt.show(destination)
+                if attempt is not present or destination is not furthest:
+                    stop = self._stop_in_the_past(attempts, attempt, destination, furthest.place, top)
                 else:
-                    stop = self._stop_while_walking(journey, arrival, top)
-                if self._hold(stop, top, is_over=leg is not present):
+                    stop = self._stop_while_walking(attempts, destination, top)
+                if self._hold(stop, top, is_over=attempt is not present):
                     return
 
-    def _further(self, past: Past, furthest: Arrival, step: Step | None, origin: Arrival) -> Arrival | None:
+    def _further(self, past: Past, furthest: Destination, step: Step | None, origin: Destination) -> Destination | None:
         """Return where the walk through a saved trace stops next; ``origin`` is where ``step`` began."""
         reached = self.cached_calls.reached
         stops = StopsOfCall(self._host, past, self._functions_begun, self._codes.address_of, reached, self._unreported)
         return past.forward(furthest, Place(past.end), step, stops, origin=origin)
 
-    def _passes_furthest(self, past: Past, furthest: Arrival, step: Step | None, origin: Arrival | None) -> bool:
-        """Whether nothing stops at ``furthest`` after the past; ``step`` began at ``origin``, if that is known."""
+    def _passes_furthest(self, past: Past, furthest: Destination, step: Step | None, start: Destination | None) -> bool:
+        """Whether nothing stops at ``furthest`` after the past; ``step`` began at ``start``, if that is known."""
         at = furthest.place.at
         if not self._is_nothing_here(past, furthest.reason, at, past.point(at)):
             return False
-        if step is None or origin is None:
+        if step is None or start is None:
             return step is None
-        return not ends_at(replace(step, origin=past.origin(origin)), past.point(at))
+        return not ends_at(replace(step, origin=past.origin(start)), past.point(at))
 
-    def _armed(self, path: str) -> Collection[int] | None:
-        """Return the lines of a file that have breakpoints."""
-        return self._host.breakpoints.lines_in(path)
-
-    def _stop_while_walking(self, journey: Journey, arrival: Arrival, top: types.FrameType) -> Stop:
-        past = journey.present.past
-        origin, raised = past.origin(arrival), None if arrival.met is None else arrival.met.raised
-        frame, told = origin.frame, headline(origin.frame, origin.identity)
+    def _stop_while_walking(self, attempts: Attempts, destination: Destination, top: types.FrameType) -> Stop:
+        past = attempts.present.past
+        origin, raised = past.origin(destination), None if destination.met is None else destination.met.raised
+        frame, reported = origin.frame, headline(origin.frame, origin.identity)
         return Stop(
             engine=self.name,
-            reason=arrival.reason,
-            frames=lambda: self._frames(past.chain(arrival.shown), top, journey.present),
-            description=told if raised is None else raised.headline,
-            text=explain(arrival.reason, frame, origin.identity, top, restarted=False)
+            reason=destination.reason,
+            frames=lambda: self._frames(past.chain(destination.shown), top, attempts.present),
+            description=reported if raised is None else raised.headline,
+            text=explain(destination.reason, frame, origin.identity, top, restarted=False)
             if raised is None
             else raised.text,
-            hit_breakpoint_ids=list(arrival.hit),
+            hit_breakpoint_ids=list(destination.hit),
             exception=raised,
             origin=origin,
-            past=Standpoint(journey, journey.present, arrival.place, self._armed),
+            past=Standpoint(attempts, attempts.present, destination.place, self._host.breakpoints.lines_in),
             changes=self._what_ifs.at_this_stop(),
         )
 
-    def _stop_in_the_past(self, journey: Journey, leg: Leg, arrival: Arrival, now: Place, top: types.FrameType) -> Stop:
-        past = leg.past
-        origin = past.origin(arrival)
-        statements = journey.statements_between(leg, arrival.place.at, now)
-        text = in_the_past(origin.frame, origin.identity, statements=statements, remark=arrival.remark)
+    def _stop_in_the_past(
+        self, attempts: Attempts, attempt: Attempt, destination: Destination, now: Place, top: types.FrameType
+    ) -> Stop:
+        past = attempt.past
+        origin = past.origin(destination)
+        statements = attempts.statements_between(attempt, destination.place.at, now)
+        text = in_the_past(origin.frame, origin.identity, statements=statements, remark=destination.remark)
         return Stop(
             engine=self.name,
-            reason=arrival.reason,
-            frames=lambda: self._frames(past.chain(arrival.shown), top, leg),
+            reason=destination.reason,
+            frames=lambda: self._frames(past.chain(destination.shown), top, attempt),
             description=text,
             text=text,
-            hit_breakpoint_ids=list(arrival.hit),
-            exception=None if arrival.met is None else arrival.met.raised,
+            hit_breakpoint_ids=list(destination.hit),
+            exception=None if destination.met is None else destination.met.raised,
             origin=origin,
-            past=Standpoint(journey, leg, arrival.place, self._armed),
+            past=Standpoint(attempts, attempt, destination.place, self._host.breakpoints.lines_in),
             changes=self._what_ifs.at_this_stop(),
         )
 
@@ -543,10 +543,10 @@ class CompileTimeEngine:
         self,
         chain: Sequence[TracedFrame],
         top: types.FrameType,
-        leg: Leg | None,
+        attempt: Attempt | None,
         names: dict[str, object] | None = None,
     ) -> list[Frame]:
-        earlier = None if leg is None else lambda frame: locals_before_break(frame, leg)
+        earlier = None if attempt is None else lambda frame: locals_before_break(frame, attempt)
         return frames_of(chain, top, self._codes.address_of, self._host, names or {}, earlier)
 
     def _origin(self, point: TracePoint, top: types.FrameType) -> Origin:

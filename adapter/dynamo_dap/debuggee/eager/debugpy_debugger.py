@@ -105,7 +105,7 @@ class DebugpyDebugger:
     def torch_is_imported(self, name: str, is_done: bool) -> None:
         """Leave the import of a part of torch untraced: it has no code of the user's."""
         if self.is_active:
-            self._imports.tell(name, is_done, is_wanted=lambda: self._agent.options.just_my_code)
+            self._imports.report(name, is_done, is_wanted=lambda: self._agent.options.just_my_code)
 
     def pause_until_program_runs(self) -> None:
         """Leave the calling thread untraced until ``trace_program``: what runs until then is the debugger's."""

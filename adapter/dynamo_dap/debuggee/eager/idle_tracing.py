@@ -126,7 +126,7 @@ class Imports:
         self._tracing = tracing
         self._restores: dict[str, Callable[[], None]] = {}
 
-    def tell(self, name: str, is_done: bool, *, is_wanted: Callable[[], bool]) -> None:
+    def report(self, name: str, is_done: bool, *, is_wanted: Callable[[], bool]) -> None:
         """Suspend tracing when a part of torch begins to be imported, and resume it after; ``is_wanted`` allows it."""
         restore = self._restores.pop(name, None)
         if restore is not None and own_tracers.restores_tracing():

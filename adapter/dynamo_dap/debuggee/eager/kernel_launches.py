@@ -37,7 +37,7 @@ class KernelLaunches(LaunchObserver):
         self._host = host
         self._programs = programs
         self._places: weakref.WeakKeyDictionary[types.FunctionType, list[_Place]] = weakref.WeakKeyDictionary()
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def is_alert(self) -> bool:
         """Whether a filter for kernels is on, or there are breakpoints."""
@@ -92,10 +92,10 @@ class KernelLaunches(LaunchObserver):
             if begin_again is not None:
                 begin_again()
 
-    def tell(self, text: str) -> None:
+    def report(self, text: str) -> None:
         """Tell it once."""
-        if text not in self._told:
-            self._told.add(text)
+        if text not in self._reported:
+            self._reported.add(text)
             self._host.print(f"dynamo-dap: {text}\n", "important")
 
     def differs(self, launch: Launch, difference: KernelDifference) -> None:

@@ -42,7 +42,7 @@ class KernelPrograms(Observer):
     def __init__(self, host: Host) -> None:
         self._host = host
         self._local = _OfThread()
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self.is_following = False
         """Whether debugpy has been asked to leave out Triton's own files."""
         self._races = KernelRaces(lambda text: host.print(text, "important"))
@@ -134,8 +134,8 @@ class KernelPrograms(Observer):
                 f'dynamo-dap: the kernel {launch.name} has no program {text_of_index(chosen)}, which "tritonProgram" '
                 f"asks for: its grid is {text_of_index(launch.grid)}\n"
             )
-            if text not in self._told:
-                self._told.add(text)
+            if text not in self._reported:
+                self._reported.add(text)
                 self._host.print(text, "important")
         return chosen
 
@@ -163,7 +163,7 @@ class KernelPrograms(Observer):
             top = line_outside_of_triton()
             found = None if top is None else self._races.find(launch, access, top)
         if top is not None and found is not None and self.holds(RACE, top, found.names):
-            found.tell_once()
+            found.report_once()
             self.stop(top, f"Race: {found.headline}", f"{found.text}\n{_where(launch)}")
 
     def is_on(self, name: str) -> bool:

@@ -82,9 +82,9 @@ class FoundRace:
         self._of_launch = elements
         self._argument = argument_of(race.access.pointers)
 
-    def tell_once(self) -> None:
+    def report_once(self) -> None:
         """Report no other programs that race at the same lines of this launch."""
-        self._of_launch.told(self._race)
+        self._of_launch.reported(self._race)
 
     @property
     def names(self) -> Mapping[str, object]:

@@ -22,16 +22,16 @@ from dynamo_dap.debuggee.agent.frames import walk
 from dynamo_dap.debuggee.agent.user_code import is_debugger_file
 from dynamo_dap.debuggee.eager import pydevd_internals
 
-_tell: Callable[[str], None] | None = None
-_told: set[tuple[str, int]] = set()
+_report: Callable[[str], None] | None = None
+_reported: set[tuple[str, int]] = set()
 _replaced = threading.local()
 """Its ``function``: debugpy's, in the place of which the program has put its own on a thread."""
 
 
-def install(tell: Callable[[str], None]) -> None:
-    """Take the place of debugpy's function; ``tell`` tells the user."""
-    global _tell
-    is_first, _tell = _tell is None, tell
+def install(report: Callable[[str], None]) -> None:
+    """Take the place of debugpy's function; ``report`` tells the user."""
+    global _report
+    is_first, _report = _report is None, report
     tracing: Any = importlib.import_module("pydevd_tracing")
     if not is_first:
         return
@@ -57,7 +57,7 @@ def _see_those_set_in_c() -> None:
             debugger = pydevd_internals.debugger()
             if debugger is not None and pydevd_internals.looks_out():
                 _replaced.function = debugger.trace_dispatch
-            _tell_once("threading.settrace", caller.f_code.co_filename, caller.f_lineno)
+            _report_once("threading.settrace", caller.f_code.co_filename, caller.f_lineno)
 
     threading.settrace = settrace
 
@@ -71,18 +71,18 @@ def _set_trace(function: Any) -> None:
     if is_programs and function is not None and not is_own_tracer(function):
         if before is not None and is_own_tracer(before):
             _replaced.function = before
-        _tell_once("sys.settrace", caller.f_code.co_filename, caller.f_lineno)
+        _report_once("sys.settrace", caller.f_code.co_filename, caller.f_lineno)
     # Last: the program's function would otherwise get a call event of the debugger first.
     set_trace(function)
     if is_programs and function is None:
         _put_back(caller)
 
 
-def _tell_once(how: str, path: str, line: int) -> None:
-    if (path, line) in _told or _tell is None:
+def _report_once(how: str, path: str, line: int) -> None:
+    if (path, line) in _reported or _report is None:
         return
-    _told.add((path, line))
-    _tell(
+    _reported.add((path, line))
+    _report(
         f"dynamo-dap: the program traces itself ({how} in {os.path.basename(path)}, line {line}): until that is "
         "over, this thread is not stopped in ordinary Python; in compiled functions it is\n"
     )

@@ -280,12 +280,12 @@ def _refusal(request: Any) -> str | None:
 
 def _as_exception(error: BaseException) -> Exception:
     """Return an ``Exception`` that reads as ``error``, which is none."""
-    stand_in = type(type(error).__name__, (Exception,), {"__module__": type(error).__module__})
+    substitute = type(type(error).__name__, (Exception,), {"__module__": type(error).__module__})
     try:
         text = str(error)
     except Exception:  # noqa: BLE001  (the program's own)
         text = ""
-    made: Exception = stand_in(text)
+    made: Exception = substitute(text)
     return made
 
 
@@ -300,10 +300,10 @@ def _guard_evaluations() -> None:
         except (Exception, Interrupted):
             raise
         except BaseException as error:  # noqa: BLE001  (SystemExit and its like)
-            stand_in = _as_exception(error)
+            substitute = _as_exception(error)
             if is_exec:
-                raise stand_in.with_traceback(error.__traceback__) from None
-            return _module("pydevd_xml").ExceptionOnEvaluate(stand_in, type(stand_in), error.__traceback__)
+                raise substitute.with_traceback(error.__traceback__) from None
+            return _module("pydevd_xml").ExceptionOnEvaluate(substitute, type(substitute), error.__traceback__)
         finally:
             forget_interrupt()
 
@@ -374,13 +374,13 @@ def _guard_exceptions() -> None:
         vars(module)["handle_exception"] = guarded(vars(module)["handle_exception"])
 
     processor = _module("pydevd_process_net_command_json").PyDevJsonCommandProcessor
-    tell_exception = processor.on_exceptioninfo_request
+    report_exception = processor.on_exceptioninfo_request
 
     def on_exceptioninfo_request(self: Any, py_db: Any, request: Any) -> Any:
         thread_id = request.arguments.threadId
         frames = py_db.suspended_frames_manager.get_frames_list(thread_id)
         if frames is not None and frames.exc_type is not None:
-            return tell_exception(self, py_db, request)
+            return report_exception(self, py_db, request)
         # It would make one up, and write of its failure to the program's stderr.
         return refuse(py_db, request.seq, "exceptionInfo", "this thread did not stop at an exception")
 

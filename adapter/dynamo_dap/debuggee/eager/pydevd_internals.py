@@ -177,13 +177,13 @@ def _take_nagle_off(pydb: Any) -> None:
 
 def _say_nothing_of_torch(pydb: Any) -> None:
     """Mute pydevd's notice of skipped frames for torch's: each step into a compiled function skips some."""
-    tell = pydb.notify_skipped_step_in_because_of_filters
+    report = pydb.notify_skipped_step_in_because_of_filters
 
-    def tell_of_others(frame: types.FrameType) -> None:
+    def report_others(frame: types.FrameType) -> None:
         if not _is_called_by_torch(frame):
-            tell(frame)
+            report(frame)
 
-    pydb.notify_skipped_step_in_because_of_filters = tell_of_others
+    pydb.notify_skipped_step_in_because_of_filters = report_others
 
 
 def _is_called_by_torch(frame: types.FrameType) -> bool:
@@ -478,8 +478,8 @@ def exception_filters() -> frozenset[str]:
 def report_uncaught(error: BaseException) -> None:
     """Stop at an exception that is about to end the program, if the user asked for that."""
     pydb = debugger()
-    told = type(error), error, error.__traceback__
-    pydb.stop_on_unhandled_exception(pydb, threading.current_thread(), _information(), told)
+    reported = type(error), error, error.__traceback__
+    pydb.stop_on_unhandled_exception(pydb, threading.current_thread(), _information(), reported)
 
 
 # -- tracing -----------------------------------------------------------------------------------------------------------

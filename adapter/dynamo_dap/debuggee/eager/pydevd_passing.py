@@ -104,8 +104,8 @@ def never_step_into(paths: Iterable[str], is_passed: Callable[[types.FrameType],
     def apply_files_filter(frame: types.FrameType, file_name: str, force: bool) -> bool:
         return bool(is_filtered(frame, file_name, force)) or (pydevd_internals.is_stepping() and is_passed(frame))
 
-    tell = pydb.notify_skipped_step_in_because_of_filters
-    pydb.notify_skipped_step_in_because_of_filters = lambda frame: None if is_passed(frame) else tell(frame)
+    report = pydb.notify_skipped_step_in_because_of_filters
+    pydb.notify_skipped_step_in_because_of_filters = lambda frame: None if is_passed(frame) else report(frame)
     apply_files_filter.shows_more = getattr(is_filtered, "shows_more", False)  # type: ignore[attr-defined]  # a mark on the function
     pydb.apply_files_filter = apply_files_filter
     if pydevd_internals.uses_monitoring():

@@ -136,7 +136,7 @@ class CallEntries:
         return number
 
     @property
-    def came_to_break(self) -> bool:
+    def on_break_reached(self) -> bool:
         """Whether this thread's call was traced up to its graph break; a saved trace ends before it."""
         return self.number == 0 or bool(getattr(self._thread, "is_replayed_anew", False))
 
@@ -242,7 +242,7 @@ class GradientEntries:
             generated.backward_facts = facts
             generated.keeping_decided_at = -1
 
-    def came_to(self, generated: GeneratedCode, frame: types.FrameType, offset: int) -> None:
+    def on_reached(self, generated: GeneratedCode, frame: types.FrameType, offset: int) -> None:
         """Take the graph's outputs when the instruction after its call is next."""
         if self._backward is not None and self.may_stop(generated) and offset in generated.after_graph:
             index = generated.table.index_of_start[offset]

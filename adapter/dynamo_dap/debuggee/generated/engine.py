@@ -29,7 +29,7 @@ from dynamo_dap.debuggee.generated.crash_recorder import CrashRecorder
 from dynamo_dap.debuggee.generated.disassembly import disassemble
 from dynamo_dap.debuggee.generated.evaluation import ConditionFilter
 from dynamo_dap.debuggee.generated.events import Sink, Source
-from dynamo_dap.debuggee.generated.frames import GeneratedFrame, Moment, RunningFrame, UserFrame, listing_source
+from dynamo_dap.debuggee.generated.frames import GeneratedFrame, Phase, RunningFrame, UserFrame, listing_source
 from dynamo_dap.debuggee.generated.generated import BadAddress, CodeGone, GeneratedCode, GeneratedCodes, parsed_address
 from dynamo_dap.debuggee.generated.patches import patch, runs_next, take_all_back, take_back
 from dynamo_dap.debuggee.generated.purpose import Kind
@@ -158,20 +158,20 @@ class RunTimeEngine:
     def _what_is_wanted(self) -> _Wants:
         host = self._host
         cached_calls, gradients = self._calls.arm(), self._gradients.arm()
-        armed = _Wants(
+        now = _Wants(
             cached_calls=cached_calls,
             gradients=gradients,
             compiled=self._calls.are_compiled_wanted(),
             counts=self.counts_calls,
         )
         if not host.options.run_time:
-            return armed
+            return now
         raises = GENERATED_CODE in host.breakpoints.exception_filters
         entries = host.options.stop_on_generated_code
         stepping = host.steps.any_step or host.steps.any_pause_request
         everything = raises or entries or stepping or host.options.trace_instructions
         breakpoints = bool(self._instruction_breakpoints) or host.breakpoints.any_line(RUN_TIME)
-        return replace(armed, everything=everything, entries=entries, raises=raises, breakpoints=breakpoints)
+        return replace(now, everything=everything, entries=entries, raises=raises, breakpoints=breakpoints)
 
     def count_calls(self) -> None:
         """Count the calls of generated code from now on, to the end of the session. Any thread."""
@@ -232,9 +232,9 @@ class RunTimeEngine:
         if self._host.is_holding:
             return
         wants = self._wants
-        armed = (wants, self._host.breakpoints.version, self._instruction_breakpoints.version, self.codes.count)
+        now = (wants, self._host.breakpoints.version, self._instruction_breakpoints.version, self.codes.count)
         known = self.codes.get(code)
-        if known is not None and known.passes_for == armed and self._calls.passes(known):
+        if known is not None and known.passes_for == now and self._calls.passes(known):
             known.hits += self.counts_calls
             return
         self._drop_step_that_ran_off()
@@ -250,7 +250,7 @@ class RunTimeEngine:
         if self._calls.number != 0:
             only_counts = self._calls.only_counts(generated) and self.is_followed_no_further(generated)
             generated.only_counts = is_wanted and only_counts
-            generated.passes_for = armed if only_counts or not is_wanted else None
+            generated.passes_for = now if only_counts or not is_wanted else None
         if is_wanted or is_noted:
             self._events.about_to_run(generated, code)
             if self._events.problem is not None:
@@ -273,7 +273,7 @@ class RunTimeEngine:
             self._calls.begins(generated, frame)
             self._gradients.begins(generated, frame, self._calls.number)
         elif wants.gradients:
-            self._gradients.came_to(generated, frame, offset)
+            self._gradients.on_reached(generated, frame, offset)
         stops: Sequence[LineBreakpoint] | None = generated.stops.get(offset)
         if not wants.everything:
             # What a program pays for a breakpoint at each instruction of the code that it is in.
@@ -303,7 +303,7 @@ class RunTimeEngine:
     def _is_repeated(self, continuation: Continuation, frame: types.FrameType, index: int) -> bool:
         """Whether this call has stopped at the line already while it was traced."""
         if index == continuation.jump:
-            if self._calls.came_to_break:
+            if self._calls.on_break_reached:
                 self._repeated[id(frame)] = set(continuation.repeated)
             return False
         repeated = self._repeated.get(id(frame))
@@ -380,7 +380,7 @@ class RunTimeEngine:
         if index is None or not self._raised.is_new(generated, index, exception):
             return
         operands = self._raised.operands_of(frame, index)
-        running = RunningFrame(generated, frame, index, Moment.RAISED, operands)
+        running = RunningFrame(generated, frame, index, Phase.RAISED, operands)
         condition = self._host.breakpoints.exception_filters.get(GENERATED_CODE)
         if condition and not self._holds(condition, running):
             return
@@ -437,7 +437,7 @@ class RunTimeEngine:
         index = generated.table.index_at(frame.f_lasti) if generated is not None else None
         if generated is None or index is None:
             return None
-        return GeneratedFrame(RunningFrame(generated, frame, index, Moment.INSIDE), self._host.print)
+        return GeneratedFrame(RunningFrame(generated, frame, index, Phase.INSIDE), self._host.print)
 
     def stop_for_breakpoint_call(self, frame: types.FrameType) -> bool:
         """Stop at the user's line when generated code called ``breakpoint()``; debugpy leaves it alone."""
@@ -445,7 +445,7 @@ class RunTimeEngine:
         index = generated.table.index_at(frame.f_lasti) if generated is not None else None
         if generated is None or index is None:
             return False
-        running = RunningFrame(generated, frame, index, Moment.INSIDE)
+        running = RunningFrame(generated, frame, index, Phase.INSIDE)
         self._stop(running, "breakpoint", why="breakpoint()", is_written_by_user=True)
         return True
 

@@ -40,7 +40,7 @@ from dynamo_dap.protocol.types import CompletionItem
 _OF_LISTING = re.compile(r"__listing__\[(\d+)\]")
 
 
-class Moment(Enum):
+class Phase(Enum):
     """Where a frame is, relative to its current instruction."""
 
     BEFORE = "before"
@@ -58,7 +58,7 @@ class RunningFrame:
     generated: GeneratedCode
     frame: types.FrameType
     index: int
-    moment: Moment = Moment.BEFORE
+    phase: Phase = Phase.BEFORE
     operands: tuple[Any, ...] | None = None
     """What an instruction that raised had taken from the stack, if that was kept."""
     returned: tuple[str, Any] | None = None
@@ -84,7 +84,7 @@ class GeneratedFrame(Frame):
     @cached_property
     def _values(self) -> FrameValues:
         running = self._running
-        values = FrameValues(running.generated, running.frame, running.index, is_whole=running.moment is Moment.BEFORE)
+        values = FrameValues(running.generated, running.frame, running.index, is_whole=running.phase is Phase.BEFORE)
         values.operands = running.operands
         return values
 

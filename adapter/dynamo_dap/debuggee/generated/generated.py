@@ -177,7 +177,7 @@ class GeneratedCode:
         return {
             instruction.index: str(instruction)
             for instruction in before
-            if table.as_told(instruction.index) != before.as_told(instruction.index)
+            if table.comparable(instruction.index) != before.comparable(instruction.index)
         }
 
     @cached_property

@@ -24,7 +24,7 @@ from dynamo_dap.debuggee.agent.engine import RequestError
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.stepping import Step, StepKind
 from dynamo_dap.debuggee.history.abandoned_attempts import AbandonedAttempt
-from dynamo_dap.debuggee.history.time_travel import Armed, Arrival, Past, Place, Stops
+from dynamo_dap.debuggee.history.time_travel import Destination, LinesWithBreakpoints, Past, Place, Stops
 from dynamo_dap.debuggee.history.trace_changes import CHANGES, TRACE_LOG
 from dynamo_dap.debuggee.history.trace_log import TraceLog
 from dynamo_dap.debuggee.numerics.not_finite import NAN, kinds_of
@@ -50,20 +50,20 @@ from dynamo_dap.protocol.contract import (
     TimelineEntry,
 )
 
-_MAXIMUM_LEGS = 8
+_MAXIMUM_ATTEMPTS = 8
 """Attempts that are kept beside the one that runs: each holds what Dynamo made for it."""
 _MAXIMUM_ENTRIES = 10_000
 _MAXIMUM_REASON = 100
 
 
 @dataclass(eq=False)
-class Leg:
+class Attempt:
     """A past that can be gone to."""
 
     past: Past
-    attempt: AbandonedAttempt | None = None
+    abandoned: AbandonedAttempt | None = None
     """What is kept of it; None for the one that runs, and for the kept trace of a cached call."""
-    before: Leg | None = None
+    before: Attempt | None = None
     """What was before the graph break that it goes on after."""
     lend: Callable[[], AbstractContextManager[None]] | None = None
     """Puts what its call was given in place, where its trace is kept, and the call has reached a graph break."""
@@ -77,7 +77,7 @@ class Leg:
     @property
     def is_given_up(self) -> bool:
         """Whether Dynamo threw it away to begin again, and nothing of it is part of what the program ran."""
-        return self.attempt is not None and self.attempt.is_given_up
+        return self.abandoned is not None and self.abandoned.is_given_up
 
     @contextlib.contextmanager
     def looking(self) -> Iterator[None]:
@@ -85,116 +85,116 @@ class Leg:
         if self.lend is not None:
             with self.lend():
                 yield
-        elif self.attempt is None or not self.attempt.is_given_up:
+        elif self.abandoned is None or not self.abandoned.is_given_up:
             yield
         else:
-            with self.attempt.looking():
+            with self.abandoned.looking():
                 yield
 
-    def show(self, arrival: Arrival) -> None:
+    def show(self, destination: Destination) -> None:
         """Put the state in place that an arrival shows."""
-        self.past.show(arrival.shown, as_result=arrival.shown != arrival.place.at)
+        self.past.show(destination.shown, as_result=destination.shown != destination.place.at)
 
 
 StopsOf = Callable[[Past], Stops]
 
 
-class Journey:
+class Attempts:
     """The legs of a thread, the oldest first; the last is that of the trace that runs."""
 
-    def __init__(self, legs: Sequence[Leg]) -> None:
-        """``legs`` are those that can be gone to."""
-        self.legs = legs
-        self.present = legs[-1]
+    def __init__(self, known: Sequence[Attempt]) -> None:
+        """``known`` are those that can be gone to."""
+        self.all = known
+        self.present = known[-1]
         self._offsets = [0]
-        for each in legs[:-1]:
+        for each in known[:-1]:
             self._offsets.append(self._offsets[-1] + each.past.end)
 
     # -- numbers of moments, over all legs -------------------------------------------------------------------------
 
-    def number(self, leg: Leg, at: int) -> int:
+    def number(self, attempt: Attempt, at: int) -> int:
         """Return the number of a leg's moment over all legs."""
-        return self._offsets[self.legs.index(leg)] + at
+        return self._offsets[self.all.index(attempt)] + at
 
-    def _leg_of(self, number: int) -> tuple[Leg, int]:
+    def _attempt_at(self, number: int) -> tuple[Attempt, int]:
         index = bisect_right(self._offsets, number) - 1
-        return self.legs[index], number - self._offsets[index]
+        return self.all[index], number - self._offsets[index]
 
     # -- steps -----------------------------------------------------------------------------------------------------
 
-    def back(self, leg: Leg, place: Place, step: Step, stops: StopsOf) -> tuple[Leg, Arrival]:
+    def back(self, attempt: Attempt, place: Place, step: Step, stops: StopsOf) -> tuple[Attempt, Destination]:
         """Return where a step into the past ends: see ``Past.back``."""
-        if step.kind is StepKind.TO_MOMENT:
-            leg, at = self._leg_of(step.target)
-            return leg, Arrival.at(max(leg.past.beginning, min(at, leg.past.end - 1)), "goto")
-        beginning: tuple[Leg, Arrival] | None = None
+        if step.kind is StepKind.TO_SNAPSHOT:
+            attempt, at = self._attempt_at(step.target)
+            return attempt, Destination.at(max(attempt.past.beginning, min(at, attempt.past.end - 1)), "goto")
+        beginning: tuple[Attempt, Destination] | None = None
         while True:
             try:
-                with leg.looking():
-                    arrival = leg.past.back(place, step, stops(leg.past))
+                with attempt.looking():
+                    destination = attempt.past.back(place, step, stops(attempt.past))
             except CannotKeep as problem:
                 assert beginning is not None, "one stands somewhere"
                 return beginning[0], replace(beginning[1], remark=f"what was before cannot be shown: {problem}")
-            if leg is not self.present:
-                leg.past.show(None)
-            if not arrival.is_beginning or leg.before is None:
-                return leg, arrival
-            beginning = leg, arrival
-            leg = leg.before
-            place = Place(leg.past.end)
+            if attempt is not self.present:
+                attempt.past.show(None)
+            if not destination.is_beginning or attempt.before is None:
+                return attempt, destination
+            beginning = attempt, destination
+            attempt = attempt.before
+            place = Place(attempt.past.end)
 
     def forward(
-        self, leg: Leg, arrival: Arrival, now: Place, step: Step | None, stops: StopsOf
-    ) -> tuple[Leg, Arrival] | None:
+        self, attempt: Attempt, destination: Destination, now: Place, step: Step | None, stops: StopsOf
+    ) -> tuple[Attempt, Destination] | None:
         """Return where going forward stops before ``now`` in the trace that runs: see ``Past.forward``."""
         while True:
-            end = now if leg is self.present else Place(leg.past.end)
+            end = now if attempt is self.present else Place(attempt.past.end)
             try:
-                with leg.looking():
-                    found = leg.past.forward(arrival, end, step, stops(leg.past))
+                with attempt.looking():
+                    found = attempt.past.forward(destination, end, step, stops(attempt.past))
             except CannotKeep:  # these breakpoints have been removed since
                 found = None
-            if found is not None or leg is self.present:
-                return None if found is None else (leg, found)
-            leg.past.show(None)
-            after = next((each for each in reversed(self.legs) if each.before is leg), None)
+            if found is not None or attempt is self.present:
+                return None if found is None else (attempt, found)
+            attempt.past.show(None)
+            after = next((each for each in reversed(self.all) if each.before is attempt), None)
             if after is None:
                 return None
-            leg = after
-            arrival = Arrival(Place(leg.past.beginning - 1, is_after=True), "entry")
+            attempt = after
+            destination = Destination(Place(attempt.past.beginning - 1, is_after=True), "entry")
 
-    def statements_between(self, leg: Leg, at: int, now: Place) -> int | None:
+    def statements_between(self, attempt: Attempt, at: int, now: Place) -> int | None:
         """Return how many statements lie before ``now``; None when the leg does not lead there."""
         total = 0
-        while leg is not self.present:
-            total += leg.past.statements_between(at, leg.past.end)
-            after = next((each for each in reversed(self.legs) if each.before is leg), None)
+        while attempt is not self.present:
+            total += attempt.past.statements_between(at, attempt.past.end)
+            after = next((each for each in reversed(self.all) if each.before is attempt), None)
             if after is None:
                 return None
-            leg, at = after, after.past.beginning - 1
-        return total + leg.past.statements_between(at, now.at)
+            attempt, at = after, after.past.beginning - 1
+        return total + attempt.past.statements_between(at, now.at)
 
-    def mark(self, leg: Leg) -> str:
+    def mark(self, attempt: Attempt) -> str:
         """Return what begins with a leg, for the timeline; nothing for a trace that is alone."""
-        index = self.legs.index(leg)
-        attempt = leg.past.identity.attempt
+        index = self.all.index(attempt)
+        run = attempt.past.identity.attempt
         parts: list[str] = []
-        is_kept = leg.attempt is None
-        if leg.before is not None and (attempt == 0 or is_kept or leg is self.present):
-            reason = _short(leg.before.attempt)
+        is_kept = attempt.abandoned is None
+        if attempt.before is not None and (run == 0 or is_kept or attempt is self.present):
+            reason = _short(attempt.before.abandoned)
             parts.append(f"after a graph break: {reason}" if reason else "after a graph break")
         if is_kept:  # it has no attempts
             return ", ".join(parts)
-        is_restarted = attempt > 0 and index > 0 and self.legs[index - 1] is not leg.before
-        if leg.is_given_up or is_restarted:
-            parts.append(f"attempt {attempt + 1}")
-        if leg.is_given_up:
-            parts.append(f"given up: {_short(leg.attempt)}")
+        is_restarted = run > 0 and index > 0 and self.all[index - 1] is not attempt.before
+        if attempt.is_given_up or is_restarted:
+            parts.append(f"attempt {run + 1}")
+        if attempt.is_given_up:
+            parts.append(f"given up: {_short(attempt.abandoned)}")
         return ", ".join(parts)
 
 
-def _short(attempt: AbandonedAttempt | None) -> str:
-    lines = (attempt.reason if attempt is not None else "").strip().splitlines()
+def _short(abandoned: AbandonedAttempt | None) -> str:
+    lines = (abandoned.reason if abandoned is not None else "").strip().splitlines()
     text = lines[0] if lines else ""
     return text if len(text) <= _MAXIMUM_REASON else f"{text[:_MAXIMUM_REASON]}…"
 
@@ -202,53 +202,55 @@ def _short(attempt: AbandonedAttempt | None) -> str:
 class Standpoint:
     """The history as seen from one place in it, where a thread is held: ``agent.stepping.History``."""
 
-    def __init__(self, journey: Journey, leg: Leg, place: Place, armed: Armed) -> None:
-        """Look from ``place`` in ``leg``; ``armed`` says which lines have breakpoints."""
-        self._journey = journey
-        self._leg = leg
-        self._past = leg.past
+    def __init__(
+        self, attempts: Attempts, attempt: Attempt, place: Place, breakpoint_lines: LinesWithBreakpoints
+    ) -> None:
+        """Look from ``place`` in ``attempt``; ``breakpoint_lines`` says which lines have breakpoints."""
+        self._attempts = attempts
+        self._running = attempt
+        self._past = attempt.past
         self._place, self._at = place, place.at
-        self._armed = armed
+        self._breakpoint_lines = breakpoint_lines
 
     def timeline(self, start: int | None, count: int) -> TimelineBody:
         """Return the statements of all attempts, numbered from the first."""
-        journey = self._journey
-        statements: list[tuple[int, Leg, int, str]] = []
-        for leg in journey.legs:
-            past, mark = leg.past, journey.mark(leg)
+        attempts = self._attempts
+        statements: list[tuple[int, Attempt, int, str]] = []
+        for attempt in attempts.all:
+            past, mark = attempt.past, attempts.mark(attempt)
             for at in range(past.beginning, past.end):
                 if past.begins_statement(at):
-                    statements.append((journey.number(leg, at), leg, at, mark))
+                    statements.append((attempts.number(attempt, at), attempt, at, mark))
                     mark = ""
         count = min(count, _MAXIMUM_ENTRIES)
-        current = journey.number(self._leg, self._at)
+        current = attempts.number(self._running, self._at)
         if start is None:
             numbers = [number for number, *_ in statements]
             start = max(0, min(bisect_right(numbers, current) - count // 2, len(statements) - count))
         shown = statements[start : start + count]
         return TimelineBody([self._entry(*each) for each in shown], len(statements), current, start)
 
-    def _entry(self, number: int, leg: Leg, at: int, mark: str) -> TimelineEntry:
-        moment = leg.past.moment(at)
-        then = moment.frames[0]
+    def _entry(self, number: int, attempt: Attempt, at: int, mark: str) -> TimelineEntry:
+        snapshot = attempt.past.snapshot(at)
+        then = snapshot.frames[0]
         return TimelineEntry(
-            moment=number,
+            snapshot=number,
             function=user_function_name(then.frame.code),
             path=then.path,
             line=then.line,
-            depth=len(moment.frames) - 1,
-            nodes=sum(each.nodes for each in moment.graphs),
-            has_breakpoint=then.line in (self._armed(then.path) or ()),
+            depth=len(snapshot.frames) - 1,
+            nodes=sum(each.nodes for each in snapshot.graphs),
+            has_breakpoint=then.line in (self._breakpoint_lines(then.path) or ()),
             mark=mark,
         )
 
     def origin(self, depth: int, name: str, what: str) -> int:
         """Return the number, over all attempts, of the moment at which something came about."""
-        return self._journey.number(self._leg, self._origin(depth, name, what))
+        return self._attempts.number(self._running, self._origin(depth, name, what))
 
     def _origin(self, depth: int, name: str, what: str) -> int:
         past, at = self._past, self._at
-        frames = past.moment(at).frames
+        frames = past.snapshot(at).frames
         if depth >= len(frames):
             raise _no_origin("a function that is not traced keeps nothing of its past")
         if what == MADE:
@@ -280,15 +282,15 @@ class Standpoint:
             except NoRealValue:
                 continue
             if has_nan:
-                moment = self._past.made_at(self._at, node.name)
-                return _found(moment, f"'{node.name}', which '{name}' is computed from, came with a NaN")
+                snapshot = self._past.made_at(self._at, node.name)
+                return _found(snapshot, f"'{node.name}', which '{name}' is computed from, came with a NaN")
         raise _no_origin(f"neither '{name}' nor anything that it is computed from has a NaN")
 
 
-def _found(moment: int | None, otherwise: str) -> int:
-    if moment is None:
+def _found(snapshot: int | None, otherwise: str) -> int:
+    if snapshot is None:
         raise _no_origin(otherwise)
-    return moment
+    return snapshot
 
 
 def _no_origin(text: str) -> RequestError:
@@ -301,11 +303,11 @@ class TraceLogs:
     def __init__(self, facts: CodeFactsCache, just_my_code: Callable[[], bool]) -> None:
         """``just_my_code`` is whether statements of libraries are left out."""
         self._facts, self._just_my_code = facts, just_my_code
-        self._leg: Leg | None = None
+        self._running: Attempt | None = None
         self._log: TraceLog | None = None
         self._attempt: object = None
         self._thread: int | None = None
-        self._earlier: list[tuple[int, Leg]] = []
+        self._earlier: list[tuple[int, Attempt]] = []
         """With the thread that each is of."""
         self._lock = threading.RLock()
         self._of_call = threading.local()
@@ -313,7 +315,7 @@ class TraceLogs:
 
         ``unkept``: the generated code, by identity, of a trace that ended at a graph break, if nothing is kept of it.
         """
-        self.begun: Callable[[types.FrameType], Leg | None] = lambda frame: None
+        self.begun: Callable[[types.FrameType], Attempt | None] = lambda frame: None
         """Returns the kept trace of what a frame runs, if it is known what that call was given."""
         self._travellers = 0
         """How many threads are held where they may look at earlier legs."""
@@ -359,7 +361,7 @@ class TraceLogs:
     def _begin(self, frame: TracedFrame, progress: TraceProgress) -> TraceLog:
         if self._has_gap and not self._travellers:
             self._forget_earlier()
-        before = self.leg_before(frame.compiled_code, frame_below_trace(sys._getframe()))
+        before = self.attempt_before(frame.compiled_code, frame_below_trace(sys._getframe()))
         if not self._has_gap and self._is_restart(progress):
             before = self._set_aside()
         self._thread = threading.get_ident()
@@ -368,52 +370,52 @@ class TraceLogs:
         log = self._log = CHANGES.log = TraceLog(frame)
         self._attempt = frame.attempt
         past = Past(log, self._facts, progress, just_my_code=self._just_my_code())
-        self._leg = Leg(past, AbandonedAttempt(frame), before)
+        self._running = Attempt(past, AbandonedAttempt(frame), before)
         return log
 
     def _is_restart(self, progress: TraceProgress) -> bool:
-        leg = self._leg
-        if leg is None or not leg.is_given_up or self._thread != threading.get_ident():
+        attempt = self._running
+        if attempt is None or not attempt.is_given_up or self._thread != threading.get_ident():
             return False
-        return bool(leg.past.identity.compile_id == progress.identity.compile_id)
+        return bool(attempt.past.identity.compile_id == progress.identity.compile_id)
 
-    def _set_aside(self) -> Leg | None:
+    def _set_aside(self) -> Attempt | None:
         """Keep the attempt that was given up; return what is before it."""
-        leg = self._leg
-        assert leg is not None, "there was one"
-        self._earlier.append((threading.get_ident(), leg))
-        while len(self._earlier) > _MAXIMUM_LEGS:
+        attempt = self._running
+        assert attempt is not None, "there was one"
+        self._earlier.append((threading.get_ident(), attempt))
+        while len(self._earlier) > _MAXIMUM_ATTEMPTS:
             self._close(self._earlier[0][1])
-        self._leg = self._log = self._attempt = CHANGES.log = None
-        return leg.before
+        self._running = self._log = self._attempt = CHANGES.log = None
+        return attempt.before
 
     @contextlib.contextmanager
-    def coming_from(self, before: Leg | None) -> Iterator[None]:
+    def coming_from(self, before: Attempt | None) -> Iterator[None]:
         """Take what the calling thread traces inside as a cached call that continues ``before``."""
-        outer: Leg | None = getattr(self._of_call, "before", None)
+        outer: Attempt | None = getattr(self._of_call, "before", None)
         self._of_call.before = before
         try:
             yield
         finally:
             self._of_call.before = outer
 
-    def leg_before(self, code: types.CodeType, below: types.FrameType | None) -> Leg | None:
+    def attempt_before(self, code: types.CodeType, below: types.FrameType | None) -> Attempt | None:
         """Return what was before the graph break that a resume function goes on after.
 
         ``below`` is the frame that calls it.
         """
         if resume_function(code) is None:
             return None
-        before: Leg | None = getattr(self._of_call, "before", None)
+        before: Attempt | None = getattr(self._of_call, "before", None)
         if before is None and below is not None:
             before = self.begun(below)
         if before is not None:
             return before
         function = user_function_of(code)
-        for thread, leg in reversed(self._earlier):
-            leads_here = leg.code is not None and (below is None or leg.leads_from(below.f_code))
-            if thread == threading.get_ident() and leads_here and leg.past.is_of(function):
-                return leg
+        for thread, attempt in reversed(self._earlier):
+            leads_here = attempt.code is not None and (below is None or attempt.leads_from(below.f_code))
+            if thread == threading.get_ident() and leads_here and attempt.past.is_of(function):
+                return attempt
         return None
 
     def take_unkept(self, code: types.CodeType) -> bool:
@@ -424,36 +426,36 @@ class TraceLogs:
 
     def leads_from(self, code: types.CodeType) -> bool:
         """Whether generated ``code`` leads on from an attempt that is kept. Any thread."""
-        return any(leg.leads_from(code) for _, leg in self._earlier)
+        return any(attempt.leads_from(code) for _, attempt in self._earlier)
 
     def ended(self, code: types.CodeType) -> None:
         """Close the history before a break: generated ``code`` has run on this thread, and nothing leads back now."""
         with self._lock:
-            for thread, leg in list(self._earlier):
-                if leg.leads_from(code) and thread == threading.get_ident():
-                    self._close(leg)
+            for thread, attempt in list(self._earlier):
+                if attempt.leads_from(code) and thread == threading.get_ident():
+                    self._close(attempt)
 
-    def journey(self, frame: TracedFrame) -> Journey | None:
+    def attempts(self, frame: TracedFrame) -> Attempts | None:
         """Return the ways that lead to where the frame's trace is; None when its own is not known."""
-        if self._leg is None or self._attempt is not frame.attempt:
+        if self._running is None or self._attempt is not frame.attempt:
             return None
-        identity, before = self._leg.past.identity, all_before(self._leg)
+        identity, before = self._running.past.identity, all_before(self._running)
         mine = [
-            leg
-            for thread, leg in self._earlier
+            attempt
+            for thread, attempt in self._earlier
             if thread == threading.get_ident()
-            and leg not in before
-            and leg.past.identity.compile_id == identity.compile_id
+            and attempt not in before
+            and attempt.past.identity.compile_id == identity.compile_id
         ]
-        return Journey([*reversed(before), *mine, self._leg])
+        return Attempts([*reversed(before), *mine, self._running])
 
     def take(self, output: object) -> tuple[Past, TraceLog] | None:
         """Return the past of the attempt that wrote ``output``, to be kept; None when it is not all known."""
-        leg, log = self._leg, self._log
-        if leg is None or log is None or self._attempt is not output or log.forgotten:
+        attempt, log = self._running, self._log
+        if attempt is None or log is None or self._attempt is not output or log.forgotten:
             return None
-        self._leg = self._log = self._attempt = CHANGES.log = None
-        return leg.past, log
+        self._running = self._log = self._attempt = CHANGES.log = None
+        return attempt.past, log
 
     def compile_ended(self, generated: types.CodeType | None) -> None:
         """Note the end of a compile of this thread, and the code it ``generated``, if any."""
@@ -461,79 +463,79 @@ class TraceLogs:
             self._compile_ended(generated)
 
     def _compile_ended(self, generated: types.CodeType | None) -> None:
-        leg = self._leg
-        if leg is None or self._thread != threading.get_ident():
+        attempt = self._running
+        if attempt is None or self._thread != threading.get_ident():
             return
-        compile_id = leg.past.identity.compile_id
+        compile_id = attempt.past.identity.compile_id
         mine = [each for thread, each in self._earlier if each.past.identity.compile_id == compile_id]
         last = mine[-1] if mine and generated is not None else None
         if last is not None and (
-            last.attempt is None or not last.attempt.ended_at_break or not last.attempt.can_outlive_compile
+            last.abandoned is None or not last.abandoned.ended_at_break or not last.abandoned.can_outlive_compile
         ):
             last = None
         for each in mine:
             if each is not last:
                 self._close(each)
-        if last is not None and last.attempt is not None:
+        if last is not None and last.abandoned is not None:
             last.past.outlive_trace()
             try:
                 with last.looking():
-                    note_expressions(last.attempt.frame)
+                    note_expressions(last.abandoned.frame)
             except Exception:  # noqa: BLE001  (whatever it is, the attempt must hold nothing of the program's)
                 log_exception("keeping the guards of an attempt")
-            last.attempt.outlive_compile()
+            last.abandoned.outlive_compile()
             last.code = None if generated is None else weakref.ref(generated)
         elif generated is not None and goes_on_after_break(generated):
             self._of_call.unkept = id(generated)
         else:
-            for each in all_before(leg):
+            for each in all_before(attempt):
                 self._close(each)
         self.forget()
 
     @contextlib.contextmanager
     def put_aside(self) -> Iterator[None]:
         """Let another trace run inside this one, on the same thread."""
-        known = self._leg, self._log, self._attempt, self._thread, self._has_gap, self._earlier
-        self._leg = self._log = self._attempt = CHANGES.log = None
+        known = self._running, self._log, self._attempt, self._thread, self._has_gap, self._earlier
+        self._running = self._log = self._attempt = CHANGES.log = None
         self._earlier = []
         try:
             yield
         finally:
             self.forget()
             self._forget_earlier()
-            self._leg, self._log, self._attempt, self._thread, has_gap, self._earlier = known
+            self._running, self._log, self._attempt, self._thread, has_gap, self._earlier = known
             self._has_gap, CHANGES.log = self._has_gap or has_gap, self._log
 
     def forget(self) -> None:
         """Forget this thread's trace, if it has one. Another thread's trace stays."""
         if self._thread not in (None, threading.get_ident()):
             return
-        if self._leg is not None:
-            self._leg.past.close()
-            if self._leg.attempt is not None:
-                self._leg.attempt.close()
-        self._leg = self._log = self._attempt = CHANGES.log = None
+        if self._running is not None:
+            self._running.past.close()
+            if self._running.abandoned is not None:
+                self._running.abandoned.close()
+        self._running = self._log = self._attempt = CHANGES.log = None
 
-    def _close(self, leg: Leg) -> None:
-        self._earlier = [(thread, each) for thread, each in self._earlier if each is not leg]
+    def _close(self, attempt: Attempt) -> None:
+        self._earlier = [(thread, each) for thread, each in self._earlier if each is not attempt]
         for _, each in self._earlier:
-            if each.before is leg:
+            if each.before is attempt:
                 each.before = None
-        if leg.lend is not None:  # it is kept for later calls
+        if attempt.lend is not None:  # it is kept for later calls
             return
-        leg.past.close()
-        if leg.attempt is not None:
-            leg.attempt.close()
+        attempt.past.close()
+        if attempt.abandoned is not None:
+            attempt.abandoned.close()
 
     def _forget_earlier(self) -> None:
         while self._earlier:
             self._close(self._earlier[0][1])
 
 
-def all_before(leg: Leg) -> list[Leg]:
+def all_before(attempt: Attempt) -> list[Attempt]:
     """Return what was before a leg, the nearest first."""
-    found: list[Leg] = []
-    before = leg.before
+    found: list[Attempt] = []
+    before = attempt.before
     while before is not None:
         found.append(before)
         before = before.before

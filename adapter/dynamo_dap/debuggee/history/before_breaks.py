@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dynamo_dap.debuggee.bytecode.instructions import names_deleted
-from dynamo_dap.debuggee.history.attempts import Leg, all_before
+from dynamo_dap.debuggee.history.attempts import Attempt, all_before
 from dynamo_dap.debuggee.replay.saved_traces import CannotKeep
 from dynamo_dap.debuggee.torch_api.dynamo_names import resume_function
 from dynamo_dap.debuggee.torch_api.generated_code import user_function_of
@@ -22,10 +22,10 @@ from dynamo_dap.debuggee.values.model import Value
 BEFORE = " (before the graph break)"
 
 
-def locals_before_break(frame: TracedFrame, leg: Leg) -> dict[str, Value]:
+def locals_before_break(frame: TracedFrame, attempt: Attempt) -> dict[str, Value]:
     """Return the values that variables without one had before the break after which ``frame`` goes on.
 
-    ``leg`` is the trace of ``frame``.
+    ``attempt`` is the trace of ``frame``.
     """
     code = frame.code
     if resume_function(code) is None:
@@ -35,7 +35,7 @@ def locals_before_break(frame: TracedFrame, leg: Leg) -> dict[str, Value]:
     known = {*given, *names_deleted(function), *(name for name, _ in frame.locals())}
     missing = [name for name in (*function.co_varnames, *function.co_cellvars) if name not in known]
     found: dict[str, Value] = {}
-    for before in all_before(leg):
+    for before in all_before(attempt):
         missing = [name for name in missing if name not in found]
         if not missing:
             break
@@ -44,10 +44,10 @@ def locals_before_break(frame: TracedFrame, leg: Leg) -> dict[str, Value]:
     return {name: found[name] for name in function.co_varnames + function.co_cellvars if name in found}
 
 
-def _values_at_end(leg: Leg, names: Sequence[str]) -> dict[str, Value]:
+def _values_at_end(attempt: Attempt, names: Sequence[str]) -> dict[str, Value]:
     """Return what the outermost function of a leg had when the leg ended."""
-    past = leg.past
-    with contextlib.suppress(CannotKeep), leg.looking():
+    past = attempt.past
+    with contextlib.suppress(CannotKeep), attempt.looking():
         past.show(past.end - 1)
         try:
             frame = past.chain(past.end - 1)[-1]

@@ -42,7 +42,7 @@ class StopsInThePast:
         self._watched = [entry for entry in host.breakpoints.data if entry.access != GUARDED]
         self._of_code: dict[int, list[DataEntry]] = {}
 
-    def armed(self, path: str) -> Collection[int] | None:
+    def breakpoint_lines(self, path: str) -> Collection[int] | None:
         """Return the lines of a file that have breakpoints; None when any line may stop, for its function."""
         return None if self._host.breakpoints.functions else self._host.breakpoints.lines_in(path) or ()
 
@@ -105,7 +105,7 @@ class StopsInThePast:
                 text = mutation(name, then, now)
             if text is not None:
                 changes[entry] = text
-        frame = past.moment(at + 1).frames[0].frame
+        frame = past.snapshot(at + 1).frames[0].frame
         hit = self._stopping(at, list(changes), frame) if changes else []
         texts = [text for entry, text in changes.items() if entry.id in hit]
         return Met("data breakpoint", data_changed("; ".join(texts)), hit, as_result=True) if hit else None
@@ -119,16 +119,16 @@ class StopsInThePast:
         """Return the data breakpoints, with their functions, that the instruction of a moment may concern."""
         if not self._watched or at + 1 >= self._past.end:
             return []
-        moment, after = self._past.moment(at), self._past.moment(at + 1)
+        snapshot, after = self._past.snapshot(at), self._past.snapshot(at + 1)
         found: list[tuple[DataEntry, TracedFrame]] = []
-        for then in moment.frames:
+        for then in snapshot.frames:
             entries = self._entries_of(then.frame)
             now = (
                 next((each for each in after.frames if each.interpreter is then.interpreter), None) if entries else None
             )
             if now is None or self._facts.of(then.frame).is_resume_prologue(then.at):
                 continue
-            is_changed = moment.changes != after.changes or bool(self._past.written(at))
+            is_changed = snapshot.changes != after.changes or bool(self._past.written(at))
             for entry in entries:
                 name = entry.variable.name
                 if is_changed or then.locals.get(name) is not now.locals.get(name):

@@ -112,7 +112,7 @@ class TraceThen(NamedTuple):
     sizes: SizesThen
 
 
-class Moment(NamedTuple):
+class Snapshot(NamedTuple):
     """The trace as an instruction was about to run."""
 
     frames: tuple[FrameThen, ...]
@@ -208,7 +208,7 @@ class _Sequences:
         self._forgotten, self._forgotten_items = number, first
 
 
-class Moments(Sequence[Moment]):
+class Snapshots(Sequence[Snapshot]):
     """Moments, oldest first. A trace has thousands, and most of what each of them is like is as at the one before.
 
     So a list or an array holds one thing of all of them: objects that each of them kept would be for the garbage
@@ -245,7 +245,7 @@ class Moments(Sequence[Moment]):
         self._positions = array("q")
         """Of the first moment of each stretch."""
         self._left: dict[int, tuple[FrameThen, ...]] = {}
-        """``Moment.left`` of each moment that has any."""
+        """``Snapshot.left`` of each moment that has any."""
         self._traced = array("q")
         """The numbers of the moments from which on ``TraceThen`` is what the following hold of it."""
         self._tracers: list[Any] = []
@@ -276,7 +276,7 @@ class Moments(Sequence[Moment]):
     def begin(
         self, translator: Translator, callers: tuple[FrameThen, ...], left: tuple[FrameThen, ...], position: int
     ) -> None:
-        """Begin a stretch at ``position`` with the next moment; for ``left`` see ``Moment``."""
+        """Begin a stretch at ``position`` with the next moment; for ``left`` see ``Snapshot``."""
         number = self.number
         self._begun.append(number)
         self._functions.append(translator)
@@ -360,17 +360,17 @@ class Moments(Sequence[Moment]):
         return len(self.instructions)
 
     @overload
-    def __getitem__(self, index: int) -> Moment: ...
+    def __getitem__(self, index: int) -> Snapshot: ...
     @overload
-    def __getitem__(self, index: slice) -> Sequence[Moment]: ...
-    def __getitem__(self, index: int | slice) -> Moment | Sequence[Moment]:
+    def __getitem__(self, index: slice) -> Sequence[Snapshot]: ...
+    def __getitem__(self, index: int | slice) -> Snapshot | Sequence[Snapshot]:
         if isinstance(index, slice):
             return [self[each] for each in range(*index.indices(len(self)))]
         number = self.forgotten + range(len(self.instructions))[index]
         at = bisect_right(self._begun, number) - 1
         begin = self._begun[at]
         lines = bisect_right(self._without_line, number) - bisect_right(self._without_line, begin)
-        return Moment(
+        return Snapshot(
             (self._function(number, self._functions[at]), *self._callers[at]),
             self._left.get(number, ()),
             number not in self._prologue and not self._lacks_line(number),

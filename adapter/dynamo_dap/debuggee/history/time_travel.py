@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 
 from dynamo_dap.debuggee.agent.stepping import RaisedException, Step, StepKind
 from dynamo_dap.debuggee.agent.user_code import is_user_file, stands_in_for_builtin
-from dynamo_dap.debuggee.history.snapshots import FrameThen, Moment
+from dynamo_dap.debuggee.history.snapshots import FrameThen, Snapshot
 from dynamo_dap.debuggee.history.trace_log import TraceLog
 from dynamo_dap.debuggee.torch_api.generated_code import user_function_of
 from dynamo_dap.debuggee.torch_api.graph import is_same_tensor, written_by
@@ -27,7 +27,7 @@ from dynamo_dap.debuggee.torch_api.variable_trackers import is_tracker, unwrappe
 from dynamo_dap.debuggee.trace.code_facts import CodeFactsCache
 from dynamo_dap.debuggee.trace.stepping import Origin, Outcome, TracePoint, TraceProgress, outcome
 
-Armed = Callable[[str], Collection[int] | None]
+LinesWithBreakpoints = Callable[[str], Collection[int] | None]
 """Returns the lines of a file that have breakpoints; None when any line may."""
 
 
@@ -56,7 +56,7 @@ class Met:
 class Stops(Protocol):
     """Conditions that end a step through the past."""
 
-    def armed(self, path: str) -> Collection[int] | None:
+    def breakpoint_lines(self, path: str) -> Collection[int] | None:
         """Return the lines of a file that have breakpoints."""
 
     def hits(self, at: int, point: TracePoint) -> list[int]:
@@ -71,7 +71,7 @@ class Stops(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
+class Destination:
     """Where a step through the past ends."""
 
     place: Place
@@ -85,12 +85,12 @@ class Arrival:
     """Whether there is nothing before."""
 
     @classmethod
-    def at(cls, at: int, reason: str, hit: Sequence[int] = (), remark: str | None = None) -> Arrival:
+    def at(cls, at: int, reason: str, hit: Sequence[int] = (), remark: str | None = None) -> Destination:
         """Return an arrival where a moment's instruction is about to begin."""
         return cls(Place(at), reason, hit, remark)
 
     @classmethod
-    def at_what_was_met(cls, at: int, met: Met) -> Arrival:
+    def at_what_was_met(cls, at: int, met: Met) -> Destination:
         """Return an arrival at what an instruction did."""
         return cls(Place(at, is_after=True), met.reason, met.hit, met.raised.headline, met)
 
@@ -152,26 +152,26 @@ class Past:
     @property
     def end(self) -> int:
         """The number after that of the last moment."""
-        return self._log.forgotten + len(self._log.moments)
+        return self._log.forgotten + len(self._log.snapshots)
 
     @property
     def beginning(self) -> int:
         """The number of the oldest moment."""
         return self._log.forgotten
 
-    def moment(self, at: int) -> Moment:
+    def snapshot(self, at: int) -> Snapshot:
         """Return a moment."""
-        return self._log.moments[at - self._log.forgotten]
+        return self._log.snapshots[at - self._log.forgotten]
 
     def function(self, at: int) -> FrameThen:
         """Return the innermost function of a moment: cheaper than the moment."""
-        return self._log.moments.function(at - self._log.forgotten)
+        return self._log.snapshots.function(at - self._log.forgotten)
 
     def is_of(self, code: types.CodeType) -> bool:
         """Whether the function that was compiled is ``code``, or a resume function of it."""
         if self.end == self.beginning:
             return False
-        return user_function_of(self.moment(self.beginning).frames[-1].frame.code) is code
+        return user_function_of(self.snapshot(self.beginning).frames[-1].frame.code) is code
 
     def outlive_trace(self) -> None:
         """Keep what Dynamo noted of the program's objects, which change as the program runs on."""
@@ -194,7 +194,7 @@ class Past:
 
     def written(self, at: int) -> list[Any]:
         """Return the nodes whose tensors the instruction of a moment has changed in place."""
-        before, after = (each.graphs[0] for each in (self.moment(at), self.moment(at + 1)))
+        before, after = (each.graphs[0] for each in (self.snapshot(at), self.snapshot(at + 1)))
         if after.nodes == before.nodes:
             return []
         numbers = range(before.nodes - before.inputs, after.nodes - after.inputs)
@@ -209,11 +209,11 @@ class Past:
         return begins
 
     def _look(self, at: int) -> _Begins:
-        moment = self.moment(at)
-        then = moment.frames[0]
+        snapshot = self.snapshot(at)
+        then = snapshot.frames[0]
         frame, index = then.frame, then.at
         facts, is_user_code = self._facts.of(frame), self._is_user_code(frame.path)
-        if not moment.is_line:
+        if not snapshot.is_line:
             return _Begins(is_user_code=is_user_code)
         begins_line = facts.begins_line(index, self._comes_from(at))
         depths = self._depth_of_line(at, facts.first_of_line(then.line))
@@ -224,11 +224,11 @@ class Past:
     def _comes_from(self, at: int) -> int:
         """Return the index of the instruction with a line that was before a moment in the same function, else -1."""
         here = self.function(at)
-        moments = self._moments_of(here)
-        for number in range(bisect_left(moments, at) - 1, -1, -1):
-            if moments[number] < self.beginning:
+        snapshots = self._snapshots_of(here)
+        for number in range(bisect_left(snapshots, at) - 1, -1, -1):
+            if snapshots[number] < self.beginning:
                 break
-            before = self.function(moments[number])
+            before = self.function(snapshots[number])
             if before.frame.has_line(before.at):
                 return before.at
         return -1
@@ -255,7 +255,7 @@ class Past:
         self._look_for_visits()
         return self._visits[id(then.interpreter), then.line]
 
-    def _moments_of(self, then: FrameThen) -> list[int]:
+    def _snapshots_of(self, then: FrameThen) -> list[int]:
         """Return all moments of a run of a function."""
         self._look_for_visits()
         return self._visits[id(then.interpreter), None]
@@ -268,9 +268,9 @@ class Past:
         self._visits_known = self.end
 
     def _lines_from(self, known: int) -> Iterator[tuple[int, int, str, int]]:
-        """Yield moments from one on, or from the oldest that there is: see ``Moments.lines``."""
+        """Yield moments from one on, or from the oldest that there is: see ``Snapshots.lines``."""
         oldest = self.beginning
-        for index, function, path, line in self._log.moments.lines(max(0, known - oldest), self.end - oldest):
+        for index, function, path, line in self._log.snapshots.lines(max(0, known - oldest), self.end - oldest):
             yield oldest + index, function, path, line
 
     def begins_statement(self, at: int) -> bool:
@@ -296,8 +296,8 @@ class Past:
 
     def point(self, at: int) -> TracePoint:
         """Return a moment as a point that steps may end at."""
-        moment, begins = self.moment(at), self._what_begins(at)
-        then = moment.frames[0]
+        snapshot, begins = self.snapshot(at), self._what_begins(at)
+        then = snapshot.frames[0]
         return TracePoint(
             frame=then.frame,
             index=then.at,
@@ -312,97 +312,110 @@ class Past:
 
     def chain(self, at: int) -> list[TracedFrame]:
         """Return the function of a moment and its callers, innermost first."""
-        return [each.frame for each in self.moment(at).frames]
+        return [each.frame for each in self.snapshot(at).frames]
 
-    def origin(self, arrival: Arrival) -> Origin:
+    def origin(self, destination: Destination) -> Origin:
         """Return an arrival as where a step begins."""
-        moment = self.moment(arrival.shown)
-        then = moment.frames[0]
-        callers = tuple(self.chain(arrival.shown)[1:])
-        position = self.moment(arrival.place.at).position
-        if arrival.shown == arrival.place.at:
+        snapshot = self.snapshot(destination.shown)
+        then = snapshot.frames[0]
+        callers = tuple(self.chain(destination.shown)[1:])
+        position = self.snapshot(destination.place.at).position
+        if destination.shown == destination.place.at:
             return Origin(then.frame, then.at, then.line, callers, self._progress.identity, position)
-        before = (each for each in self.moment(arrival.place.at).frames if each.interpreter is then.interpreter)
+        before = (each for each in self.snapshot(destination.place.at).frames if each.interpreter is then.interpreter)
         line = next((each.line for each in before), then.line)
         return Origin(then.frame, then.at - 1, line, callers, self._progress.identity, position)
 
     # -- steps -----------------------------------------------------------------------------------------------------
 
     def forward(
-        self, arrival: Arrival, end: Place, step: Step | None, stops: Stops, *, origin: Arrival | None = None
-    ) -> Arrival | None:
+        self,
+        destination: Destination,
+        end: Place,
+        step: Step | None,
+        stops: Stops,
+        *,
+        origin: Destination | None = None,
+    ) -> Destination | None:
         """Return where going forward stops before ``end``, if it does; without a step at breakpoints.
 
         A step began at ``origin``, if that is not where going forward begins.
         """
-        place = arrival.place
+        place = destination.place
         own: set[TracedFrame] | None = None
         if step is not None and place.at >= self.beginning:
-            step = replace(step, origin=self.origin(origin or arrival))
-            own = set(self.chain((origin or arrival).shown)) if step.kind is not StepKind.IN else None
-        moments = range(max(place.at, self.beginning), min(end.at + 1, self.end))
-        may_stop = self._may_stop(moments, stops.armed, own or (), every=step is not None and own is None)
-        for later in moments if stops.may_meet else sorted(may_stop):
+            step = replace(step, origin=self.origin(origin or destination))
+            own = set(self.chain((origin or destination).shown)) if step.kind is not StepKind.IN else None
+        snapshots = range(max(place.at, self.beginning), min(end.at + 1, self.end))
+        may_stop = self._may_stop(snapshots, stops.breakpoint_lines, own or (), every=step is not None and own is None)
+        for later in snapshots if stops.may_meet else sorted(may_stop):
             if later in may_stop and place < Place(later) < end:
                 point = self.point(later)
                 if hit := stops.hits(later, point):
-                    return Arrival.at(later, "breakpoint", hit)
+                    return Destination.at(later, "breakpoint", hit)
                 if step is not None and outcome(step, point) is Outcome.STOP:
-                    return Arrival.at(later, "step")
+                    return Destination.at(later, "step")
             is_between = place < Place(later, is_after=True) < end
             if is_between and stops.may_meet and (met := stops.met(later)) is not None:
-                return Arrival.at_what_was_met(later, met)
+                return Destination.at_what_was_met(later, met)
         return None
 
-    def back(self, place: Place, step: Step, stops: Stops) -> Arrival:
+    def back(self, place: Place, step: Step, stops: Stops) -> Destination:
         """Return where a step into the past ends: at the beginning at the latest."""
         if step.kind is StepKind.RESTART_FRAME:
             return self._restart(place.at, step.target)
-        if step.kind is StepKind.TO_MOMENT:
-            return Arrival.at(max(self.beginning, min(step.target, self.end - 1)), "goto")
+        if step.kind is StepKind.TO_SNAPSHOT:
+            return Destination.at(max(self.beginning, min(step.target, self.end - 1)), "goto")
         if step.kind is StepKind.BACK:
             return self._step_back(place, step.granularity)
-        moments = range(self.beginning, min(place.at + 1, self.end))
-        may_stop = self._may_stop(moments, stops.armed)
-        for earlier in reversed(moments if stops.may_meet else sorted(may_stop)):
+        snapshots = range(self.beginning, min(place.at + 1, self.end))
+        may_stop = self._may_stop(snapshots, stops.breakpoint_lines)
+        for earlier in reversed(snapshots if stops.may_meet else sorted(may_stop)):
             is_before = Place(earlier, is_after=True) < place
             if is_before and stops.may_meet and (met := stops.met(earlier)) is not None:
-                return Arrival.at_what_was_met(earlier, met)
+                return Destination.at_what_was_met(earlier, met)
             if Place(earlier) < place and earlier in may_stop and (hit := stops.hits(earlier, self.point(earlier))):
-                return Arrival.at(earlier, "breakpoint", hit)
+                return Destination.at(earlier, "breakpoint", hit)
         return self._first()
 
     def _may_stop(
-        self, moments: range, armed: Armed, own: Collection[TracedFrame] = (), *, every: bool = False
+        self,
+        snapshots: range,
+        breakpoint_lines: LinesWithBreakpoints,
+        own: Collection[TracedFrame] = (),
+        *,
+        every: bool = False,
     ) -> Collection[int]:
-        """Return which of ``moments`` may stop: all, or those of ``own`` functions and at lines with breakpoints."""
+        """Return which of ``snapshots`` may stop: all, or those of ``own`` functions and at lines with breakpoints."""
         if every:
-            return moments
+            return snapshots
         self._look_for_visits()
         found = [self._visits[id(each.interpreter), None] for each in own]
         for path, lines in self._lines.items():
-            wanted = armed(path)
+            wanted = breakpoint_lines(path)
             found += lines.values() if wanted is None else [lines[line] for line in wanted if line in lines]
-        return {at for each in found for at in each[bisect_left(each, moments.start) : bisect_left(each, moments.stop)]}
+        return {
+            at for each in found for at in each[bisect_left(each, snapshots.start) : bisect_left(each, snapshots.stop)]
+        }
 
-    def _first(self, *, statement: bool = True) -> Arrival:
+    def _first(self, *, statement: bool = True) -> Destination:
         """Return the oldest moment, or with ``statement`` that at which the first one begins."""
         if self._log.forgotten:
             text = "as far back as the trace is remembered"
         else:
             text = self._beginning if self._log.is_from_start else "no breakpoint was set before"
         begins = (at for at in range(self.beginning, self.end) if statement and self.begins_statement(at))
-        return Arrival(Place(next(begins, self.beginning)), "step", remark=text, is_beginning=True)
+        return Destination(Place(next(begins, self.beginning)), "step", remark=text, is_beginning=True)
 
     @property
     def _beginning(self) -> str:
-        if self.end == self.beginning or not self.moment(self.beginning).frames[-1].frame.is_of_resume_function:
+        if self.end == self.beginning or not self.snapshot(self.beginning).frames[-1].frame.is_of_resume_function:
             return "the beginning of the trace"
         return "the beginning of what comes after the graph break; what was before is not known"
 
-    def _step_back(self, place: Place, granularity: str) -> Arrival:
+    def _step_back(self, place: Place, granularity: str) -> Destination:
         """As ``next`` the other way round: over what was called, and out of the function at its beginning."""
-        here = self.moment(min(place.at, self.end - 1)).frames
+        here = self.snapshot(min(place.at, self.end - 1)).frames
         if place.at == self.end:  # from what came afterwards: over all that was called at the end
             here = here[-1:]
         own = {each.frame for each in here}
@@ -411,16 +424,16 @@ class Past:
             if then.frame not in own or Place(earlier) >= place:
                 continue
             if granularity == "instruction":
-                return Arrival.at(earlier, "step")
+                return Destination.at(earlier, "step")
             begins = self._what_begins(earlier)
             if not begins.is_user_code or not (begins.line if granularity == "line" else begins.statement):
                 continue
             is_same_line = then.frame == here[0].frame and then.line == here[0].line and then.at < here[0].at
             if granularity == "statement" or not is_same_line or place.is_after or place.at == self.end:
-                return Arrival.at(earlier, "step")
+                return Destination.at(earlier, "step")
         return self._first(statement=granularity != "instruction")
 
-    def _restart(self, at: int, depth: int) -> Arrival:
+    def _restart(self, at: int, depth: int) -> Destination:
         """Return where the function at ``depth`` of the stack began."""
         frames = self.chain(at)
         frame = frames[min(depth, len(frames) - 1)]
@@ -431,7 +444,7 @@ class Past:
                 break
             if chain[0] == frame and self._what_begins(earlier).line:
                 found = earlier
-        return Arrival.at(found, "restart")
+        return Destination.at(found, "restart")
 
     # -- where something came from ---------------------------------------------------------------------------------
 
@@ -445,31 +458,31 @@ class Past:
 
     def changed_at(self, at: int, frame: TracedFrame, name: str) -> int | None:
         """Return the moment whose statement changed a variable's object in place last; None when none did."""
-        value = next((each.locals.get(name) for each in self.moment(at).frames if each.frame == frame), None)
+        value = next((each.locals.get(name) for each in self.snapshot(at).frames if each.frame == frame), None)
         if value is None:
             return None
         form = frame.form_of(value) if is_tracker(value) else None
         if isinstance(form, TensorForm) and form.node is not None:
             earlier = range(at - 1, self.beginning - 1, -1)
             return next((each for each in earlier if has_written(self.written(each), form.node)), None)
-        change = self._log.last_change(value, self.moment(at).changes)
-        return None if change is None else self._last(at, lambda moment: moment.changes <= change)
+        change = self._log.last_change(value, self.snapshot(at).changes)
+        return None if change is None else self._last(at, lambda snapshot: snapshot.changes <= change)
 
     def guarded_at(self, at: int, source: str) -> int | None:
         """Return the moment whose statement asked for the first guard on what a source finds; None when none did."""
         number = self._log.guard_number(source)
-        return None if number is None else self._last(at, lambda moment: moment.guards <= number)
+        return None if number is None else self._last(at, lambda snapshot: snapshot.guards <= number)
 
     def made_at(self, at: int, node: str) -> int | None:
         """Return the moment whose statement added a node to the outermost graph; None when none did."""
         number = self._log.node_numbers().get(node)
         if number is None:
             return None
-        inputs = self.moment(at).graphs[0].inputs
-        return self._last(at, lambda moment: moment.graphs[0].nodes - moment.graphs[0].inputs <= number - inputs)
+        inputs = self.snapshot(at).graphs[0].inputs
+        return self._last(at, lambda snapshot: snapshot.graphs[0].nodes - snapshot.graphs[0].inputs <= number - inputs)
 
-    def _last(self, at: int, is_before: Callable[[Moment], bool]) -> int | None:
-        return next((each for each in range(at - 1, self.beginning - 1, -1) if is_before(self.moment(each))), None)
+    def _last(self, at: int, is_before: Callable[[Snapshot], bool]) -> int | None:
+        return next((each for each in range(at - 1, self.beginning - 1, -1) if is_before(self.snapshot(each))), None)
 
 
 def has_written(written: Sequence[Any], node: object) -> bool:

@@ -22,9 +22,9 @@ from dynamo_dap.debuggee.history.snapshots import (
     EffectsThen,
     FrameThen,
     GraphThen,
-    Moment,
-    Moments,
     SizesThen,
+    Snapshot,
+    Snapshots,
     TraceThen,
     only_pushes,
 )
@@ -35,7 +35,7 @@ from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.translator import Translator, running_translators, with_callers
 from dynamo_dap.debuggee.torch_api.variable_trackers import source_name, unwrapped
 
-MAXIMUM_MOMENTS = 50_000
+MAXIMUM_SNAPSHOTS = 50_000
 """The oldest are forgotten, so many at a time as ``_FORGOTTEN_AT_ONCE`` says."""
 _FORGOTTEN_AT_ONCE = 5_000
 MAXIMUM_COPIED = 4_000_000
@@ -61,7 +61,7 @@ class TraceLog:
         self._output, self._shape_env = output, output.shape_env
         self.is_from_start = not frame.has_begun
         """Whether the first moment is the attempt's first."""
-        self._moments = Moments()
+        self._snapshots = Snapshots()
         self._translator: Translator | None = None
         """The function of the last moment."""
         self._is_inlined = self._is_generator = False
@@ -105,7 +105,7 @@ class TraceLog:
 
         ``is_line`` tells that its instruction has a line; ``as_a_whole`` that it may be changed there.
         """
-        translator, moments = frame.translator, self._moments
+        translator, snapshots = frame.translator, self._snapshots
         own: dict[str, Any] = translator.__dict__
         instruction, stack = own["current_instruction"], own["stack"]
         goes_on = translator is self._translator and position == self._position + is_line
@@ -114,27 +114,27 @@ class TraceLog:
             self._complete()
             self._is_quiet = False
             left = self._enter(translator)
-            moments.begin(translator, self._callers, left, position)
+            snapshots.begin(translator, self._callers, left, position)
         elif (
             instruction.opname in PUSHED
             and is_line
             and not as_a_whole
             and only_pushes(instruction, own, is_inlined=self._is_inlined)
         ):
-            moments.instructions.append(instruction)
+            snapshots.instructions.append(instruction)
             self._depth = len(stack)
             return
         # What is not noted of the moments before is derived from this one.
         self._depth = None
-        moments.instructions.append(instruction)
+        snapshots.instructions.append(instruction)
         self._add(own, stack)
         self._is_quiet = instruction.opname in QUIET
         is_prologue = not self._is_inlined and bool(own.get("is_tracing_resume_prologue"))
         if not is_line or as_a_whole or is_prologue:
             place = own["instruction_pointer"], instruction, own["lineno"]
-            moments.note_place(place, has_line=is_line, is_prologue=is_prologue)
-        if len(moments.instructions) > MAXIMUM_MOMENTS:
-            moments.forget(_FORGOTTEN_AT_ONCE)
+            snapshots.note_place(place, has_line=is_line, is_prologue=is_prologue)
+        if len(snapshots.instructions) > MAXIMUM_SNAPSHOTS:
+            snapshots.forget(_FORGOTTEN_AT_ONCE)
 
     def _complete(self) -> None:
         """Note the last moment as a whole, if it was not."""
@@ -146,15 +146,15 @@ class TraceLog:
             self._add(own, own["stack"][:depth])
 
     def _add(self, own: dict[str, Any], stack: list[Any]) -> None:
-        moments = self._moments
+        snapshots = self._snapshots
         # Trackers are equal to nothing but themselves.
         if self._locals is None or self._locals != own["symbolic_locals"]:
             self._locals = dict(own["symbolic_locals"])
-        moments.note(stack, self._locals)
+        snapshots.note(stack, self._locals)
         if own["block_stack"]:
-            moments.note_blocks(tuple(own["block_stack"]))
+            snapshots.note_blocks(tuple(own["block_stack"]))
         if self._is_generator:
-            moments.note_progress(_generator_progress(self._translator))
+            snapshots.note_progress(_generator_progress(self._translator))
         if self._is_quiet:
             return
         # An instruction changes little: reuse what is unchanged, which also spares the garbage collector.
@@ -178,7 +178,7 @@ class TraceLog:
             self._tracer, self._nodes, self._inputs = tracer, tracer.graph._len, len(tracer.input_name_to_proxy)
             self._trace = self._trace_now(trace)
             if self._trace is not trace:
-                moments.note_trace(self._trace)
+                snapshots.note_trace(self._trace)
 
     def _trace_now(self, known: TraceThen | None) -> TraceThen:
         """Return what is known of the trace as a whole; ``known``, or what of it is, if that is as it was."""
@@ -266,19 +266,19 @@ class TraceLog:
     def add_change(self, change: Change) -> None:
         """Note a value before it changes in place."""
         self._changes.append(change)
-        self._moments.changed.append(self._moments.number)
+        self._snapshots.changed.append(self._snapshots.number)
         self._copied += change.size
         if self._copied > MAXIMUM_COPIED:
             self._forget_all()
 
     def has_change(self, kind: type, tracker: Any) -> bool:
         """Whether the last change is of this kind and tracker, and no moment was since."""
-        changes, moments = self._changes, self._moments
+        changes, snapshots = self._changes, self._snapshots
         is_last = bool(changes) and type(changes[-1]) is kind and changes[-1].tracker is tracker
-        return is_last and moments.changed[-1] == moments.number
+        return is_last and snapshots.changed[-1] == snapshots.number
 
     def _forget_all(self) -> None:
-        self._moments = Moments(self._moments.number)
+        self._snapshots = Snapshots(self._snapshots.number)
         self._depth = self._trace = None
         self._position = -2  # the next moment does not go on after any
         self._changes.clear()
@@ -302,19 +302,19 @@ class TraceLog:
 
     def trackers(self) -> Iterator[Any]:
         """Yield all that the log holds of trackers, and of containers of them."""
-        yield from self.moments.trackers()
+        yield from self.snapshots.trackers()
         for change in self._changes:
             yield from change.trackers()
 
     def noted_in(self, tracer: Any) -> Iterator[Any]:
         """Yield the names and value stacks of the moments in the body that ``tracer`` traces, the newest first."""
-        moments = self.moments
-        for at in range(len(moments) - 1, -1, -1):
-            moment = moments[at]
-            if not any(each.tracer is tracer for each in moment.graphs):
+        snapshots = self.snapshots
+        for at in range(len(snapshots) - 1, -1, -1):
+            snapshot = snapshots[at]
+            if not any(each.tracer is tracer for each in snapshot.graphs):
                 return
-            yield moment.frames[0].locals
-            yield moment.frames[0].stack
+            yield snapshot.frames[0].locals
+            yield snapshot.frames[0].stack
 
     def lazy_fields(self) -> Iterator[dict[str, Any]]:
         """Yield fields of values before they were realized."""
@@ -325,7 +325,7 @@ class TraceLog:
         """Forget the trace, which is over, and the real values that were computed in it."""
         self.show(None)
         put_values_back(self._output, None)
-        self._moments = Moments(self._moments.number)
+        self._snapshots = Snapshots(self._snapshots.number)
         self._changes.clear()
         self._translator = self._locals = self._depth = self._trace = self._tracer = None
         self._callers = ()
@@ -337,15 +337,15 @@ class TraceLog:
     # -- reading ---------------------------------------------------------------------------------------------------
 
     @property
-    def moments(self) -> Moments:
+    def snapshots(self) -> Snapshots:
         """All that are known."""
         self._complete()
-        return self._moments
+        return self._snapshots
 
     @property
     def forgotten(self) -> int:
         """How many of the oldest were forgotten."""
-        return self._moments.forgotten
+        return self._snapshots.forgotten
 
     def last_change(self, tracker: Any, before: int) -> int | None:
         """Return the number of the last change of a tracker's object that was made before change ``before``."""
@@ -374,18 +374,18 @@ class TraceLog:
             self._redo(len(self._changes))
             self._present = None
             return
-        moment = self.moments[index]
-        self._redo(moment.changes)
-        self._undo(moment.changes)
-        shown = self._as_result(index) if as_result else moment
+        snapshot = self.snapshots[index]
+        self._redo(snapshot.changes)
+        self._undo(snapshot.changes)
+        shown = self._as_result(index) if as_result else snapshot
         self._present.put_in(shown, self._suspended(index))
 
-    def _as_result(self, index: int) -> Moment:
-        moment, before = self._moments[index], self._moments[index - 1].frames
-        here = moment.frames[0]
+    def _as_result(self, index: int) -> Snapshot:
+        snapshot, before = self._snapshots[index], self._snapshots[index - 1].frames
+        here = snapshot.frames[0]
         waited = next((each for each in before if each.translator is here.translator), here)
         shown = here._replace(pointer=here.at, instruction=waited.instruction, line=waited.line)
-        return moment._replace(frames=(shown, *moment.frames[1:]))
+        return snapshot._replace(frames=(shown, *snapshot.frames[1:]))
 
     def writing_nodes(self) -> list[tuple[int, Any]]:
         """Return the nodes of the outermost graph that change a tensor in place, with their numbers.
@@ -426,16 +426,16 @@ class TraceLog:
 
     def _suspended(self, index: int) -> Iterator[FrameThen]:
         """Yield generators that do not run at a moment, as they wait to be resumed, or to begin."""
-        moments = self._moments
-        known = {id(each.translator) for each in moments[index].frames}
-        for each in moments.left_before(index):
+        snapshots = self._snapshots
+        known = {id(each.translator) for each in snapshots[index].frames}
+        for each in snapshots.left_before(index):
             if id(each.translator) not in known:
                 known.add(id(each.translator))
                 yield each
-        for translator, begun in moments.begun_after(index):
+        for translator, begun in snapshots.begun_after(index):
             if _is_generator(translator) and id(translator) not in known:
                 known.add(id(translator))
-                first = moments.function(begun)
+                first = snapshots.function(begun)
                 yield first._replace(pointer=0, stack=(), line=-1, progress=_generator_progress(None))
 
 
@@ -490,8 +490,8 @@ class _Present:
         self._values: RealValues | None = None
         self._has_values = False
 
-    def put_in(self, moment: Moment, suspended: Iterator[FrameThen]) -> None:
-        for frame in (*moment.frames, *suspended):
+    def put_in(self, snapshot: Snapshot, suspended: Iterator[FrameThen]) -> None:
+        for frame in (*snapshot.frames, *suspended):
             own = frame.translator.__dict__
             names = (*_FRAME_FIELDS, *frame.progress)
             self._frames.append((frame.translator, {name: own[name] for name in names if name in own}))
@@ -506,18 +506,18 @@ class _Present:
             own.update(zip(_FRAME_FIELDS, then, strict=True))
             own.update(frame.progress)
         output = self._output
-        self._set(output, "tracers", [each.tracer for each in moment.graphs])
-        for graph in moment.graphs:
+        self._set(output, "tracers", [each.tracer for each in snapshot.graphs])
+        for graph in snapshot.graphs:
             self._cut(graph)
         guards = output.tracing_context.guards_context.dynamo_guards
-        if len(guards.inner) > moment.guards:
-            self._set(guards, "inner", type(guards.inner)(list(guards.inner)[: moment.guards]))
-        effects, tracked, saved = moment.trace.effects
+        if len(guards.inner) > snapshot.guards:
+            self._set(guards, "inner", type(guards.inner)(list(guards.inner)[: snapshot.guards]))
+        effects, tracked, saved = snapshot.trace.effects
         self._set(output, "side_effects", effects)
         if len(effects.id_to_variable) > tracked:
             self._set(effects, "id_to_variable", dict(islice(effects.id_to_variable.items(), tracked)))
         self._set(effects, "save_for_backward", effects.save_for_backward[:saved])
-        sizes, shape_env = moment.trace.sizes, output.shape_env
+        sizes, shape_env = snapshot.trace.sizes, output.shape_env
         if sizes.version != _version_of(shape_env):
             self._set(shape_env, "guards", sizes.guards)
             self._set(shape_env, "replacements", sizes.replacements)

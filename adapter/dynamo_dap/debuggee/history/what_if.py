@@ -163,7 +163,7 @@ class WhatIfs(CompileObserver):
                 return jump.index
         return index
 
-    def came_to(self, frame: TracedFrame, progress: TraceProgress) -> bool | None:
+    def on_reached(self, frame: TracedFrame, progress: TraceProgress) -> bool | None:
         """Make the changes that belong to the line which the trace has reached.
 
         True: the thread is to be held here. None: the trace is to go on without stops for now.
@@ -308,11 +308,11 @@ class WhatIfs(CompileObserver):
     def _trace(self, branch: _Branch, held: TracedFrame, top: types.FrameType) -> str | None:
         """Run a trace with changes to its end; return why it ended before."""
         name = name_of_call(branch.call)
-        told = self._host.what_if = WhatIf(name, branch.call.compile_id, branch.call.changes)
+        reported = self._host.what_if = WhatIf(name, branch.call.compile_id, branch.call.changes)
 
         def take(graph: Any) -> None:
             if self._host.compiles is not None:
-                told.code = self._host.compiles.readable_code(name, graph)
+                reported.code = self._host.compiles.readable_code(name, graph)
             frame = running_frame(sys._getframe())
             if not branch.is_kept and frame is not None:
                 frame.end_trace()  # there is nothing to make code for
@@ -333,9 +333,9 @@ class WhatIfs(CompileObserver):
 
     def _end(self, branch: _Branch, problem: str | None) -> None:
         """End a trace with changes. What it differs from is known now, or at the end of the compile."""
-        told = self._host.what_if
-        assert told is not None, "it has been traced"
-        told.is_over, told.problem = True, problem
+        reported = self._host.what_if
+        assert reported is not None, "it has been traced"
+        reported.is_over, reported.problem = True, problem
         made = branch.made_code
         if not branch.call.is_compiled_now:
             if branch.is_kept:
@@ -343,8 +343,8 @@ class WhatIfs(CompileObserver):
             self._host.what_if_is_over()
             return
         if branch.is_kept and made.code is not None:
-            told.kept = True
-            self._served = ServedOnce(branch.call, made, self._tell_not_kept)
+            reported.kept = True
+            self._served = ServedOnce(branch.call, made, self._report_not_kept)
         self._compiling = branch.call.compile_id
         HOOKS.want(self, {CompileObserver.compile_ended})
 
@@ -363,12 +363,12 @@ class WhatIfs(CompileObserver):
         try:
             serve_with_graph(call, made)
         except CannotServe as problem:
-            self._tell_not_kept(str(problem))
+            self._report_not_kept(str(problem))
         else:
             assert self._host.what_if is not None, "its trace was made"
             self._host.what_if.kept = True
 
-    def _tell_not_kept(self, problem: str) -> None:
+    def _report_not_kept(self, problem: str) -> None:
         if self._host.what_if is not None:
             self._host.what_if.kept = False
         self._host.print(f"dynamo-dap: what was changed is not kept: {problem}\n", "important")
@@ -382,9 +382,9 @@ class WhatIfs(CompileObserver):
 
     def look(self) -> None:
         """Note the code of the graph so far."""
-        frame, told = running_frame(sys._getframe()), self._host.what_if
-        if frame is not None and told is not None and self._host.compiles is not None:
-            told.code = self._host.compiles.readable_code(told.function, frame.graphs()[-1])
+        frame, reported = running_frame(sys._getframe()), self._host.what_if
+        if frame is not None and reported is not None and self._host.compiles is not None:
+            reported.code = self._host.compiles.readable_code(reported.function, frame.graphs()[-1])
 
     def keep(self) -> None:
         """Have the program's call run the result. Raises ``RequestError`` where that cannot be."""

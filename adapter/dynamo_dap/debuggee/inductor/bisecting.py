@@ -38,7 +38,7 @@ class BisectedRun:
         self.body = BisectedBody()
         self._number = number
         self._settings = dict(settings)
-        self._is_told = False
+        self._is_reported = False
         self._patches = Patches(BISECTING.name, self._fail)
 
     def begin(self) -> None:
@@ -60,14 +60,14 @@ class BisectedRun:
         def count(_: Any, backend: str, subsystem: str, debug_info: Any = None) -> None:
             if bisector.get_backend() == backend and bisector.get_subsystem() == subsystem:
                 if self.body.count == self._number:
-                    self._tell(subsystem, debug_info, calling_frame())
+                    self._report(subsystem, debug_info, calling_frame())
                 self.body.count += 1
 
         self._patches.before(bisector, "disable_subsystem", count)
         if self._settings:
             self._patches.around(bisector, "get_config_change", lambda *_: answering(dict(self._settings)))
 
-    def _tell(self, subsystem: str, debug_info: Any, caller: types.FrameType) -> None:
+    def _report(self, subsystem: str, debug_info: Any, caller: types.FrameType) -> None:
         name = str(debug_info()) if debug_info is not None else subsystem
         node: Any = caller.f_locals.get("n")
         place = None
@@ -77,7 +77,7 @@ class BisectedRun:
             current = CURRENT_NODE.resolve(_CURRENT)() or {}
             name, place = str(caller.f_locals.get("op", name)), _place_of(types.SimpleNamespace(meta=current))
         self.body.thing = BisectedThing(name, [] if place is None else [place])
-        self._is_told = True
+        self._is_reported = True
 
     def _watch_passes(self) -> None:
         if PASSES.problem is not None:
@@ -87,9 +87,9 @@ class BisectedRun:
             self._patches.around(observer, name, self._watch_pass)
 
     def _watch_pass(self, observer: Any, *_: Any) -> Generator[None, Outcome, None]:
-        before, was_told = _nodes(observer.gm), self._is_told
+        before, was_reported = _nodes(observer.gm), self._is_reported
         yield None
-        if self._is_told and not was_told and self.body.thing is not None:
+        if self._is_reported and not was_reported and self.body.thing is not None:
             self.body.thing = _changed(self.body.thing.name, before, _nodes(observer.gm))
 
 

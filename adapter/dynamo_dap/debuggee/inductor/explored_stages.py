@@ -288,7 +288,7 @@ class ExploredStages:
     def _wrap_reasons(self) -> None:
         if NOT_FUSED.problem is None:
             why = sys.modules["torch._inductor.scheduler"].WhyNoFuse
-            self._patches.after(why, "__call__", lambda _, told, *rest: self._reasons().not_fused(told))
+            self._patches.after(why, "__call__", lambda _, reported, *rest: self._reasons().not_fused(reported))
         if COPIES.problem is None:
             kernel = sys.modules["torch._inductor.ir"].ExternKernel
             self._patches.around(kernel, "copy_input", self._copies)
@@ -299,7 +299,7 @@ class ExploredStages:
         if is_copy and outcome.error is None:
             self._reasons().copied(outcome.result, calling_frame().f_code.co_name)
 
-    def _around(self, owner: Any, name: str, tell: Callable[[Callable[[], Any], Any], None]) -> None:
+    def _around(self, owner: Any, name: str, report: Callable[[Callable[[], Any], Any], None]) -> None:
         """Watch passes over a graph module. Their calls for the bodies of operators are not reported."""
 
         def watch(module: Any, *_: Any, **__: Any) -> Generator[None, Outcome, None]:
@@ -314,7 +314,7 @@ class ExploredStages:
                 running.discard(name)
             after = module if outcome.result is None else outcome.result
             if outcome.error is None and hasattr(after, "graph"):
-                tell(lambda: before, after.graph)
+                report(lambda: before, after.graph)
 
         self._patches.around(owner, name, watch)
 

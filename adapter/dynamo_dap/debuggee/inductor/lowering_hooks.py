@@ -117,12 +117,12 @@ class LoweringHooks:
         owner, attribute = owner_of(name)
         original = getattr(owner, attribute)
 
-        def tell(*arguments: Any, **named: Any) -> None:
+        def report(*arguments: Any, **named: Any) -> None:
             work = work_of(original, *arguments, **named)
             if work is not None:
                 self._on_work(work)
 
-        self._patches.before(owner, attribute, tell)
+        self._patches.before(owner, attribute, report)
 
     # -- what is about to be done: the compiling thread ------------------------------------------------------------
 
@@ -152,13 +152,13 @@ class LoweringHooks:
         module = sys.modules[_COMPILE_FX]
         original = getattr(module, name)
 
-        def tell(stage: str, node: Any) -> None:
+        def report(stage: str, node: Any) -> None:
             self._on_work(Work(stage, _text(node), (node,), node, original))
 
         def watch(graph: Any, *_: Any, **__: Any) -> Generator[None, Outcome, None]:
             if not hasattr(graph, _ERASING):
                 return
-            changes = _Changes(graph, tell)
+            changes = _Changes(graph, report)
             hooks = [
                 (_CREATING, self._patches.guarded(changes.created, None)),
                 (_REPLACING, self._patches.guarded(changes.replaced, None)),
@@ -178,9 +178,9 @@ class LoweringHooks:
 class _Changes:
     """What passes do to a graph, in one run of them."""
 
-    def __init__(self, graph: Any, tell: Callable[[str, Any], None]) -> None:
-        """``tell`` gets a stage and a node."""
-        self._tell = tell
+    def __init__(self, graph: Any, report: Callable[[str, Any], None]) -> None:
+        """``report`` gets a stage and a node."""
+        self._report = report
         self._graph = graph
         self._before = {node: _form(node) for node in graph.graph.nodes}
         self._made: dict[Any, None] = {}
@@ -188,33 +188,33 @@ class _Changes:
 
     def created(self, node: Any) -> None:
         """Note a new node of the graph."""
-        self._tell_made()
+        self._report_made()
         if node.op == "call_function":
             self._made[node] = None
 
     def replaced(self, old: Any, new: str, user: Any) -> None:
         """Note that ``user`` is about to get another operand."""
-        self._tell_made()
+        self._report_made()
 
     def erased(self, node: Any) -> None:
         """Report a node that is about to leave the graph."""
-        self._tell_made()
+        self._report_made()
         self._made.pop(node, None)
         if node.op == "call_function":
-            self._tell(TAKES_OUT, node)
+            self._report(TAKES_OUT, node)
 
     def ended(self) -> None:
         """Report the nodes whose function or constants the passes have changed."""
-        self._tell_made()
+        self._report_made()
         for node in self._graph.graph.nodes:
             before = self._before.get(node)
             if before is not None and node.op == "call_function" and before != _form(node):
-                self._tell(CHANGED, node)
+                self._report(CHANGED, node)
 
-    def _tell_made(self) -> None:
+    def _report_made(self) -> None:
         for node in [each for each in self._made if "stack_trace" in each.meta]:
             del self._made[node]
-            self._tell(PUTS_IN, node)
+            self._report(PUTS_IN, node)
 
 
 def _form(value: Any) -> object:

@@ -41,7 +41,7 @@ class LoweringStops(CompileObserver):
         """``host`` is the agent."""
         self._host = host
         self._hooks = LoweringHooks(self._about_to)
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     # -- arming: any thread ----------------------------------------------------------------------------------------
 
@@ -62,8 +62,8 @@ class LoweringStops(CompileObserver):
     def graph_made(self, compiling: FrameCompile | None, graph: Any) -> None:
         """Install the hooks of Inductor, which is about to be called."""
         for problem in self._hooks.install():
-            if problem not in self._told:
-                self._told.add(problem)
+            if problem not in self._reported:
+                self._reported.add(problem)
                 self._host.print(f"dynamo-dap: {problem}\n", "important")
 
     def _about_to(self, work: Work) -> None:

@@ -33,15 +33,15 @@ OnDocuments = Callable[[Explored, list[Document]], None]
 class StageCollector(CompileObserver, StageObserver):
     """Collects the stages of every compile."""
 
-    def __init__(self, on_documents: OnDocuments, is_wanted: Callable[[], bool], tell: Callable[[str], None]) -> None:
+    def __init__(self, on_documents: OnDocuments, is_wanted: Callable[[], bool], report: Callable[[str], None]) -> None:
         """Collect stages. ``on_documents`` gets each new document, with its compile, which has no documents there.
 
-        ``is_wanted`` says whether anything is explored; ``tell`` gets what this torch cannot report, as text for the
+        ``is_wanted`` says whether anything is explored; ``report`` gets what this torch cannot report, as text for the
         user.
         """
         self._is_wanted = is_wanted
         self._on_documents = on_documents
-        self._tell = tell
+        self._report = report
         self._stages = ExploredStages(self)
         self._compiles: dict[str, tuple[Explored, StageDocuments]] = {}
         self._newest: dict[str, str] = {}
@@ -90,7 +90,7 @@ class StageCollector(CompileObserver, StageObserver):
     def graph_made(self, compiling: FrameCompile | None, graph: Any) -> None:
         """Keep Dynamo's graph, and install the hooks of the backend that is about to be called."""
         for problem in self._stages.install():
-            self._tell(f"dynamo-dap: {problem}\n")
+            self._report(f"dynamo-dap: {problem}\n")
         if compiling is not None:
             self._make(compiling.compile_id, lambda made: [made.dynamo(graph)])
 

@@ -9,12 +9,12 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from dynamo_dap.debuggee.launch.connecting import connect_as_told, connect_to
+from dynamo_dap.debuggee.launch.connecting import connect_as_named, connect_to
 from dynamo_dap.debuggee.launch.listening import is_listening, listen_for
 from dynamo_dap.debuggee.launch.process_agent import known_agent, process_agent, session_entries
 from dynamo_dap.debuggee.launch.stops import stop_at
 from dynamo_dap.protocol.access_tokens import read_token_file
-from dynamo_dap.protocol.arrivals import NamedServer
+from dynamo_dap.protocol.authorization import NamedServer
 
 
 def listen(address: tuple[str, int] | int, *, access_token: str | None = None) -> tuple[str, int]:
@@ -49,7 +49,7 @@ def connect(address: tuple[str, int] | int | None = None, *, access_token: str |
         OSError: nobody listens there.
     """
     if address is None:
-        connect_as_told()
+        connect_as_named()
         return
     host, port = ("127.0.0.1", address) if isinstance(address, int) else address
     agent = known_agent()

@@ -118,8 +118,8 @@ def _rewritten(command: Sequence[Argument]) -> Sequence[Argument]:
     if wish is None or wish.invitation_file is None:
         return command
     try:
-        told = invitation_text(wish.invitation_file, rank_of_spawned(sys._getframe()))
-        debugged = debugged_command(command, ENTRY, told)
+        reported = invitation_text(wish.invitation_file, rank_of_spawned(sys._getframe()))
+        debugged = debugged_command(command, ENTRY, reported)
     except TypeError:  # what is no command is the program's own affair
         return command
     if debugged is None or not is_for_program(sys._getframe(), is_fork=False):
@@ -189,7 +189,7 @@ def offer_session(agent_here: Callable[[], Agent], invitation_file: str) -> bool
     rank, wanted = own_rank(), offer.invitation.ranks
     if rank is not None and wanted is not None and rank.number not in wanted:
         divert(rank, offer.invitation.rank_output, lambda text, category: False)
-        _tell(offer, ChildOffer(os.getpid(), rank=rank))
+        _report(offer, ChildOffer(os.getpid(), rank=rank))
         if offer.invitation.stretch_timeouts:
             # The file is there as long as the job is debugged.
             wait_for_held_ranks(lambda: os.path.exists(invitation_file), lambda text: None)
@@ -208,9 +208,9 @@ def _show(agent: Agent, text: str, category: str) -> bool:
     return is_there
 
 
-def _tell(offer: _Offer, told: ChildOffer) -> None:
+def _report(offer: _Offer, reported: ChildOffer) -> None:
     try:
-        offer.connection.request(AUTHORIZE, introduction(offer.invitation.token, told), timeout=_ANSWER_SECONDS)
+        offer.connection.request(AUTHORIZE, introduction(offer.invitation.token, reported), timeout=_ANSWER_SECONDS)
     except (RequestFailed, TimeoutError):
         return
     finally:

@@ -19,7 +19,7 @@ from dynamo_dap.debuggee.launch.process_agent import has_arrived_at, known_agent
 from dynamo_dap.debuggee.launch.rank_output import divert
 from dynamo_dap.debuggee.launch.stops import pass_breakpoint_calls
 from dynamo_dap.debuggee.launch.waiting_ranks import wait_for_held_ranks
-from dynamo_dap.protocol.arrivals import NamedServer, Welcome, keep_alive
+from dynamo_dap.protocol.authorization import NamedServer, Welcome, keep_alive
 from dynamo_dap.protocol.connection import Connection
 from dynamo_dap.protocol.contract import AUTHORIZE, CONNECT_VARIABLE, introduction
 from dynamo_dap.protocol.messages import Event, ProtocolError, Request, Response, decode
@@ -40,14 +40,14 @@ def connect_to(server: NamedServer) -> bool:
     connected = socket.create_connection((server.host, server.port), timeout=_SECONDS)
     keep_alive(connected)
     connection = Connection(SocketStream(connected), "server")
-    arrival = _Arrival(connection, server)
-    connection.start(arrival)
-    connection.send_request(AUTHORIZE, introduction(server.token, process_information()), arrival.on_answer)
-    problem = arrival.problem(_SECONDS)
+    receiver = _ServerReceiver(connection, server)
+    connection.start(receiver)
+    connection.send_request(AUTHORIZE, introduction(server.token, process_information()), receiver.on_answer)
+    problem = receiver.problem(_SECONDS)
     if problem is not None:
         connection.close()
         raise PermissionError(f"the debug server at {server.address} refused this program: {problem}")
-    welcome, rank = arrival.welcome, own_rank()
+    welcome, rank = receiver.welcome, own_rank()
     if welcome.is_wanted:
         if rank is not None:
             agent = process_agent()
@@ -61,21 +61,21 @@ def connect_to(server: NamedServer) -> bool:
     return False
 
 
-def connect_as_told() -> bool:
+def connect_as_named() -> bool:
     """Connect to the server that the environment names, and return when it has set its breakpoints.
 
     Returns:
         Whether this process is debugged. It is not where no server is named, where none is, and as a rank that is not
         wanted; what is wrong is said on stderr, and the program goes on.
     """
-    told = os.environ.pop(CONNECT_VARIABLE, None)
+    reported = os.environ.pop(CONNECT_VARIABLE, None)
     agent = known_agent()
-    if told is None or (agent is not None and agent.client is not None):
+    if reported is None or (agent is not None and agent.client is not None):
         return False
     if rank_in(os.environ) is None:
         be_spawned_as(scheduled_rank_in(os.environ))
     try:
-        is_wanted = connect_to(NamedServer.read(told))
+        is_wanted = connect_to(NamedServer.read(reported))
     except (OSError, ValueError) as error:
         who = own_rank() or "this program"
         name = f"{CONNECT_VARIABLE}: " if isinstance(error, ValueError) else ""
@@ -104,7 +104,7 @@ def _show(agent: Agent, text: str, category: str) -> bool:
     return is_there
 
 
-class _Arrival:
+class _ServerReceiver:
     """Receives from the server: first its answer, then requests for the agent, if there is to be one."""
 
     def __init__(self, connection: Connection, server: NamedServer) -> None:

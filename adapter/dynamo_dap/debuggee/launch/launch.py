@@ -26,14 +26,14 @@ from dynamo_dap.debuggee.agent.serving import AgentReceiver
 from dynamo_dap.debuggee.eager.debugpy_debugger import DebugpyDebugger
 from dynamo_dap.debuggee.launch.bisecting import run_bisected
 from dynamo_dap.debuggee.launch.child_processes import offer_session
-from dynamo_dap.debuggee.launch.connecting import connect_as_told
+from dynamo_dap.debuggee.launch.connecting import connect_as_named
 from dynamo_dap.debuggee.launch.eager import start_eager
 from dynamo_dap.debuggee.launch.listening import process_information
 from dynamo_dap.debuggee.launch.minifying import run_minifying
 from dynamo_dap.debuggee.launch.process_agent import process_agent
 from dynamo_dap.debuggee.launch.profiling import begin_profile
 from dynamo_dap.debuggee.launch.program import Program, run
-from dynamo_dap.debuggee.launch.recorded_run import begin_run, join_run, own_path, run_told_by
+from dynamo_dap.debuggee.launch.recorded_run import begin_run, join_run, own_path, run_controlled_by
 from dynamo_dap.debuggee.launch.recording_calls import begin_recording_call
 from dynamo_dap.debuggee.launch.stops import pass_breakpoint_calls, stop_on_entry
 from dynamo_dap.debuggee.launch.trial import Results, try_settings, use_copies
@@ -80,7 +80,7 @@ def launch() -> None:
         run(program, before=lambda filename: None)
         return
     if description.connects:
-        _run_as_child(program, is_debugged=connect_as_told())
+        _run_as_child(program, is_debugged=connect_as_named())
         return
     if description.address is None:
         if description.profile is not None:
@@ -220,7 +220,7 @@ def _keep_from_children(description: LaunchDescription) -> None:
 def _say_goodbye(agent: Agent) -> None:
     """Leave the client before the program ends, which can take a while yet."""
     try:
-        agent.torch_options.tell_unused()
+        agent.torch_options.report_unused()
         agent.send_event(ENDING_EVENT)
         agent.detach_client()
     except Exception as error:  # noqa: BLE001  (the program may have replaced what this uses; its stderr is not ours)
@@ -278,7 +278,7 @@ class _LaunchedReceiver(AgentReceiver):
 
 def join(invitation: str) -> bool:
     """Offer this process to a debugger, or record it in the run that it belongs to; whether it may be debugged."""
-    recorded = run_told_by(invitation)
+    recorded = run_controlled_by(invitation)
     if recorded is None:
         file, rank = read_invitation_text(invitation)
         be_spawned_as(rank)

@@ -29,7 +29,7 @@ from dynamo_dap.protocol.streams import SocketStream
 
 _PATIENCE = 10.0
 """Seconds for whoever connects to show the token."""
-_MAXIMUM_STRANGERS = 16
+_MAXIMUM_UNAUTHENTICATED = 16
 _RETRY_INTERVAL = 0.1
 """Seconds."""
 
@@ -125,7 +125,7 @@ class _Acceptor:
         self._listener = listener
         self._token = token
         self._agent = agent
-        self._strangers: deque[tuple[float, _ListeningReceiver]] = deque()
+        self._unauthenticated: deque[tuple[float, _ListeningReceiver]] = deque()
         """Who may not have shown the token yet, and when its time is up; who came first is first."""
 
     def run(self) -> None:
@@ -137,7 +137,7 @@ class _Acceptor:
                 continue
             except OSError:
                 # The program may be out of file descriptors: whoever is a stranger makes room.
-                self._cut_off(len(self._strangers))
+                self._cut_off(len(self._unauthenticated))
                 time.sleep(_RETRY_INTERVAL)
                 continue
             self._greet(connected)
@@ -150,18 +150,20 @@ class _Acceptor:
         except (OSError, RuntimeError):  # it is gone already, or no thread can be started for it
             connected.close()
             return
-        self._strangers.append((time.monotonic() + _PATIENCE, receiver))
-        self._cut_off(len(self._strangers) - _MAXIMUM_STRANGERS)
+        self._unauthenticated.append((time.monotonic() + _PATIENCE, receiver))
+        self._cut_off(len(self._unauthenticated) - _MAXIMUM_UNAUTHENTICATED)
 
     def _next_deadline(self) -> float | None:
-        """Cut off whose time is up; return the seconds until the next one's is, None when there are no strangers."""
-        while self._strangers and (self._strangers[0][0] <= time.monotonic() or self._strangers[0][1].is_known):
+        """Cut off whose time is up; return the seconds until the next one's is, None when nobody waits."""
+        while self._unauthenticated and (
+            self._unauthenticated[0][0] <= time.monotonic() or self._unauthenticated[0][1].is_known
+        ):
             self._cut_off(1)
-        return max(0.001, self._strangers[0][0] - time.monotonic()) if self._strangers else None
+        return max(0.001, self._unauthenticated[0][0] - time.monotonic()) if self._unauthenticated else None
 
     def _cut_off(self, count: int) -> None:
         for _ in range(count):
-            self._strangers.popleft()[1].cut_off()
+            self._unauthenticated.popleft()[1].cut_off()
 
 
 class _ListeningReceiver(AgentReceiver):

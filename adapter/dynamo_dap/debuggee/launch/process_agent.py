@@ -19,7 +19,7 @@ from dynamo_dap.debuggee.launch.profiling import is_profiling
 from dynamo_dap.debuggee.launch.stops import install_breakpoint_hook, pause_eager
 from dynamo_dap.debuggee.torch_api.import_hooks import when_dynamo_is_imported, when_imported
 from dynamo_dap.debuggee.wrapping.patches import reporters
-from dynamo_dap.protocol.arrivals import NamedServer, show_token
+from dynamo_dap.protocol.authorization import NamedServer, show_token
 from dynamo_dap.protocol.contract import CRASH_CELL_VARIABLE
 from dynamo_dap.protocol.options import INTERPRET, AgentOptions
 

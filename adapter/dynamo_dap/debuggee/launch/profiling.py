@@ -35,14 +35,14 @@ def begin_profile(
     stem: str,
     began: float,
     clock: Callable[[], float] = time.perf_counter,
-    tell: Callable[[str], None] | None = None,
+    report: Callable[[str], None] | None = None,
     *,
     is_child: bool = False,
 ) -> None:
     """Profile from now on.
 
     ``stem``: see ``write_profile``; ``began``: when the process was started, as ``time.time()`` says it; ``clock``
-    gives seconds, and ``tell`` hears at the end where the profile is. A worker of multiprocessing (``is_child``) may
+    gives seconds, and ``report`` hears at the end where the profile is. A worker of multiprocessing (``is_child``) may
     be killed without a chance to write: it writes after its compiles, too.
     """
     global _profiler
@@ -55,7 +55,7 @@ def begin_profile(
     if is_child:
         _profiler.on_compiled = _KeptProfile(_profiler, Path(stem)).write
     when_dynamo_is_imported(functools.partial(_arm, _profiler))
-    atexit.register(_write, _profiler, Path(stem), tell)
+    atexit.register(_write, _profiler, Path(stem), report)
 
 
 def is_profiling() -> bool:
@@ -112,7 +112,7 @@ class _KeptProfile:
             self._next = ended + 9 * (ended - began)
 
 
-def _write(profiler: Profiler, stem: Path, tell: Callable[[str], None] | None) -> None:
+def _write(profiler: Profiler, stem: Path, report: Callable[[str], None] | None) -> None:
     # Imported only now: as above.
     from dynamo_dap.profile.files import CPU_PROFILE, write_profile
 
@@ -120,8 +120,8 @@ def _write(profiler: Profiler, stem: Path, tell: Callable[[str], None] | None) -
         profile = profiler.finish()
         if profile is not None:
             write_profile(profile, stem)
-            if tell is not None:
-                tell(f"dynamo-dap: compile time is in {stem}{CPU_PROFILE}\n")
+            if report is not None:
+                report(f"dynamo-dap: compile time is in {stem}{CPU_PROFILE}\n")
     except Exception as error:  # noqa: BLE001  (the program has ended; how is for its own exit status to say)
         log_exception("writing the profile")
         sys.stderr.write(f"dynamo-dap: cannot write the profile {stem}: {type(error).__name__}: {error}\n")

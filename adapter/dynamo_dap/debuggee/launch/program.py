@@ -56,7 +56,7 @@ def run(
         on_end(error)
         if isinstance(error, KeyboardInterrupt):
             # The interpreter prints the traceback, then ends by the signal: only the traceback is changed here.
-            sys.excepthook = _telling_without_own_frames(sys.excepthook)
+            sys.excepthook = _reporting_without_own_frames(sys.excepthook)
         if isinstance(error, (KeyboardInterrupt, SystemExit)):
             raise
         uncaught = error
@@ -69,15 +69,15 @@ def _end_with(error: BaseException) -> NoReturn:
     """Report an uncaught exception as the interpreter would, and exit."""
     problem: Exception | None = None
     try:
-        _telling_without_own_frames(sys.excepthook)(type(error), error, error.__traceback__)
+        _reporting_without_own_frames(sys.excepthook)(type(error), error, error.__traceback__)
     except Exception as raised:  # noqa: BLE001  (as Python/pythonrun.c: _PyErr_PrintEx)
         problem = raised
     if problem is not None:
-        tell = _telling_without_own_frames(sys.__excepthook__)
+        report = _reporting_without_own_frames(sys.__excepthook__)
         sys.stderr.write("Error in sys.excepthook:\n")
-        tell(type(problem), problem, problem.__traceback__)
+        report(type(problem), problem, problem.__traceback__)
         sys.stderr.write("\nOriginal exception was:\n")
-        tell(type(error), error, error.__traceback__)
+        report(type(error), error, error.__traceback__)
     main = sys.modules.get("__main__")
     if isinstance(main, types.ModuleType) and getattr(main, "__spec__", main) is None:
         # A script: the interpreter removes the name before functions of atexit run.
@@ -88,8 +88,8 @@ def _end_with(error: BaseException) -> NoReturn:
 _Hook = Callable[[type[BaseException], BaseException, "types.TracebackType | None"], object]
 
 
-def _telling_without_own_frames(hook: _Hook) -> _Hook:
-    def tell(kind: type[BaseException], error: BaseException, entry: types.TracebackType | None) -> None:
+def _reporting_without_own_frames(hook: _Hook) -> _Hook:
+    def report(kind: type[BaseException], error: BaseException, entry: types.TracebackType | None) -> None:
         shown = _without_own_frames(entry)
         error = error.with_traceback(shown)
         if hook is sys.__excepthook__ and any(users_path(name) != name for name in _files(shown)):
@@ -97,7 +97,7 @@ def _telling_without_own_frames(hook: _Hook) -> _Hook:
         else:
             hook(kind, error, shown)
 
-    return tell
+    return report
 
 
 def _print(error: BaseException) -> None:
@@ -105,15 +105,15 @@ def _print(error: BaseException) -> None:
 
     The interpreter takes lines from files alone, and there is none of the name that the code has meanwhile.
     """
-    told = traceback.TracebackException(type(error), error, error.__traceback__, compact=True)
-    left: list[traceback.TracebackException | None] = [told]
+    reported = traceback.TracebackException(type(error), error, error.__traceback__, compact=True)
+    left: list[traceback.TracebackException | None] = [reported]
     while left:
         each = left.pop()
         if each is not None:
             for frame in each.stack:
                 frame.filename = users_path(frame.filename)
             left += [each.__cause__, each.__context__, *(getattr(each, "exceptions", None) or ())]
-    sys.stderr.write("".join(told.format()))
+    sys.stderr.write("".join(reported.format()))
 
 
 def _files(entry: types.TracebackType | None) -> Iterator[str]:

@@ -29,12 +29,12 @@ from dynamo_dap.records.folders import RUN_SUFFIX, SUFFIX, new_name, records_fol
 _run: RecordedRun | None = None
 
 
-def begin_run(told: LaunchDescription | None = None) -> None:
+def begin_run(reported: LaunchDescription | None = None) -> None:
     """Begin a run with this process, unless it is in one. Child processes are recorded as well, and theirs."""
     if _run is None:
-        told = told or LaunchDescription()
-        run = RecordedRun(new_name(), str(records_folder(Path.cwd())), told.profile, told.explore)
-        run.comparisons, run.compare_every = told.comparisons, told.compare_every
+        reported = reported or LaunchDescription()
+        run = RecordedRun(new_name(), str(records_folder(Path.cwd())), reported.profile, reported.explore)
+        run.comparisons, run.compare_every = reported.comparisons, reported.compare_every
         join_run(run)
 
 
@@ -51,7 +51,7 @@ def join_run(run: RecordedRun) -> None:
         if "subprocess" in sys.modules:
             # It has a name of its own for it, from Python 3.11 on.
             _wrap("subprocess", "_fork_exec", 0)
-        when_imported("multiprocessing.popen_forkserver", lambda: invite_workers(_told))
+        when_imported("multiprocessing.popen_forkserver", lambda: invite_workers(_reported))
     _run = run
 
 
@@ -72,9 +72,9 @@ def _wrap(module: str, name: str, position: int) -> None:
 
 
 def _rewritten(command: Sequence[Argument]) -> Sequence[Argument]:
-    told = _told()
+    reported = _reported()
     try:
-        recorded = None if told is None else debugged_command(command, ENTRY, told)
+        recorded = None if reported is None else debugged_command(command, ENTRY, reported)
     except TypeError:  # what is no command is the program's own affair
         return command
     if recorded is None or not is_for_program(sys._getframe(), is_fork=False):
@@ -82,14 +82,14 @@ def _rewritten(command: Sequence[Argument]) -> Sequence[Argument]:
     return recorded
 
 
-def _told() -> str | None:
+def _reported() -> str | None:
     if _run is None:
         return None
-    told = msgspec.structs.replace(_run, rank=rank_of_spawned(sys._getframe()))
-    return msgspec.json.encode(told).decode()
+    reported = msgspec.structs.replace(_run, rank=rank_of_spawned(sys._getframe()))
+    return msgspec.json.encode(reported).decode()
 
 
-def run_told_by(text: str) -> RecordedRun | None:
+def run_controlled_by(text: str) -> RecordedRun | None:
     """Return the run that a child belongs to; None for the file of a debugger's invitation."""
     return msgspec.json.decode(text, type=RecordedRun) if text.startswith("{") else None
 

@@ -39,18 +39,18 @@ from dynamo_dap.records.signed import signed
 def make_recorder(
     on_change: Callable[[], None],
     is_wanted: Callable[[], bool],
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
     clock: Callable[[], float] = time.perf_counter,
     notes_traces: Callable[[], bool] | None = None,
 ) -> Recorder:
     """Return a recorder.
 
     ``on_change`` hears that something is known that was not; ``is_wanted`` tells whether a file is to be written, once
-    there is something to write; ``tell`` gets problems with the file, as text for the user; ``clock`` gives the seconds
-    that compiles are measured by; ``notes_traces`` tells whether what lines leave in variables is noted, always when a
-    file is wanted if it is not given.
+    there is something to write; ``report`` gets problems with the file, as text for the user; ``clock`` gives the
+    seconds that compiles are measured by; ``notes_traces`` says whether what lines leave in variables is
+    noted. If it is missing, that is noted whenever a file is wanted.
     """
-    file = _File(is_wanted, tell)
+    file = _File(is_wanted, report)
 
     def take(event: Event) -> None:
         file.write(event)
@@ -72,7 +72,7 @@ def make_recorder(
 def make_explorer(
     on_change: Callable[[], None],
     is_wanted: Callable[[], bool],
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
     path: Callable[[], Path] | None = None,
 ) -> StageCollector:
     """Return what explores the stages of compiles, and writes them to a file once there are some.
@@ -96,22 +96,22 @@ def make_explorer(
         except OSError as error:
             writers.pop(process, None)
             problems.append(str(error))
-            tell(f"dynamo-dap: cannot write the stages of compiles: {error.strerror or error}\n")
+            report(f"dynamo-dap: cannot write the stages of compiles: {error.strerror or error}\n")
 
         on_change()
 
-    return StageCollector(write, is_wanted, tell)
+    return StageCollector(write, is_wanted, report)
 
 
-def record_process(tell: Callable[[str], None]) -> None:
-    """Record this process, which has imported Dynamo, to its end; ``tell`` gets problems, as text for the user.
+def record_process(report: Callable[[str], None]) -> None:
+    """Record this process, which has imported Dynamo, to its end; ``report`` gets problems, as text for the user.
 
     Once: a worker of pytest may have been begun as a child that is recorded.
     """
     global _is_recorded
     if not _is_recorded:
         _is_recorded = True
-        make_recorder(lambda: None, lambda: True, tell, notes_traces=lambda: not is_profiling()).arm()
+        make_recorder(lambda: None, lambda: True, report, notes_traces=lambda: not is_profiling()).arm()
 
 
 _is_recorded = False
@@ -168,9 +168,9 @@ class OwnRecording:
 class _File:
     """The record file of this process, or of a child that was forked from it."""
 
-    def __init__(self, is_wanted: Callable[[], bool], tell: Callable[[str], None]) -> None:
+    def __init__(self, is_wanted: Callable[[], bool], report: Callable[[str], None]) -> None:
         self._is_wanted = is_wanted
-        self._tell = tell
+        self._report = report
         self.before_end: Callable[[], None] = lambda: None
         """Is called when the process ends."""
         self._writer: RecordWriter | None = None
@@ -217,7 +217,7 @@ class _File:
 
     def _give_up(self, error: OSError) -> None:
         self._writer = None
-        self._tell(f"dynamo-dap: cannot write the record in {self._folder}: {error.strerror or error}\n")
+        self._report(f"dynamo-dap: cannot write the record in {self._folder}: {error.strerror or error}\n")
 
 
 _LAST = -100

@@ -27,15 +27,15 @@ def main(arguments: list[str]) -> int:
             command = shlex.join(["dynamo-dap", "replay", str(folder)])
             sys.stderr.write(f"dynamo-dap: nobody has agreed to run the code in {folder}: {command}\n")
             return 2
-        result = RepeatedCall(snapshot, lambda text: _tell(f"dynamo-dap: {text}")).run()
+        result = RepeatedCall(snapshot, lambda text: _report(f"dynamo-dap: {text}")).run()
     except BadFolder as problem:
         sys.stderr.write(f"dynamo-dap: {problem}\n")
         return 2
-    _tell(f"{call.name} returned {_said(result)}")
+    _report(f"{call.name} returned {_said(result)}")
     return 0
 
 
-def _tell(text: str) -> None:
+def _report(text: str) -> None:
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 

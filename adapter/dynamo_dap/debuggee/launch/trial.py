@@ -19,7 +19,7 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any
 
-from dynamo_dap.debuggee.torch_api.compiled_calls import tell_results
+from dynamo_dap.debuggee.torch_api.compiled_calls import report_results
 from dynamo_dap.debuggee.torch_api.import_hooks import when_imported
 from dynamo_dap.debuggee.torch_api.torch_settings import add_to_config, set_config
 
@@ -73,11 +73,11 @@ class Results:
         random.seed(_SEED)
         when_imported("numpy.random", lambda: sys.modules["numpy.random"].seed(_SEED))
         when_imported("torch", lambda: sys.modules["torch"].manual_seed(_SEED))
-        tell_results(self._take)
+        report_results(self._take)
 
     def _take(self, result: object) -> None:
         if len(self._calls) < _CALLS:
-            self._calls.append(_told(result, _DEPTH))
+            self._calls.append(_reported(result, _DEPTH))
         else:
             self._left_out += 1
 
@@ -85,22 +85,22 @@ class Results:
         """Write down what was noted, and what the program's module holds now."""
         module = vars(sys.modules["__main__"])
         names = [name for name in module if not name.startswith("__")][:_ITEMS]
-        found = {name: _told(module[name], _DEPTH) for name in names}
+        found = {name: _reported(module[name], _DEPTH) for name in names}
         values = {name: one for name, one in found.items() if one is not None}
         text = json.dumps({"values": values, "calls": self._calls, "more_calls": self._left_out})
         Path(path).write_text(text, encoding="utf-8")
 
 
-def _told(value: object, depth: int) -> Any:
+def _reported(value: object, depth: int) -> Any:
     """Return a value as JSON; None if there is nothing to compare."""
     torch = sys.modules.get("torch")
     if type(value) in (bool, int, float, str):
         return value
     if depth and isinstance(value, (list, tuple)):
-        return [_told(one, depth - 1) for one in list(value)[:_ITEMS]]
+        return [_reported(one, depth - 1) for one in list(value)[:_ITEMS]]
     if depth and isinstance(value, dict):
         # The outputs of library models are dictionaries, too.
-        return {str(key): _told(one, depth - 1) for key, one in list(value.items())[:_ITEMS]}
+        return {str(key): _reported(one, depth - 1) for key, one in list(value.items())[:_ITEMS]}
     if torch is not None and isinstance(value, torch.Tensor):
         return _tensor(value)
     if torch is not None and isinstance(value, torch.nn.Module):

@@ -37,7 +37,7 @@ def interpret_kernels(agent: Agent) -> None:
     global _programs
     _programs = programs = KernelPrograms(agent)
 
-    def tell(problem: str) -> None:
+    def report(problem: str) -> None:
         agent.print(f"dynamo-dap: {problem}\n", "important")
 
     def begin() -> None:
@@ -48,9 +48,9 @@ def interpret_kernels(agent: Agent) -> None:
             programs.begin()
         except Exception as error:  # noqa: BLE001  (this runs inside the program's own import of Triton)
             log_exception("hooking into Triton")
-            tell(f"cannot debug kernels of this Triton: {type(error).__name__}: {error}")
+            report(f"cannot debug kernels of this Triton: {type(error).__name__}: {error}")
 
     try:
-        interpret(programs, begin, tell)
+        interpret(programs, begin, report)
     except CannotInterpret as problem:
-        tell(str(problem))
+        report(str(problem))

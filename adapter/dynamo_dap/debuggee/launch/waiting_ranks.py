@@ -30,20 +30,20 @@ _END = 5.0
 """Seconds that the end of the program waits for a look in progress, which takes milliseconds."""
 
 
-def wait_for_held_ranks(is_in_force: Callable[[], bool], tell: Callable[[str], None]) -> None:
-    """Have this process wait for other ranks as long as it takes, while it ``is_in_force``; ``tell`` the user."""
-    watch = Watch(is_in_force, tell)
+def wait_for_held_ranks(is_in_force: Callable[[], bool], report: Callable[[str], None]) -> None:
+    """Have this process wait for other ranks as long as it takes, while it ``is_in_force``; ``report`` the user."""
+    watch = Watch(is_in_force, report)
     group_timeouts.stretch(is_in_force, watch.take, lambda: log_exception(_DOING))
 
 
 class Watch:
     """One session's interest. ``take`` is called on whichever thread makes a group."""
 
-    def __init__(self, is_in_force: Callable[[], bool], tell: Callable[[str], None]) -> None:
+    def __init__(self, is_in_force: Callable[[], bool], report: Callable[[str], None]) -> None:
         self._is_in_force = is_in_force
-        self._tell = tell
+        self._report = report
         self._shortest: dt.timedelta | None = None
-        self._told: set[int] = set()
+        self._reported: set[int] = set()
         self._lock = threading.Lock()
         self._in_torch = threading.Lock()
         """Is held by the thread while it is in torch's C++ code, and for good once the program ends."""
@@ -56,7 +56,7 @@ class Watch:
             is_first = self._shortest is None
             self._shortest = timeout if self._shortest is None else min(timeout, self._shortest)
         if is_first:
-            self._tell(
+            self._report(
                 f"While this job is debugged, a rank waits for the others up to {STRETCHED.days} day, not {timeout}: "
                 'one that is held does not end the job ("stretchTimeouts": false leaves it as the program says).\n'
             )
@@ -92,9 +92,9 @@ class Watch:
             with self._in_torch:
                 found = group_timeouts.waiting(time.time())
             for each in found:
-                if each.number not in self._told:
-                    self._told.add(each.number)
-                    self._tell(_in_words(each))
+                if each.number not in self._reported:
+                    self._reported.add(each.number)
+                    self._report(_in_words(each))
         with self._in_torch:
             group_timeouts.put_back(self._is_in_force)
 

@@ -58,10 +58,10 @@ class BackwardLines:
     visits: list[Visit] = field(default_factory=list)
     """By their ends."""
     graph: KeptGraph = field(default_factory=KeptGraph)
-    armed: Mapping[tuple[str, int], list[LineBreakpoint]] = field(default_factory=dict)
+    breakpoints: Mapping[tuple[str, int], list[LineBreakpoint]] = field(default_factory=dict)
     """Breakpoints for these lines, by file and line."""
-    armed_at: int = -1
-    """The version of the breakpoints for which ``armed`` holds."""
+    breakpoints_at: int = -1
+    """The version of the breakpoints for which ``breakpoints`` holds."""
 
     @property
     def lines(self) -> dict[str, frozenset[int]]:
@@ -90,7 +90,7 @@ class Survey:
         self._begun: dict[int, int] = {}
         self._ended: list[tuple[Visit, int, int]] = []
 
-    def came_to(self, point: TracePoint) -> None:
+    def on_reached(self, point: TracePoint) -> None:
         """Note the line that begins at ``point``."""
         frame = point.frame
         if frame.attempt is not self._attempt:

@@ -31,10 +31,10 @@ from dynamo_dap.debuggee.numerics.backward_lines import BackwardLines, BackwardO
 from dynamo_dap.debuggee.numerics.comparisons import draws_its_own_numbers
 from dynamo_dap.debuggee.numerics.gradients import (
     GRADIENTS,
-    ArrivingGradients,
     GradientRun,
     Gradients,
     KeptInput,
+    OutputGradients,
     is_backward_compiled,
 )
 from dynamo_dap.debuggee.recording.function_names import name_of_call
@@ -75,10 +75,10 @@ class KeptCall:
     """By placeholder."""
     states: list[Callable[[], None]]
     """Put back random numbers and switches as they were when it began."""
-    arriving: weakref.ref[ArrivingGradients] | None = None
+    output_gradients: weakref.ref[OutputGradients] | None = None
     """Which the program's autograd graph keeps alive, as it does this call."""
     included: Sequence[frozenset[int]] = ()
-    """As in ``ArrivingGradients``."""
+    """As in ``OutputGradients``."""
     draws: bool = False
     """Whether its graph draws random numbers."""
     dropped: str | None = None
@@ -180,15 +180,17 @@ class BackwardPasses:
 
     def may_stop(self, lines: Mapping[str, frozenset[int]]) -> bool:
         """Return whether a breakpoint of mode Backward is on one of the lines."""
-        armed = {(normalized_path(each.path), each.line) for each in self._host.breakpoints.lines_of_mode(BACKWARD)}
-        return any((normalized_path(path), line) in armed for path, here in lines.items() for line in here)
+        breakpoints = {
+            (normalized_path(each.path), each.line) for each in self._host.breakpoints.lines_of_mode(BACKWARD)
+        }
+        return any((normalized_path(path), line) in breakpoints for path, here in lines.items() for line in here)
 
     def release(self) -> None:
         """Forget every call whose backward pass could stop."""
         for kept in list(self._kept):
-            arriving = kept.arriving() if kept.arriving is not None else None
-            if arriving is not None:
-                arriving.close()
+            output_gradients = kept.output_gradients() if kept.output_gradients is not None else None
+            if output_gradients is not None:
+                output_gradients.close()
             kept.close("nothing stops in backward passes any more")
         self._kept.clear()
 
@@ -244,10 +246,10 @@ class BackwardPasses:
             self._report_failure(kept.call, NoRealValue("backward passes are compiled (compiled autograd)"))
             return
         given = list(kept.call.arguments.values())
-        arriving = ArrivingGradients(outputs, given, lambda gradients: self._on_gradients(kept, gradients))
-        if not arriving.are_expected:
+        output_gradients = OutputGradients(outputs, given, lambda gradients: self._on_gradients(kept, gradients))
+        if not output_gradients.are_expected:
             return
-        kept.arriving, kept.included = weakref.ref(arriving), arriving.included
+        kept.output_gradients, kept.included = weakref.ref(output_gradients), output_gradients.included
         self._kept.add(kept)
         self._keep_within_limit()
 
@@ -287,7 +289,7 @@ class BackwardPasses:
 
     def _is_looked_at(self, kept: KeptCall) -> bool:
         step = self._host.steps.current()
-        return isinstance(step and step.origin, BackwardOrigin) or bool(self._armed_in(kept.lines))
+        return isinstance(step and step.origin, BackwardOrigin) or bool(self._breakpoints_in(kept.lines))
 
     def _look(self, kept: KeptCall, run: GradientRun) -> None:
         """Stop where the backward pass is to stop."""
@@ -297,24 +299,24 @@ class BackwardPasses:
         """Stop where the backward pass is to stop, after a visit or from the beginning."""
         visits = kept.lines.visits[::-1]
         left = visits if after is None else visits[visits.index(after) + 1 :]
-        armed = self._armed_in(kept.lines)
+        breakpoints = self._breakpoints_in(kept.lines)
         with self._host.holding():
             run.compute(
-                [name for visit in left if visit.place in armed and (name := result_of(kept.lines, visit, run))]
+                [name for visit in left if visit.place in breakpoints and (name := result_of(kept.lines, visit, run))]
             )
-        told = {visit.place: _why_without(visit) for visit in visits if visit.place in armed}
+        reported = {visit.place: _why_without(visit) for visit in visits if visit.place in breakpoints}
         for visit in left:
-            here = armed.get(visit.place, [])
+            here = breakpoints.get(visit.place, [])
             if (here or self._host.steps.current() is not None) and (
                 result := result_of(kept.lines, visit, run)
             ) is not None:
-                has_gradient = self._come_to(_Moment(kept, run, visit, result), here)
+                has_gradient = self._reach(_ReachedLine(kept, run, visit, result), here)
                 if has_gradient:
-                    told.pop(visit.place, None)
-                elif visit.place in told:
-                    told[visit.place] = "what was differentiated does not depend on it"
+                    reported.pop(visit.place, None)
+                elif visit.place in reported:
+                    reported[visit.place] = "what was differentiated does not depend on it"
         if after is None:
-            for (path, line), reason in told.items():
+            for (path, line), reason in reported.items():
                 self._say_why_not(kept, f"{os.path.basename(path)}:{line}", reason)
 
     def _say_why_not(self, kept: KeptCall, place: str, reason: str) -> None:
@@ -325,48 +327,53 @@ class BackwardPasses:
             text = f"dynamo-dap: the backward pass of {name} is over, and {place} has no gradient: {reason}\n"
             self._host.print(text, "important")
 
-    def _armed_in(self, lines: BackwardLines) -> Mapping[tuple[str, int], list[LineBreakpoint]]:
+    def _breakpoints_in(self, lines: BackwardLines) -> Mapping[tuple[str, int], list[LineBreakpoint]]:
         """Return the breakpoints for lines of a call, by file and line."""
         version = self._host.breakpoints.version
-        if lines.armed_at != version:
-            found = {visit.place: self._armed_on(*visit.place) for visit in lines.visits}
-            lines.armed = {place: here for place, here in found.items() if here}
-            lines.armed_at = version
-        return lines.armed
+        if lines.breakpoints_at != version:
+            found = {visit.place: self._breakpoints_on(*visit.place) for visit in lines.visits}
+            lines.breakpoints = {place: here for place, here in found.items() if here}
+            lines.breakpoints_at = version
+        return lines.breakpoints
 
-    def _armed_on(self, path: str, line: int) -> list[LineBreakpoint]:
+    def _breakpoints_on(self, path: str, line: int) -> list[LineBreakpoint]:
         here = (self._host.breakpoints.lines_in(path) or {}).get(line, ())
         return [each for each in here if each.mode == BACKWARD]
 
-    def _come_to(self, moment: _Moment, armed: list[LineBreakpoint]) -> bool:
+    def _reach(self, reached: _ReachedLine, breakpoints: list[LineBreakpoint]) -> bool:
         """Stop at a visit if it is to; return whether there is a gradient to stop for."""
         step = self._host.steps.current()
-        is_stepped_to = step is not None and ends_at(step, moment.kept, moment.visit)
-        if not armed and not is_stepped_to:
+        is_stepped_to = step is not None and ends_at(step, reached.kept, reached.visit)
+        if not breakpoints and not is_stepped_to:
             return True
         with self._host.holding():
-            gradient = _gradient_of(moment)
+            gradient = _gradient_of(reached)
         if gradient is None:
             return False
-        if all(map(_asks_for_gradient_alone, armed)):
-            hit = self._host.should_stop(armed, lambda: _GradientFrame(moment, gradient, self._host.print))
+        if all(map(_asks_for_gradient_alone, breakpoints)):
+            hit = self._host.should_stop(breakpoints, lambda: _GradientFrame(reached, gradient, self._host.print))
             if hit or is_stepped_to:
                 self.at_line(
-                    moment.kept, moment.run, moment.visit, lambda point: self._hold(point, moment, gradient, hit)
+                    reached.kept, reached.run, reached.visit, lambda point: self._hold(point, reached, gradient, hit)
                 )
         else:
             self.at_line(
-                moment.kept, moment.run, moment.visit, lambda point: self._decide(point, moment, gradient, armed)
+                reached.kept,
+                reached.run,
+                reached.visit,
+                lambda point: self._decide(point, reached, gradient, breakpoints),
             )
         return True
 
-    def _decide(self, point: TracePoint, moment: _Moment, gradient: Any, armed: list[LineBreakpoint]) -> None:
+    def _decide(
+        self, point: TracePoint, reached: _ReachedLine, gradient: Any, breakpoints: list[LineBreakpoint]
+    ) -> None:
         frame, names = point.frame, {GRADIENT: gradient}
         address = self._address_of(frame, point.index)
-        hit = self._host.should_stop(armed, lambda: TracedFunction(frame, address, dict(names), self._host))
+        hit = self._host.should_stop(breakpoints, lambda: TracedFunction(frame, address, dict(names), self._host))
         step = self._host.steps.current()
-        if hit or (step is not None and ends_at(step, moment.kept, moment.visit)):
-            self._hold(point, moment, gradient, hit)
+        if hit or (step is not None and ends_at(step, reached.kept, reached.visit)):
+            self._hold(point, reached, gradient, hit)
 
     def at_line(self, kept: KeptCall, run: GradientRun, visit: Visit, arrived: Callable[[TracePoint], None]) -> None:
         """Trace the call up to the visit, and do there what is to be done.
@@ -390,8 +397,8 @@ class BackwardPasses:
                 put_back()
             trace_again(replace(kept.call, frame=frame, in_backward=_InBackward(kept, run)))
 
-    def _hold(self, point: TracePoint, moment: _Moment, gradient: Any, hit: Sequence[int]) -> None:
-        self.hold(point, moment.kept, moment.visit, {GRADIENT: gradient}, hit=hit)
+    def _hold(self, point: TracePoint, reached: _ReachedLine, gradient: Any, hit: Sequence[int]) -> None:
+        self.hold(point, reached.kept, reached.visit, {GRADIENT: gradient}, hit=hit)
 
     def hold(
         self,
@@ -432,10 +439,10 @@ class BackwardPasses:
         """Whether the trace that runs on this thread is one of a kept call: nothing else stops in it."""
         return self._thread.survey is not None or self._thread.target is not None
 
-    def came_to(self, point: TracePoint) -> None:
+    def on_reached(self, point: TracePoint) -> None:
         """Note an instruction with a line, which the trace of a kept call has reached, and stop at the target."""
         if self._thread.survey is not None:
-            self._thread.survey.came_to(point)
+            self._thread.survey.on_reached(point)
         target = self._thread.target
         if target is None or target.is_over:
             return
@@ -462,7 +469,7 @@ class BackwardPasses:
 
 
 @dataclass(frozen=True, eq=False)
-class _Moment:
+class _ReachedLine:
     """A backward pass that has reached a line."""
 
     kept: KeptCall
@@ -496,13 +503,13 @@ def result_of(lines: BackwardLines, visit: Visit, run: GradientRun) -> str | Non
     return next((name for name in reversed(visit.nodes) if name in run.names), None)
 
 
-def _gradient_of(moment: _Moment) -> Any:
+def _gradient_of(reached: _ReachedLine) -> Any:
     """Return the gradient of what a line computes, or of what it writes to: a view has none of its own then."""
-    nodes, limit = moment.visit.nodes, limits_of_real_values().bytes
+    nodes, limit = reached.visit.nodes, limits_of_real_values().bytes
     at = nodes[-1] if nodes else ""
-    found = moment.run.gradient(moment.result, at, limit)
-    for name in moment.run.written_by(nodes) if found is None else ():
-        if (found := moment.run.gradient(name, at, limit)) is not None:
+    found = reached.run.gradient(reached.result, at, limit)
+    for name in reached.run.written_by(nodes) if found is None else ():
+        if (found := reached.run.gradient(name, at, limit)) is not None:
             return found
     return found
 
@@ -539,8 +546,8 @@ _BUILTINS = {each.__name__ for each in (abs, all, any, bool, float, int, len, ma
 class _GradientFrame(Frame):
     """A line of which nothing but the gradient is asked for."""
 
-    def __init__(self, moment: _Moment, gradient: Any, console: Callable[[str], None]) -> None:
-        self._visit = moment.visit
+    def __init__(self, reached: _ReachedLine, gradient: Any, console: Callable[[str], None]) -> None:
+        self._visit = reached.visit
         self._names = {"torch": sys.modules["torch"], GRADIENT: gradient}
         self._console = console
 

@@ -24,10 +24,10 @@ from dynamo_dap.debuggee.numerics.backward_lines import BackwardLines, Visit
 from dynamo_dap.debuggee.numerics.backward_passes import GRADIENT, BackwardPasses, KeptCall, result_of
 from dynamo_dap.debuggee.numerics.gradients import (
     GRADIENTS,
-    ArrivingGradients,
     GivenTensors,
     GradientRun,
     Gradients,
+    OutputGradients,
     at_end_of_pass,
     current_pass,
     is_backward_compiled,
@@ -79,7 +79,7 @@ class BackwardValues:
         self._thread = _Thread()
         self._lines: dict[tuple[int, str], BackwardLines] = {}
         """By code and cache entry."""
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         never_compile(BackwardValues._on_passed_on)
 
     def returned(self, call: GraphCall) -> None:
@@ -100,8 +100,10 @@ class BackwardValues:
             [*switches(), *call.kept.random],
             given,
         )
-        arriving = ArrivingGradients(outputs, given.tensors(), lambda gradients: self._on_gradients(noted, gradients))
-        noted.included = arriving.included
+        output_gradients = OutputGradients(
+            outputs, given.tensors(), lambda gradients: self._on_gradients(noted, gradients)
+        )
+        noted.included = output_gradients.included
         for each in call.inputs:
             node = getattr(each, "grad_fn", None)
             if node is not None:
@@ -148,8 +150,8 @@ class BackwardValues:
             log_exception("looking for what made a NaN in a backward pass")
             reason = (str(problem).strip().splitlines() or [""])[0]
             text = f"a backward pass left NaN or Inf; the line that made it is unknown: {reason}"
-            if text not in self._told:
-                self._told.add(text)
+            if text not in self._reported:
+                self._reported.add(text)
                 self._host.print(f"dynamo-dap: {text}\n", "important")
 
     def _find(self, arrived: list[tuple[_Noted, Gradients]]) -> None:

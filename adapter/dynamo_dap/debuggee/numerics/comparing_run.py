@@ -62,12 +62,12 @@ class ComparingRun(CallObserver, CompileObserver):
 
     feature = "comparing calls"
 
-    def __init__(self, path: str, every: int, tell: Callable[[str], None]) -> None:
+    def __init__(self, path: str, every: int, report: Callable[[str], None]) -> None:
         """Comparisons are written to ``path``; ``every`` N-th call, the first alone if it is 0."""
         self._path = Path(path)
         self._every = every
-        self._tell = tell
-        self._told: set[str] = set()
+        self._report = report
+        self._reported: set[str] = set()
         self._lock = threading.Lock()
         self._failed_at: Place | None = None
         """Where the trace of the compile that runs has raised."""
@@ -77,7 +77,7 @@ class ComparingRun(CallObserver, CompileObserver):
         """Observe from now on; torch has been imported."""
         for feature in NEEDED:
             if feature.problem is not None:
-                self._tell(f"dynamo-dap: {feature.problem}\n")
+                self._report(f"dynamo-dap: {feature.problem}\n")
                 return
         HOOKS.want(self, (CompileObserver.compile_ended, CompileObserver.trace_failed, CompileObserver.backend_failed))
         NOTED_PATHS.want(self, wanted=True)
@@ -200,9 +200,9 @@ class ComparingRun(CallObserver, CompileObserver):
         if not isinstance(problem, CallsDifferByChance):
             reason = f"{type(problem).__name__}: {reason}"
         text = f"dynamo-dap: calls of {name} are not compared: {reason}\n"
-        if text not in self._told:
-            self._told.add(text)
-            self._tell(text)
+        if text not in self._reported:
+            self._reported.add(text)
+            self._report(text)
             self._write(body_without_graph(call, cached_call, reason))
 
 

@@ -404,8 +404,8 @@ class Comparison:
             if line is not None:
                 last = [other for other, others in lines.items() if line in others][-1]
                 value = self.reference.values[last]
-                if (told := self._changes_its_mind(last)) is not None:
-                    return Fault(last, self.by_line[line], OPERATOR, value, operator=told)
+                if (reported := self._changes_its_mind(last)) is not None:
+                    return Fault(last, self.by_line[line], OPERATOR, value, operator=reported)
                 return Fault(last, self.by_line[line], DYNAMO, value, None if line == its_lines[0] else line)
         return None
 
@@ -429,8 +429,8 @@ class Comparison:
         if found is None:
             return Fault(None, self.worst, None, None)
         node, how, value = found
-        if (told := self._changes_its_mind(node)) is not None:
-            return Fault(node, how, OPERATOR, value, operator=told)
+        if (reported := self._changes_its_mind(node)) is not None:
+            return Fault(node, how, OPERATOR, value, operator=reported)
         found_in = ladder(self._backend, lambda backend: self._is_right(backend, node))
         self.runs += found_in.runs
         part = part_at_fault(self._backend, found_in.stage, lambda backend: self._first_by(backend, node) is None)
@@ -462,10 +462,10 @@ class Comparison:
             return None
         args, kwargs = torch.fx.node.map_arg((node.args, dict(node.kwargs)), known.__getitem__)
         try:
-            told = changes_its_mind(node.target, args, kwargs, self.reference.values[node])
+            reported = changes_its_mind(node.target, args, kwargs, self.reference.values[node])
         except Exception:  # noqa: BLE001  (an operator that cannot be called otherwise tells nothing)
             return None
-        return None if told is None else f"It gives another result for equal operands {told}."
+        return None if reported is None else f"It gives another result for equal operands {reported}."
 
     def _first(self, nodes: Sequence[Any]) -> tuple[Any, Difference, Any] | None:
         found = zip(nodes, self.of_nodes(self._backend, nodes), strict=True)

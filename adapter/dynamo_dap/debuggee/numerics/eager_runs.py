@@ -97,8 +97,10 @@ def run_in_fork(
             returned = _run(call)
         return _compared(reference, results, is_passed_over), before.state(returned)
 
-    told, state = _answer_of(work)
-    return PythonRun({(path, line): Difference(largest, rmse, same) for path, line, largest, rmse, same in told}, state)
+    reported, state = _answer_of(work)
+    return PythonRun(
+        {(path, line): Difference(largest, rmse, same) for path, line, largest, rmse, same in reported}, state
+    )
 
 
 def state_after(call: CachedCall, before: Before) -> State:
@@ -247,10 +249,10 @@ def _answer_of(
         os.waitpid(child, 0)
     if not answer:
         raise NotRun("the run in a copy of the process gave no answer")
-    told = marshal.loads(answer)
-    if isinstance(told, str):
-        raise NotRun(told)
-    return told
+    reported = marshal.loads(answer)
+    if isinstance(reported, str):
+        raise NotRun(reported)
+    return reported
 
 
 def _in_fork(pipe: int, work: Callable[[], object], goes_on: Callable[[Callable[[object], None]], None] | None) -> None:
@@ -321,8 +323,8 @@ def _read(pipe: int, deadline: float) -> bytes:
 def _end_with(pipe: int, work: Callable[[], object]) -> None:
     """Send what ``work`` returns, or what is wrong with it, and end this process."""
     try:
-        told: Any = work()
-        answer = marshal.dumps(told)
+        reported: Any = work()
+        answer = marshal.dumps(reported)
     except BaseException as problem:  # noqa: BLE001  (nothing may go on here)
         reason = (str(problem).strip().splitlines() or [""])[0]
         answer = marshal.dumps(f"{type(problem).__name__}: {reason}")

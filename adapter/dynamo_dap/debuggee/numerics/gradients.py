@@ -1,6 +1,6 @@
 """Gradients of everything that a graph of Dynamo's computes, from the gradients that its outputs really get.
 
-``ArrivingGradients`` hears of them in the program's backward pass. The hooks are on the nodes of the program's autograd
+``OutputGradients`` hears of them in the program's backward pass. The hooks are on the nodes of the program's autograd
 graph and change nothing: what the program sees of its tensors is as before. ``GradientRun`` then runs the graph of the
 call once more with autograd on, on detached copies of its inputs and with its random numbers, and differentiates it
 from the outputs. Thread of the program that runs the hook: for tensors on the CPU the one that called ``backward()``,
@@ -55,7 +55,7 @@ def is_backward_compiled() -> bool:
     return bool(torch._dynamo.config.compiled_autograd or getattr(module, "compiled_autograd_enabled", False))
 
 
-class ArrivingGradients:
+class OutputGradients:
     """The gradients of a call's outputs, reported once in each backward pass that reaches the call."""
 
     def __init__(self, outputs: Sequence[Any], inputs: Sequence[Any], report: Callable[[Gradients], None]) -> None:
@@ -63,8 +63,8 @@ class ArrivingGradients:
 
         It lives as long as the program's autograd graph, of which it must not hold any node itself.
         """
-        never_compile(ArrivingGradients._on_gradients)
-        never_compile(ArrivingGradients._finish)
+        never_compile(OutputGradients._on_gradients)
+        never_compile(OutputGradients._finish)
         self._report = report
         ends = [node for each in inputs if (node := getattr(each, "grad_fn", None)) is not None]
         found = _Places(outputs, ends)
@@ -122,23 +122,23 @@ class _Places:
             if node is not None and node not in self.nodes:
                 self.nodes.append(node)
             self.places.append(None if node is None else (self.nodes.index(node), each.output_nr))
-        comes_to = self._comes_to(set(ends))
+        reachable = self._reachable(set(ends))
         others = set(range(len(self.nodes)))
         self.last = next(
-            (at for at in others if all(at in {node for node, _ in comes_to[each]} for each in others - {at})), None
+            (at for at in others if all(at in {node for node, _ in reachable[each]} for each in others - {at})), None
         )
         """The node that comes last in every backward pass that comes to it; None when there is none."""
         self.included = [
             frozenset(
                 other
                 for other, where in enumerate(self.places)
-                if place is not None and where is not None and where[0] != place[0] and place in comes_to[where[0]]
+                if place is not None and where is not None and where[0] != place[0] and place in reachable[where[0]]
             )
             for place in self.places
         ]
         """For each tensor, those from which a backward pass comes to it."""
 
-    def _comes_to(self, ends: set[Any]) -> list[set[tuple[int, int]]]:
+    def _reachable(self, ends: set[Any]) -> list[set[tuple[int, int]]]:
         if len(self.nodes) < 2:
             return [set() for _ in self.nodes]
         place = {node: at for at, node in enumerate(self.nodes)}

@@ -15,8 +15,8 @@ from typing import Any
 
 from dynamo_dap.debuggee.numerics.gradients import (
     GRADIENTS,
-    ArrivingGradients,
     Gradients,
+    OutputGradients,
     at_end_of_pass,
     current_pass,
 )
@@ -56,7 +56,7 @@ class ReturnedGradients:
         self._edges = {edge: at for at, edge in reversed(list(enumerate(edges))) if edge is not None}
         self._passes: dict[int, BackwardPass] = {}
         own = [None if is_input else each for each, is_input in zip(outputs, self.passed_on, strict=True)]
-        self._arriving = ArrivingGradients(own, inputs, self._on_arrived)
+        self._arriving = OutputGradients(own, inputs, self._on_arrived)
         self.included = self._arriving.included
         self._count = len(edges)
         self._handles = [

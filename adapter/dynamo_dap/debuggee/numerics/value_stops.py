@@ -84,7 +84,7 @@ from dynamo_dap.protocol.contract import MISMATCH
 from dynamo_dap.protocol.contract import NAN as NAN_FILTER
 
 NOT_VALID = "not valid"
-"""In ``ObservedGraph.told``."""
+"""In ``ObservedGraph.reported``."""
 
 
 class StopTrace(Protocol):
@@ -128,7 +128,7 @@ class ValueStops(CallObserver, CompileObserver):
         self._host = host
         self._backward = backward
         self._stop_trace = stop_trace
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._made = _MadeGraph()
         self._bad = SeenTensors()
         """What calls have returned with NaN or Inf."""
@@ -150,7 +150,7 @@ class ValueStops(CallObserver, CompileObserver):
                     feature.require()
             return limits_of_real_values().bytes
         except Exception as problem:  # noqa: BLE001  (whichever feature is missing or off)
-            self._tell_once(f"the exception filter '{wanted[0]}' is off: {problem}")
+            self._report_once(f"the exception filter '{wanted[0]}' is off: {problem}")
             return None
 
     def close(self) -> None:
@@ -159,9 +159,9 @@ class ValueStops(CallObserver, CompileObserver):
         NOTED_PATHS.want(self, wanted=False)
         GRAPH_CALLS.want(self, None)
 
-    def _tell_once(self, text: str) -> None:
-        if text not in self._told:
-            self._told.add(text)
+    def _report_once(self, text: str) -> None:
+        if text not in self._reported:
+            self._reported.add(text)
             self._host.print(f"dynamo-dap: {text}\n", "important")
 
     # -- calls -----------------------------------------------------------------------------------------------------
@@ -210,7 +210,7 @@ class ValueStops(CallObserver, CompileObserver):
                 log_exception(f"looking at a call for '{name}'")
             function = name_of_call(cached_call)
             reason = (str(problem).strip().splitlines() or [""])[0]
-            self._tell_once(f"{_CANNOT[name].format(function)}: {type(problem).__name__}: {reason}")
+            self._report_once(f"{_CANNOT[name].format(function)}: {type(problem).__name__}: {reason}")
 
     def _made_by(self, call: GraphCall, cached_call: CachedCall) -> Culprit | None:
         returned = [kinds_of(each) for each in outputs_of(call)]
@@ -234,16 +234,16 @@ class ValueStops(CallObserver, CompileObserver):
             return self._bad_parameter(call, graph)
         if call.graph.draws and draws_its_own_numbers(cached_call.backend):
             what = _CANNOT[NAN_FILTER].format(name_of_call(cached_call))
-            self._tell_once(f"{what}: Inductor draws other random numbers than a replay")
+            self._report_once(f"{what}: Inductor draws other random numbers than a replay")
             return None
         return of_backend
 
     def _given(self, call: GraphCall, graph: ReplayedGraph, given: Given, where: str | None) -> Culprit | None:
         """Report an input that had a NaN when the call began, once each."""
         name = graph.names.get(given.node, given.node.name)
-        if name in call.graph.told:
+        if name in call.graph.reported:
             return None
-        call.graph.told.add(name)
+        call.graph.reported.add(name)
         user = next((each for each in given.node.users if each in graph.numbers), None)
         number = max(graph.numbers.values()) if user is None else graph.numbers[user]
         raised = not_finite_input(name, given, where or user_function_name(graph.call.code))
@@ -253,7 +253,7 @@ class ValueStops(CallObserver, CompileObserver):
         try:
             comparison = compared_if_valid(call, cached_call)
         except CallsDifferByChance as problem:
-            self._tell_once(f"calls of {name_of_call(cached_call)} are not compared: {problem}")
+            self._report_once(f"calls of {name_of_call(cached_call)} are not compared: {problem}")
             return None
         if isinstance(comparison, NotValid):
             return _of_invalid(call, cached_call, comparison)
@@ -261,7 +261,7 @@ class ValueStops(CallObserver, CompileObserver):
             fault, missing = find_fault(call, cached_call, comparison)
         else:
             fault, missing = comparison.fault_of_operator(), None
-        if fault is None or _was_told(call, comparison, fault):
+        if fault is None or _was_reported(call, comparison, fault):
             return None
         body = self._host.comparison = body_of(call, cached_call, comparison, fault, missing)
         if fault.stored is not None:
@@ -298,9 +298,9 @@ class ValueStops(CallObserver, CompileObserver):
             kinds = kinds_of(value) if graph.is_state(node) else frozenset()
             user = next((each for each in node.users if each.op != "output"), None)
             name = graph.names.get(node, node.name)
-            if not kinds or user is None or name in call.graph.told:
+            if not kinds or user is None or name in call.graph.reported:
                 continue
-            call.graph.told.add(name)
+            call.graph.reported.add(name)
             kind = NAN if NAN in kinds else next(iter(kinds))
             gradient = kinds_of(value.grad) if value.is_leaf and value.grad is not None else None
             state = ParameterState(name, call.graph.calls, gradient)
@@ -352,7 +352,7 @@ class ValueStops(CallObserver, CompileObserver):
 
         with as_it_began(call), before:
             if culprit.line is not None and culprit.visit is not None:
-                add_line_hook(lines, _Visits(culprit.line, culprit.visit, stop_at).came_to)
+                add_line_hook(lines, _Visits(culprit.line, culprit.visit, stop_at).on_reached)
             else:
                 NODE_HOOK.want(on_node)
             try:
@@ -383,12 +383,12 @@ def _what_came(call: GraphCall, comparison: Comparison) -> str:
     return "What this call returns does not differ for that."
 
 
-def _was_told(call: GraphCall, comparison: Comparison, fault: Fault) -> bool:
+def _was_reported(call: GraphCall, comparison: Comparison, fault: Fault) -> bool:
     """Whether a stop would say nothing new: a wrong declaration that does no harm in this call is reported once."""
     if fault.operator is None or comparison.differs or call.problem is not None:
         return False
-    known = fault.node.name in call.graph.told
-    call.graph.told.add(fault.node.name)
+    known = fault.node.name in call.graph.reported
+    call.graph.reported.add(fault.node.name)
     return known
 
 
@@ -404,7 +404,7 @@ class _Visits:
         self._lines: dict[int, int] = {}
         self._count = 0
 
-    def came_to(self, translator: Any) -> None:
+    def on_reached(self, translator: Any) -> None:
         """Count a line once, though ``LineHooks`` reports it at each of its instructions."""
         if threading.get_ident() != self._thread:
             return
@@ -421,9 +421,9 @@ class _Visits:
 
 def _of_invalid(call: GraphCall, cached_call: CachedCall, invalid: NotValid) -> Culprit | None:
     """Stop where the program computes something else than the compile that serves the call; once for each compile."""
-    if NOT_VALID in call.graph.told:
+    if NOT_VALID in call.graph.reported:
         return None
-    call.graph.told.add(NOT_VALID)
+    call.graph.reported.add(NOT_VALID)
     graph = graph_of(cached_call, None)
     here = PATHS.why_not_valid(cached_call, graph.module.graph) or invalid
     node = next((each for each in graph.nodes if each in here.unproven and each in graph.numbers), None)

@@ -173,7 +173,7 @@ class Profiler(CompileObserver):
         self._hits = 0
         self._misses = 0
         self._own_nanoseconds = 0
-        self._is_armed = False
+        self._is_enabled = False
         """Whether Dynamo was imported. If it was not, it must not be asked for anything: that would import it."""
         self.on_compiled: Callable[[], None] = lambda: None
         """Is called after a compile, on its thread."""
@@ -184,7 +184,7 @@ class Profiler(CompileObserver):
 
     def arm(self) -> None:
         """Note from now on what Dynamo and the backends do."""
-        self._is_armed = True
+        self._is_enabled = True
         HOOKS.around = self._around
         HOOKS.want(self, _EVENTS)
         TIMING.install(self)
@@ -217,7 +217,7 @@ class Profiler(CompileObserver):
             return None
         if self._profile is None:
             self.on_end()
-            if self._is_armed:
+            if self._is_enabled:
                 HOOKS.want(self, ())
                 HOOKS.around = None
                 TIMING.remove()
@@ -241,10 +241,10 @@ class Profiler(CompileObserver):
             self._restarts,
             self._hits,
             self._misses,
-            cost=self._cost() if self._is_armed else 0,
+            cost=self._cost() if self._is_enabled else 0,
             notices=sum(tree.entered + tree.line_notices + tree.instructions for tree in trees),
             is_cut=any(tree.is_cut for tree in trees),
-            problems=TIMING.problems if self._is_armed else [],
+            problems=TIMING.problems if self._is_enabled else [],
         )
 
     def _cost(self) -> int:

@@ -69,12 +69,12 @@ class Missing:
 class RepeatedCall:
     """A saved call, about to be made."""
 
-    def __init__(self, snapshot: Snapshot, tell: Callable[[str], None]) -> None:
-        """``tell`` gets what is not as it was, for a person."""
+    def __init__(self, snapshot: Snapshot, report: Callable[[str], None]) -> None:
+        """``report`` gets what is not as it was, for a person."""
         self._snapshot = snapshot
         self._folder = snapshot.folder
         self._call = snapshot.call
-        self._tell = tell
+        self._report = report
         self._made: dict[int, Any] = {}
         self._tensors: dict[str, Any] = {}
         self._codes: dict[str, list[types.CodeType]] = {}
@@ -89,7 +89,7 @@ class RepeatedCall:
         torch: Any = importlib.import_module("torch")
         sys.setrecursionlimit(max(sys.getrecursionlimit(), _RECURSION))
         conditions = self._call.conditions
-        self._tell_versions(conditions)
+        self._report_versions(conditions)
         if self._snapshot.tensors is not None:
             content = io.BytesIO(self._snapshot.tensors)
             try:
@@ -115,22 +115,22 @@ class RepeatedCall:
                 torch.set_rng_state(self._tensors[conditions.random_state].cpu())
             return called(compiled, function.__code__, arguments)
 
-    def _tell_versions(self, conditions: Conditions) -> None:
+    def _report_versions(self, conditions: Conditions) -> None:
         torch: Any = sys.modules["torch"]
         now = {"python": sys.version.split()[0], "torch": str(torch.__version__), "platform": sys.platform}
         for name, version in conditions.versions.items():
             if now.get(name, version) != version:
-                self._tell(f"saved with {name} {version}, and this is {now[name]}")
+                self._report(f"saved with {name} {version}, and this is {now[name]}")
         for note in self._call.notes:
-            self._tell(note)
+            self._report(note)
         for lost in self._call.lost:
-            self._tell(f"{lost.path} ({lost.text}) was not saved: {lost.reason}")
+            self._report(f"{lost.path} ({lost.text}) was not saved: {lost.reason}")
 
     def _set(self, key: str, value: object) -> None:
         try:
             call_conditions.change_setting(key, value)
         except (AttributeError, ImportError) as error:
-            self._tell(f"the setting torch.{key} = {value!r} is not made: {error}")
+            self._report(f"the setting torch.{key} = {value!r} is not made: {error}")
 
     # -- values ----------------------------------------------------------------------------------------------------
 
@@ -279,7 +279,7 @@ class RepeatedCall:
             return device
         if kind not in self._moved:
             self._moved.add(kind)
-            self._tell(f"there is no {kind} here: what was there is on the CPU")
+            self._report(f"there is no {kind} here: what was there is on the CPU")
         return "cpu"
 
     def _make_instance(self, number: int, value: Instance) -> object:

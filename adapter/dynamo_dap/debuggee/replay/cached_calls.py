@@ -24,7 +24,7 @@ from dynamo_dap.debuggee.agent.engine import CallFacts, Host
 from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.log import log_exception, log_problem
 from dynamo_dap.debuggee.agent.stepping import Step
-from dynamo_dap.debuggee.history.attempts import Leg, TraceLogs
+from dynamo_dap.debuggee.history.attempts import Attempt, TraceLogs
 from dynamo_dap.debuggee.history.time_travel import Past
 from dynamo_dap.debuggee.recording.function_names import name_of_call
 from dynamo_dap.debuggee.replay.breakpoint_prediction import NotForetold, Visit, evaluating_visits, reached_in
@@ -45,7 +45,7 @@ from dynamo_dap.protocol.options import AS_PYTHON, REPLAY
 class ReplayedCalls:
     """Replays cached calls that may have to stop: each is traced again, on its own inputs."""
 
-    def __init__(self, host: Host, logs: TraceLogs, walk: Callable[[Leg], None], traces: ProgressOfTraces) -> None:
+    def __init__(self, host: Host, logs: TraceLogs, walk: Callable[[Attempt], None], traces: ProgressOfTraces) -> None:
         """Work for ``host``, the agent; ``logs`` has the log of the running trace; ``walk`` stops in a saved trace.
 
         ``traces`` knows what traces have reported.
@@ -63,7 +63,7 @@ class ReplayedCalls:
         self._kept: list[_Kept] = []
         self._begun: dict[int, list[_BegunCall]] = {}
         """Calls that have reached a graph break or will, by thread."""
-        logs.begun = self._begun_leg
+        logs.begun = self._begun_attempt
         if RETRACING.problem is not None:
             host.print(f"dynamo-dap: {RETRACING.problem}\n", "important")
 
@@ -80,8 +80,8 @@ class ReplayedCalls:
         """Return whether a breakpoint is on one of the lines, or on one of the functions."""
         breakpoints = self._host.breakpoints
         for path, traced in lines.items():
-            armed = breakpoints.lines_in(path)
-            if armed and any(one.mode is None for line in armed.keys() & traced for one in armed[line]):
+            by_line = breakpoints.lines_in(path)
+            if by_line and any(one.mode is None for line in by_line.keys() & traced for one in by_line[line]):
                 return True
         names = {_bare(name) for name in functions}
         if any(_bare(entry.name) in names for entry in breakpoints.functions):
@@ -122,22 +122,22 @@ class ReplayedCalls:
         """Replay the call if something may stop in it; return what is known of its lines for the next one."""
         version = self._host.breakpoints.version
         before = known if isinstance(known, TracedCall) else None
-        told = before if before is not None and before.version == version else None
-        if told is not None and not self._traces.are_visits_owed and self._passes(call, told):
-            self._note_begun(call, told)
-            return told
+        known_call = before if before is not None and before.version == version else None
+        if known_call is not None and not self._traces.are_visits_owed and self._passes(call, known_call):
+            self._note_begun(call, known_call)
+            return known_call
         # The facts of an earlier trace of this entry hold for this call, too: do not note them again.
-        traced = TracedCall(version, call, before) if told is None else None
-        leg = self._leg_before(call)
+        traced = TracedCall(version, call, before) if known_call is None else None
+        attempt = self._attempt_before(call)
         try:
             self._report_not_valid(call, PATHS.why_not_valid(call))
-            with self._learning(traced), self._logs.coming_from(leg):
-                if not self._walked(call, before, leg):
+            with self._learning(traced), self._logs.coming_from(attempt):
+                if not self._walked(call, before, attempt):
                     self._trace(call, before, traced)
-            self._note_begun(call, traced or told)
-            return traced or told
+            self._note_begun(call, traced or known_call)
+            return traced or known_call
         except Exception as problem:  # noqa: BLE001  (whatever it is, the call itself is to run)
-            self._tell_failure(call, problem)
+            self._report_failure(call, problem)
             return None
 
     @contextlib.contextmanager
@@ -169,7 +169,7 @@ class ReplayedCalls:
         # The breakpoints have stopped, counted and logged this call already: what they do is learnt in the next.
         traced = TracedCall(_NEVER, call, None)
         try:
-            with self._learning(traced), self._logs.coming_from(self._leg_before(call)):
+            with self._learning(traced), self._logs.coming_from(self._attempt_before(call)):
                 self._thread.is_only_noting = True
                 try:
                     self._trace(call, None, traced)
@@ -186,14 +186,14 @@ class ReplayedCalls:
         """Whether this thread's trace is one that is to stop nowhere, of a call that was compiled just now."""
         return self._thread.is_only_noting
 
-    def _walked(self, call: CachedCall, known: TracedCall | None, before: Leg | None) -> bool:
+    def _walked(self, call: CachedCall, known: TracedCall | None, before: Attempt | None) -> bool:
         """Walk through the saved trace of the cache entry instead of a replay; False when none fits."""
         kept = known.kept if known is not None else None
         if kept is None or kept.is_closed:
             return False
         try:
             with kept.trace.lent(kept.trace.given_to(call)):
-                self._walk(Leg(kept.past, before=before))
+                self._walk(Attempt(kept.past, before=before))
         except CannotKeep as problem:
             log_problem(f"the saved trace of {name_of_call(call)} cannot be used: {problem}")
             return False
@@ -236,22 +236,22 @@ class ReplayedCalls:
     def _drop(self, kept: _Kept) -> None:
         """Torch has dropped the cache entry. Any thread, at any time: another may be looking at the trace just now."""
         kept.is_closed = True
-        for told in list(kept.told):
-            told.let_go()
+        for each in list(kept.traced_calls):
+            each.let_go()
         with contextlib.suppress(ValueError):
             self._kept.remove(kept)
 
     # -- what the program has gone on from -------------------------------------------------------------------------
 
-    def _note_begun(self, call: CachedCall, told: TracedCall | None) -> None:
+    def _note_begun(self, call: CachedCall, known_call: TracedCall | None) -> None:
         """Note what a call is given that reaches a graph break: steps lead back there from what comes after it."""
-        kept = told.kept if told is not None else None
+        kept = known_call.kept if known_call is not None else None
         frame = call.frame
         if kept is None or kept.is_closed or not isinstance(frame, types.FrameType):
             return
         if not goes_on_after_break(frame.f_code):
             return
-        before = self._leg_before(call)
+        before = self._attempt_before(call)
         try:
             # The frame would keep alive what the program drops when it is over.
             given = kept.trace.given_to(replace(call, frame=_NoFrame(frame.f_globals, frame.f_builtins)), goes_on=True)
@@ -291,14 +291,14 @@ class ReplayedCalls:
         else:
             self._begun.pop(threading.get_ident(), None)
 
-    def _leg_before(self, call: CachedCall) -> Leg | None:
+    def _attempt_before(self, call: CachedCall) -> Attempt | None:
         """Return what was before the graph break that a resume function goes on after."""
-        return self._logs.leg_before(call.code, call.frame.f_back)
+        return self._logs.attempt_before(call.code, call.frame.f_back)
 
-    def _begun_leg(self, frame: types.FrameType) -> Leg | None:
+    def _begun_attempt(self, frame: types.FrameType) -> Attempt | None:
         self.ended(None)
         found = next((each for each in self._begun.get(threading.get_ident(), ()) if each.frame_id == id(frame)), None)
-        return None if found is None or found.kept.is_closed else found.leg(frame)
+        return None if found is None or found.kept.is_closed else found.attempt(frame)
 
     def only_counts(self, code: types.CodeType, known: CallFacts | None) -> bool:
         """Return whether the call's breakpoints do nothing but count hits."""
@@ -319,16 +319,16 @@ class ReplayedCalls:
         host = self._host
         return host.steps.current() is not None or host.steps.any_pause_request or bool(host.breakpoints.data)
 
-    def _passes(self, call: CachedCall, told: TracedCall) -> bool:
+    def _passes(self, call: CachedCall, known_call: TracedCall) -> bool:
         """Whether ``call`` is known to stop nowhere; then its breakpoints have counted and logged it."""
         host = self._host
         if self._is_looked_at:
             return False
-        if told.must_be_traced:
+        if known_call.must_be_traced:
             return False
         try:
-            with evaluating_visits(told.visits):
-                return host.passes(reached_in(told.visits, call))
+            with evaluating_visits(known_call.visits):
+                return host.passes(reached_in(known_call.visits, call))
         except NotForetold:
             return False
 
@@ -344,7 +344,7 @@ class ReplayedCalls:
                 f"dynamo-dap: warning: {name}, cache entry {call.compile_id}: {problem.text}\n", "important"
             )
 
-    def _tell_failure(self, call: CachedCall, problem: Exception) -> None:
+    def _report_failure(self, call: CachedCall, problem: Exception) -> None:
         name = name_of_call(call)
         if (name, call.compile_id) in self._failed:
             return
@@ -367,11 +367,11 @@ class ReplayedCalls:
         finally:
             self._thread.traced, self._thread.rest = known
 
-    def came_to(self, path: str, line: int) -> None:
+    def on_reached(self, path: str, line: int) -> None:
         """Note a line that this thread's trace has reached, if that is one of a cached call."""
         traced = self._thread.traced
         if traced is not None:
-            traced.came_to(path, line)
+            traced.on_reached(path, line)
 
     def reached(self, frame: TracedFrame, breakpoints: Sequence[LineBreakpoint]) -> None:
         """Note what breakpoints depend on where ``frame`` stands, if its trace is one of a cached call."""
@@ -403,7 +403,7 @@ class _Kept:
 
     past: Past
     trace: KeptTrace
-    told: weakref.WeakSet[TracedCall] = field(default_factory=weakref.WeakSet)
+    traced_calls: weakref.WeakSet[TracedCall] = field(default_factory=weakref.WeakSet)
     """Who refers to it."""
     code: weakref.ref[types.CodeType] | None = None
     """What the cache entry runs; where it is known, the trace lives no longer than that."""
@@ -430,12 +430,12 @@ class _BegunCall:
     code_id: int
     kept: _Kept
     given: Given
-    before: Leg | None
+    before: Attempt | None
 
-    def leg(self, frame: types.FrameType) -> Leg:
+    def attempt(self, frame: types.FrameType) -> Attempt:
         """Return it as a past that can be gone to; ``frame`` runs its code."""
         given = replace(self.given, call=replace(self.given.call, frame=frame))
-        return Leg(self.kept.past, before=self.before, lend=lambda: self.kept.trace.lent(given, waits=False))
+        return Attempt(self.kept.past, before=self.before, lend=lambda: self.kept.trace.lent(given, waits=False))
 
 
 @dataclass
@@ -490,7 +490,7 @@ class TracedCall:
     def take(self, kept: _Kept) -> None:
         """Use this trace for later calls."""
         self.kept = kept
-        kept.told.add(self)
+        kept.traced_calls.add(self)
 
     def let_go(self) -> None:
         """Drop the facts and the trace: no call of the entry is expected. If one comes, it is replayed anew."""
@@ -503,7 +503,7 @@ class TracedCall:
         """Whether all that breakpoints do in a call is to count it, and perhaps to stop."""
         return not self.must_be_traced and bool(self.visits) and all(visit.only_counts for visit in self.visits)
 
-    def came_to(self, path: str, line: int) -> None:
+    def on_reached(self, path: str, line: int) -> None:
         """Note a line."""
         known = self.lines.get(path, frozenset())
         if line not in known:

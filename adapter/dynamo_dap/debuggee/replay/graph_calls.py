@@ -130,7 +130,7 @@ class ObservedGraph:
     """Positions in ``given`` of what it writes to; None before its first call has told."""
     draws: bool = True
     """Whether it draws random numbers."""
-    told: set[object] = field(default_factory=set)
+    reported: set[object] = field(default_factory=set)
     """What observers have said of it, so that they say it once."""
 
     def given(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -170,46 +170,46 @@ class GraphCalls:
         present = scope.get(name)
         observed: ObservedGraph | None = getattr(present, "_dynamo_dap_observed", None)
         if self._observers and observed is None and callable(present):
-            scope[name] = self._telling(ObservedGraph(present, attributes=attributes))
+            scope[name] = self._reporting(ObservedGraph(present, attributes=attributes))
         elif not self._observers and observed is not None:
             scope[name] = observed.compiled
 
-    def _telling(self, graph: ObservedGraph) -> Any:
+    def _reporting(self, graph: ObservedGraph) -> Any:
         compiled = graph.compiled
 
         def call(*inputs: Any) -> Any:
-            if not self._observers or getattr(self._thread, "is_telling", False) or not _can_be_read():
+            if not self._observers or getattr(self._thread, "is_reporting", False) or not _can_be_read():
                 return compiled(*inputs)
-            return self._tell(graph, inputs, sys._getframe(1))
+            return self._report(graph, inputs, sys._getframe(1))
 
         call.__dict__.update(getattr(compiled, "__dict__", {}))
         call.__dict__["_dynamo_dap_observed"] = graph
         never_compile(call)
         return call
 
-    def _tell(self, graph: ObservedGraph, inputs: tuple[Any, ...], frame: types.FrameType) -> Any:
+    def _report(self, graph: ObservedGraph, inputs: tuple[Any, ...], frame: types.FrameType) -> Any:
         kept = self._patches.guarded(_keep, None)(graph, graph.given(inputs), max(self._observers.values(), default=0))
         if kept is None:
             return graph.compiled(*inputs)
         try:
             outputs = graph.compiled(*inputs)
         except Exception as problem:
-            self._tell_observers(GraphCall(graph, frame, inputs, kept, problem=problem))
+            self._report_observers(GraphCall(graph, frame, inputs, kept, problem=problem))
             raise
-        self._tell_observers(GraphCall(graph, frame, inputs, kept, outputs))
+        self._report_observers(GraphCall(graph, frame, inputs, kept, outputs))
         return outputs
 
     def _observers_end(self) -> None:
         for observer in tuple(self._observers):
             self.want(observer, None)
 
-    def _tell_observers(self, call: GraphCall) -> None:
+    def _report_observers(self, call: GraphCall) -> None:
         with contextlib.suppress(GoesOnInFork):
-            self._patches.guarded(self._tell_each, None)(call)
+            self._patches.guarded(self._report_each, None)(call)
 
-    def _tell_each(self, call: GraphCall) -> None:
+    def _report_each(self, call: GraphCall) -> None:
         graph = call.graph
-        self._thread.is_telling = True
+        self._thread.is_reporting = True
         try:
             graph.calls += 1
             if graph.written is None:
@@ -217,7 +217,7 @@ class GraphCalls:
             for observer in tuple(self._observers):
                 observer.returned(call) if call.problem is None else observer.raised(call)
         finally:
-            self._thread.is_telling = False
+            self._thread.is_reporting = False
 
 
 GRAPH_CALLS = GraphCalls()

@@ -150,19 +150,19 @@ class ChosenCompiles:
 
     # -- which backend ---------------------------------------------------------------------------------------------
 
-    def compile_by(self, backend: str | None, tell: Callable[[str], None] | None = None) -> None:
+    def compile_by(self, backend: str | None, report: Callable[[str], None] | None = None) -> None:
         """Have what is compiled from now on compiled by ``backend``; by the program's own if None.
 
-        With ``tell`` the backend is looked up when there is something to compile, and ``tell`` gets what is wrong with
-        it: torch cannot import its backends while it is being imported itself.
+        With ``report`` the backend is looked up when there is something to compile, and ``report`` gets what is
+        wrong with it: torch cannot import its backends while it is being imported itself.
 
         Raises:
             BadSetting: torch knows no such backend.
         """
         BACKENDS.require()
         self._backend = None
-        self._find_backend = None if backend is None or tell is None else functools.partial(_found, backend, tell)
-        if backend is not None and tell is None:
+        self._find_backend = None if backend is None or report is None else functools.partial(_found, backend, report)
+        if backend is not None and report is None:
             self._backend = _find_backend(backend)
         if backend is None:
             self._graphs.remove()
@@ -187,11 +187,11 @@ class ChosenCompiles:
         return self._backend
 
 
-def _found(backend: str, tell: Callable[[str], None]) -> Any:
+def _found(backend: str, report: Callable[[str], None]) -> Any:
     try:
         return _find_backend(backend)
     except BadSetting as problem:
-        tell(str(problem))
+        report(str(problem))
         return None
 
 

@@ -251,7 +251,7 @@ class CompileHooks:
             with contextlib.nullcontext() if self.around is None else self.around(observer):
                 method(*facts, **named_facts)
 
-    def is_told(self, event: Event) -> bool:
+    def is_reported(self, event: Event) -> bool:
         """Whether anybody wants to know."""
         return bool(self._wanted.get(event))
 
@@ -315,10 +315,10 @@ def _reasons(hooks: CompileHooks, /, cache_entries: Any, *arguments: Any, **keyw
         ask = inspect.unwrap(RECOMPILES.resolve(_REASONS))
         reasons = ask(cache_entries, *arguments[:2], **{**keywords, "skip_logging": True})
     if reasons is not None:
-        _tell_recompiles(hooks, cache_entries, reasons)
+        _report_recompiles(hooks, cache_entries, reasons)
 
 
-def _tell_recompiles(hooks: CompileHooks, cache_entries: Any, reasons: Any) -> None:
+def _report_recompiles(hooks: CompileHooks, cache_entries: Any, reasons: Any) -> None:
     compiling = hooks.current
     if compiling is not None:
         hooks.notify(
@@ -349,7 +349,7 @@ def _reasons_of_stance(hooks: CompileHooks, /, cache_entries: Any, frame: Any, *
     hooks.enter(compiling)
     try:
         hooks.notify(CompileObserver.compile_began, compiling)
-        _tell_recompiles(hooks, entries, reasons)
+        _report_recompiles(hooks, entries, reasons)
         refused = RuntimeError("Detected recompile when torch.compile stance is 'fail_on_recompile'.")
         hooks.notify(CompileObserver.compile_ended, compiling, CompileResult(), refused)
     finally:
@@ -404,7 +404,7 @@ def _backend(hooks: CompileHooks, /, output: Any, module: Any, *_: Any, **__: An
 def _build_guards(hooks: CompileHooks, /, made_by: Any, *_: Any, **__: Any) -> _Steps:
     built, problem = yield None
     output = getattr(getattr(made_by, "tracer_output", None), "output_graph", None)
-    if problem is None and output is not None and hooks.is_told(CompileObserver.guards_made):
+    if problem is None and output is not None and hooks.is_reported(CompileObserver.guards_made):
         made = list(built_guards(output, checks_of_manager(getattr(built, "guard_manager", None))))
         symbols, sizes = symbols_of_environment(output.shape_env), merged(InputSizes(output).all())
         hooks.notify(CompileObserver.guards_made, hooks.current, made, symbols, sizes)

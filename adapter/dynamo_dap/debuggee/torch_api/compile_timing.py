@@ -116,11 +116,11 @@ class TimingHooks:
         self._listener = None
 
     def _on_lookup(self, is_hit: bool) -> bool:
-        self._patches.guarded(self._tell_lookup, None)(is_hit)
+        self._patches.guarded(self._report_lookup, None)(is_hit)
         # Guard collectives decide whether the cached code may be used.
         return True if self._earlier_hook is None else bool(self._earlier_hook(is_hit))
 
-    def _tell_lookup(self, is_hit: bool) -> None:
+    def _report_lookup(self, is_hit: bool) -> None:
         if self._listener is not None:
             self._listener.guards_evaluated(is_hit=is_hit)
 
@@ -146,20 +146,20 @@ def measured_costs(listener: TimingListener, rounds: int) -> Costs:
     patches.before(logger, "begin", functools.partial(_phase_begins, listener))
     patches.around(logger, "end", functools.partial(_phase_ends, listener))
     patches.before(steps, "step", functools.partial(_instruction_begins, listener))
-    stand_in = types.SimpleNamespace(lineno=0, get_event_data=dict)
+    substitute = types.SimpleNamespace(lineno=0, get_event_data=dict)
 
     def phase() -> None:
-        logger.begin(stand_in, "phase", 0, {"fn_name": "phase"})
-        logger.end(stand_in, "phase", 0, {}, 0, False)
+        logger.begin(substitute, "phase", 0, {"fn_name": "phase"})
+        logger.end(substitute, "phase", 0, {}, 0, False)
 
     def line() -> None:
-        stand_in.lineno += 1
-        _line_begins(listener, stand_in)
+        substitute.lineno += 1
+        _line_begins(listener, substitute)
 
     costs = Costs(
         phase=_seconds_each(phase, rounds),
         line=_seconds_each(line, rounds),
-        instruction=_seconds_each(lambda: steps.step(stand_in), rounds),
+        instruction=_seconds_each(lambda: steps.step(substitute), rounds),
         lookup=_seconds_each(lambda: listener.guards_evaluated(is_hit=True), rounds),
     )
     patches.remove()

@@ -42,7 +42,7 @@ def follow_calls() -> None:
     when_imported("torch._dynamo.eval_frame", lambda: _wrap_what_is_compiled(lambda result: None))
 
 
-def tell_results(take: Callable[[Any], None]) -> None:
+def report_results(take: Callable[[Any], None]) -> None:
     """Give ``take`` what each call returns, from when the program imports what compiles on."""
     when_imported("torch._dynamo.eval_frame", lambda: _wrap_what_is_compiled(take))
     # Otherwise the numbers that dropout draws depend on where graphs break, and so do results.
@@ -58,12 +58,12 @@ def _wrap_what_is_compiled(take: Callable[[Any], None]) -> None:
     def call(self: Any, function: Any) -> Any:
         compiled = compile_function(self, function)
         # A module that is compiled compiles its own call, as a function.
-        return _telling(compiled, take) if hasattr(compiled, "__code__") else compiled
+        return _reporting(compiled, take) if hasattr(compiled, "__code__") else compiled
 
     context.__call__ = call
 
 
-def _telling(compiled: Any, take: Callable[[Any], None]) -> Any:
+def _reporting(compiled: Any, take: Callable[[Any], None]) -> Any:
     @functools.wraps(compiled)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         if call_in_progress() is not None:

@@ -117,8 +117,10 @@ class CheckedCalls:
                 return OperatorFault(OPERATOR, text)
         for each, promised in zip(map(_result, returned), self._promised.get(node, ()), strict=False):
             if each is not None and promised is not None and not promised.holds_for(each):
-                told, real = promised.text(each), each.text(promised)
-                return OperatorFault(FAKE_KERNEL, f"It says that the operator returns {told}, which returns {real}.")
+                reported, real = promised.text(each), each.text(promised)
+                return OperatorFault(
+                    FAKE_KERNEL, f"It says that the operator returns {reported}, which returns {real}."
+                )
         return None
 
 

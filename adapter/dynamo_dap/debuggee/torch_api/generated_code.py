@@ -108,15 +108,15 @@ class Notifier:
             # It was meant for the program, which it cannot reach from here.
             threading.Timer(0.0, _thread.interrupt_main).start()
         except BaseException:  # noqa: BLE001  (torch calls this during the program's compile)
-            self._tell("telling of generated code")
+            self._report("telling of generated code")
         previous = self._previous
         if previous is not None:
             try:
                 previous(code)
             except BaseException:  # noqa: BLE001  (torch calls this during the program's compile)
-                self._tell("calling the hook for generated code that was there before")
+                self._report("calling the hook for generated code that was there before")
 
-    def _tell(self, doing: str) -> None:
+    def _report(self, doing: str) -> None:
         with contextlib.suppress(BaseException):
             self._on_problem(doing)
 

@@ -211,12 +211,12 @@ def waiting(now: float) -> list[Waiting]:
     if _flight_recorder.problem is not None:
         return []
     try:
-        told = msgspec.json.decode(_flight_recorder.resolve(_DUMP)(True, False), type=_Entries)
+        reported = msgspec.json.decode(_flight_recorder.resolve(_DUMP)(True, False), type=_Entries)
     except (msgspec.DecodeError, TypeError, RuntimeError):
         return []
     found = []
     # What it takes for active is more: it does not hear from gloo how far an operation is, but that it is over.
-    for entry in (one for one in told.entries if not one.retired):
+    for entry in (one for one in reported.entries if not one.retired):
         timeout = _timeouts.get(entry.process_group[0]) if entry.process_group else None
         seconds = now - entry.time_created_ns / 1e9
         if timeout is not None and seconds > timeout.total_seconds():

@@ -44,20 +44,20 @@ def when_imported(name: str, callback: Callable[[], object]) -> Callable[[], Non
     return watcher.stop
 
 
-def while_torch_is_imported(tell: Callable[[str, bool], None]) -> None:
-    """Call ``tell`` with the name of a part of torch that is slow to import: as it begins, and with True at its end.
+def while_torch_is_imported(report: Callable[[str, bool], None]) -> None:
+    """Call ``report`` with the name of a part of torch that is slow to import: as it begins, and with True at its end.
 
     Never for what is there already.
     """
     for name in ("torch", "torch._dynamo"):
         if name not in sys.modules:
-            sys.meta_path.insert(0, _Watcher(name, lambda: None, functools.partial(tell, name)))
+            sys.meta_path.insert(0, _Watcher(name, lambda: None, functools.partial(report, name)))
 
 
-def while_modules_are_imported(tell: Callable[[str, bool], None]) -> Callable[[], None]:
-    """Call ``tell`` with the name of each module as its import begins, and with True at its end.
+def while_modules_are_imported(report: Callable[[str, bool], None]) -> Callable[[], None]:
+    """Call ``report`` with the name of each module as its import begins, and with True at its end.
 
-    Never for what is there already. ``tell`` must not raise.
+    Never for what is there already. ``report`` must not raise.
 
     Returns:
         What ends that.
@@ -67,11 +67,11 @@ def while_modules_are_imported(tell: Callable[[str, bool], None]) -> Callable[[]
 
     @_as_part_of_imports
     def _find_and_load(name: str, import_: object) -> object:
-        tell(name, False)
+        report(name, False)
         try:
             return original(name, import_)
         finally:
-            tell(name, True)
+            report(name, True)
 
     def end() -> None:
         if importlib_itself._find_and_load is _find_and_load:
@@ -104,11 +104,11 @@ class _Watcher(importlib.abc.MetaPathFinder):
     """Finds one module as the other finders would, and has its loader tell when it is done."""
 
     def __init__(
-        self, name: str, callback: Callable[[], object], tell: Callable[[bool], None] = lambda is_done: None
+        self, name: str, callback: Callable[[], object], report: Callable[[bool], None] = lambda is_done: None
     ) -> None:
         self._name = name
         self._callback = callback
-        self._tell = tell
+        self._report = report
         self._searching = threading.local()
 
     def find_spec(
@@ -124,7 +124,7 @@ class _Watcher(importlib.abc.MetaPathFinder):
             self._searching.active = False
         if spec is None or spec.loader is None:
             return None
-        spec.loader = _TellingLoader(spec.loader, self._tell, self._arrived)
+        spec.loader = _ReportingLoader(spec.loader, self._report, self._arrived)
         return spec
 
     def watches_for(self, name: str, callback: Callable[[], object]) -> bool:
@@ -149,12 +149,14 @@ def _as_part_of_imports(function: F) -> F:
     return function
 
 
-class _TellingLoader(importlib.abc.Loader):
+class _ReportingLoader(importlib.abc.Loader):
     """Loads with another loader, puts that one in its own place, and tells."""
 
-    def __init__(self, loader: importlib.abc.Loader, tell: Callable[[bool], None], arrived: Callable[[], None]) -> None:
+    def __init__(
+        self, loader: importlib.abc.Loader, report: Callable[[bool], None], arrived: Callable[[], None]
+    ) -> None:
         self._loader = loader
-        self._tell = tell
+        self._report = report
         self._arrived = arrived
 
     def __getattr__(self, name: str) -> Any:
@@ -169,9 +171,9 @@ class _TellingLoader(importlib.abc.Loader):
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
         module.__loader__ = self._loader
-        self._tell(False)
+        self._report(False)
         try:
             self._loader.exec_module(module)
         finally:
-            self._tell(True)
+            self._report(True)
         self._arrived()

@@ -119,8 +119,8 @@ def symbols_of_environment(shape_env: Any) -> list[SymbolFacts]:
         names = [as_the_user_wrote(name) for name in map(source_name, sources) if name]
         if names and symbol not in replaced:
             value, bounds = values.get(symbol), ranges.get(symbol)
-            told = None if bounds is None else range_text(bounds)
-            facts.append(SymbolFacts(str(symbol), ", ".join(names), None if value is None else str(value), told))
+            reported = None if bounds is None else range_text(bounds)
+            facts.append(SymbolFacts(str(symbol), ", ".join(names), None if value is None else str(value), reported))
     return facts
 
 

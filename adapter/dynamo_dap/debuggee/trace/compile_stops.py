@@ -138,7 +138,7 @@ class CompileStops(CompileObserver):
         self._host = host
         self._engine_name = engine_name
         self._stop_trace = stop_trace
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._stopped: WeakKeyDictionary[FrameCompile, _Stopped] = WeakKeyDictionary()
 
     # -- arming: any thread ----------------------------------------------------------------------------------------
@@ -156,8 +156,8 @@ class CompileStops(CompileObserver):
             events |= set(EVENTS[GUARD])
         HOOKS.want(self, events)
         for problem in HOOKS.problems(events):
-            if problem not in self._told:
-                self._told.add(problem)
+            if problem not in self._reported:
+                self._reported.add(problem)
                 self._host.print(f"dynamo-dap: {problem}\n", "important")
 
     def close(self) -> None:

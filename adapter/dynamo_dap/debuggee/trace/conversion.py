@@ -22,7 +22,7 @@ from dynamo_dap.debuggee.torch_api.tensor_facts import is_tensor
 from dynamo_dap.debuggee.torch_api.trackers.forms import Form, InstanceForm, NumberForm, TensorForm, is_form
 from dynamo_dap.debuggee.torch_api.variable_trackers import Tracker, mutation_state
 from dynamo_dap.debuggee.trace.forms import form_family, instance_attributes
-from dynamo_dap.debuggee.trace.placeholders import stand_in
+from dynamo_dap.debuggee.trace.placeholders import placeholder
 from dynamo_dap.debuggee.trace.traced_view import TracedView
 from dynamo_dap.debuggee.values.model import EvaluationError
 from dynamo_dap.debuggee.values.objects import stored_attributes
@@ -128,9 +128,9 @@ class Converter:
             raise EvaluationError(str(problem)) from None
         return value.detach() if isinstance(form, TensorForm) else value
 
-    def stand_in(self, form: Form, cls: type) -> object:
+    def placeholder(self, form: Form, cls: type) -> object:
         """Return what stands for a value that only Dynamo has."""
-        return stand_in(form, cls, self.text(form))
+        return placeholder(form, cls, self.text(form))
 
     def real(self, value: Any) -> Any:
         """Return a real object, or a copy with the changes when something it holds was changed."""
@@ -143,7 +143,7 @@ class Converter:
         try:
             return self._copy(self._frame.instance_form(value), None)
         except CannotBeCopied:
-            return self.stand_in(InstanceForm(value, type(value)), type(value))
+            return self.placeholder(InstanceForm(value, type(value)), type(value))
 
     def _as_written(self, tensor: Any) -> Any:
         try:
@@ -159,7 +159,7 @@ class Converter:
         try:
             return self._copy(form, tracker) if form.contents is None else self._copied_container(form, tracker)
         except CannotBeCopied:
-            return self.stand_in(form, form.cls)
+            return self.placeholder(form, form.cls)
 
     # -- copies ----------------------------------------------------------------------------------------------------
 

@@ -55,7 +55,7 @@ from dynamo_dap.debuggee.values.tensors import little_data
 _NOTHING = object()
 _NATIVE_FRAMES = "\nException raised from "
 """Where torch appends the C++ frames to an error's text."""
-_ASKED_OF_STAND_INS: dict[str, tuple[str, Callable[..., Any]]] = {
+_ASKED_OF_PLACEHOLDERS: dict[str, tuple[str, Callable[..., Any]]] = {
     "type": ("__type_of__", type_of),
     "hasattr": ("__has_attribute__", has_attribute),
 }
@@ -207,7 +207,9 @@ class _Evaluation:
         whole_trace = bool(self._interpreter_names(parsed))
         check_assignments(parsed, self._is_of_program)
         take_paths_out(parsed, self.paths.follow, UNKNOWN)
-        rename_calls(parsed, {name: new for name, (new, _) in _ASKED_OF_STAND_INS.items() if not self._is_known(name)})
+        rename_calls(
+            parsed, {name: new for name, (new, _) in _ASKED_OF_PLACEHOLDERS.items() if not self._is_known(name)}
+        )
         try:
             return self._computed(parsed, finish, self._frame.evaluating(), whole_trace=whole_trace)
         except _NeedsData:
@@ -299,7 +301,7 @@ class _Names(dict[str, Any]):
     ) -> None:
         super().__init__(scratch)
         dict.__setitem__(self, "__builtins__", builtins)
-        for new_name, function in _ASKED_OF_STAND_INS.values():
+        for new_name, function in _ASKED_OF_PLACEHOLDERS.values():
             dict.__setitem__(self, new_name, function)
         self._name = name
         self._convert = convert

@@ -87,7 +87,7 @@ class Conversion(Protocol):
     def instance(self, form: InstanceForm, tracker: Tracker | None) -> Any:
         """Return the object of a form: itself, or a copy when the traced code made or changed it."""
 
-    def stand_in(self, form: Form, cls: type) -> object:
+    def placeholder(self, form: Form, cls: type) -> object:
         """Return what stands for a value that only Dynamo has."""
 
     def globals_of(self, tracker: Tracker | None) -> dict[str, Any]:
@@ -597,4 +597,4 @@ class _Composites(FormFamily):
         cls = form.cls or (None if tracker is None else class_of(tracker))
         if cls is None:
             raise EvaluationError(f"{conversion.text(form)} cannot be computed with while tracing")
-        return conversion.stand_in(form, cls)
+        return conversion.placeholder(form, cls)

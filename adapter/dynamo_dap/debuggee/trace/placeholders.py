@@ -23,8 +23,8 @@ _VALUES: tuple[type, ...] = (str, bytes, int, float, complex, bool)
 _own = object.__getattribute__
 
 
-class StandIn:
-    """Base class of stand-ins: ``stand_in`` makes a subclass with the special methods that the value has."""
+class Placeholder:
+    """Base class of stand-ins: ``placeholder`` makes a subclass with the special methods that the value has."""
 
     __slots__ = ("__stood_for__",)
 
@@ -57,7 +57,7 @@ class StandIn:
         _refuse(self, "copying")
 
 
-def stand_in(form: Form, cls: type, text: str) -> object:
+def placeholder(form: Form, cls: type, text: str) -> object:
     """Return what stands for the value of ``form``, an object of ``cls`` that is shown as ``text``."""
     methods = {name: _refusing(name) for name in _SPECIAL_METHODS if _find(cls, name) is not None}
     if "__next__" in methods:
@@ -65,14 +65,14 @@ def stand_in(form: Form, cls: type, text: str) -> object:
     if _find(cls, "__eq__") is not object.__eq__:
         methods |= {"__eq__": _refusing("__eq__"), "__ne__": _refusing("__ne__"), "__hash__": _refusing("__hash__")}
     namespace = {"__slots__": (), "__module__": module_of(cls), **methods}
-    made = type(name_of(cls), (StandIn,), namespace)()
+    made = type(name_of(cls), (Placeholder,), namespace)()
     object.__setattr__(made, "__stood_for__", (form, cls, text))
     return made
 
 
-def is_stand_in(value: object) -> bool:
+def is_placeholder(value: object) -> bool:
     """Whether ``value`` is one."""
-    return is_a(value, StandIn)
+    return is_a(value, Placeholder)
 
 
 def form_behind(value: object) -> Form:
@@ -83,12 +83,12 @@ def form_behind(value: object) -> Form:
 
 def type_of(value: object) -> type:
     """``type(value)``, as it is of what ``value`` may stand for."""
-    return _own(value, "__stood_for__")[1] if is_stand_in(value) else type(value)
+    return _own(value, "__stood_for__")[1] if is_placeholder(value) else type(value)
 
 
 def has_attribute(value: object, name: str) -> bool:
     """``hasattr(value, name)``, as it is of what ``value`` may stand for."""
-    if not is_stand_in(value):
+    if not is_placeholder(value):
         return hasattr(value, name)
     _, cls, text = _own(value, "__stood_for__")
     if _find(cls, name) is not None:
@@ -105,11 +105,11 @@ def _find(cls: type, name: str) -> Any:
 def _refusing(name: str) -> Callable[..., Any]:
     doing = _DOINGS.get(name, f"'{name}'")
 
-    return lambda standing, *_, **__: _refuse(standing, doing)
+    return lambda placeholder, *_, **__: _refuse(placeholder, doing)
 
 
-def _refuse(standing: StandIn, doing: str) -> NoReturn:
-    raise EvaluationError(f"{doing} is not possible while tracing: {_own(standing, '__stood_for__')[2]}")
+def _refuse(placeholder: Placeholder, doing: str) -> NoReturn:
+    raise EvaluationError(f"{doing} is not possible while tracing: {_own(placeholder, '__stood_for__')[2]}")
 
 
 _DOINGS = {

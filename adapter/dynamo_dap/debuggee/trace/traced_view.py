@@ -34,7 +34,7 @@ from dynamo_dap.debuggee.torch_api.variable_trackers import (
 )
 from dynamo_dap.debuggee.trace.forms import form_family
 from dynamo_dap.debuggee.trace.graph_view import node_text, place_variable, user_location
-from dynamo_dap.debuggee.trace.placeholders import form_behind, is_stand_in
+from dynamo_dap.debuggee.trace.placeholders import form_behind, is_placeholder
 from dynamo_dap.debuggee.trace.sizes_view import sizes_of
 from dynamo_dap.debuggee.values.model import EvaluationError, Fixed, Followed, Value, Variable, bounded_text
 from dynamo_dap.debuggee.values.python_values import View
@@ -76,7 +76,7 @@ class TracedView(View):
             return self._form_of(tracker)
         if is_symbolic(value):
             return NumberForm(value, None)
-        if is_stand_in(value):
+        if is_placeholder(value):
             return form_behind(value)
         if is_fake_tensor(value) or (is_tensor(value) and self.frame.shares_written_memory(value)):
             return TensorForm(value, None, kind_of(value))  # no data is there, or what was there before the graph wrote

@@ -137,7 +137,7 @@ class Elements:
         self._loads: dict[int, Any] = {}
         """Who loaded it last, and the last of another program."""
         self._orders = _Orders()
-        self._told: set[tuple[object, ...]] = set()
+        self._reported: set[tuple[object, ...]] = set()
         self.left_out = 0
         """Elements for which there was no room, each as often as it was accessed."""
 
@@ -148,9 +148,9 @@ class Elements:
         self._numbers.clear()
         self._orders.program_begins(program)
 
-    def told(self, race: Race) -> None:
+    def reported(self, race: Race) -> None:
         """Races of other programs at the same lines are not found again."""
-        self._told.add(race.key)
+        self._reported.add(race.key)
 
     def access(self, access: Access, place: Place) -> Race | None:
         """Note an access; return the first race that it makes."""
@@ -163,10 +163,10 @@ class Elements:
         found = self._compare_and_note(access, number)
         for did, other, units in found:
             keys = {(did, other.place, access.what, place, differs) for differs in (False, True)}
-            if keys <= self._told or (did != access.what and keys & self._told):
+            if keys <= self._reported or (did != access.what and keys & self._reported):
                 continue
             race = self._race(access, place, did, other, units)
-            if race.key not in self._told:
+            if race.key not in self._reported:
                 return race
         return None
 

@@ -32,7 +32,7 @@ _AUTOTUNER = "triton.runtime.autotuner"
 _COMPILER = "triton.compiler.compiler"
 _SEMANTIC = "interpreter_semantic"
 """The interpreter's global variable that rewritten kernels refer to."""
-_SECONDS_UNTIL_TOLD = 2.0
+_SECONDS_UNTIL_REPORTED = 2.0
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class LaunchObserver(Protocol):
     def passed_over(self) -> AbstractContextManager[None]:
         """Let no step of the user end inside."""
 
-    def tell(self, text: str) -> None:
+    def report(self, text: str) -> None:
         """Tell the user something about a launch."""
 
     def differs(self, launch: Launch, difference: KernelDifference) -> None:
@@ -181,7 +181,7 @@ class LookedInto:
             with self._programs.unobserved():
                 difference = copies.first_difference()
         except Exception as error:  # noqa: BLE001  (the program goes on)
-            self._observer.tell(f"what {launch.name} wrote cannot be compared: {type(error).__name__}: {error}")
+            self._observer.report(f"what {launch.name} wrote cannot be compared: {type(error).__name__}: {error}")
             return
         if difference is not None:
             self._observer.differs(launch, difference)
@@ -207,7 +207,7 @@ def look_into(kernel: Any, given: Callable[[], Given], *, is_entered: bool = Tru
             looked.is_to_be_compared(prepared.launch, prepared.copies)
     except Exception as error:  # noqa: BLE001  (whatever the kernel raises there, the launch is the program's)
         text = f"{_name_of(kernel)} cannot be interpreted (its launch goes on): {type(error).__name__}: {error}"
-        observer.tell(text)
+        observer.report(text)
     return looked
 
 
@@ -228,7 +228,7 @@ class _Prepared:
         self._grid = tuple(int(size) for size in (*sizes, 1, 1))[:3]
         self._function = _interpreted(kernel)
         self.launch = launch = Launch(self._function, grid=(self._grid[0], self._grid[1], self._grid[2]))
-        self.copies = ArgumentCopies(bound.arguments, lambda text: observer.tell(f"{launch.name}: {text}"))
+        self.copies = ArgumentCopies(bound.arguments, lambda text: observer.report(f"{launch.name}: {text}"))
         launch.memory = self.copies
         constants = {parameter.name for parameter in kernel.params if parameter.is_constexpr}
         launch.constants = {name: value for name, value in self.copies.values.items() if name in constants}
@@ -372,10 +372,10 @@ class _Language:
 
     @contextlib.contextmanager
     def _held(self, what: Callable[[], str]) -> Iterator[None]:
-        if not self._lock.acquire(timeout=_SECONDS_UNTIL_TOLD):
+        if not self._lock.acquire(timeout=_SECONDS_UNTIL_REPORTED):
             if _observers is not None:
                 running = self._running or "another kernel"
-                _observers[0].tell(f"{what()} waits until {running}, which another thread interprets, has run")
+                _observers[0].report(f"{what()} waits until {running}, which another thread interprets, has run")
             self._lock.acquire()
         try:
             yield

@@ -245,14 +245,14 @@ def _statistics(looked: _Looked, is_whole: bool) -> TensorStatistics:
                 break
         of = "all" if total.count == looked.count else "beginning"
         counted = total.count
-        return total.told(looked.dtype, of, _histogram_in_chunks(looked, total, counted, deadline + _MOST_SECONDS))
+        return total.reported(looked.dtype, of, _histogram_in_chunks(looked, total, counted, deadline + _MOST_SECONDS))
     sample = looked.numbers(_at_random(looked.shape))
     total = _Total()
     total.add(sample)
     histogram = total.empty_histogram(looked.dtype)
     if histogram is not None:
         _count(histogram, sample)
-    return total.told(looked.dtype, "sample", histogram)
+    return total.reported(looked.dtype, "sample", histogram)
 
 
 def _histogram_in_chunks(looked: _Looked, total: _Total, counted: int, deadline: float) -> TensorHistogram | None:
@@ -334,7 +334,7 @@ class _Total:
             return TensorHistogram(self.low - apart, self.high + apart, [0])
         return TensorHistogram(self.low, self.high, [0] * _BINS)
 
-    def told(self, dtype: str, of: str, histogram: TensorHistogram | None) -> TensorStatistics:
+    def reported(self, dtype: str, of: str, histogram: TensorHistogram | None) -> TensorStatistics:
         """Return what was counted."""
         statistics = TensorStatistics(
             self.count, of, self.nans, self.positive_infs, self.negative_infs, self.zeros, histogram=histogram

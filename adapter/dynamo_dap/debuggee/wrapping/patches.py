@@ -163,9 +163,9 @@ class Patches:
         self.is_off = True
         self.remove()
         error = sys.exc_info()[1]
-        told = "" if error is None else f" ({type(error).__name__})"
+        reported = "" if error is None else f" ({type(error).__name__})"
         for report in list(reporters):
-            report(f"dynamo-dap: switched off {self.feature}, which failed{told}; the program goes on")
+            report(f"dynamo-dap: switched off {self.feature}, which failed{reported}; the program goes on")
         if self._on_failure is not None:
             try:
                 self._on_failure()

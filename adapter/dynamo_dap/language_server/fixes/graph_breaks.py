@@ -376,7 +376,7 @@ def _moved(situation: Situation) -> Iterator[Fix]:
     below = function.body[function.body.index(statement) + 1 :]
     if not below or not is_alone(document, statement) or not is_alone(document, below[-1]):
         return
-    if not _only_tells(document, statement.value) or not _can_move(situation, statement, below):
+    if not _only_reports(document, statement.value) or not _can_move(situation, statement, below):
         return
     first, last = statement.lineno, statement.end_lineno or statement.lineno
     moved = document.lines[first - 1 : last]
@@ -385,7 +385,7 @@ def _moved(situation: Situation) -> Iterator[Fix]:
     yield Fix(f"Move {called}(...) to the end of {function.name}: the graph is no longer cut in two", edits)
 
 
-def _only_tells(document: Document, call: ast.Call) -> bool:
+def _only_reports(document: Document, call: ast.Call) -> bool:
     """Whether a call is for a person to read only: it prints or logs, and asks nothing that could change something."""
     text = document.source(call.func)
     if text == "print":

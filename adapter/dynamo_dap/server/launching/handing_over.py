@@ -19,10 +19,10 @@ from dataclasses import dataclass
 
 import msgspec
 
-from dynamo_dap.protocol.options import ArrivalTarget
-from dynamo_dap.server.launching.arrivals import Arrival, ArrivalListener
+from dynamo_dap.protocol.options import HandedOverTarget
+from dynamo_dap.server.launching.program_listener import IncomingProgram, ProgramListener
 from dynamo_dap.server.own_folder import make_folder_for_sockets
-from dynamo_dap.server.strangers import connections_to
+from dynamo_dap.server.unauthenticated import connections_to
 
 _log = logging.getLogger(__name__)
 
@@ -49,11 +49,11 @@ class _Waiting:
 class Giver:
     """The end that has the connections."""
 
-    def __init__(self, listener: ArrivalListener) -> None:
+    def __init__(self, listener: ProgramListener) -> None:
         """Hand over programs, and their debugpy, that arrive at ``listener``."""
-        self._arrivals = listener
+        self._incoming = listener
         self._folder = make_folder_for_sockets()
-        self._path = self._folder / "arrivals"
+        self._path = self._folder / "programs"
         self._listening = socket.socket(socket.AF_UNIX)
         self._listening.bind(str(self._path))
         self._listening.listen()
@@ -64,13 +64,13 @@ class Giver:
 
     def offer(
         self, connected: socket.socket, information: msgspec.Raw, on_taken: Callable[[], None], *, is_local: bool
-    ) -> ArrivalTarget:
+    ) -> HandedOverTarget:
         """Hand over a connection with its program's description; return where."""
         token = secrets.token_urlsafe(32)
         self._waiting[token] = _Waiting(connected, information, on_taken)
-        return ArrivalTarget(path=str(self._path), access_token=token, is_local=is_local)
+        return HandedOverTarget(path=str(self._path), access_token=token, is_local=is_local)
 
-    def withdraw(self, target: ArrivalTarget) -> bool:
+    def withdraw(self, target: HandedOverTarget) -> bool:
         """End a connection that was offered; False when it was taken."""
         waiting = self._waiting.pop(target.access_token, None)
         if waiting is not None:
@@ -115,19 +115,19 @@ class Giver:
         waiting = self._waiting.pop(token)
         if claim.debugpy_token is not None:
             # Before the program can be told to send it.
-            self._arrivals.expect(lambda arrival: self._give_debugpy(taker, arrival), token=claim.debugpy_token)
+            self._incoming.expect(lambda incoming: self._give_debugpy(taker, incoming), token=claim.debugpy_token)
             self._run(self._forget_at_end(taker, claim.debugpy_token))
         _send(taker, bytes(waiting.information) + b"\n", waiting.connected)
         waiting.on_taken()
 
-    async def _give_debugpy(self, taker: socket.socket, arrival: Arrival) -> None:
-        _send(taker, _DEBUGPY, await arrival.accept())
+    async def _give_debugpy(self, taker: socket.socket, incoming: IncomingProgram) -> None:
+        _send(taker, _DEBUGPY, await incoming.accept())
 
     async def _forget_at_end(self, taker: socket.socket, token: str) -> None:
         try:
             await asyncio.get_running_loop().sock_recv(taker, 1)
         finally:
-            self._arrivals.forget(token)
+            self._incoming.forget(token)
             self._drop(taker)
 
     def _drop(self, taker: socket.socket) -> None:
@@ -150,7 +150,7 @@ class NotTaken(Exception):
 class Taker:
     """The end that has the session."""
 
-    def __init__(self, target: ArrivalTarget) -> None:
+    def __init__(self, target: HandedOverTarget) -> None:
         """``target`` is what ``Giver.offer`` returned."""
         self._target = target
         self._giver = socket.socket(socket.AF_UNIX)
@@ -201,11 +201,11 @@ async def _until_readable(waiting: socket.socket) -> None:
     loop = asyncio.get_running_loop()
     is_readable: asyncio.Future[None] = loop.create_future()
 
-    def tell() -> None:
+    def report() -> None:
         if not is_readable.done():
             is_readable.set_result(None)
 
-    loop.add_reader(waiting, tell)
+    loop.add_reader(waiting, report)
     try:
         await is_readable
     finally:

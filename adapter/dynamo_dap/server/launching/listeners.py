@@ -21,11 +21,11 @@ from dynamo_dap.protocol.contract import AUTHORIZE, AuthorizeArguments, ErrorId,
 from dynamo_dap.protocol.messages import Event, ProtocolError, Request, decode
 from dynamo_dap.protocol.streams import SocketStream
 from dynamo_dap.server.loop_connection import LoopConnection, Unheard
-from dynamo_dap.server.strangers import Strangers, connections_to
+from dynamo_dap.server.unauthenticated import UnauthenticatedConnections, connections_to
 
 _log = logging.getLogger(__name__)
 
-OnArrival = Callable[[LoopConnection, msgspec.Raw], None]
+OnAccepted = Callable[[LoopConnection, msgspec.Raw], None]
 """Gets a newcomer's connection, to set its receiver before anything else arrives, and the arguments of its request."""
 
 
@@ -39,7 +39,7 @@ class Listener:
         """Begin to listen. Raises ``OSError`` when the address cannot be had."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.create_server((host, port), family=family)
-        self._strangers = Strangers()
+        self._unauthenticated = UnauthenticatedConnections()
         self._accepting = asyncio.get_running_loop().create_task(self._accept())
 
     @property
@@ -52,7 +52,7 @@ class Listener:
         """Stop listening; newcomers that have not been recognised are cut off."""
         self._accepting.cancel()
         self._socket.close()
-        self._strangers.close()
+        self._unauthenticated.close()
 
     async def _accept(self) -> None:
         async for connected in connections_to(self._socket):
@@ -74,24 +74,24 @@ class AgentListener(Listener):
 
     def __init__(self) -> None:
         super().__init__()
-        self._expected: list[tuple[str, OnArrival, bool]] = []
+        self._expected: list[tuple[str, OnAccepted, bool]] = []
 
-    def expect(self, on_arrival: OnArrival, *, repeatedly: bool = False) -> str:
+    def expect(self, on_accepted: OnAccepted, *, repeatedly: bool = False) -> str:
         """Expect one newcomer, or any number, and return the random token to show."""
         token = secrets.token_urlsafe(32)
-        self._expected.append((token, on_arrival, repeatedly))
+        self._expected.append((token, on_accepted, repeatedly))
         return token
 
     def receive(self, connected: socket.socket) -> None:
         """Wait for it to show its token."""
-        _Newcomer(SocketStream(connected), self._recognise, self._strangers)
+        _Newcomer(SocketStream(connected), self._recognise, self._unauthenticated)
 
-    def _recognise(self, token: str) -> OnArrival | None:
-        for index, (expected, on_arrival, repeatedly) in enumerate(self._expected):
+    def _recognise(self, token: str) -> OnAccepted | None:
+        for index, (expected, on_accepted, repeatedly) in enumerate(self._expected):
             if hmac.compare_digest(expected.encode(), token.encode()):
                 if not repeatedly:
                     del self._expected[index]
-                return on_arrival
+                return on_accepted
         return None
 
 
@@ -101,21 +101,21 @@ class _Newcomer:
     def __init__(
         self,
         stream: SocketStream,
-        recognise: Callable[[str], OnArrival | None],
-        strangers: Strangers,
+        recognise: Callable[[str], OnAccepted | None],
+        unauthenticated: UnauthenticatedConnections,
     ) -> None:
         self._recognise = recognise
-        self._strangers = strangers
+        self._unauthenticated = unauthenticated
         self._connection = LoopConnection(stream, "agent", self, is_trusted=False)
-        strangers.admit(self.cut_off)
+        unauthenticated.admit(self.cut_off)
 
     def cut_off(self) -> None:
         self._leave()
         self._connection.close()
 
     def on_request(self, request: Request) -> None:
-        on_arrival = self._recognised(request)
-        if on_arrival is None:
+        on_accepted = self._recognised(request)
+        if on_accepted is None:
             text = f"a connection begins with '{AUTHORIZE}' and the right token"
             self._connection.respond_error(request, text, error_id=ErrorId.ACCESS_DENIED)
             self.cut_off()
@@ -123,7 +123,7 @@ class _Newcomer:
         self._leave()
         self._connection.trust()
         try:
-            on_arrival(self._connection, request.arguments)
+            on_accepted(self._connection, request.arguments)
         except ProtocolError as error:
             self._connection.respond_error(request, str(error), error_id=ErrorId.INVALID_ARGUMENTS)
             self._connection.close()
@@ -140,7 +140,7 @@ class _Newcomer:
     def on_closed(self, problem: str | None) -> None:
         self.cut_off()
 
-    def _recognised(self, request: Request) -> OnArrival | None:
+    def _recognised(self, request: Request) -> OnAccepted | None:
         if request.command != AUTHORIZE:
             return None
         try:
@@ -149,7 +149,7 @@ class _Newcomer:
             return None
 
     def _leave(self) -> None:
-        self._strangers.forget(self.cut_off)
+        self._unauthenticated.forget(self.cut_off)
 
 
 _log = logging.getLogger(__name__)
@@ -179,9 +179,9 @@ class DebugpyListener(Listener):
 
     who = "debugpy"
 
-    def __init__(self, on_arrival: OnDebugpy) -> None:
+    def __init__(self, on_accepted: OnDebugpy) -> None:
         super().__init__()
-        self._on_arrival = on_arrival
+        self._on_accepted = on_accepted
         self._token = secrets.token_urlsafe(32)
 
     @property
@@ -202,8 +202,8 @@ class DebugpyListener(Listener):
             handshake.cancel()
             connection.close()  # the handshake may not have begun, and then it never does
 
-        self._strangers.admit(cut_off)
-        handshake.add_done_callback(lambda _: self._strangers.forget(cut_off))
+        self._unauthenticated.admit(cut_off)
+        handshake.add_done_callback(lambda _: self._unauthenticated.forget(cut_off))
 
     async def _recognise(self, connection: LoopConnection) -> None:
         try:
@@ -223,4 +223,4 @@ class DebugpyListener(Listener):
             connection.close()
             raise
         else:
-            self._on_arrival(connection, process.pid, process.ppid)
+            self._on_accepted(connection, process.pid, process.ppid)

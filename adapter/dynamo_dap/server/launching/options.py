@@ -26,10 +26,10 @@ from dynamo_dap.protocol.options import (
     STOP_RANKS,
     TRITON,
     AgentOptions,
-    ArrivalTarget,
     AttachArguments,
     ConnectTarget,
     DebuggingOptions,
+    HandedOverTarget,
     LaunchArguments,
     ListenTarget,
     SessionOptions,
@@ -61,10 +61,10 @@ def read_options(raw: msgspec.Raw, into: type[O], command: str) -> O:
     return options
 
 
-def target_of(options: AttachArguments) -> ConnectTarget | ListenTarget | ArrivalTarget:
+def target_of(options: AttachArguments) -> ConnectTarget | ListenTarget | HandedOverTarget:
     """Return the address to connect to, or to listen on. Raises ``StartRefused`` when the arguments do not say."""
-    if options.arrival is not None:
-        return options.arrival
+    if options.handed_over is not None:
+        return options.handed_over
     if options.listen is not None:
         if options.connect is not None or options.port is not None:
             raise StartRefused(ErrorId.INVALID_OPTION, 'attach takes either "listen" or "connect", not both')

@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from dynamo_dap.protocol.connection import RequestFailed
-from dynamo_dap.protocol.contract import ErrorId, TerminalArrival
+from dynamo_dap.protocol.contract import ErrorId, TerminalStarted
 from dynamo_dap.protocol.messages import Event, Request, decode
 from dynamo_dap.protocol.types import ExitedEventBody, RunInTerminalRequestArguments
 from dynamo_dap.server.client import Client
@@ -52,7 +52,7 @@ class TerminalProcess:
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
         self.exited: asyncio.Future[int | None] = loop.create_future()
-        self._arrived: asyncio.Future[TerminalArrival] = loop.create_future()
+        self._arrived: asyncio.Future[TerminalStarted] = loop.create_future()
         self._supervisor: LoopConnection | None = None
 
     async def start(self, what: TerminalCommand, client: Client, listener: AgentListener, timeout: float) -> None:
@@ -64,19 +64,19 @@ class TerminalProcess:
         if not client.has_terminal:
             text = f'"console": "{what.console}" needs an IDE that supports runInTerminal; use "internalConsole"'
             raise StartRefused(ErrorId.TERMINAL_UNSUPPORTED, text)
-        job = _write_job(what, listener.address, listener.expect(self._on_arrival))
+        job = _write_job(what, listener.address, listener.expect(self._on_accepted))
         try:
             await self._run(what, client, job)
-            arrival = await asyncio.wait_for(self._arrived, timeout)
+            started = await asyncio.wait_for(self._arrived, timeout)
         except asyncio.TimeoutError:
             text = f"the terminal did not start the program within {timeout:g} s ({_SUPERVISOR.name} did not connect)"
             raise StartRefused(ErrorId.CONNECT_TIMEOUT, text) from None
         finally:
             with contextlib.suppress(FileNotFoundError):
                 job.unlink()
-        if arrival.problem is not None:
-            raise StartRefused(ErrorId.CANNOT_START, arrival.problem)
-        _log.info("process %s was started in a terminal", arrival.process_id)
+        if started.problem is not None:
+            raise StartRefused(ErrorId.CANNOT_START, started.problem)
+        _log.info("process %s was started in a terminal", started.process_id)
 
     async def _run(self, what: TerminalCommand, client: Client, job: Path) -> None:
         kind = "external" if what.console == "externalTerminal" else "integrated"
@@ -93,15 +93,15 @@ class TerminalProcess:
 
     def terminate(self) -> None:
         """SIGTERM to the program's group."""
-        self._tell("terminate")
+        self._report("terminate")
 
     def kill(self) -> None:
         """SIGKILL to the program's group."""
-        self._tell("disconnect", {"terminateDebuggee": True})
+        self._report("disconnect", {"terminateDebuggee": True})
 
     def let_go(self) -> None:
         """Detach; the supervisor stays until the program ends, since the terminal is its own."""
-        self._tell("disconnect", {"terminateDebuggee": False})
+        self._report("disconnect", {"terminateDebuggee": False})
 
     def close(self) -> None:
         """Close the connection: the supervisor kills what it has not let go."""
@@ -127,13 +127,13 @@ class TerminalProcess:
         """Close: without the supervisor nothing is known of the program."""
         self.close()
 
-    def _on_arrival(self, connection: LoopConnection, arguments: msgspec.Raw) -> None:
+    def _on_accepted(self, connection: LoopConnection, arguments: msgspec.Raw) -> None:
         self._supervisor = connection
         connection.receiver = self
         if not self._arrived.done():
-            self._arrived.set_result(decode(arguments, TerminalArrival, "arrival of the supervisor"))
+            self._arrived.set_result(decode(arguments, TerminalStarted, "what the supervisor started"))
 
-    def _tell(self, command: str, arguments: object = None) -> None:
+    def _report(self, command: str, arguments: object = None) -> None:
         if self._supervisor is not None:
             self._supervisor.send_request(command, arguments, lambda response: None)
 

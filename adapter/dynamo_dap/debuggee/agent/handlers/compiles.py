@@ -73,7 +73,7 @@ def _needed_reader(agent: Agent) -> CompileReader:
 @handles(COMPILES, NoArguments)
 def compiles(agent: Agent, arguments: NoArguments) -> dict[str, object]:
     """Return what was compiled, oldest first."""
-    agent.is_told_of_compiles = False  # before looking: compiles that come meanwhile are reported
+    agent.has_reported_compiles = False  # before looking: compiles that come meanwhile are reported
     return {"functions": []} if agent.compiles is None else agent.compiles.compiles()
 
 
@@ -86,7 +86,7 @@ def _pause_in_trace(agent: Agent, arguments: GraphArguments | GuardsArguments) -
 @handles_while_held(GRAPH, GraphArguments, _pause_in_trace)
 def graph(agent: Agent, pause: Pause | None, arguments: GraphArguments) -> GraphBody:
     """Return one graph: as it was given to the backend, else as far as it has been traced."""
-    agent.is_told_of_compiles = False
+    agent.has_reported_compiles = False
     reader = _needed_reader(agent)
     so_far = None if pause is None else reader.graph_so_far(arguments.compile_id, arguments.index)
     try:
@@ -100,7 +100,7 @@ def graph(agent: Agent, pause: Pause | None, arguments: GraphArguments) -> Graph
 @handles_while_held(GUARDS, GuardsArguments, _pause_in_trace)
 def guards(agent: Agent, pause: Pause | None, arguments: GuardsArguments) -> object:
     """Return the guards of one compile: those built, else those that its trace has asked for so far."""
-    agent.is_told_of_compiles = False
+    agent.has_reported_compiles = False
     reader = _needed_reader(agent)
     so_far = None if pause is None else reader.guards_so_far(arguments.compile_id)
     if so_far is not None:
@@ -122,7 +122,7 @@ def _needed_entries(agent: Agent) -> EntryReader:
 @handles(ENTRIES, EntriesArguments)
 def entries(agent: Agent, arguments: EntriesArguments) -> EntriesBody:
     """Return the cache entries of functions."""
-    agent.is_told_of_compiles = False
+    agent.has_reported_compiles = False
     return _needed_entries(agent).body(arguments.function)
 
 
@@ -139,7 +139,7 @@ def forget(agent: Agent, arguments: ForgetArguments) -> AndThen:
 @handles(STAGES, StagesArguments)
 def stages(agent: Agent, arguments: StagesArguments) -> object:
     """Return the stages of compiles."""
-    agent.is_told_of_compiles = False
+    agent.has_reported_compiles = False
     if agent.stages is None or not agent.options.explore:
         text = 'stages are kept in a session with "explore": true, from when the program imports torch._dynamo'
         raise RequestError(text, error_id=ErrorId.NOTHING_COMPILED)

@@ -15,7 +15,7 @@ from dynamo_dap.protocol.contract import (
     VS_CODE,
     WITHDRAW_PAUSE,
     ErrorId,
-    GoToMomentArguments,
+    GoToSnapshotArguments,
     RunBackArguments,
     TimelineArguments,
     TimelineBody,
@@ -141,7 +141,7 @@ def reverse_continue(agent: Agent, arguments: ReverseContinueArguments) -> AndTh
     return _step(agent, arguments.thread_id, StepKind.BACK_TO_BREAKPOINT, None)
 
 
-def _pause_of_thread(agent: Agent, arguments: TimelineArguments | GoToMomentArguments | GotoArguments) -> Pause:
+def _pause_of_thread(agent: Agent, arguments: TimelineArguments | GoToSnapshotArguments | GotoArguments) -> Pause:
     return agent.threads.pause_of(arguments.thread_id)
 
 
@@ -164,11 +164,11 @@ def timeline(agent: Agent, pause: Pause, arguments: TimelineArguments) -> Timeli
     return _past_of(pause).timeline(arguments.start, arguments.count)
 
 
-@handles_while_held(GO_TO, GoToMomentArguments, _pause_of_thread)
-def go_to_moment(agent: Agent, pause: Pause, arguments: GoToMomentArguments) -> None:
+@handles_while_held(GO_TO, GoToSnapshotArguments, _pause_of_thread)
+def go_to_snapshot(agent: Agent, pause: Pause, arguments: GoToSnapshotArguments) -> None:
     """Go to a moment of a held trace."""
     _past_of(pause)
-    _travel(agent, pause, StepKind.TO_MOMENT, arguments.moment)
+    _travel(agent, pause, StepKind.TO_SNAPSHOT, arguments.moment)
 
 
 @handles_while_held(RUN_BACK, RunBackArguments, _pause_of_frame)
@@ -177,7 +177,7 @@ def run_back(agent: Agent, pause: Pause, arguments: RunBackArguments) -> None:
     frame, _ = agent.references.frame(arguments.frame_id)
     depth = next(at for at, each in enumerate(pause.frames) if each is frame)
     moment = _past_of(pause).origin(depth, arguments.name, arguments.to)
-    _travel(agent, pause, StepKind.TO_MOMENT, moment)
+    _travel(agent, pause, StepKind.TO_SNAPSHOT, moment)
 
 
 def _travel(agent: Agent, pause: Pause, kind: StepKind, target: int) -> None:

@@ -197,7 +197,7 @@ def tensor(agent: Agent, pause: Pause, arguments: TensorArguments) -> TensorBody
     """Return a part of a tensor."""
 
     def computed(expression: str) -> Any:
-        return _telling_exceptions(lambda: _frame(agent, arguments).tensor(expression))
+        return _reporting_exceptions(lambda: _frame(agent, arguments).tensor(expression))
 
     if arguments.variables_reference is not None:
         shown = agent.references.variables(arguments.variables_reference)[0].tensor()
@@ -233,7 +233,7 @@ def evaluate(agent: Agent, pause: Pause, arguments: EvaluateArguments) -> Evalua
     """Evaluate an expression in a frame, or in the program's globals."""
     frame = _frame(agent, arguments)
     try:
-        value = _telling_exceptions(lambda: frame.evaluate(arguments.expression, arguments.context or "watch"))
+        value = _reporting_exceptions(lambda: frame.evaluate(arguments.expression, arguments.context or "watch"))
     except ChangeAsked as asked:
         return changed_trace(agent, pause, asked.change, lambda value: EvaluateResponseBody(value.text, 0))
     return EvaluateResponseBody(
@@ -255,7 +255,7 @@ def set_expression(
     """Assign to an expression in a frame."""
     frame = _frame(agent, arguments)
     try:
-        value = _telling_exceptions(lambda: frame.write(arguments.expression, arguments.value))
+        value = _reporting_exceptions(lambda: frame.write(arguments.expression, arguments.value))
     except ChangeAsked as asked:
         return changed_trace(
             agent,
@@ -280,7 +280,7 @@ def completions(agent: Agent, pause: Pause, arguments: CompletionsArguments) -> 
     return CompletionsResponseBody(list(_frame(agent, arguments).completions(line, arguments.column)))
 
 
-def _telling_exceptions(work: Callable[[], T]) -> T:
+def _reporting_exceptions(work: Callable[[], T]) -> T:
     """Run the user's expression; report what it raises as its own exception, not as an error of ours."""
     try:
         return work()

@@ -14,7 +14,7 @@ import secrets
 import socket
 from collections.abc import Awaitable, Callable
 
-from dynamo_dap.protocol.arrivals import FirstMessage, acceptance, keep_alive, refusal
+from dynamo_dap.protocol.authorization import FirstMessage, acceptance, keep_alive, refusal
 from dynamo_dap.protocol.contract import AUTHORIZE, AuthorizeArguments
 from dynamo_dap.protocol.messages import ProtocolError, Request, decode, parse
 from dynamo_dap.server.launching.listeners import Listener
@@ -22,7 +22,7 @@ from dynamo_dap.server.launching.listeners import Listener
 _log = logging.getLogger(__name__)
 
 
-class Arrival:
+class IncomingProgram:
     """A connection whose first message showed the right token; it is answered once."""
 
     def __init__(self, connected: socket.socket, request: Request) -> None:
@@ -43,10 +43,10 @@ class Arrival:
         self._connected.close()
 
 
-OnArrival = Callable[[Arrival], Awaitable[None]]
+OnAccepted = Callable[[IncomingProgram], Awaitable[None]]
 
 
-class ArrivalListener(Listener):
+class ProgramListener(Listener):
     """Listens, and finds out by its token whom a connection is for."""
 
     who = "programs that connect"
@@ -55,12 +55,12 @@ class ArrivalListener(Listener):
         """Listen. ``on_refused`` gets the address of a connection without a valid token. Raises ``OSError``."""
         super().__init__(host, port)
         self._on_refused = on_refused
-        self._expected: dict[str, tuple[OnArrival, bool]] = {}
+        self._expected: dict[str, tuple[OnAccepted, bool]] = {}
 
-    def expect(self, on_arrival: OnArrival, *, token: str | None = None, repeatedly: bool = False) -> str:
+    def expect(self, on_accepted: OnAccepted, *, token: str | None = None, repeatedly: bool = False) -> str:
         """Expect one connection, or any number, and return the token to show: a random one, if none is given."""
         token = token or secrets.token_urlsafe(32)
-        self._expected[token] = on_arrival, repeatedly
+        self._expected[token] = on_accepted, repeatedly
         return token
 
     def forget(self, token: str) -> None:
@@ -77,8 +77,8 @@ class ArrivalListener(Listener):
             greeting.cancel()
             connected.close()
 
-        self._strangers.admit(cut_off)
-        greeting.add_done_callback(lambda _: self._strangers.forget(cut_off))
+        self._unauthenticated.admit(cut_off)
+        greeting.add_done_callback(lambda _: self._unauthenticated.forget(cut_off))
 
     async def _greet(self, connected: socket.socket) -> None:
         try:
@@ -87,32 +87,32 @@ class ArrivalListener(Listener):
             _log.warning("a newcomer on the port for %s is cut off: %s", self.who, error)
             connected.close()
             return
-        arrival = Arrival(connected, request)
-        on_arrival = self._recognise(request)
-        if on_arrival is None:
-            self._on_refused(arrival.host)
-            await arrival.refuse(f"a connection begins with '{AUTHORIZE}' and the right token")
+        incoming = IncomingProgram(connected, request)
+        on_accepted = self._recognise(request)
+        if on_accepted is None:
+            self._on_refused(incoming.host)
+            await incoming.refuse(f"a connection begins with '{AUTHORIZE}' and the right token")
             return
         try:
-            await on_arrival(arrival)
+            await on_accepted(incoming)
         except ProtocolError as error:
-            await arrival.refuse(str(error))
+            await incoming.refuse(str(error))
         except OSError as error:
             _log.warning("a newcomer is gone already: %s", error)
             connected.close()
 
-    def _recognise(self, request: Request) -> OnArrival | None:
+    def _recognise(self, request: Request) -> OnAccepted | None:
         if request.command != AUTHORIZE:
             return None
         try:
             given = decode(request.arguments, AuthorizeArguments, AUTHORIZE).token.encode()
         except (ProtocolError, UnicodeError):
             return None
-        for token, (on_arrival, repeatedly) in self._expected.items():
+        for token, (on_accepted, repeatedly) in self._expected.items():
             if hmac.compare_digest(token.encode(), given):
                 if not repeatedly:
                     self.forget(token)
-                return on_arrival
+                return on_accepted
         return None
 
 

@@ -17,30 +17,30 @@ from typing import Any
 import msgspec
 
 from dynamo_dap.protocol.access_tokens import is_loopback, write_token_file
-from dynamo_dap.protocol.arrivals import NamedServer, Welcome
+from dynamo_dap.protocol.authorization import NamedServer, Welcome
 from dynamo_dap.protocol.connection import RequestFailed
 from dynamo_dap.protocol.contract import CONNECT_VARIABLE, ErrorId, ProcessInformation
 from dynamo_dap.protocol.messages import decode
-from dynamo_dap.protocol.options import TOGETHER, ArrivalTarget, AttachArguments, ConnectTarget, ListenTarget
+from dynamo_dap.protocol.options import TOGETHER, AttachArguments, ConnectTarget, HandedOverTarget, ListenTarget
 from dynamo_dap.protocol.ranks import Rank
 from dynamo_dap.protocol.streams import SocketStream
-from dynamo_dap.server.child_sessions import start_session_of_arrival, texts_about_ranks
+from dynamo_dap.server.child_sessions import start_session_of_program, texts_about_ranks
 from dynamo_dap.server.client import Client
 from dynamo_dap.server.debugpy_side import EagerSide
 from dynamo_dap.server.errors import StartRefused
-from dynamo_dap.server.launching.arrivals import Arrival, ArrivalListener
 from dynamo_dap.server.launching.handing_over import Giver
 from dynamo_dap.server.launching.options import token_wanted
+from dynamo_dap.server.launching.program_listener import IncomingProgram, ProgramListener
 from dynamo_dap.server.loop_connection import LoopConnection, Unheard, until_any
 from dynamo_dap.server.rank_meeting import RankMeeting
 
 _log = logging.getLogger(__name__)
 
-_TOLD_OF = 10
+_MAXIMUM_REPORTED = 10
 """So many addresses that showed no token are told of by name."""
 
 
-class ArrivingPrograms:
+class ConnectingPrograms:
     """Who comes to one session."""
 
     def __init__(self, client: Client, given: dict[str, Any], options: AttachArguments, target: ListenTarget) -> None:
@@ -52,7 +52,7 @@ class ArrivingPrograms:
         token = token_wanted(target)
         where = f"{target.host}:{target.port}"
         try:
-            self._listener = ArrivalListener(target.host, target.port, self._tell_of_stranger)
+            self._listener = ProgramListener(target.host, target.port, self._report_refused)
         except OSError as error:
             raise StartRefused(ErrorId.CANNOT_ATTACH, f"cannot listen on {where}: {error.strerror or error}") from None
         self._client = client
@@ -67,7 +67,7 @@ class ArrivingPrograms:
         """The numbers of the ranks that came."""
         self._unwanted: set[Any] = set()
         """The connections of those that wait for the others, and are not debugged."""
-        self._strangers: set[str] = set()
+        self._unauthenticated: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._token_file: Path | None = None
@@ -113,8 +113,8 @@ class ArrivingPrograms:
         """Have the debugpy of the session's own program come here, too."""
         eager.comes_as_program_did = True
 
-        async def take(arrival: Arrival) -> None:
-            eager.receive(await arrival.accept())
+        async def take(incoming: IncomingProgram) -> None:
+            eager.receive(await incoming.accept())
 
         self._listener.expect(take, token=eager.invitation.token)
 
@@ -135,19 +135,19 @@ class ArrivingPrograms:
 
     # -- who comes -------------------------------------------------------------------------------------------------
 
-    async def _on_program(self, arrival: Arrival) -> None:
-        rank = decode(arrival.request.arguments, ProcessInformation, "information about the process").rank
+    async def _on_program(self, incoming: IncomingProgram) -> None:
+        rank = decode(incoming.request.arguments, ProcessInformation, "information about the process").rank
         if rank is not None:
             self._note(rank)
         wanted = self._options.ranks
         if rank is not None and wanted is not None and rank.number not in wanted:
-            await self._take_unwanted(arrival)
+            await self._take_unwanted(incoming)
         elif not self._has_first:
-            await self._take_first(arrival, rank)
+            await self._take_first(incoming, rank)
         elif rank is None or self._job is None:
-            await arrival.refuse("this debug session has its program already")
+            await incoming.refuse("this debug session has its program already")
         else:
-            await self._take_further(arrival, rank)
+            await self._take_further(incoming, rank)
 
     def _note(self, rank: Rank) -> None:
         if self._job is None:
@@ -158,7 +158,7 @@ class ArrivingPrograms:
         self._arrived.add(rank.number)
         if self._timer is None and self._missing:
             seconds = self._options.launch_timeout
-            self._timer = asyncio.get_running_loop().call_later(seconds, self._tell_of_missing)
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._report_missing)
 
     @property
     def _missing(self) -> set[int]:
@@ -169,7 +169,7 @@ class ArrivingPrograms:
             return set(range(of or 0)) - self._arrived
         return {number for number in wanted if of is None or number < of} - self._arrived
 
-    def _tell_of_missing(self) -> None:
+    def _report_missing(self) -> None:
         if self._missing:
             seconds = f"{self._options.launch_timeout:g} s"
             text = f"{_named(self._missing)} did not come to {self._server.address} within {seconds} after the first"
@@ -177,9 +177,9 @@ class ArrivingPrograms:
                 f"{text} one. Who comes later is debugged as long as this session goes on.", "important"
             )
 
-    async def _take_unwanted(self, arrival: Arrival) -> None:
+    async def _take_unwanted(self, incoming: IncomingProgram) -> None:
         how = self._options
-        connected = await arrival.accept(Welcome(False, how.stretch_timeouts, how.rank_output))
+        connected = await incoming.accept(Welcome(False, how.stretch_timeouts, how.rank_output))
         if not how.stretch_timeouts:
             connected.close()
             return
@@ -192,10 +192,10 @@ class ArrivingPrograms:
         self._unwanted.discard(connected)
         connected.close()
 
-    async def _take_first(self, arrival: Arrival, rank: Rank | None) -> None:
+    async def _take_first(self, incoming: IncomingProgram, rank: Rank | None) -> None:
         self._has_first = True
         try:
-            connected = await arrival.accept(self._welcome)
+            connected = await incoming.accept(self._welcome)
         except OSError:
             self._has_first = False
             raise
@@ -204,20 +204,20 @@ class ArrivingPrograms:
         else:
             if self._options.stop_ranks == TOGETHER:
                 self.meeting = RankMeeting()
-            self._client.output(f"{rank} has come from {arrival.host}, and is debugged in this session.")
+            self._client.output(f"{rank} has come from {incoming.host}, and is debugged in this session.")
         connection = LoopConnection(SocketStream(connected), "agent", Unheard("the agent"))
-        self._first.set_result((connection, arrival.request.arguments))
+        self._first.set_result((connection, incoming.request.arguments))
 
-    async def _take_further(self, arrival: Arrival, rank: Rank) -> None:
+    async def _take_further(self, incoming: IncomingProgram, rank: Rank) -> None:
         if not self._client.has_child_sessions:
-            self._tell_undebugged(rank, "this client starts no sessions")
-            await self._take_unwanted(arrival)
+            self._report_undebugged(rank, "this client starts no sessions")
+            await self._take_unwanted(incoming)
             return
         self._giver = self._giver or Giver(self._listener)
-        connected = await arrival.accept(self._welcome)
-        self._client.output(f"{rank} has come from {arrival.host}.")
+        connected = await incoming.accept(self._welcome)
+        self._client.output(f"{rank} has come from {incoming.host}.")
         is_taken = asyncio.Event()
-        information = arrival.request.arguments
+        information = incoming.request.arguments
         target = self._giver.offer(connected, information, is_taken.set, is_local=is_loopback(self._target.host))
         self._run(self._start_session(self._giver, rank, target, is_taken))
 
@@ -225,29 +225,31 @@ class ArrivingPrograms:
     def _welcome(self) -> Welcome:
         return Welcome(True, self._options.stretch_timeouts, self._options.rank_output)
 
-    async def _start_session(self, giver: Giver, rank: Rank, target: ArrivalTarget, is_taken: asyncio.Event) -> None:
+    async def _start_session(self, giver: Giver, rank: Rank, target: HandedOverTarget, is_taken: asyncio.Event) -> None:
         meeting: ConnectTarget | None = None if self.meeting is None else self.meeting.target
         problem = None
         try:
-            await start_session_of_arrival(self._client, self._given, str(rank), target, meeting)
+            await start_session_of_program(self._client, self._given, str(rank), target, meeting)
             seconds = self._options.launch_timeout
             if not await until_any(seconds, is_taken.wait()):
                 problem = f"no session came for it within {seconds:g} s"
         except (RequestFailed, TimeoutError) as error:
             problem = str(error)
         if problem is not None and giver.withdraw(target):
-            self._tell_undebugged(rank, problem)
+            self._report_undebugged(rank, problem)
 
-    def _tell_undebugged(self, rank: Rank, problem: str) -> None:
+    def _report_undebugged(self, rank: Rank, problem: str) -> None:
         self._client.output(f"{rank} runs without debugging: {problem}.", "important")
 
-    def _tell_of_stranger(self, host: str) -> None:
+    def _report_refused(self, host: str) -> None:
         """Say it once of each address."""
-        if host in self._strangers or len(self._strangers) > _TOLD_OF:
+        if host in self._unauthenticated or len(self._unauthenticated) > _MAXIMUM_REPORTED:
             return
-        self._strangers.add(host)
+        self._unauthenticated.add(host)
         who = (
-            f"A connection from {host}" if len(self._strangers) <= _TOLD_OF else "A connection from yet another address"
+            f"A connection from {host}"
+            if len(self._unauthenticated) <= _MAXIMUM_REPORTED
+            else "A connection from yet another address"
         )
         text = f"{who} did not show the right token for {self._server.address}, and was refused."
         self._client.output(text, "important")

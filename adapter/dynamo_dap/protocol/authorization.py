@@ -13,7 +13,7 @@ import socket
 from msgspec import Struct
 
 from dynamo_dap.protocol.contract import AUTHORIZE, AuthorizeArguments, ErrorId
-from dynamo_dap.protocol.framing import MAXIMUM_STRANGER_BYTES, FrameParser, FramingError, MessageTooLarge, frame
+from dynamo_dap.protocol.framing import MAXIMUM_UNAUTHENTICATED_BYTES, FrameParser, FramingError, MessageTooLarge, frame
 from dynamo_dap.protocol.messages import (
     Envelope,
     ErrorBody,
@@ -80,7 +80,7 @@ class FirstMessage:
     """Takes the first message of a connection, and no byte of what follows: that is for somebody else to read."""
 
     def __init__(self) -> None:
-        self._parser = FrameParser(MAXIMUM_STRANGER_BYTES)
+        self._parser = FrameParser(MAXIMUM_UNAUTHENTICATED_BYTES)
 
     @property
     def wanted(self) -> int:
@@ -91,7 +91,7 @@ class FirstMessage:
         """Take bytes, and return the message's body when it is complete.
 
         Raises:
-            OSError: the connection has ended, or this is no message that is taken from strangers.
+            OSError: the connection has ended, or this message is not accepted before authorization.
         """
         if not data:
             raise OSError("the connection has ended")

@@ -18,7 +18,7 @@ import pytest
 from dynamo_dap.debuggee.agent.agent import Agent
 from dynamo_dap.debuggee.launch import listening
 from dynamo_dap.protocol.log_file import LogFileHandler, loggable
-from dynamo_dap.server import strangers
+from dynamo_dap.server import unauthenticated
 from tests.client import FIXTURES, Fixture, Session
 from tests.client.free_program import FreeProgram
 from tests.client.timeline import DEADLINE
@@ -51,7 +51,7 @@ def test_a_server_outlives_a_hundred_silent_connections(tmp_path: Path) -> None:
     assert server.process.poll() is None
     assert _resident_megabytes(server.process.pid) < 200
     cut_off = [one for one in silent if _is_closed(one)]
-    assert len(cut_off) >= 100 - strangers.MAXIMUM
+    assert len(cut_off) >= 100 - unauthenticated.MAXIMUM
     for one in silent:
         one.close()
     server.end()
@@ -69,7 +69,7 @@ def test_a_program_that_listens_outlives_them_too(session: Session) -> None:
     program.end()
 
 
-STRANGERS_FIRST = """#!{python}
+UNAUTHENTICATED_FIRST = """#!{python}
 import contextlib, json, os, resource, socket, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (512, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 job = json.loads(os.environ["DYNAMO_DAP_LAUNCH"])
@@ -87,7 +87,7 @@ os.execv({python!r}, [{python!r}, *sys.argv[1:]])
 def test_a_launched_program_comes_through_a_crowd_of_them(session: Session, tmp_path: Path) -> None:
     """They came first, at both ports that a program and its debugpy connect to, and the server may open few files."""
     python = tmp_path / "python"
-    python.write_text(STRANGERS_FIRST.format(python=sys.executable))
+    python.write_text(UNAUTHENTICATED_FIRST.format(python=sys.executable))
     python.chmod(0o755)
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.prlimit(session.server_process_id, resource.RLIMIT_NOFILE, (64, limits[1]))
@@ -100,10 +100,10 @@ def test_a_launched_program_comes_through_a_crowd_of_them(session: Session, tmp_
     assert session.run_to_end() == 0
 
 
-def test_a_stranger_has_so_long_and_then_makes_room() -> None:
+def test_an_unauthenticated_connection_has_so_long_and_then_makes_room() -> None:
     async def go() -> None:
         cut: list[str] = []
-        waiting = strangers.Strangers(patience=0.05)
+        waiting = unauthenticated.UnauthenticatedConnections(patience=0.05)
         waiting.admit(slow := lambda: cut.append("slow"))
         waiting.admit(quick := lambda: cut.append("quick"))
         waiting.forget(quick)
@@ -111,13 +111,13 @@ def test_a_stranger_has_so_long_and_then_makes_room() -> None:
         while not cut and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
         assert cut == ["slow"]
-        patient = strangers.Strangers(patience=1000)
-        for number in range(strangers.MAXIMUM + 2):
+        patient = unauthenticated.UnauthenticatedConnections(patience=1000)
+        for number in range(unauthenticated.MAXIMUM + 2):
             patient.admit(lambda number=number: cut.append(str(number)))
         assert cut == ["slow", "0", "1"]
         waiting.forget(slow)
         patient.close()
-        assert len(cut) == 1 + strangers.MAXIMUM + 2
+        assert len(cut) == 1 + unauthenticated.MAXIMUM + 2
 
     asyncio.run(go())
 
@@ -144,7 +144,7 @@ def test_accepting_goes_on_when_it_failed(monkeypatch: pytest.MonkeyPatch) -> No
 
             monkeypatch.setattr(loop, "sock_accept", fail_first)
             with socket.create_connection(port.getsockname()[:2]):
-                connected = await asyncio.wait_for(anext(strangers.connections_to(port)), 20)
+                connected = await asyncio.wait_for(anext(unauthenticated.connections_to(port)), 20)
                 connected.close()
             assert not failures
 

@@ -1,8 +1,8 @@
 """Connections that have yet to show who they are: how many there may be, for how long, and how they are accepted.
 
-Every port of ours is open to each program of the machine. One that connects and says nothing must cost no more than a
-moment: not the port, not the process, whose file descriptors all ports share. Used on the loop; a ``Strangers`` lives
-as long as its port.
+Every port of ours is open to each program of the machine. One that connects and says nothing must
+block neither the port nor the process, whose file descriptors all ports share. Used on the loop; lives as long as its
+port.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from weakref import WeakKeyDictionary
 _log = logging.getLogger(__name__)
 
 PATIENCE = 20.0
-"""Seconds for a stranger to show its token; editors send theirs with the second message."""
+"""Seconds for a connection to show its token; editors send theirs with the second message."""
 MAXIMUM = 32
-"""Strangers at once, at all ports; the one that came first goes when another comes."""
+"""Unauthenticated connections at once, at all ports; the oldest is closed when another comes."""
 _RETRY_INTERVAL = 0.02
 
 _CutOff = Callable[[], None]
 
-_of_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[_CutOff, Strangers]] = WeakKeyDictionary()
+_of_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[_CutOff, UnauthenticatedConnections]] = WeakKeyDictionary()
 """Who waits at which port, in the order in which they came."""
 
 
@@ -45,18 +45,18 @@ async def connections_to(listening: socket.socket) -> AsyncIterator[socket.socke
         await asyncio.sleep(0)
 
 
-def _all() -> dict[_CutOff, Strangers]:
+def _all() -> dict[_CutOff, UnauthenticatedConnections]:
     return _of_loops.setdefault(asyncio.get_running_loop(), {})
 
 
 def _make_room() -> None:
     """Cut off who came first."""
-    for cut_off, strangers in _all().items():
-        strangers._cut_off(cut_off)
+    for cut_off, unauthenticated in _all().items():
+        unauthenticated._cut_off(cut_off)
         return
 
 
-class Strangers:
+class UnauthenticatedConnections:
     """Those of one port."""
 
     def __init__(self, patience: float = PATIENCE) -> None:
