@@ -20,7 +20,7 @@ const NOT_FOR_USERS = [
     /^Scripts\//,
     /^> dynamo-dap|-m pip install/, // commands, in a log
     /^default-src|<\w+/, // pages
-    /^(function|compile|guard|node|moment|more|finding|cached|line) \{0\}/, // identities of rows
+    /^(function|compile|guard|node|snapshot|more|finding|cached|line) \{0\}/, // identities of rows
     /^\{0\} (failure|break|size|CUDA graph|attempt|graph|resume|guard) \{1\}$/,
     /^cache entries\.txt$|^code of the call\.py$|^Graph$/, // names of documents
     /^torch\.compile|^Debug torch\.compile: (current|module|pytest)|^Minified: /, // names

@@ -1,8 +1,8 @@
 """dynamo-dap: a debugger for ``torch.compile`` that speaks the Debug Adapter Protocol.
 
 What a program that wants to be debugged calls, as in debugpy: ``listen``, ``connect``, ``wait_for_client``,
-``is_client_connected`` and ``breakpoint``; ``describe``, which tells what torch has compiled; and ``record``, which
-tells what it compiles while something runs. Importing this package imports neither torch nor the agent.
+``is_client_connected`` and ``breakpoint``; ``describe``, which says what torch has compiled; and ``record``, which
+reports what it compiles while something runs. Importing this package imports neither torch nor the agent.
 """
 
 from __future__ import annotations

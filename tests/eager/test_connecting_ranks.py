@@ -160,7 +160,7 @@ def test_ranks_of_another_machine_stop_and_step_together(
     programs = [start(TOGETHER.path, launcher=CONNECT, environment=environment_of(0, server, 2, port))]
     with configured(first, beginning):
         set_breakpoints(first, first="")
-    first.wait_for_output(f"{names[0]} has come from {FAR}, and is debugged in this session.")
+    first.wait_for_output(f"{names[0]} connected from {FAR} and is debugged in this session.")
     # As on another machine, by another parent.
     launcher = ["sh", "-c", '"$@"; exit $?', "sh", *CONNECT]
     programs.append(start(TOGETHER.path, launcher=launcher, environment=environment_of(1, server, 2, port)))
@@ -219,7 +219,7 @@ def test_ranks_that_torchrun_starts_come_by_the_environment(family: Family, star
         program.wait_for_line(f"[rank {rank}] {rank}: [20.0, 36.0, 52.0]")
     assert program.process.wait(DEADLINE) == 0
     said = session.output("console")
-    assert "rank 1 (local 1) has come from 127.0.0.1" in said
+    assert "rank 1 (local 1) connected from 127.0.0.1" in said
     assert "of this job these are debugged: 1; the others run without" in said
     assert not family.has_asked_for_more
 
@@ -247,7 +247,7 @@ def test_two_launchers_of_one_job(family: Family, start: Start, tunnel: Callable
     ranks: dict[str, Session] = {}
     with configured(session, beginning):
         session.set_breakpoints(RANKS, "eager", condition="rank == 3 and n == 1")
-    came = re.search(r"(rank \d \(local \d\)) has come from \S+, and is debugged", session.output("console"))
+    came = re.search(r"(rank \d \(local \d\)) connected from \S+ and is debugged", session.output("console"))
     assert came is not None
     ranks[came[1]] = session
     name = str(family.wait_until_asked()["configuration"]["name"])
@@ -301,7 +301,7 @@ def test_each_rank_has_its_session_for_itself(family: Family, start: Start, ligh
     with configured(session, beginning):
         session.set_breakpoints(light, "first")
     session.wait_for_stop("breakpoint", at="first")
-    session.wait_for_output(f"rank 1, rank 2 did not come to {SERVER}:{port_of(server)} within 15 s", "important")
+    session.wait_for_output(f"rank 1, rank 2 did not connect to {SERVER}:{port_of(server)} within 15 s", "important")
     others: list[Session] = []
     for rank in (1, 2):
         programs.append(start(light.path, str(end), environment=environment_of(rank, server, of=3)))
@@ -376,7 +376,7 @@ def test_waiting_has_an_end_and_says_what_for(session: Session, start: Start, li
     with pytest.raises(RequestFailed) as failed:
         beginning.result(DEADLINE)
     where = f"{SERVER}:{port_of(server)}"
-    assert f"no rank that is wanted (1) came to {where} within 8 s with the right token" in str(failed.value)
+    assert f"no rank that is wanted (1) connected to {where} within 8 s with the right token" in str(failed.value)
     assert "of others came rank 0" in str(failed.value)
     assert program.wait_for_line("connected") == "connected False False"
     assert program.process.wait(DEADLINE) == 0
@@ -462,7 +462,7 @@ def test_ranks_that_a_scheduler_starts_are_known_by_its_numbers(session: Session
     program = start(light.path, __file__, launcher=CONNECT, environment={**os.environ, **numbers})
     with configured(session, beginning):
         pass
-    session.wait_for_output("rank 5 (local 1) has come")
+    session.wait_for_output("rank 5 (local 1) connected")
     assert program.process.wait(DEADLINE) == 0
 
 
@@ -540,7 +540,7 @@ def test_a_rank_in_a_network_of_its_own(session: Session, start: Start, tmp_path
         running = start(program.path, launcher=launcher, environment=environment)
         with configured(session, beginning):
             session.set_breakpoints(program, "eager", "traced")
-        session.wait_for_output("rank 3 (local 1) has come")
+        session.wait_for_output("rank 3 (local 1) connected")
         session.wait_for_stop("breakpoint", at="eager")
         stop = session.go_on(at="traced")
         assert stop.frame["Locals"]["x"].text.startswith("Tensor f32[2]")

@@ -94,7 +94,7 @@ def test_what_is_found_in_a_library_is_shown_at_the_users_line(editor: Editor, w
         for one in broken.related_information or ()
     }
     assert (library, Fixture(library).line("breaks")) in places
-    assert library not in editor.diagnostics, "a library's file is not the user's to mend until it is opened"
+    assert library not in editor.diagnostics, "a library's file is not the user's to fix until it is opened"
     assert not [title for title in editor.actions(program, broken) if not title.startswith("Set")]
 
 

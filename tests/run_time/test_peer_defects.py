@@ -77,7 +77,7 @@ def test_an_exception_of_ours_stays_here(error: type[BaseException]) -> None:
         notifier.remove()
         assert interface.get_bytecode_debugger_callback() is broken_before
         interface.set_bytecode_debugger_callback(None)
-    assert reported[:2] == ["telling of generated code", "calling the hook for generated code that was there before"]
+    assert reported[:2] == ["reporting generated code", "calling the hook for generated code that was there before"]
 
 
 def test_the_hook_that_was_there_is_called_as_well() -> None:

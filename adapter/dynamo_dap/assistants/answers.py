@@ -18,9 +18,9 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
 
 
 def answer(text: str, data: object = None, *, hint: str | None = None, keeps_end: bool = False) -> CallToolResult:
-    """Return a tool's answer; ``hint`` tells where the rest is when it is cut off, at its end or its beginning.
+    """Return a tool's answer; ``hint`` says where the rest is when it is cut off, at its end or its beginning.
 
-    ``data`` is an object; it is left out when it is long, since the text tells the same.
+    ``data`` is an object; it is left out when it is long, since the text says the same.
     """
     plain = None if data is None else msgspec.to_builtins(data)
     if plain is not None and len(msgspec.json.encode(plain)) > _DATA_LIMIT:
@@ -61,7 +61,7 @@ def last_of(text: str, limit: int) -> str:
 
 
 def page_of(text: str, page: int) -> str:
-    """Return one page of a text, counted from 1, with a head that tells how many there are."""
+    """Return one page of a text, counted from 1, with a head that says how many there are."""
     pages = [""]
     for line in text.splitlines(keepends=True):
         for start in range(0, len(line), LIMIT):

@@ -117,7 +117,7 @@ class Debugging:
         all_code: Annotated[bool, Field(description="Stop in installed packages, too, and show their frames.")] = False,
         seconds: Seconds = WAIT,
     ) -> CallToolResult:
-        """Debug a program that uses torch.compile: run it to the first stop, and tell where and why it stopped.
+        """Debug a program that uses torch.compile: run it to the first stop, and report where and why it stopped.
 
         Lines in compiled functions can be stopped at while Dynamo traces them, in cached calls, and in generated code.
         """
@@ -217,7 +217,7 @@ class Debugging:
         ] = "continue",
         seconds: Seconds = WAIT,
     ) -> CallToolResult:
-        """Let the stopped program go on, by a step or to the next stop, and tell where it stopped."""
+        """Let the stopped program go on, by a step or to the next stop, and report where it stopped."""
         debugger = self._session()
         command, granularity = _COMMANDS[how]
         return await self._do(lambda: debugger.resume(command, granularity), seconds, goes_on=True)
@@ -227,7 +227,7 @@ class Debugging:
         debugger = self._session()
         if self._turn.locked():
             await asyncio.to_thread(debugger.pause)
-            return answer("Asked it to stop; the call that waits for it tells where.")
+            return answer("Asked it to stop; the call that waits for it says where.")
 
         def pause() -> None:
             if debugger.state is State.RUNNING:

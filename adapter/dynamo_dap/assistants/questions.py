@@ -78,7 +78,7 @@ class Questions:
             server.add_tool(tool, annotations=RUNS)
 
     async def newest_record(self, roots: Roots, folder: Folder = None) -> CallToolResult:
-        """Tell what torch.compile did in the newest recorded run of a folder, without running anything.
+        """Report what torch.compile did in the newest recorded run of a folder, without running anything.
 
         Graph breaks, recompiles and skipped functions with file:line, reason and what to do about it; times; graphs.
         """

@@ -247,7 +247,7 @@ class SharedSession:
         self._server.respond_error(request, f"no client serves '{request.command}'")
 
     def on_event(self, event: Event) -> None:
-        """Tell both."""
+        """Report it to both."""
         with self._lock:
             if event.event == "stopped":
                 self._stops[to_builtins(event.body).get("threadId", 0)] += 1

@@ -1,7 +1,7 @@
 """The folder of a saved call: ``call.json``, ``tensors.pt``, and the source files of the code that it needs.
 
 ``call.json`` is a table of values, none of which is code: what replaying runs is in the source files, and named in the
-table by file and line. A folder may come from a stranger. Reading it runs nothing and imports nothing; whoever wants to
+table by file and line. A folder may come from anybody. Reading it runs nothing and imports nothing; whoever wants to
 run it is asked first, once for each content (``consent``). Any process; a ``SavedCall`` lives as long as its reader.
 """
 
@@ -286,7 +286,7 @@ def _check_code(call: SavedCall, value: Function | Class, texts: dict[str, str])
         if not isinstance(owner, Space):
             raise BadFolder(f"{value.qualified_name} is in no module of the call")
         if not all(each.isidentifier() and not keyword.iskeyword(each) for each in value.names):
-            raise BadFolder(f"{value.qualified_name} reads a name that is none")
+            raise BadFolder(f"{value.qualified_name} reads what is no valid name")
     elif value.source is None and not (isinstance(owner, Named) and not owner.name):
         raise BadFolder(f"{value.qualified_name} is in no source file of this call")
     if value.source is None:

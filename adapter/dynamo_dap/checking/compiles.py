@@ -25,7 +25,7 @@ class Recording:
     """What this process has compiled while this was entered, as a context manager or around calls of a function.
 
     It can be entered again, by many threads and inside another one, and then goes on with what it has. Compiles of all
-    threads are in it. Each look tells what is known by then; what was looked at stays as it is.
+    threads are in it. Each look has what is known by then; what was looked at stays as it is.
     """
 
     def __init__(self) -> None:
@@ -68,12 +68,12 @@ class Recording:
 
     @property
     def problem(self) -> str | None:
-        """What this version of torch does not tell, so that it is missing here; None if nothing is."""
+        """What this version of torch does not report, so that it is missing here; None if nothing is."""
         return self._recording.problem
 
     @property
     def findings(self) -> list[Finding]:
-        """What there is to mend, as ``dynamo-dap check`` tells it: paths are relative to the working directory."""
+        """What there is to fix, as ``dynamo-dap check`` reports it: paths are relative to the working directory."""
         folder = Path.cwd()
         return self.record.read(lambda record: findings_in([record], folder)).findings
 
@@ -156,7 +156,7 @@ def record(function: Callable[P, R]) -> Callable[P, R]: ...
 def record(function: Callable[..., Any] | None = None) -> Any:
     """Record what torch.compile makes: ``with dynamo_dap.record() as made:``, or as a decorator of a function.
 
-    ``made`` tells it by ``compiles``, ``graphs``, ``breaks``, ``recompiles``, ``skips`` and ``seconds``; printed, it is
+    ``made`` has it in ``compiles``, ``graphs``, ``breaks``, ``recompiles``, ``skips`` and ``seconds``; printed, it is
     a list, and in Jupyter a table. A decorated function has it as its attribute ``record``, over all calls. Nothing is
     changed in the program, and nothing of it stays behind.
     """

@@ -98,7 +98,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Found:
-    """What records tell."""
+    """What records contain."""
 
     findings: list[Finding]
     program: Part

@@ -178,7 +178,7 @@ def _sarif_result(finding: Finding) -> dict[str, object]:
         "ruleIndex": KINDS.index(finding.kind),
         "level": "error",
         "message": {"text": _whole_text(finding)},
-        # The same from run to run, also when lines move: code hosts tell what is new by it.
+        # The same from run to run, also when lines move: code hosts recognize new findings by it.
         "partialFingerprints": {"finding/v1": hashlib.sha256("\0".join(finding.key).encode()).hexdigest()},
     }
     if finding.path is not None:

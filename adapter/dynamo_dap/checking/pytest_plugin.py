@@ -1,8 +1,8 @@
 """The pytest plugin: what each test compiles, to be asserted or reported.
 
-``@pytest.mark.compiles(graphs=1, breaks=0)`` fails a test that compiles otherwise, the fixture ``compiles`` tells the
-test itself, and ``--torch-compile-report`` lists every test. Nothing is imported for tests that ask for none of it.
-Main thread of the test process; with pytest-xdist, of each worker, and the lists are put together by the one that
+``@pytest.mark.compiles(graphs=1, breaks=0)`` fails a test that compiles otherwise, the fixture ``compiles`` reports
+them to the test, and ``--torch-compile-report`` lists every test. Nothing is imported for tests that ask for none of
+it. Main thread of the test process; with pytest-xdist, of each worker, and the lists are put together by the one that
 prints.
 """
 

@@ -170,7 +170,7 @@ class Verdict(Struct, frozen=True):
     """The result of a check."""
 
     new: list[Finding]
-    """What is wrong and to be told: not in the baseline, or above a limit."""
+    """What is wrong and must be reported: not in the baseline, or above a limit."""
     problems: list[str]
     """The limits that are exceeded, a sentence each."""
     known: int
@@ -180,7 +180,7 @@ class Verdict(Struct, frozen=True):
 
     @property
     def is_good(self) -> bool:
-        """Whether there is nothing to tell."""
+        """Whether there is nothing to report."""
         return not self.new and not self.problems
 
 

@@ -204,7 +204,7 @@ def _status_of(process: subprocess.Popen[bytes]) -> int:
         if process.poll() is None:
             process.kill()
         status = process.wait() or 130
-    # As a shell tells it of a program that a signal ended.
+    # As a shell reports it for a program that a signal ended.
     return 128 - status if status < 0 else status
 
 

@@ -56,7 +56,7 @@ _WRITING = "the profiler's end"
 _END = "the interpreter's end"
 _ANSWERS = {"hit": "hit", "miss": "missed", "bypass": "bypassed", "disabled": "off"}
 _SHARE = 0.02
-"""Lines of a function are told that take at least this part of it."""
+"""Lines of a function are listed that take at least this part of it."""
 
 
 def main(arguments: list[str]) -> int:
@@ -171,7 +171,7 @@ def _opened_by(path: Path) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="dynamo-dap profile",
-        description="Run a program and tell where the time of its compiles goes: by stage, function and line, pass. "
+        description="Run a program and show where the time of its compiles goes: by stage, function and line, pass. "
         "PROGRAM.cpuprofile is for VS Code and Chrome, PROGRAM.speedscope.json for speedscope, PROGRAM.prof for "
         "snakeviz and pstats; PROGRAM.profile.json has everything. The exit status is the program's.",
     )
@@ -276,7 +276,7 @@ def _print_functions(functions: Sequence[FunctionTime], console: Console) -> Non
                 table.add_row(f"[dim]  line {line}[/dim]", "", "", _seconds(own), _seconds(total))
     console.print(table)
     if len(functions) > _FUNCTIONS:
-        console.print(f"[dim]and {len(functions) - _FUNCTIONS} more: --json tells all[/dim]")
+        console.print(f"[dim]and {len(functions) - _FUNCTIONS} more: --json lists all[/dim]")
     console.print()
 
 
@@ -301,7 +301,7 @@ def _print_passes(profile: Profile, console: Console) -> None:
                 table.add_row(escape(name), str(calls), _seconds(spent))
             console.print(table)
             if rows is passes and len(rows) > _PASSES:
-                console.print(f"[dim]and {len(rows) - _PASSES} more: --json tells all[/dim]")
+                console.print(f"[dim]and {len(rows) - _PASSES} more: --json lists all[/dim]")
             console.print()
 
 
@@ -405,7 +405,7 @@ class JsonProfile(msgspec.Struct):
     caches: list[CacheAnswer]
     guards: JsonGuards
     problems: list[str]
-    """What this torch does not tell."""
+    """What this torch does not report."""
     processes: list[JsonProcess]
     """Those that the program started."""
 

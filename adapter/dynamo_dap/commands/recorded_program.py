@@ -1,6 +1,6 @@
 """The program that a record says was run, and whether it may be run again.
 
-A record may come from a stranger, and names a command. Only a command that one of this user's own processes has signed
+A record may come from anybody, and names a command. Only a command that one of this user's own processes has signed
 runs without a question; any other is shown, and asked for once for each content. Main thread of a command, or the
 language server's.
 """
@@ -104,7 +104,7 @@ Consents = Callable[[RecordedProgram], None]
 
 
 def refuses_untrusted(program: RecordedProgram) -> None:
-    """Refuse a stranger's program where no user can be asked.
+    """Refuse a program of unknown origin where no user can be asked.
 
     Raises:
         CannotTry: the record is not the user's own.
@@ -117,7 +117,7 @@ def refuses_untrusted(program: RecordedProgram) -> None:
 
 
 def asks_for_untrusted(options: argparse.Namespace) -> Consents:
-    """Return a function that shows a stranger's program and asks whether to run it, as ``options`` say."""
+    """Return a function that shows a program of unknown origin and asks whether to run it, as ``options`` say."""
 
     def check(program: RecordedProgram) -> None:
         if options.content not in (None, program.digest):

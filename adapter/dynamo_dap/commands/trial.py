@@ -91,7 +91,7 @@ class Trial:
     difference: str | None
     """What is another in the result; None when nothing is."""
     is_random: bool = False
-    """Whether the result is another from run to run without an edit, too: then a difference tells nothing."""
+    """Whether the result is another from run to run without an edit, too: then a difference proves nothing."""
     reference: Outcome | None = None
     """What the result is compared with where the program fails without the fix: a run as ordinary Python."""
 

@@ -1,4 +1,4 @@
-"""What a compile is at each of its stages: documents, whose parts tell what they were made from.
+"""What a compile is at each of its stages: documents, whose parts say what they were made from.
 
 Plain values, as in ``records.model``. Any thread.
 """

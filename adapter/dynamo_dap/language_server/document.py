@@ -141,7 +141,7 @@ class Document:
 
     @cached_property
     def meaning(self) -> str:
-        """What tells texts apart that Python does not take for the same: comments and empty lines may differ."""
+        """What distinguishes texts that Python does not take for the same: comments and empty lines may differ."""
         return ast.dump(self.tree) if self.tree is not None else "\n".join(self.lines)
 
     @cached_property

@@ -27,14 +27,14 @@ class RecordFollower:
         self._roots = roots
         self._reader: RecordReader | None = None
         self._programs: dict[Path, Started | None] = {}
-        """What records tell of their programs; None for those that cannot be read."""
+        """What records contain about their programs; None for those that cannot be read."""
         self._scans: dict[Path, RecordScan] = {}
         self._listed: dict[str, tuple[int, list[Path]]] = {}
         """Record files by folder, with the folder's time of modification."""
 
     @property
     def record(self) -> Record | None:
-        """What the newest record tells; None while there is none."""
+        """What the newest record contains; None while there is none."""
         return None if self._reader is None else self._reader.record
 
     @property
@@ -105,7 +105,7 @@ class RecordFollower:
         try:
             self._programs[path] = program_of(path)
         except UnreadableRecord as problem:
-            # It may have been made a moment ago, with nothing in it yet.
+            # It may just have been made, with nothing in it yet.
             if path.is_file() and path.stat().st_size:
                 self._programs[path] = None
                 _log.warning("%s", problem)

@@ -137,13 +137,13 @@ class RecordServer(LanguageServer):
     # -- diagnostics -----------------------------------------------------------------------------------------------
 
     def publish_soon(self) -> None:
-        """Publish when the user stops typing for a moment: what is asked for in between is answered at once."""
+        """Publish when the user pauses while typing: what is asked for in between is answered at once."""
         if self._publishing is not None:
             self._publishing.cancel()
         self._publishing = asyncio.get_running_loop().call_later(_TYPING_SECONDS, self.publish)
 
     def publish(self) -> None:
-        """Tell the client of every finding, and of those that are gone."""
+        """Report every finding to the client, and those that are gone."""
         found: dict[str, list[types.Diagnostic]] = {}
         paths = dict.fromkeys(path for one in self._shown for path in one.findings)
         for path in paths if self._is_on("diagnostics") else ():
@@ -157,7 +157,7 @@ class RecordServer(LanguageServer):
         self._published = {uri: diagnostics for uri, diagnostics in found.items() if diagnostics}
 
     def _is_shown(self, document: Document) -> bool:
-        """Whether it is open, or a file of the user's in the workspace: what others have is not the user's to mend."""
+        """Whether it is open, or a file of the user's in the workspace: what others have is not the user's to fix."""
         opened = any(path_of(uri) == document.path for uri in self.workspace.text_documents)
         if opened or any(document.path in map(real_path, one.record.libraries) for one in self._shown):
             return opened
@@ -174,7 +174,7 @@ class RecordServer(LanguageServer):
 
     @property
     def record(self) -> Record | None:
-        """What the newest record tells."""
+        """What the newest record contains."""
         return self._follower.record
 
     @property

@@ -50,7 +50,7 @@ class Documents:
         return known.document
 
     def _text(self, workspace: Workspace, uri: str | None, path: str) -> tuple[object, str] | None:
-        """Return what tells versions of a text apart, and the text; an empty one is still to be read."""
+        """Return what identifies the version of a text, and the text; an empty one is still to be read."""
         if uri is not None:
             document = workspace.text_documents[uri]
             return (uri, document.version), document.source

@@ -33,7 +33,7 @@ def flame_page(profile: Profile) -> str:
         f"<h1>Where the time of <code>{title}</code> went</h1><div id=stages></div><ul id=legend></ul>",
         "<div id=bar><select id=threads aria-label='Thread'></select><button id=whole>Whole</button>",
         "<button id=in>Zoom in</button></div><div id=ruler></div><div id=chart></div>",
-        f"<div id=told><span class=note>{_HOW}</span></div>{note}",
+        f"<div id=details><span class=note>{_HOW}</span></div>{note}",
         data_element(data),
     )
     style, script = page_file("profile", "flame.css"), page_file("profile", "flame.js")

@@ -133,7 +133,7 @@ class Profile(Struct, rename="camel", omit_defaults=True, tag_field="generator",
     is_cut: bool = False
     """Whether the order of events is left out from some time on; sums are complete."""
     problems: list[str] = []
-    """What this torch does not tell."""
+    """What this torch does not report."""
 
     @property
     def main(self) -> Track:

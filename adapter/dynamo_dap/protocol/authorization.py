@@ -1,4 +1,4 @@
-"""How a program comes to a server that waits for it (``"listen"`` of ``attach``), perhaps from another machine.
+"""How a program connects to a server that waits for it (``"listen"`` of ``attach``), perhaps from another machine.
 
 It makes every connection itself, to the one address where the server listens, and begins each with ``AUTHORIZE``: what
 lies between the machines need let through no other, and in no other direction. Structs and functions of one socket; any

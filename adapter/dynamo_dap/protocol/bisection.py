@@ -1,4 +1,4 @@
-"""How a compile is bisected: its parts, how one is halved, and what a run of ``dynamo-dap bisect`` tells.
+"""How a compile is bisected: its parts, how one is halved, and what a run of ``dynamo-dap bisect`` reports.
 
 ``bisect`` runs whole programs, ``compare`` compiles one graph again: both go through the same parts. Any process, any
 thread.
@@ -53,7 +53,7 @@ class BisectionRun(Struct, rename="camel", omit_defaults=True):
     check: str | None = None
     """An expression that is true at the program's end if it ran well."""
     number: int | None = None
-    """Which thing that the bisector may leave out is to be told, counted from 0."""
+    """Which thing that the bisector may leave out must be reported, counted from 0."""
     settings: dict[str, bool] = {}
     """Inductor's settings to change."""
 
@@ -78,7 +78,7 @@ class BisectedThing(Struct, rename="camel", omit_defaults=True):
 
 
 class BisectedBody(Struct, rename="camel", omit_defaults=True):
-    """What a run of a bisection tells."""
+    """What a run of a bisection reports."""
 
     count: int = 0
     """How many things the bisector could have left out."""

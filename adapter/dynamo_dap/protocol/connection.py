@@ -117,7 +117,7 @@ class Connection:
     # -- sending ---------------------------------------------------------------------------------------------------
 
     def send_event(self, event: str, body: object = None) -> None:
-        """Send an event; silently dropped when the other end is gone (its ``on_closed`` tells)."""
+        """Send an event; silently dropped when the other end is gone (its ``on_closed`` reports that)."""
         self._send(Envelope("event", event=event, body=_unless_empty(encode_body(body))))
 
     def send_request(

@@ -1,6 +1,6 @@
 """The contract between the server and the debugged program, beyond DAP itself.
 
-Custom requests and events, what a program tells about itself, environment variables, error ids. The options of
+Custom requests and events, what a program says about itself, environment variables, error ids. The options of
 ``launch`` and ``attach`` are in ``options``. Constants and structs; any thread.
 """
 
@@ -97,7 +97,7 @@ def introduction(token: str, newcomer: Struct) -> dict[str, object]:
 
 
 class ProcessInformation(Struct, rename="camel"):
-    """What a program tells about itself when it connects, or when the server connects to it."""
+    """What a program says about itself when it connects, or when the server connects to it."""
 
     process_id: int | None = None
     executable: str | None = None
@@ -107,18 +107,18 @@ class ProcessInformation(Struct, rename="camel"):
 
 
 class ChildOffer(Struct, rename="camel", omit_defaults=True):
-    """A child process of the program tells where it listens for a session of its own."""
+    """A child process of the program says where it listens for a session of its own."""
 
     process_id: int
     host: str = ""
     port: int = 0
-    """0 for one that is not wanted, and tells so: it listens nowhere, and runs on."""
+    """0 for one that is not wanted, and says so: it listens nowhere, and runs on."""
     access_token: str = ""
     rank: Rank | None = None
 
 
 class TerminalStarted(Struct, rename="camel", omit_defaults=True):
-    """The supervisor in a terminal tells what it has started, or the ``problem`` with it."""
+    """The supervisor in a terminal reports what it has started, or the ``problem`` with it."""
 
     process_id: int | None = None
     problem: str | None = None
@@ -257,13 +257,13 @@ COMPARISON = "dynamoComparison"
 TIMELINE = "dynamoTimeline"
 """The statements that a held trace has visited. Its thread is stopped in the trace."""
 GO_TO = "dynamoGoTo"
-"""Go to a moment of a held trace. No body; the event ``stopped`` follows."""
+"""Go to a snapshot of a held trace. No body; the event ``stopped`` follows."""
 RUN_BACK = "dynamoRunBack"
 """Go back in a held trace to where something came from. No body; the event ``stopped`` follows."""
 WITHDRAW_PAUSE = "dynamoWithdrawPause"
 """Have threads run on that were asked to pause and have not come to a line yet. No arguments, no body."""
 SET_OPTION = "dynamoSetOption"
-"""Change one of the options that tell torch what to do, or say what it is. Any time; for VS Code's console, too."""
+"""Change one of the options for torch, or say what it is. Any time; for VS Code's console, too."""
 WHAT_IF = "dynamoWhatIf"
 """The newest trace in which the debugger changed something, beside the program's own. No arguments."""
 KEEP = "dynamoKeep"
@@ -321,7 +321,7 @@ class PatchArguments(Struct, rename="camel"):
     """Arguments of ``PATCH``."""
 
     instruction_reference: str
-    """The address of the instruction, as a stack frame or ``disassemble`` tells it."""
+    """The address of the instruction, as a stack frame or ``disassemble`` gives it."""
     instruction: str
     """What to run there: an instruction as a listing shows it, several with ``;`` between, or ``swap``.
 
@@ -359,12 +359,12 @@ class TimelineArguments(Struct, rename="camel", omit_defaults=True):
 
     thread_id: int
     start: int | None = None
-    """The first entry to return; missing: so that the moment that is shown is in the middle."""
+    """The first entry to return; missing: so that the shown snapshot is in the middle."""
     count: int = 10_000
 
 
 class TimelineEntry(Struct, rename="camel", omit_defaults=True):
-    """A statement that was visited: ``moment`` is for ``GO_TO``, ``mark`` names an attempt or break that begins."""
+    """A visited statement. ``moment`` is the snapshot's number, ``mark`` names an attempt or break that begins."""
 
     moment: int
     function: str
@@ -384,7 +384,7 @@ class TimelineBody(Struct, rename="camel", omit_defaults=True):
     entries: list[TimelineEntry]
     total: int
     current: int
-    """The moment that is shown."""
+    """The snapshot that is shown."""
     start: int = 0
     """How many entries come before these."""
 
@@ -437,7 +437,7 @@ class KeepArguments(Struct, rename="camel"):
 VS_CODE = "vscode"
 """Its ``clientID``."""
 VARIABLE_MENU = "__vscodeVariableMenuContext"
-"""Its own field of a variable, which tells extensions what that is."""
+"""Its own field of a variable, which says to extensions what that is."""
 
 
 LOCALS_ALONG = "localsAlong"

@@ -124,7 +124,7 @@ def _description_path(folder: str, process_id: int, number: int) -> Path:
 def read_crash(folder: str, process_id: int) -> CrashSite | None:
     """Return where the process ``process_id`` was last executing generated code; None when it was not.
 
-    Of several threads the one that moved last is taken: which of them crashed, the operating system does not tell.
+    Of several threads the one that moved last is taken: which of them crashed, the operating system does not say.
     """
     try:
         data = _cell_path(folder, process_id).read_bytes()

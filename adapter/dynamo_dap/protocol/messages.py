@@ -236,5 +236,5 @@ def decode(raw: msgspec.Raw, into: type[T], what: str) -> T:
 
 
 def to_builtins(raw: msgspec.Raw) -> Any:
-    """Return raw JSON as plain Python values. Raises ``ProtocolError`` when it is none."""
+    """Return raw JSON as plain Python values. Raises ``ProtocolError`` when it is not valid JSON."""
     return decode(raw, Any, "message")

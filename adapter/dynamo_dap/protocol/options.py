@@ -392,7 +392,7 @@ class ListenTarget(Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class HandedOverTarget(Struct, rename="camel", frozen=True, kw_only=True):
-    """Where another server process has a program's connection, which came to it, for the session with that."""
+    """Where another server process hands over a program's connection."""
 
     path: str
     """A socket in a folder that only its user can enter."""

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 _VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
-"""What launchers of distributed jobs tell each of their processes."""
+"""What launchers of distributed jobs say to each of their processes."""
 _OF_SCHEDULERS = (
     ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE"),

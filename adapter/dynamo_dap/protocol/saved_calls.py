@@ -54,7 +54,7 @@ class RecordingRun(Struct, rename="camel", omit_defaults=True):
 
 
 class RecordingEnded(Struct, rename="camel", omit_defaults=True):
-    """What a run of ``dynamo-dap record-call`` tells."""
+    """What a run of ``dynamo-dap record-call`` reports."""
 
     saved: RecordCallBody | None = None
     problem: str | None = None

@@ -9,7 +9,7 @@ from pathlib import PurePath
 
 
 def short_paths(paths: Iterable[str]) -> dict[str, str]:
-    """Return for each path its name, with as many of its folders as tell it from the others: ``a/model.py``."""
+    """Return for each path its name, with as many of its folders as distinguish it from the others: ``a/model.py``."""
     parts = {path: PurePath(path).parts for path in paths}
     return {path: _shortest(path, parts) for path in parts}
 

@@ -1,6 +1,6 @@
-"""What a user may do about what a record tells, the most costly first. Pure, but for reading the user's lines.
+"""What a user may do about the findings of a record, the most costly first. Pure, but for reading the user's lines.
 
-Torch tells one failed guard and one graph break at a time; here the values of one thing are put together over all the
+Torch reports one failed guard and one graph break at a time; here the values of one thing are put together over all the
 calls, and the same break over all the functions that it cuts.
 """
 
@@ -422,7 +422,7 @@ class _Read:
 def _advice(read: _Read, values: list[str]) -> str:
     """Return the advice, for all the values that there were."""
     if _INTERMEDIATE.search(read.name):
-        return "it was computed before a graph break: mend that break, or torch.compile(..., dynamic=True)"
+        return "it was computed before a graph break: fix that break, or torch.compile(..., dynamic=True)"
     if read.root != read.subject:
         return (
             "a cache that grows is another in each call: use a static one, of one length for all calls (transformers: "

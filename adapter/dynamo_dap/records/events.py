@@ -97,7 +97,7 @@ class Started(_Event, tag="started"):
     job: str | None = None
     """The same for all ranks that were started together, see ``protocol.ranks.job_in``."""
     log: str | None = None
-    """The trace log of torch's that the record was read from; it does not tell the command, or how the run ended."""
+    """The trace log of torch's that the record was read from; it has neither the command nor how the run ended."""
     signature: str | None = None
     """Of the command, by a key that only this user has: see ``records.signed``."""
 

@@ -34,7 +34,7 @@ class UnreadableRecord(Exception):
 
 
 class RecordWriter:
-    """Writes one file, on whichever threads have something to tell. The file is made with the first event."""
+    """Writes one file, on whichever threads have something to report. The file is made with the first event."""
 
     def __init__(self, path: Path, *, details_bound: int = DETAILS_BOUND, bound: int = BOUND) -> None:
         """Open the file. Raises ``OSError`` when it cannot be made."""
@@ -121,7 +121,7 @@ def _without_collections() -> Iterator[None]:
 
 
 def read_record(path: Path) -> Record:
-    """Return what a record file tells. A last line that was cut off is left out.
+    """Return what a record file contains. A last line that was cut off is left out.
 
     Raises:
         UnreadableRecord: it is no record, or one of a newer version of the format.
@@ -170,7 +170,7 @@ class RecordScan:
         return self._has_finished
 
     def sources(self) -> list[str]:
-        """Return the files that the user's compiled functions are in, as far as it tells now."""
+        """Return the files that the user's compiled functions are in, as far as it says now."""
         with contextlib.suppress(OSError), open_regular(self.path) as file:
             file.seek(self._offset)
             text = file.read(max(0, _LONGEST - self._offset))

@@ -36,7 +36,7 @@ LinkOf = Callable[[Compile], str | None]
 def html_report(record: Record, links: Mapping[str, str], link_of: LinkOf, ranks: str = "") -> str:
     """Return the page.
 
-    ``links`` lead to torch's own reports, ``link_of`` tells the address of a compile in these; ``ranks`` is what all
+    ``links`` lead to torch's own reports, ``link_of`` returns the address of a compile in these; ``ranks`` is what all
     ranks of the job compiled, as a part of a page, if the record is of one of them.
     """
     program = " ".join(record.started.program) if record.started else "?"
@@ -157,7 +157,7 @@ def _timeline(record: Record) -> Iterator[str]:
         return
     yield "<div class='chart'><canvas id='timeline' role='img' aria-label='Timeline of the compiles'></canvas></div>"
     reported = "Drag over the chart to look closer, or turn the wheel with Ctrl; click a bar to go to its compile."
-    order = "Stages are drawn one after the other: torch tells how long each took, not when."
+    order = "Stages are drawn one after the other: torch says how long each took, not when."
     yield f"<p class='note'>{reported} {order} <button id='forget' type='button' hidden>All of it again</button></p>"
     yield f"<script type='application/json' id='compiles'>{_json(_chart(compiles))}</script>"
     yield _table_of_times(compiles)

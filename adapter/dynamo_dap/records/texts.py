@@ -32,7 +32,7 @@ _REPLACEMENT = b"\xef\xbf\xbd"
 
 
 def digest_of_line(line: str) -> str:
-    """Return 8 hexadecimal digits that tell a line, but for white space at its end."""
+    """Return 8 hexadecimal digits that identify a line, but for white space at its end."""
     return f"{zlib.crc32(line.rstrip().encode(errors='surrogateescape')):08x}"
 
 

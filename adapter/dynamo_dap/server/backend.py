@@ -26,13 +26,13 @@ OnClosed = Callable[["Backend", "str | None"], None]
 
 
 class Backend:
-    """One backend, and whom to tell what it says."""
+    """One backend, and who gets what it says."""
 
     takes_cancel = True
     """Whether it knows ``cancel``."""
 
     def __init__(self, name: str, connection: LoopConnection, on_event: OnEvent, on_closed: OnClosed) -> None:
-        """Take ``connection`` over. ``name`` tells backends apart."""
+        """Take ``connection`` over. ``name`` distinguishes backends."""
         self.name = name
         self.connection = connection
         self.is_ready = False

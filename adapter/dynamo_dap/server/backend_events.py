@@ -102,7 +102,7 @@ class BackendEvents:
     def __init__(
         self, client: Client, breakpoints: BreakpointMemory, *, owns_end: bool, flush_output: Callable[[bool], None]
     ) -> None:
-        """``owns_end``: the server itself sees the program end, and tells so when all its output has been passed on.
+        """``owns_end``: the server itself sees the program end, and says so when all its output has been passed on.
 
         ``flush_output`` passes on what the program has printed so far; with True only whole lines of it.
         """
@@ -115,7 +115,7 @@ class BackendEvents:
         self.initialized = {name: asyncio.Event() for name in (AGENT, DEBUGPY)}
         """Set when a backend takes breakpoints, by its name."""
         self.eager_problem: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
-        """Why debugpy will not come, as the agent told; None when it is on its way."""
+        """Why debugpy will not come, as the agent said; None when it is on its way."""
         self.has_said_terminated = False
         self.count = 0
         """How many events have come."""
@@ -162,7 +162,7 @@ class BackendEvents:
             self._client.event(event, body)
 
     def _report_after_answer(self, thread_id: int | None, body: object) -> None:
-        """Tell a stop, after the answer to the request that let the thread go on before."""
+        """Report a stop, after the answer to the request that let the thread go on before."""
         if thread_id is None:
             self._report("stopped", body)
         else:
@@ -175,7 +175,7 @@ class BackendEvents:
             self._report("stopped", body)
 
     def _initialized(self, backend: Backend, event: Event) -> None:
-        """Keep it: the session tells the client itself, once."""
+        """Keep it: the session itself reports it to the client, once."""
         backend.is_ready = True
         self.initialized[backend.name].set()
 

@@ -95,7 +95,7 @@ class Named(Protocol):
 
     @property
     def name(self) -> str:
-        """Tells backends apart."""
+        """Distinguishes backends."""
 
 
 class _BreakpointsBody(msgspec.Struct, omit_defaults=True):

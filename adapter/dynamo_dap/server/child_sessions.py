@@ -113,7 +113,7 @@ class ChildSessions:
     ) -> None:
         """``given`` are the client's ``launch`` or ``attach`` arguments, and ``options`` what was read from them.
 
-        ``parent`` tells which rank of a distributed job the program is itself.
+        ``parent`` says which rank of a distributed job the program is itself.
         """
         self._client = client
         self._given = given

@@ -60,9 +60,9 @@ class Client:
         self._information: InitializeRequestArguments | None = None
         self._dialect = Dialect()
         self._follows_compiles = False
-        """Whether it has asked for compiles, and so knows the event that tells of more."""
+        """Whether it has asked for compiles, and so knows the event that reports more."""
         self._offers_step_back: bool | None = None
-        """What it was told at stops; None before the first: ``initialize`` says that there are steps back."""
+        """What stops reported to it; None before the first: ``initialize`` says that there are steps back."""
 
     def trust(self) -> None:
         """Accept large messages: the client has shown the access token."""
@@ -156,7 +156,7 @@ class Client:
         return event in _EVENTS
 
     def exited(self, exit_code: int) -> None:
-        """Tell the program's exit code."""
+        """Report the program's exit code."""
         self._connection.send_event("exited", ExitedEventBody(exit_code=exit_code))
 
     def respond(self, request: Request, body: object = None) -> None:

@@ -1,4 +1,4 @@
-"""The programs that come to a session which waits for them (``"listen"`` of ``attach``): one, or the ranks of a job.
+"""The programs that connect to a session which waits for them (``"listen"`` of ``attach``): one, or the ranks of a job.
 
 The first that is wanted becomes the session's own; for each further rank the client is asked for a session of its own,
 to whose server the connection is handed over. Ranks come from any machine, as late as they like while this session goes
@@ -37,11 +37,11 @@ from dynamo_dap.server.rank_meeting import RankMeeting
 _log = logging.getLogger(__name__)
 
 _MAXIMUM_REPORTED = 10
-"""So many addresses that showed no token are told of by name."""
+"""So many addresses that showed no token are reported by name."""
 
 
 class ConnectingPrograms:
-    """Who comes to one session."""
+    """The programs that connect to one session."""
 
     def __init__(self, client: Client, given: dict[str, Any], options: AttachArguments, target: ListenTarget) -> None:
         """Begin to listen at ``target``; ``given`` are the client's ``attach`` arguments, ``options`` what was read.
@@ -105,7 +105,7 @@ class ConnectingPrograms:
         if not await until_any(seconds, self._first):
             who = "program" if self._options.ranks is None else f"rank that is wanted ({_listed(self._options.ranks)})"
             came = f"; of others came {_named(self._arrived)}" if self._arrived else ""
-            text = f"no {who} came to {self._server.address} within {seconds:g} s with the right token{came}"
+            text = f"no {who} connected to {self._server.address} within {seconds:g} s with the right token{came}"
             raise StartRefused(ErrorId.CONNECT_TIMEOUT, text)
         return self._first.result()
 
@@ -172,7 +172,7 @@ class ConnectingPrograms:
     def _report_missing(self) -> None:
         if self._missing:
             seconds = f"{self._options.launch_timeout:g} s"
-            text = f"{_named(self._missing)} did not come to {self._server.address} within {seconds} after the first"
+            text = f"{_named(self._missing)} did not connect to {self._server.address} within {seconds} after the first"
             self._client.output(
                 f"{text} one. Who comes later is debugged as long as this session goes on.", "important"
             )
@@ -204,7 +204,7 @@ class ConnectingPrograms:
         else:
             if self._options.stop_ranks == TOGETHER:
                 self.meeting = RankMeeting()
-            self._client.output(f"{rank} has come from {incoming.host}, and is debugged in this session.")
+            self._client.output(f"{rank} connected from {incoming.host} and is debugged in this session.")
         connection = LoopConnection(SocketStream(connected), "agent", Unheard("the agent"))
         self._first.set_result((connection, incoming.request.arguments))
 
@@ -215,7 +215,7 @@ class ConnectingPrograms:
             return
         self._giver = self._giver or Giver(self._listener)
         connected = await incoming.accept(self._welcome)
-        self._client.output(f"{rank} has come from {incoming.host}.")
+        self._client.output(f"{rank} connected from {incoming.host}.")
         is_taken = asyncio.Event()
         information = incoming.request.arguments
         target = self._giver.offer(connected, information, is_taken.set, is_local=is_loopback(self._target.host))

@@ -120,7 +120,7 @@ TERMINATE_GRACE = 5.0
 
 
 class StartMethod(Enum):
-    """How the program came to be debugged (DAP ``process.startMethod``)."""
+    """How debugging of the program began (DAP ``process.startMethod``)."""
 
     LAUNCH = "launch"
     ATTACH = "attach"
@@ -285,7 +285,7 @@ class Debuggee:
             raise StartRefused(ErrorId.CONNECT_TIMEOUT, text)
 
     def announce(self) -> None:
-        """Tell the IDE about the process, and what it will not be able to do with its torch."""
+        """Describe the process to the IDE, and what it will not be able to do with its torch."""
         body = ProcessEventBody(
             name=self._name,
             system_process_id=self.information.process_id,
@@ -297,7 +297,7 @@ class Debuggee:
             self._client.output(warning, "important")
 
     def watch(self) -> None:
-        """From now on, tell the IDE of the end of the program."""
+        """From now on, report the end of the program to the IDE."""
         self._is_watched = True
         if self.process is not None:
             self._run(self._watch_process(self.process))
@@ -452,7 +452,7 @@ class Debuggee:
         return self.children is not None and self.information.process_id in self.children.known
 
     async def _watch_debugpy(self, eager: EagerSide) -> None:
-        """Tell when debugpy is gone and the program is not."""
+        """Report when debugpy is gone and the program is not."""
         await eager.left.wait()
         if eager.has_taken_leave:
             return
@@ -516,7 +516,7 @@ _FIRST_WITH_DYNAMO = (2, 0)
 
 
 def version_warning(information: ProcessInformation) -> str | None:
-    """Return what to tell the user about the program's torch, None when all is well."""
+    """Return a warning about the program's torch, None when all is well."""
     python = information.executable or "the program's Python"
     if information.torch_version is None:
         return (

@@ -194,11 +194,11 @@ class EagerSide:
         return Invitation("", invitation.token) if self.comes_as_program_did else invitation
 
     def receive(self, connected: socket.socket) -> None:
-        """Take debugpy's connection, which came to another listener."""
+        """Take debugpy's connection, which connected to another listener."""
         self._listener.receive(connected)
 
     async def until_here(self, timeout: float, agent_left: asyncio.Event) -> bool:
-        """Wait until debugpy is here, or will not come, and then tell the user why."""
+        """Wait until debugpy is here, or will not come, and then say why."""
         reported = self._events.eager_problem
         await until_any(timeout, self._arrived.wait(), reported, agent_left.wait())
         problem = reported.result() if reported.done() else None

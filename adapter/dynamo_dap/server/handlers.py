@@ -53,7 +53,7 @@ from dynamo_dap.server.session import Phase, Session
 
 @handles("initialize", InitializeRequestArguments, before_initialize=True)
 def initialize(session: Session, arguments: InitializeRequestArguments) -> Capabilities:
-    """Tell what handlers and agent can do together."""
+    """Say what handlers and agent can do together."""
     if session.client.is_introduced:
         raise RequestRefused(ErrorId.INITIALIZED_TWICE, "'initialize' was sent before")
     session.client.introduce(arguments)
@@ -332,6 +332,6 @@ def terminate(session: Session, arguments: TerminateArguments) -> None:
 )
 def disconnect(session: Session, arguments: DisconnectArguments) -> Awaitable[None]:
     """End the session: kill what was launched or let go what was attached to, unless the client says otherwise."""
-    # Begun at once, and not by a task that has yet to start: clients may close the connection in the next moment.
+    # Begun at once, and not by a task that has yet to start: clients may close the connection right after.
     session.end(kill=arguments.terminate_debuggee)
     return session.wait_until_program_left()

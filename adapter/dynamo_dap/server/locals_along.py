@@ -3,7 +3,7 @@
 Clients ask for ``scopes`` and then for the ``variables`` of the first one. debugpy is asked for both at once
 (``LOCALS_ALONG``); the client's second request is answered here. What came along is given out once, at once or never:
 it is forgotten when anything is asked that may change a value or let a thread go on, when that is answered, and after a
-moment, in which other threads of the program have run. Used on the loop, one per session.
+stop, in which other threads of the program have run. Used on the loop, one per session.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ class CrashFolder:
         self._path: Path | None = None
 
     def variables(self) -> dict[str, str]:
-        """Make the folder and return the environment variable that tells the program of it."""
+        """Make the folder and return the environment variable by which the program finds it."""
         if self._path is None:
             self._path = make_folder()
         return {CRASH_CELL_VARIABLE: str(self._path)}

@@ -87,7 +87,7 @@ class RankMeeting:
         if member in self._late:
             self._late.discard(member)
             if step is not None:
-                step.leader.report(f"{member.name} has come to {stop.place}.")
+                step.leader.report(f"{member.name} has reached {stop.place}.")
         self._pause_running()
 
     def goes(self, leader: _Member, goes: RankGoesBody) -> None:

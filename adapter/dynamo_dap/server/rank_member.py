@@ -1,6 +1,6 @@
 """A rank's session where the ranks of its job meet that stop together (``rank_meeting``).
 
-Tells what happens here, and does here what the meeting decides. Used on the loop; made when the session's program is
+Reports what happens here, and does here what the meeting decides. Used on the loop; made when the session's program is
 there, lives as long as that. Requests that the meeting has this session send go the way of the client's, which hears of
 the thread that goes on.
 """
@@ -74,7 +74,7 @@ class RankMember:
         """How many requests about that have no answer yet."""
 
     async def join(self, target: ConnectTarget) -> None:
-        """Join the meeting at ``target``; tell the user when it cannot be reached."""
+        """Join the meeting at ``target``; warn the user when it cannot be reached."""
         try:
             connected = await asyncio.wait_for(_connected(target), _TIMEOUT)
             connection = LoopConnection(SocketStream(connected), "ranks", Unheard("the meeting of the ranks"))

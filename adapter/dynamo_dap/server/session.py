@@ -190,7 +190,7 @@ class Session:
         debuggee.watch()
 
     async def join_ranks(self, debuggee: Debuggee, meeting: ConnectTarget, name: str) -> None:
-        """Stop and step together with the other ranks that come to ``meeting``; ``name`` is for a person."""
+        """Stop and step together with the other ranks that join ``meeting``; ``name`` is for a person."""
         rank = debuggee.information.rank
         member = RankMember(self.client, self.router, self._stopped_threads, name if rank is None else str(rank))
         await member.join(meeting)
@@ -227,7 +227,7 @@ class Session:
             self.require_program()
 
     def give_up(self, text: str) -> None:
-        """Tell the user that there will be no program, and the IDE to end the session."""
+        """Say that there will be no program, and have the IDE end the session."""
         if self.phase is not Phase.ENDED:
             self.phase = Phase.ENDED
             self.client.output(text, "important")
@@ -308,7 +308,7 @@ class Session:
         """Ignore it: DAP clients send no events."""
 
     def on_invalid_message(self, problem: str) -> None:
-        """Tell the user what could not be read, and go on."""
+        """Say what could not be read, and go on."""
         self.client.output(f"dynamo-dap received an invalid message: {problem}", "important")
 
     def on_closed(self, problem: str | None) -> None:

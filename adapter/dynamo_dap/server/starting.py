@@ -144,7 +144,7 @@ async def _await_program(
 async def _take_program_over(
     debuggee: Debuggee, target: HandedOverTarget, options: AttachArguments, given: dict[str, Any]
 ) -> None:
-    """Have a program that came to the server of another session."""
+    """Take over a program that connected to the server of another session."""
     eager = debuggee.expect_debugpy(given) if options.eager else None
     if eager is not None:
         eager.comes_as_program_did = True
@@ -284,7 +284,7 @@ class Starter:
         return await self._start_in_terminal(command, changes)
 
     def _start_child(self, command: list[str], changes: Changes) -> ChildProcess:
-        # The server's own secret is none of the program's.
+        # The program must not get the server's own secret.
         base = {**self.job.own_variables, **os.environ}
         base.pop(ACCESS_TOKEN_VARIABLE, None)
         return ChildProcess(command, self.job.cwd, with_changes(base, changes), self.client.program_output)

@@ -1,4 +1,4 @@
-"""Starts the debugged program in a terminal and tells the server how it ends. ``python supervisor.py JOB``.
+"""Starts the debugged program in a terminal and reports to the server how it ends. ``python supervisor.py JOB``.
 
 A process of its own, with the server's Python, in the terminal that the IDE opened. ``JOB`` is a JSON file that only
 its owner can read; it is removed as soon as it is read. The main thread waits for the program; the connection's reader

@@ -79,7 +79,7 @@ class Address:
 
 
 def serve_tcp(address: Address, access_token: str | None) -> int:
-    """Serve sessions until the process is told to end; return its exit status.
+    """Serve sessions until the process is asked to end; return its exit status.
 
     Raises:
         CannotListen: the address is in use or invalid, or needs an access token.

@@ -149,7 +149,7 @@ class BreakpointList:
         self.all: list[Breakpoint] = []
 
     def add(self, place: BreakpointRequest, *, is_temporary: bool = False) -> Breakpoint:
-        """Add a breakpoint; ``send_for`` then tells the server."""
+        """Add a breakpoint; ``send_for`` then sends it to the server."""
         added = Breakpoint(self.next_number, place, is_temporary)
         self.next_number += 1
         self.all.append(added)
@@ -177,12 +177,12 @@ class BreakpointList:
         raise UsageError(f"there is no breakpoint {number}: 'break' lists them")
 
     def send_all(self, client: Client) -> None:
-        """Tell the server about all of them: a session begins."""
+        """Send all of them to the server: a session begins."""
         for place in {breakpoint.place.path: breakpoint.place for breakpoint in self.all}.values():
             self.send_for(client, place)
 
     def send_for(self, client: Client, place: BreakpointRequest) -> None:
-        """Tell the server about the breakpoints in the file of ``place``, or about all function breakpoints."""
+        """Send the server the breakpoints in the file of ``place``, or about all function breakpoints."""
         concerned = [one for one in self.all if one.place.path == place.path and one.is_enabled]
         places = [breakpoint.place for breakpoint in concerned]
         if place.path is None:

@@ -296,7 +296,7 @@ class Client:
         return pending
 
     def configuration_done(self) -> None:
-        """Tell that every breakpoint is set: the program may run."""
+        """Say that every breakpoint is set: the program may run."""
         self.request("configurationDone")
 
     def close(self) -> None:

@@ -85,7 +85,7 @@ def number(text: str) -> int:
     """Read a number that is not negative.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it is not such a number.
     """
     if not text.isdigit():
         raise UsageError(f"{text!r} is not a number: 'p EXPRESSION' evaluates an expression")

@@ -66,6 +66,6 @@ def record_call(debugger: Debugger, argument: str) -> None:
 
 @command("set", Group.SESSION, "[OPTION [VALUE]]", example="set stance force_eager")
 def set_option(debugger: Debugger, argument: str) -> None:
-    """Tell torch what to do from now on (stance, backend, compileOnly, torchLogs, torchConfig, cache), or show it."""
+    """Set what torch does from now on (stance, backend, compileOnly, torchLogs, torchConfig, cache), or show it."""
     answer = debugger.client.request(SET_OPTION, SetOptionArguments(argument))
     debugger.screen.say(decode(answer, SetOptionBody, f"body of '{SET_OPTION}'").result)

@@ -255,7 +255,7 @@ class Debugger:
         return frame.name, (frame.source.path or frame.source.name or "") if frame.source is not None else ""
 
     def travel(self, command: str, arguments: object) -> None:
-        """Have the current thread go to another moment of its trace, and wait for the stop there."""
+        """Have the current thread go to another snapshot of its trace, and wait for the stop there."""
         self._steps_by_instruction = False
         thread_id = self.stopped_thread()
         self.client.request(command, arguments)
@@ -300,7 +300,7 @@ class Debugger:
                 is_over = self.state is not State.RUNNING and not self._ignores_stop()
                 if not is_over:
                     self._take(self._next_event(end))
-            except KeyboardInterrupt:  # at any moment, also while what has come is being shown
+            except KeyboardInterrupt:  # at any time, also while what has come is being shown
                 if self.state is State.RUNNING:
                     self.pause()
 

@@ -1,4 +1,4 @@
-"""Tells whether typed text is Python, and whether a statement is complete. Pure functions; any thread."""
+"""Finds whether typed text is Python, and whether a statement is complete. Pure functions; any thread."""
 
 from __future__ import annotations
 

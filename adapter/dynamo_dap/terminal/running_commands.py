@@ -156,13 +156,13 @@ def origin(debugger: Debugger, argument: str) -> None:
     debugger.travel(RUN_BACK, {"frameId": debugger.frame().id, "name": name, "to": what})
 
 
-@command("timeline", Group.PAST, "[MOMENT]", example="timeline 12")
+@command("timeline", Group.PAST, "[NUMBER]", example="timeline 12")
 def timeline(debugger: Debugger, argument: str) -> None:
     """Show the statements that the trace has visited around this one, or go to one of them."""
     thread_id = debugger.stopped_thread()
     if argument:
         if not argument.isdigit():
-            raise UsageError("timeline [MOMENT]: a number, as 'timeline' shows them")
+            raise UsageError("timeline [NUMBER]: a number, as 'timeline' shows them")
         debugger.travel(GO_TO, {"threadId": thread_id, "moment": int(argument)})
         return
     answer = debugger.client.request(TIMELINE, {"threadId": thread_id})

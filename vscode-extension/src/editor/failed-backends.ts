@@ -1,4 +1,4 @@
-/** Notices in debug sessions that the backend fails: told once in each, where its program can be run again. */
+/** Notices in debug sessions that the backend fails: reported once in each, where its program can be run again. */
 
 import type { DebugProtocol } from "@vscode/debugprotocol";
 import * as vscode from "vscode";
@@ -9,8 +9,8 @@ import { programOf, type Program } from "./programs.js";
 /** What stops say for it: the debuggee's own, and debugpy's for the exception that follows. */
 const FAILURE = /Backend failure|BackendCompilerFailed|InductorError/;
 
-/** Calls `tell` with the program of each session that stops for a failure of the backend. */
-export function onBackendFailure(tell: (program: Program) => void): vscode.Disposable {
+/** Calls `report` with the program of each session that stops for a failure of the backend. */
+export function onBackendFailure(report: (program: Program) => void): vscode.Disposable {
     return vscode.debug.registerDebugAdapterTrackerFactory(DEBUG_TYPE, {
         createDebugAdapterTracker(session): vscode.DebugAdapterTracker | undefined {
             const program = programOf(session);
@@ -19,7 +19,7 @@ export function onBackendFailure(tell: (program: Program) => void): vscode.Dispo
                 onDidSendMessage(message: DebugProtocol.StoppedEvent): void {
                     if (!isTold && message.type === "event" && message.event === "stopped" && isFailure(message.body)) {
                         isTold = true;
-                        tell(program);
+                        report(program);
                     }
                 },
             };

@@ -33,9 +33,9 @@ interface Minified {
 class FailingCompiles implements vscode.Disposable {
     private readonly runs = new WatchedRuns("torch.compile: Bisect and Minify");
     private readonly registrations: vscode.Disposable[] = [
-        vscode.commands.registerCommand("dynamo.bisect", () => telling(() => this.bisect(programInEditor()))),
-        vscode.commands.registerCommand("dynamo.minify", () => telling(() => this.minify(programInEditor()))),
-        onBackendFailure((program) => void telling(() => this.offer(program))),
+        vscode.commands.registerCommand("dynamo.bisect", () => reporting(() => this.bisect(programInEditor()))),
+        vscode.commands.registerCommand("dynamo.minify", () => reporting(() => this.minify(programInEditor()))),
+        onBackendFailure((program) => void reporting(() => this.offer(program))),
     ];
 
     dispose(): void {
@@ -73,8 +73,8 @@ class FailingCompiles implements vscode.Disposable {
         this.runs.note(text);
         const lines = text.trim().split("\n").map((line) => line.trim());
         const places = (thing?.places ?? []).slice(0, MOST_PLACES).map(({ path, line }) => ({ title: vscode.l10n.t("Go to {0}:{1}", basename(path), line), path, line }));
-        const told = lines.filter((line) => !line.startsWith("at ")).join(", ");
-        const chosen = await vscode.window.showWarningMessage(told, ...places, { title: RUNS, path: "", line: 0 });
+        const summary = lines.filter((line) => !line.startsWith("at ")).join(", ");
+        const chosen = await vscode.window.showWarningMessage(summary, ...places, { title: RUNS, path: "", line: 0 });
         if (chosen?.title === RUNS) {
             this.runs.show();
         } else if (chosen !== undefined) {
@@ -100,8 +100,8 @@ class FailingCompiles implements vscode.Disposable {
         // What is in the result's folder is found from there: the tensors that it is given.
         const configuration = { name: `Minified: ${program.name}`, type: DEBUG_TYPE, request: "launch", program: path, cwd: dirname(path) };
         const fails = error === "" ? "" : vscode.l10n.t(" It fails with: {0}", error);
-        const told = vscode.l10n.t("Minimized the graph from {0} nodes to {1}.{2}", before, nodes, fails);
-        let chosen = await vscode.window.showInformationMessage(told, DEBUG, ...(program.folder === undefined ? [] : [KEEP]));
+        const text = vscode.l10n.t("Minimized the graph from {0} nodes to {1}.{2}", before, nodes, fails);
+        let chosen = await vscode.window.showInformationMessage(text, DEBUG, ...(program.folder === undefined ? [] : [KEEP]));
         if (chosen === KEEP) {
             const launch = vscode.workspace.getConfiguration("launch", program.folder ?? null);
             const others = launch.get<vscode.DebugConfiguration[]>("configurations", []).filter((each) => each.name !== configuration.name);
@@ -119,7 +119,7 @@ export function registerFailingCompiles(): FailingCompiles {
     return new FailingCompiles();
 }
 
-async function telling(act: () => Promise<void>): Promise<void> {
+async function reporting(act: () => Promise<void>): Promise<void> {
     try {
         await act();
     } catch (problem) {

@@ -23,12 +23,12 @@ export function registerSavedCalls(): vscode.Disposable {
     const texts = new ReadOnlyTexts("dynamo-saved-call");
     return vscode.Disposable.from(
         texts,
-        vscode.commands.registerCommand("dynamo.recordCall", () => telling(() => recordCall(texts))),
-        vscode.commands.registerCommand("dynamo.replayCall", (folder?: string) => telling(() => replayCall(texts, folder))),
+        vscode.commands.registerCommand("dynamo.recordCall", () => reporting(() => recordCall(texts))),
+        vscode.commands.registerCommand("dynamo.replayCall", (folder?: string) => reporting(() => replayCall(texts, folder))),
     );
 }
 
-async function telling(act: () => Promise<void>): Promise<void> {
+async function reporting(act: () => Promise<void>): Promise<void> {
     try {
         await act();
     } catch (problem) {
@@ -45,8 +45,8 @@ async function recordCall(texts: ReadOnlyTexts): Promise<void> {
     const lost = (saved.lost ?? []).map((each) => `${each.path} (${each.text})`);
     const missing = lost.length === 0 ? "" : vscode.l10n.t(" Not saved: {0}.", lost.join(", "));
     const notes = (saved.notes ?? []).map((note) => ` ${note}.`).join("");
-    const told = vscode.l10n.t("The call of {0} is saved in {1}.{2}{3}", saved.function, saved.folder, missing, notes);
-    if ((await vscode.window.showInformationMessage(told, DEBUG)) === DEBUG) {
+    const text = vscode.l10n.t("The call of {0} is saved in {1}.{2}{3}", saved.function, saved.folder, missing, notes);
+    if ((await vscode.window.showInformationMessage(text, DEBUG)) === DEBUG) {
         await replayCall(texts, saved.folder);
     }
 }
@@ -75,14 +75,14 @@ async function replayCall(texts: ReadOnlyTexts, given: string | undefined): Prom
 async function isWanted(texts: ReadOnlyTexts, folder: string, shown: string, refused: string[]): Promise<boolean> {
     // An untitled document would have to be saved before anything is debugged.
     await texts.show("code of the call.py", shown);
-    const told = vscode.l10n.t("Debugging the call in {0} runs the code that is shown.", folder);
+    const text = vscode.l10n.t("Debugging the call in {0} runs the code that is shown.", folder);
     if (refused.length === 0) {
         const run = vscode.l10n.t("Run This Code");
-        return (await vscode.window.showWarningMessage(told, { modal: true }, run)) === run;
+        return (await vscode.window.showWarningMessage(text, { modal: true }, run)) === run;
     }
     const detail = vscode.l10n.t("It names what a saved call usually may not: {0}", refused.join(", "));
     const allow = vscode.l10n.t("Allow These Names and Run This Code");
-    return (await vscode.window.showWarningMessage(told, { modal: true, detail }, allow)) === allow;
+    return (await vscode.window.showWarningMessage(text, { modal: true, detail }, allow)) === allow;
 }
 
 async function askedFolder(): Promise<string | undefined> {

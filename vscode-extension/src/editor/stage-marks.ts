@@ -1,4 +1,4 @@
-/** Marks the counterparts of the line with the cursor in the stages and the user's files; hovers tell kernels and lines;
+/** Marks the counterparts of the line with the cursor in the stages and the user's files; hovers show kernels and lines;
  * a link leads from a kernel to its file. */
 
 import * as vscode from "vscode";
@@ -75,7 +75,7 @@ function hover(stages: ExploredStages, document: vscode.TextDocument, line: numb
     const kernels = counterparts.filter(({ stage }) => stage.endsWith("-kernels"));
     const lines = new Set((part === undefined ? kernels : [part]).flatMap((each) => each.lines.map(placeText)));
     // A kernel has the reasons of all of its lines.
-    const told = part === undefined ? counterparts.filter(({ stage }) => !/-(ir|kernels)$/.test(stage)) : [part];
+    const shown = part === undefined ? counterparts.filter(({ stage }) => !/-(ir|kernels)$/.test(stage)) : [part];
     const kept = counterparts.filter(({ part: { saved, recomputed } }) => saved !== undefined || recomputed !== undefined);
     const lowerings = new Set((part === undefined ? counterparts : [part]).flatMap((each) => each.part.lowerings ?? []));
     const text = new vscode.MarkdownString();
@@ -89,7 +89,7 @@ function hover(stages: ExploredStages, document: vscode.TextDocument, line: numb
     section(vscode.l10n.t("Kernels"), kernels.map(describedKernel));
     section(part === undefined ? vscode.l10n.t("Lines in these kernels") : vscode.l10n.t("Your lines"), [...lines]);
     section(vscode.l10n.t("For the backward pass"), kept.map((each) => `${each.part.name}: ${costs(each.part)}`));
-    section(vscode.l10n.t("Why"), [...new Set(told.flatMap((each) => (each.part.why ?? []).map((why) => `${each.part.name}: ${why}`)))]);
+    section(vscode.l10n.t("Why"), [...new Set(shown.flatMap((each) => (each.part.why ?? []).map((why) => `${each.part.name}: ${why}`)))]);
     section(vscode.l10n.t("Lowered by"), [...lowerings]);
     return new vscode.Hover(text);
 }

@@ -11,7 +11,7 @@ export interface TestFunction {
 const TEST = /^\s*(?:async\s+)?def\s+(test\w*)\s*\(/;
 const CLASS = /^\s*class\s+(\w+)\s*(\([^)]*)?/;
 const BLOCK = /^\s*(?:async\s+)?(?:def|class)\s/;
-/** Those that pytest looks into unless it is told otherwise. */
+/** Those that pytest looks into by default. */
 const FILE = /(?:^|[\\/])(?:test_[^\\/]*|[^\\/]*_test)\.py$/;
 
 /** Whether pytest looks for tests in a file of this path. */

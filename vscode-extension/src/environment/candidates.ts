@@ -47,7 +47,7 @@ export async function allCandidates(folder: string | undefined): Promise<Candida
     const collected = await Promise.all(COLLECTIONS.map((each) => environmentsIn(join(homedir(), each))));
     const paths = new Map<string, string>();
     for (const path of [...nearby(folder), ...collected.flat().flatMap(pythonIn)]) {
-        // The link of an environment leads out of it: its folder tells environments apart.
+        // The link of an environment leads out of it: its folder identifies the environment.
         const key = join(await realpath(join(path, "..")).catch(() => path), path.split(/[\\/]/).at(-1)?.replace(/3$/, "") ?? "");
         if (!paths.has(key)) {
             paths.set(key, path);

@@ -80,7 +80,7 @@ export class Compiles implements vscode.Disposable {
         return this.session;
     }
 
-    /** The functions that were compiled; rejects when the server cannot tell. */
+    /** The functions that were compiled; rejects when the server does not know. */
     async all(): Promise<CompiledFunction[]> {
         if (this.session !== undefined) {
             this.functions = await requestCompiles(this.session);

@@ -1,5 +1,5 @@
 /**
- * The numbers in what log messages print, hit by hit. The debuggee tells the values of its own; of messages in ordinary
+ * The numbers in what log messages print, hit by hit. The debuggee reports the values of its own; of messages in ordinary
  * Python, which debugpy prints, there is the text alone, and it is compared with the messages of breakpoints. Lives as long
  * as the extension; a new session forgets the one before.
  */
@@ -58,7 +58,7 @@ export class LoggedValues implements vscode.Disposable {
         return [...this.logged.values()];
     }
 
-    /** Text of debugpy's: messages of the debuggee have a source, and are told besides. */
+    /** Text of debugpy's: messages of the debuggee have a source, and are reported besides. */
     private read({ output, source, category }: DebugProtocol.OutputEvent["body"]): void {
         if (source?.path !== undefined || category === "telemetry") {
             return;

@@ -121,7 +121,7 @@ export async function requestTimeline(session: DebugSession, wanted: TimelineArg
     return (await session.customRequest(TIMELINE, wanted)) as TimelineBody;
 }
 
-/** Goes to a moment of that timeline. */
+/** Goes to a snapshot of that timeline. */
 export async function requestGoTo(session: DebugSession, wanted: GoToSnapshotArguments): Promise<void> {
     await session.customRequest(GO_TO, wanted);
 }

@@ -9,7 +9,7 @@ import { DEBUG_TYPE } from "../configuration/options.js";
 export interface StoppedFrame {
     session: vscode.DebugSession;
     frameId: number;
-    /** Tells the stop from others: the next one of the same frame may have the same number. */
+    /** Distinguishes the stop from others: the next one of the same frame may have the same number. */
     stop: number;
 }
 

@@ -51,7 +51,7 @@ export interface ListingArguments {
 
 /** Arguments of `PATCH`. */
 export interface PatchArguments {
-    /** The address of the instruction, as a stack frame or `disassemble` tells it. */
+    /** The address of the instruction, as a stack frame or `disassemble` gives it. */
     instructionReference: string;
     /** What to run there: an instruction as a listing shows it, several with `;` between, or `swap`. With its number in the listing and `:` before it, it is for that place in the same code. */
     instruction: string;
@@ -90,7 +90,7 @@ export interface TensorArguments {
 /** Arguments of `TIMELINE`. */
 export interface TimelineArguments {
     threadId: number;
-    /** The first entry to return; missing: so that the moment that is shown is in the middle. */
+    /** The first entry to return; missing: so that the shown snapshot is in the middle. */
     start?: number;
     count?: number;
 }
@@ -249,7 +249,7 @@ export interface ComparisonBody {
 export interface TimelineBody {
     entries: TimelineEntry[];
     total: number;
-    /** The moment that is shown. */
+    /** The snapshot that is shown. */
     current: number;
     /** How many entries come before these. */
     start?: number;
@@ -476,7 +476,7 @@ export interface ComparedLine {
     gradient?: Deviation;
 }
 
-/** A statement that was visited: `moment` is for `GO_TO`, `mark` names an attempt or break that begins. */
+/** A visited statement. `moment` is the snapshot's number, `mark` names an attempt or break that begins. */
 export interface TimelineEntry {
     moment: number;
     function: string;

@@ -18,7 +18,7 @@ export class PullTree implements vscode.TreeDataProvider<TreeNode> {
     readonly view: vscode.TreeView<TreeNode>;
     readonly onDidChangeTreeData: vscode.Event<void>;
     private readonly forgetting: vscode.Disposable;
-    /** Of the present state: VS Code may ask again while it is told, and takes no other nodes of the same ids then. */
+    /** Of the present state: VS Code may ask again while it is notified, and takes no other nodes of the same ids then. */
     private asked: Promise<TreeNode[]> | undefined;
 
     constructor(

@@ -21,7 +21,7 @@ export class ReadOnlyTexts implements vscode.TextDocumentContentProvider, vscode
         return this.texts.get(uri.path) ?? "";
     }
 
-    /** Opens a text under a name, whose ending tells the language. */
+    /** Opens a text under a name, whose ending determines the language. */
     async show(name: string, text: string): Promise<void> {
         this.opened += 1;
         // The last part of the path is the title; compiles have a slash in their ids.

@@ -51,7 +51,7 @@ async function viewExpression(extension: vscode.Uri): Promise<void> {
     }
 }
 
-/** The frame that is selected; without one the user is told. */
+/** The frame that is selected; without one the user gets a message. */
 function neededFrame(): StoppedFrame | undefined {
     const frame = stoppedFrame();
     if (frame === undefined) {

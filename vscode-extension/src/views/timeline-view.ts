@@ -22,14 +22,14 @@ interface Held {
     threadId: number;
 }
 
-/** Makes the view, and registers `dynamo.goToMoment` (a moment) and `dynamo.showMoreOfTimeline`. */
+/** Makes the view, and registers `dynamo.goToSnapshot` (a snapshot) and `dynamo.showMoreOfTimeline`. */
 export function createTimelineView(): vscode.Disposable {
     const timeline = new Timeline();
     const tree = new PullTree("dynamo.timeline", timeline, (view) => timeline.roots(view));
     return vscode.Disposable.from(
         timeline,
         tree,
-        vscode.commands.registerCommand("dynamo.goToMoment", (moment: number) => timeline.goTo(moment)),
+        vscode.commands.registerCommand("dynamo.goToSnapshot", (moment: number) => timeline.goTo(moment)),
         vscode.commands.registerCommand("dynamo.showMoreOfTimeline", () => {
             timeline.showMore();
         }),

@@ -17,7 +17,7 @@ export function registerWhatIf(): vscode.Disposable {
         vscode.workspace.registerTextDocumentContentProvider(SCHEME, graphs),
         vscode.debug.onDidReceiveDebugSessionCustomEvent(({ event, body }) => {
             if (event === WHAT_IF_EVENT) {
-                void graphs.tell(body as WhatIfBody);
+                void graphs.report(body as WhatIfBody);
             }
         }),
         vscode.commands.registerCommand("dynamo.compareWhatIf", () => graphs.compare()),
@@ -34,12 +34,12 @@ class Graphs implements vscode.TextDocumentContentProvider {
         return this.texts.get(uri.path) ?? "";
     }
 
-    /** Tells that a trace with changes is over. */
-    async tell(body: WhatIfBody): Promise<void> {
+    /** Reports that a trace with changes is over. */
+    async report(body: WhatIfBody): Promise<void> {
         this.newest = body;
         const how = body.difference === undefined ? vscode.l10n.t("is that of the program") : vscode.l10n.t("differs from that of the program");
-        const told = vscode.l10n.t("The graph of {0} [{1}], as it was changed by the debugger, {2}.", body.function, body.compileId, how);
-        if ((await vscode.window.showInformationMessage(told, COMPARE)) === COMPARE) {
+        const text = vscode.l10n.t("The graph of {0} [{1}], as it was changed by the debugger, {2}.", body.function, body.compileId, how);
+        if ((await vscode.window.showInformationMessage(text, COMPARE)) === COMPARE) {
             await this.open(body);
         }
     }

@@ -13,7 +13,7 @@ const HIGHEST = 252;
 const NEGATIVE_INF = 253;
 const POSITIVE_INF = 254;
 const MARKS: Record<number, Colour> = { [NEGATIVE_INF]: [0, 200, 255], [POSITIVE_INF]: [255, 150, 0], 255: [255, 0, 255] };
-/** From low to high, as people with any colour vision tell them apart (viridis). */
+/** From low to high, as people with any colour vision distinguish them (viridis). */
 const RISING: Colour[] = [[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 231, 37]];
 /** With zero in the middle: from blue over grey to red. */
 const AROUND_ZERO: Colour[] = [[33, 102, 172], [103, 169, 207], [221, 221, 221], [239, 138, 98], [178, 24, 43]];

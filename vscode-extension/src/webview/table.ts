@@ -13,7 +13,7 @@ interface Page {
 }
 
 export type Fetch = (startRow: number, rowCount: number, startColumn: number, columnCount: number) => Promise<string[][]>;
-export type Told = (row: number, column: number, text: string | undefined) => void;
+export type OnActive = (row: number, column: number, text: string | undefined) => void;
 
 export class Table {
     private readonly scroller = byId("scroller");
@@ -25,10 +25,10 @@ export class Table {
     private generation = 0;
     private asked = "";
 
-    /** `fetch` gets elements; `told` is called with the active cell and its text. */
+    /** `fetch` gets elements; `onActive` is called with the active cell and its text. */
     constructor(
         private readonly fetch: Fetch,
-        private readonly told: Told,
+        private readonly onActive: OnActive,
     ) {
         this.scrolling = new Scrolling(this.scroller, byId("sizer"), () => {
             this.draw();
@@ -100,7 +100,7 @@ export class Table {
             return make("tr", { role: "row", "aria-rowindex": row + 1 }, make("th", { scope: "row" }, String(row)), ...cells);
         });
         this.cells.replaceChildren(make("thead", {}, header), make("tbody", {}, ...shown));
-        this.told(...this.active, this.text(...this.active));
+        this.onActive(...this.active, this.text(...this.active));
         if (rows.length > 0 && columns.length > 0) {
             void this.load([first[0], first[1]], [rows.length, columns.length]);
         }
@@ -135,7 +135,7 @@ export class Table {
                 this.draw();
             }
         } catch {
-            // Who gets it for us tells why it cannot be had.
+            // Who gets it for us reports why it cannot be had.
         }
     }
 }

@@ -72,7 +72,7 @@ class Agent:
         self.compiles: CompileReader | None = None
         """What was recorded of compiles, once Dynamo has been imported."""
         self.has_reported_compiles = True
-        """Whether the client need not be told that compiles have changed: it has been, or has never asked for them."""
+        """Whether the client needs no report that compiles have changed: it got one, or has never asked for them."""
         self.cache_entries: EntryReader | None = None
         """As ``compiles``."""
         self.call_saver: CallSaver | None = None
@@ -88,7 +88,7 @@ class Agent:
         self.process: Process = NoProcess()
         self.torch_options = TorchOptions(self.send_event, self.print)
         self.is_for_vs_code = False
-        """Whether the client is VS Code, which is told what DAP has no field for."""
+        """Whether the client is VS Code, which gets what DAP has no field for."""
         self._decider = Decider(self)
         self._local = threading.local()
         self._reporting_stop = threading.Lock()
@@ -140,7 +140,7 @@ class Agent:
             client.send_event(event, body)
 
     def compiles_changed(self) -> None:
-        """Tell the client, once for all that changes until it asks again. Any thread."""
+        """Notify the client, once for all that changes until it asks again. Any thread."""
         if not self.has_reported_compiles:
             self.has_reported_compiles = True
             self.send_event(COMPILES_CHANGED_EVENT)
@@ -241,7 +241,7 @@ class Agent:
             self.arm()
 
     def _report_stop(self, client: Connection, body: StoppedEventBody, *, steps_back: bool) -> None:
-        """Tell a stop, and before it whether its thread can be stepped back, if that was otherwise so far."""
+        """Report a stop, and before it whether its thread can be stepped back, if that was otherwise so far."""
         with self._reporting_stop:
             if steps_back != self._steps_back:
                 capabilities = Capabilities(supports_step_back=steps_back)
@@ -316,7 +316,7 @@ class Agent:
         return next((found for engine in self.engines if (found := engine.listing_of(code)) is not None), None)
 
     def what_if_is_over(self) -> None:
-        """Tell how a trace with changes differs from the program's own; see ``Host.what_if_is_over``."""
+        """Report how a trace with changes differs from the program's own; see ``Host.what_if_is_over``."""
         if self.what_if is not None:
             body = what_if_body(self.what_if, self.compiles)
             self.print(in_words(body), "important")
@@ -329,7 +329,7 @@ class Agent:
             self.breakpoint_changed(entry)
 
     def breakpoint_changed(self, breakpoint: LineBreakpoint) -> None:
-        """Tell the client what is known of ``breakpoint`` now; see ``Host.breakpoint_changed``."""
+        """Send the client what is known of ``breakpoint`` now; see ``Host.breakpoint_changed``."""
         self.send_event("breakpoint", BreakpointEventBody(reason="changed", breakpoint=breakpoint.as_dap()))
 
 

@@ -31,7 +31,7 @@ class Binding:
     pending: bool = False
     """The problem may pass, when more code is loaded."""
     note: str | None = None
-    """Something to tell about a bound breakpoint."""
+    """A remark on a bound breakpoint."""
 
 
 def bind_lines(path: str, wanted: Sequence[tuple[int, str | None]], options: AgentOptions) -> list[Binding]:
@@ -153,7 +153,7 @@ _PYTHON_SUFFIXES = ("", ".py", ".pyw")
 
 
 def why_not_executed(path: str) -> str | None:
-    """Return why ordinary Python will never execute the file, as far as its name and text tell.
+    """Return why ordinary Python will never execute the file, as far as its name and text show.
 
     The text of a file that has been loaded proves nothing: somebody may be editing it.
     """
@@ -200,7 +200,7 @@ _DISABLING = frozenset({"torch.compiler.disable", "torch._dynamo.disable", "torc
 
 
 def _never_traced(table: LineTable, function: FunctionLines) -> str | None:
-    """Return why Dynamo never traces ``function``, as far as its text tells; None when it may."""
+    """Return why Dynamo never traces ``function``, as far as its text shows; None when it may."""
     if function.is_coroutine:
         return f"'{function.qualified_name}' is a coroutine: Dynamo does not trace coroutines"
     for decorator in table.decorators(function):

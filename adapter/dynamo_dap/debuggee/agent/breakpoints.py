@@ -109,7 +109,7 @@ class LineBreakpoint:
         return self.mode is None or self.mode == mode
 
     def as_dap(self) -> Breakpoint:
-        """Return what DAP tells the client."""
+        """Return the breakpoint as DAP describes it."""
         problem = self.conditions.problem or self.binding.problem or self.never_run
         reason = None if problem is None else ("pending" if self.binding.pending else "failed")
         source = Source(path=self.path) if self.path else None

@@ -121,7 +121,7 @@ def _end_of_expression(text: str, start: int) -> int:
 
 @dataclass(eq=False)
 class Conditions:
-    """When a reached breakpoint stops. ``problem`` tells why it never can."""
+    """When a reached breakpoint stops. ``problem`` says why it never can."""
 
     condition: str | None = None
     hit_condition: HitCondition | None = None

@@ -88,7 +88,7 @@ class InstructionEngine(Protocol):
     def set_listing_breakpoints(
         self, virtual: VirtualSource, requested: Sequence[SourceBreakpoint]
     ) -> list[Breakpoint] | None:
-        """Replace the breakpoints on lines of a listing; None when ``virtual`` is none."""
+        """Replace the breakpoints on lines of a listing; None when ``virtual`` is not a listing."""
 
     def show_listings_as(self, form: str) -> None:
         """Have frames show their listings in another form, one of ``LISTING_FORMS``."""
@@ -463,7 +463,7 @@ class Host(Protocol):
         """Return the listing of ``code``, which Dynamo generated; None when no engine has one. Any thread."""
 
     def breakpoint_changed(self, breakpoint: LineBreakpoint) -> None:
-        """Tell the client what is known of ``breakpoint`` now."""
+        """Send the client what is known of ``breakpoint`` now."""
 
     def function_found(self, entry: FunctionEntry, path: str, line: int) -> None:
         """Bind a function breakpoint that was reached at ``line`` of ``path``, unless it is bound."""

@@ -1,6 +1,6 @@
 """Which rank of a distributed job this process is, and the name ``rank`` in conditions. Any thread.
 
-A launcher tells it in the environment; ``torch.multiprocessing.spawn`` numbers what it starts; a program that does
+A launcher says it in the environment; ``torch.multiprocessing.spawn`` numbers what it starts; a program that does
 neither says it when it makes its process group.
 """
 
@@ -27,7 +27,7 @@ def be_spawned_as(rank: Rank | None) -> None:
 
 
 def own_rank() -> Rank | None:
-    """Return the rank of this process; None if it is none, or that is not known yet."""
+    """Return the rank of this process; None if it is not a rank, or that is not known yet."""
     global _reported
     # The program may remove these variables from its environment.
     _reported = _reported or (None if _spawned is not None else rank_in(os.environ))

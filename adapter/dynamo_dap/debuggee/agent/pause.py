@@ -71,7 +71,7 @@ class Work:
 
 
 class Pause:
-    """A held thread, from the moment it stops until it goes on."""
+    """A held thread, from its stop until it goes on."""
 
     def __init__(self, stop: Stop, thread_id: int) -> None:
         """Made on the thread that is to be held; ``thread_id`` is its DAP id."""

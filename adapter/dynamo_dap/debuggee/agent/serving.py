@@ -60,7 +60,7 @@ class AgentReceiver:
         """Clients send no events."""
 
     def on_invalid_message(self, problem: str) -> None:
-        """Tell the client about a message that could not be read."""
+        """Report a message that could not be read to the client."""
         self._agent.print(f"dynamo-dap: {problem}\n", "stderr")
 
     def on_closed(self, problem: str | None) -> None:

@@ -28,7 +28,7 @@ class StepKind(Enum):
     BACK = "stepBack"
     BACK_TO_BREAKPOINT = "reverseContinue"
     RESTART_FRAME = "restartFrame"
-    TO_SNAPSHOT = "to a moment"
+    TO_SNAPSHOT = "to a snapshot"
     CHANGE = "a change"
 
     @property
@@ -100,7 +100,7 @@ class Step:
     """What that engine needs to know of where the step began; other engines leave it alone."""
     target: int = 0
     """Where a step into the past leads: for ``RESTART_FRAME`` how deep the function lies in the stack, for
-    ``TO_SNAPSHOT`` the number of the moment."""
+    ``TO_SNAPSHOT`` the number of the snapshot."""
     asked: AskedChange | None = None
     """Of ``CHANGE``."""
 
@@ -121,7 +121,7 @@ class RaisedException:
 
     @property
     def text(self) -> str:
-        """All that there is to tell."""
+        """All that there is to report."""
         links = self.details.stack_trace if self.details is not None else None
         return "\n".join(part for part in (self.exception_id, self.description, links) if part)
 
@@ -130,12 +130,12 @@ class History(Protocol):
     """What was before a stop, as the engine that stopped there knows it. The held thread."""
 
     def timeline(self, start: int | None, count: int) -> TimelineBody:
-        """Return the statements that were visited, from one on; None: those around the moment that is shown."""
+        """Return the statements that were visited, from one on; None: those around the snapshot that is shown."""
 
     def origin(self, depth: int, name: str, what: str) -> int:
-        """Return the moment at which something came about in the function at ``depth`` of the stack.
+        """Return the snapshot at which something came about in the function at ``depth`` of the stack.
 
-        ``what`` is one of ``ORIGINS``. Raises ``RequestError`` when there is no such moment.
+        ``what`` is one of ``ORIGINS``. Raises ``RequestError`` when there is no such snapshot.
         """
 
 
@@ -182,7 +182,7 @@ class Steps:
         self.forget()
 
     def forget(self) -> None:
-        """Forget everything, and tell nobody: the client is gone, or this is a forked process."""
+        """Forget everything, and report nothing: the client is gone, or this is a forked process."""
         # A lock that another thread of the parent held would never be free here.
         self._lock = threading.Lock()
         self._steps: dict[int, Step] = {}

@@ -483,13 +483,13 @@ def _with_comments_below(source_lines: list[str], last_line: int, indentation: i
 
 
 def qualified_name(code: CodeType) -> str:
-    """Return the qualified name of ``code``; on Python 3.10 the bare one where the file does not tell more."""
+    """Return the qualified name of ``code``; on Python 3.10 the bare one where the file does not say more."""
     known: str | None = getattr(code, "co_qualname", None)
     return known if known is not None else name_in_file(code)
 
 
 def name_in_file(code: CodeType) -> str:
-    """Return the qualified name that the file tells; the bare one when it cannot be read or has no such function."""
+    """Return the qualified name that the file gives; the bare one when it cannot be read or has no such function."""
     try:
         functions = line_table(code.co_filename).functions
     except LineTableError:

@@ -1,4 +1,4 @@
-"""Tells the agent and debugpy of each other's steps and stops on a thread, before these take effect.
+"""Reports the agent's and debugpy's steps and stops on a thread to each other, before these take effect.
 
 pydevd's messages are observed on its reader and writer threads. Both debuggers carry out a step or a pause request:
 the one that stops the thread first ends it, and the other forgets about it.
@@ -38,7 +38,7 @@ def _set_frame(arguments: dict[str, Any]) -> None:
 
 
 class HandingOver:
-    """Tells the agent what debugpy is asked and what it says."""
+    """Reports to the agent what debugpy is asked and what it says."""
 
     def __init__(self, agent: Agent, tracing: IdleTracing) -> None:
         self._agent = agent

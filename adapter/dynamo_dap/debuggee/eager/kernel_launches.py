@@ -93,7 +93,7 @@ class KernelLaunches(LaunchObserver):
                 begin_again()
 
     def report(self, text: str) -> None:
-        """Tell it once."""
+        """Report it once."""
         if text not in self._reported:
             self._reported.add(text)
             self._host.print(f"dynamo-dap: {text}\n", "important")

@@ -39,7 +39,7 @@ class KernelRaces:
             self._begin(launch)
 
     def launch_ended(self, launch: Launch) -> None:
-        """Forget the launch; tell what was not looked at."""
+        """Forget the launch; report what was not looked at."""
         elements = self._local.followed.pop(launch, None)
         if elements is not None and elements.left_out:
             self._on_left_out(

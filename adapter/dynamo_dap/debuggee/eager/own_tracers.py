@@ -29,7 +29,7 @@ _replaced = threading.local()
 
 
 def install(report: Callable[[str], None]) -> None:
-    """Take the place of debugpy's function; ``report`` tells the user."""
+    """Take the place of debugpy's function; ``report`` shows a text to the user."""
     global _report
     is_first, _report = _report is None, report
     tracing: Any = importlib.import_module("pydevd_tracing")

@@ -98,7 +98,7 @@ class Presentation(pydevd_variables.Presentation):
     """What debugpy asks about its variables. Threads that it has stopped; one for the process."""
 
     def __init__(self, marks_tensors: Callable[[], bool]) -> None:
-        """``marks_tensors`` tells whether the client wants to know what is one."""
+        """``marks_tensors``: whether the client wants to know which values are tensors."""
         self._asked = threading.local()
         self._marks_tensors = marks_tensors
 
@@ -236,7 +236,7 @@ def _name_frames() -> None:
 def _name(code: Any, shown: str) -> str:
     """Return the name of a frame that pydevd would call ``shown``: the code's bare name, perhaps with words before."""
     if not isinstance(code, CodeType) or not shown.endswith(code.co_name):
-        return shown  # a frame of a template, which is none of Python's
+        return shown  # a frame of a template, which Python does not run
     return shown.removesuffix(code.co_name) + user_function_name(code)
 
 
@@ -269,7 +269,7 @@ def _group_variables() -> None:
 
 
 def _locals_test(frame: FrameType) -> Any:
-    """Return what tells Dynamo's locals; at module level they are globals."""
+    """Return what identifies Dynamo's locals; at module level they are globals."""
     if frame.f_locals is frame.f_globals:
         return is_dynamos_global
     return dynamos_locals(frame.f_code)

@@ -36,15 +36,15 @@ _NO_COMMAND = -1
 _LEAVING_SECONDS = 1.0
 
 _installed_for: Callable[[], float] | None = None
-"""Tells how long an evaluation may take."""
+"""Returns how long an evaluation may take."""
 _has_stopped_for: Callable[[BaseException], bool] | None = None
-"""Tells exceptions for which ``userUnhandled`` has stopped."""
+"""Returns the exceptions for which ``userUnhandled`` has stopped."""
 
 
 def install(seconds: Callable[[], float], has_stopped_for: Callable[[BaseException], bool]) -> None:
     """Wrap pydevd's functions, which are imported.
 
-    ``seconds`` tells how long an evaluation may take, ``has_stopped_for`` for which exceptions the filter
+    ``seconds`` says how long an evaluation may take, ``has_stopped_for`` for which exceptions the filter
     ``userUnhandled`` has stopped in a trace.
     """
     global _installed_for, _has_stopped_for
@@ -100,7 +100,7 @@ def forget_stops() -> None:
 
 
 def let_threads_leave() -> None:
-    """Wait a moment for threads that were told to go on and have not left their stop yet. Any thread but those.
+    """Wait briefly for threads that have been resumed and have not left their stop yet. Any thread but those.
 
     Asked to pause before that, such a thread would stay where it is, without a stopped event.
     """
@@ -279,7 +279,7 @@ def _refusal(request: Any) -> str | None:
 
 
 def _as_exception(error: BaseException) -> Exception:
-    """Return an ``Exception`` that reads as ``error``, which is none."""
+    """Return an ``Exception`` that reads as ``error``, which is not an ``Exception``."""
     substitute = type(type(error).__name__, (Exception,), {"__module__": type(error).__module__})
     try:
         text = str(error)

@@ -124,7 +124,7 @@ def _go_on_stepping_in(pydb: Any, is_passed: Callable[[types.FrameType], bool]) 
     ending = threading.local()
 
     def suspend_unless_passed(thread: Any, stop_reason: int, *args: Any, **kwargs: Any) -> None:
-        # Whether it is passed tells the frame, which the call that follows is given.
+        # The frame, which the next call is given, decides whether it is passed.
         if stop_reason in steps and thread is threading.current_thread():
             ending.step = lambda: set_suspend(thread, stop_reason, *args, **kwargs)
         else:

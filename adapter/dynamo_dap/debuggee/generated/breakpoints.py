@@ -337,7 +337,7 @@ class Plans:
     def _stops_in_continuation(self, generated: GeneratedCode) -> dict[int, tuple[LineBreakpoint, ...]]:
         """Return where breakpoints of no mode stop although calls are traced: no trace comes there."""
         lines, code = self._lines.lines_in(generated.path), generated.code_if_alive
-        # The line table tells cheaply which code need not be taken apart.
+        # The line table shows cheaply which code need not be taken apart.
         if not lines or code is None or lines.keys().isdisjoint(line for _, _, line in code.co_lines()):
             return {}
         if generated.continuation is None:

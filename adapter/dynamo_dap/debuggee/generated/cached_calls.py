@@ -24,7 +24,7 @@ class CallEntries:
     """Stops cached calls before their generated code runs."""
 
     def __init__(self, host: Host, cached_calls: CachedCalls | None, recorder: CompileRecorder) -> None:
-        """``cached_calls`` stops, if anything does; ``recorder`` tells which calls were compiled."""
+        """``cached_calls`` stops, if anything does; ``recorder`` knows which calls were compiled."""
         self._host = host
         self._cached_calls = cached_calls
         self._recorder = recorder
@@ -88,7 +88,7 @@ class CallEntries:
             known = generated.facts.lines if generated.facts is not None else None
             lines = known or (record.lines if record is not None else lines_of([original] if original else []))
             functions = record.functions if record is not None else {generated.qualified_name}
-            # What was compiled before the session may have inlined anything: its first call tells.
+            # What was compiled before the session may have inlined anything: its first call shows what.
             is_unknown = record is None and known is None
             generated.may_stop = is_unknown or self._cached_calls.may_stop(lines, functions)
             if original is not None:
@@ -226,7 +226,7 @@ class GradientEntries:
             generated.keeping_decided_at = version
             known, record = generated.backward_facts, generated.record
             lines = known.lines if known is not None else None if record is None else record.lines
-            # What was compiled before the session may have inlined anything: its first call tells.
+            # What was compiled before the session may have inlined anything: its first call shows what.
             generated.keeps_inputs = lines is None or self._backward.may_stop(lines)
         return generated.keeps_inputs
 

@@ -301,5 +301,5 @@ class Effects:
         return Purpose(Kind.SIDE_EFFECT, f"replay: {text}", instruction.index, statements)
 
     def _is_dynamos_own(self, target: Expression) -> bool:
-        """Whether an object is none of the user's: a context manager that is entered again, the values of a frame."""
+        """Whether an object is not the user's: a context manager that is entered again, the values of a frame."""
         return (target.root.variable or "").startswith(_DYNAMOS_NAMES)

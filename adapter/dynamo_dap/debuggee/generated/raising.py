@@ -20,7 +20,7 @@ from dynamo_dap.protocol.types import ExceptionDetails
 _LOOP_INSTRUCTIONS = frozenset({"FOR_ITER", "SEND", "YIELD_FROM"})
 _RERAISES = frozenset({"RERAISE", "CLEANUP_THROW", "END_ASYNC_FOR"})
 _NEVER_RAISES = frozenset({"POP_TOP", "STORE_FAST", "RETURN_VALUE", "SWAP", "COPY", "PRECALL"})
-"""Nothing is kept for these: dropping their operand is the very moment an object may die."""
+"""Nothing is kept for these: an object may die as soon as their operand is dropped."""
 
 
 class RaisedExceptions:

@@ -134,7 +134,7 @@ class AbandonedAttempt:
 
 
 def _context_now() -> Any:
-    """Return a copy of what tells which compile and attempt runs: torch counts attempts in the same object."""
+    """Return a copy of the ids of the running compile and attempt: torch counts attempts in the same object."""
     context = ABANDONED.resolve(_CONTEXT)()
     if context is None:
         return None

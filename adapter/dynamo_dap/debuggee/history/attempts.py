@@ -1,11 +1,12 @@
 """The history of a thread in traces: the attempt that runs, attempts that Dynamo gave up, and what was before a break.
 
-Each of them is a leg, with a past of its own. When Dynamo gives an attempt up and restarts, the user can still go to
-the attempt's past, but no step leads there. What follows a graph break is a trace of its own: steps back from its
-beginning lead to the end of the leg before the break. That leg is the attempt that ended there, or the saved trace of
-the cache entry that ran before, with this call's inputs. The saved trace serves for cached calls, and where Dynamo
+Each of them is an attempt here, with a past of its own. When Dynamo gives an attempt up and restarts, the user can
+still go to the attempt's past, but no step leads there. What follows a graph break is a trace of its own: steps back
+from its beginning lead to the end of the attempt before the break: the one that ended there, or the saved trace of the
+cache entry that ran before, with this call's inputs. The saved trace serves for cached calls, and where Dynamo
 continued at the break without a restart, so that nothing is left of the attempt. Tracing thread, but for
-``TraceLogs.want``; legs live until the function that they lead to is compiled, or the call that they lead to is over.
+``TraceLogs.want``; attempts live until the function that they lead to is compiled, or the call that they lead to is
+over.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class Attempt:
 
     past: Past
     abandoned: AbandonedAttempt | None = None
-    """What is kept of it; None for the one that runs, and for the kept trace of a cached call."""
+    """What is kept of it; None for the one that runs, and for the saved trace of a cached call."""
     before: Attempt | None = None
     """What was before the graph break that it goes on after."""
     lend: Callable[[], AbstractContextManager[None]] | None = None
@@ -92,7 +93,7 @@ class Attempt:
                 yield
 
     def show(self, destination: Destination) -> None:
-        """Put the state in place that an arrival shows."""
+        """Show the state of a destination."""
         self.past.show(destination.shown, as_result=destination.shown != destination.place.at)
 
 
@@ -100,7 +101,7 @@ StopsOf = Callable[[Past], Stops]
 
 
 class Attempts:
-    """The legs of a thread, the oldest first; the last is that of the trace that runs."""
+    """The attempts of a thread, the oldest first; the last is that of the trace that runs."""
 
     def __init__(self, known: Sequence[Attempt]) -> None:
         """``known`` are those that can be gone to."""
@@ -110,10 +111,10 @@ class Attempts:
         for each in known[:-1]:
             self._offsets.append(self._offsets[-1] + each.past.end)
 
-    # -- numbers of moments, over all legs -------------------------------------------------------------------------
+    # -- numbers of snapshots, over all attempts --------------------------------------------------------------------
 
     def number(self, attempt: Attempt, at: int) -> int:
-        """Return the number of a leg's moment over all legs."""
+        """Return the number of an attempt's snapshot over all attempts."""
         return self._offsets[self.all.index(attempt)] + at
 
     def _attempt_at(self, number: int) -> tuple[Attempt, int]:
@@ -164,7 +165,7 @@ class Attempts:
             destination = Destination(Place(attempt.past.beginning - 1, is_after=True), "entry")
 
     def statements_between(self, attempt: Attempt, at: int, now: Place) -> int | None:
-        """Return how many statements lie before ``now``; None when the leg does not lead there."""
+        """Return how many statements lie before ``now``; None when the attempt does not lead there."""
         total = 0
         while attempt is not self.present:
             total += attempt.past.statements_between(at, attempt.past.end)
@@ -175,7 +176,7 @@ class Attempts:
         return total + attempt.past.statements_between(at, now.at)
 
     def mark(self, attempt: Attempt) -> str:
-        """Return what begins with a leg, for the timeline; nothing for a trace that is alone."""
+        """Return what begins with an attempt, for the timeline; nothing for a trace that is alone."""
         index = self.all.index(attempt)
         run = attempt.past.identity.attempt
         parts: list[str] = []
@@ -234,7 +235,7 @@ class Standpoint:
         snapshot = attempt.past.snapshot(at)
         then = snapshot.frames[0]
         return TimelineEntry(
-            snapshot=number,
+            moment=number,
             function=user_function_name(then.frame.code),
             path=then.path,
             line=then.line,
@@ -245,7 +246,7 @@ class Standpoint:
         )
 
     def origin(self, depth: int, name: str, what: str) -> int:
-        """Return the number, over all attempts, of the moment at which something came about."""
+        """Return the number, over all attempts, of the snapshot at which something came about."""
         return self._attempts.number(self._running, self._origin(depth, name, what))
 
     def _origin(self, depth: int, name: str, what: str) -> int:
@@ -311,14 +312,14 @@ class TraceLogs:
         """With the thread that each is of."""
         self._lock = threading.RLock()
         self._of_call = threading.local()
-        """``before``: what was before a resume function that a thread traces once more.
+        """``before``: what was before a resume function that a thread replays.
 
         ``unkept``: the generated code, by identity, of a trace that ended at a graph break, if nothing is kept of it.
         """
         self.begun: Callable[[types.FrameType], Attempt | None] = lambda frame: None
-        """Returns the kept trace of what a frame runs, if it is known what that call was given."""
+        """Returns the saved trace of what a frame runs, if it is known what that call was given."""
         self._travellers = 0
-        """How many threads are held where they may look at earlier legs."""
+        """How many threads are held where they may look at earlier attempts."""
         self._is_wanted = self._has_gap = False
         """Whether anything is noted, and whether nothing was for a while: the log does not lead to what comes then."""
 
@@ -331,7 +332,7 @@ class TraceLogs:
 
     @contextlib.contextmanager
     def travelling(self) -> Iterator[None]:
-        """Keep the legs while the calling thread is held."""
+        """Keep the attempts while the calling thread is held."""
         with self._lock:
             self._travellers += 1
         try:
@@ -419,7 +420,7 @@ class TraceLogs:
         return None
 
     def take_unkept(self, code: types.CodeType) -> bool:
-        """Tell, once, whether ``code`` was generated last on this thread, of a trace before a break, now gone."""
+        """Report, once, whether ``code`` was generated last on this thread, of a trace before a break, now gone."""
         unkept: int | None = getattr(self._of_call, "unkept", None)
         self._of_call.unkept = None
         return unkept == id(code)
@@ -533,7 +534,7 @@ class TraceLogs:
 
 
 def all_before(attempt: Attempt) -> list[Attempt]:
-    """Return what was before a leg, the nearest first."""
+    """Return what was before an attempt, the nearest first."""
     found: list[Attempt] = []
     before = attempt.before
     while before is not None:

@@ -45,7 +45,7 @@ def locals_before_break(frame: TracedFrame, attempt: Attempt) -> dict[str, Value
 
 
 def _values_at_end(attempt: Attempt, names: Sequence[str]) -> dict[str, Value]:
-    """Return what the outermost function of a leg had when the leg ended."""
+    """Return the variables of an attempt's outermost function when the attempt ended."""
     past = attempt.past
     with contextlib.suppress(CannotKeep), attempt.looking():
         past.show(past.end - 1)

@@ -406,7 +406,7 @@ _BLOCKS = frozenset({"FOR_ITER", "SETUP_FINALLY", "SETUP_WITH", "SETUP_ASYNC_WIT
 
 
 def blocks_around(frame: TracedFrame, index: int) -> object:
-    """Return what tells the blocks around an instruction: loops, ``with`` and ``try``; equal for those in the same."""
+    """Return what identifies the loops, ``with`` and ``try`` blocks around an instruction."""
     raw = frame.translator.instructions
     opened = tuple(
         at for at, each in enumerate(frame.instructions) if each.name in _BLOCKS and at < index < each.target

@@ -75,7 +75,7 @@ class StopsInThePast:
         return bool(self._watched or self._past.events)
 
     def met(self, at: int) -> Met | None:
-        """Return the change of a watched value, or the event, at a moment."""
+        """Return the change of a watched value, or the event, at a snapshot."""
         return self._data_met(at) or self._event_met(at)
 
     def _event_met(self, at: int) -> Met | None:
@@ -116,7 +116,7 @@ class StopsInThePast:
         return self._holding(known, frame, frame.index)
 
     def _watched_at(self, at: int) -> list[tuple[DataEntry, TracedFrame]]:
-        """Return the data breakpoints, with their functions, that the instruction of a moment may concern."""
+        """Return the data breakpoints, with their functions, that the instruction of a snapshot may concern."""
         if not self._watched or at + 1 >= self._past.end:
             return []
         snapshot, after = self._past.snapshot(at), self._past.snapshot(at + 1)
@@ -172,7 +172,7 @@ class StopsOfCall(StopsInThePast):
         return self._noted(at, self._should_stop(self._unreported(candidates, point), point.frame, point.index))
 
     def met(self, at: int) -> Met | None:
-        """Return the change of a watched value at a moment, and note the hit."""
+        """Return the change of a watched value at a snapshot, and note the hit."""
         met = self._data_met(at)
         if met is not None:
             self._noted(at, met.hit)

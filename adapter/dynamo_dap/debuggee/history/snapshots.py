@@ -1,8 +1,8 @@
-"""The moments of a trace: what Dynamo's interpreter had as each instruction was about to run.
+"""The snapshots of a trace: what Dynamo's interpreter had as each instruction was about to run.
 
 Half of the instructions do no more than push a value, or nothing that can be seen: of these only where they stood is
-noted. What there was as they began follows from the next moment that was noted as a whole: the same but for the values
-that lie on top of the stack since. Tracing thread; they live as long as the log of the trace (``trace_log``).
+noted. What there was as they began follows from the next snapshot that was noted as a whole: the same but for the
+values that lie on top of the stack since. Tracing thread; they live as long as the log of the trace (``trace_log``).
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class SizesThen:
 
 
 class TraceThen(NamedTuple):
-    """What all functions of a trace have in common; most moments have that of the one before."""
+    """What all functions of a trace have in common; most snapshots have that of the one before."""
 
     graphs: tuple[GraphThen, ...]
     guards: int
@@ -118,7 +118,7 @@ class Snapshot(NamedTuple):
     frames: tuple[FrameThen, ...]
     """The function and its callers, innermost first."""
     left: tuple[FrameThen, ...]
-    """Generators that ran at the moment before, and wait to be resumed."""
+    """Generators that ran at the snapshot before, and wait to be resumed."""
     is_line: bool
     """Whether a line of the source begins there, as Dynamo counts lines."""
     position: int
@@ -209,7 +209,7 @@ class _Sequences:
 
 
 class Snapshots(Sequence[Snapshot]):
-    """Moments, oldest first. A trace has thousands, and most of what each of them is like is as at the one before.
+    """Snapshots, oldest first. A trace has thousands, and most of what each of them is like is as at the one before.
 
     So a list or an array holds one thing of all of them: objects that each of them kept would be for the garbage
     collector to go through, which took longer than to note them. They are numbered from the first that ever was.
@@ -219,13 +219,13 @@ class Snapshots(Sequence[Snapshot]):
         """``forgotten`` is how many there were before."""
         self._shared = _marks()
         self.instructions: list[Any] = []
-        """Of each moment the one that is about to run."""
+        """Of each snapshot the one that is about to run."""
         self.forgotten = forgotten
         """How many of the oldest were forgotten."""
         self.changed = array("q")
-        """Of each change (``trace_changes``) how many moments there were by then."""
+        """Of each change (``trace_changes``) how many snapshots there were by then."""
         self._noted = array("q")
-        """The numbers of moments that stack and variables were copied of; others are told from the next one."""
+        """The numbers of snapshots that stack and variables were copied of; others are derived from the next one."""
         self._stacks = _Sequences()
         """Their value stacks; ``_forgotten_stacks`` is the number of the first of ``_noted``."""
         self._forgotten_stacks = 0
@@ -237,17 +237,17 @@ class Snapshots(Sequence[Snapshot]):
         self._variables: dict[str, Any] | None = None
         """The last ones."""
         self._begun = array("q")
-        """The numbers of the first moments of the stretches."""
+        """The numbers of the first snapshots of the stretches."""
         self._functions: list[Translator] = []
         """Of each stretch."""
         self._callers: list[tuple[FrameThen, ...]] = []
         """Of each stretch, as they are while they wait."""
         self._positions = array("q")
-        """Of the first moment of each stretch."""
+        """Of the first snapshot of each stretch."""
         self._left: dict[int, tuple[FrameThen, ...]] = {}
-        """``Snapshot.left`` of each moment that has any."""
+        """``Snapshot.left`` of each snapshot that has any."""
         self._traced = array("q")
-        """The numbers of the moments from which on ``TraceThen`` is what the following hold of it."""
+        """The numbers of the snapshots from which on ``TraceThen`` is what the following hold of it."""
         self._tracers: list[Any] = []
         self._counts = array("q")
         """Nodes and inputs of the innermost graph, guards, objects tracked, times that tensors were saved."""
@@ -260,7 +260,7 @@ class Snapshots(Sequence[Snapshot]):
         self._prologue: set[int] = set()
         """Those at which a resume function restores its state: Dynamo counts no line there."""
         self._places: dict[int, tuple[int | None, Any, int]] = {}
-        """Pointer, instruction and line of those for which the instruction does not tell."""
+        """Pointer, instruction and line of those for which the instruction does not say it."""
         self._blocks: dict[int, tuple[Any, ...]] = {}
         """Of those in which there were any."""
         self._progress: dict[int, dict[str, Any]] = {}
@@ -268,15 +268,15 @@ class Snapshots(Sequence[Snapshot]):
 
     @property
     def number(self) -> int:
-        """That of the next moment."""
+        """That of the next snapshot."""
         return self.forgotten + len(self.instructions)
 
-    # -- writing: what is noted is noted of the last moment --------------------------------------------------------
+    # -- writing: what is noted is noted of the last snapshot --------------------------------------------------------
 
     def begin(
         self, translator: Translator, callers: tuple[FrameThen, ...], left: tuple[FrameThen, ...], position: int
     ) -> None:
-        """Begin a stretch at ``position`` with the next moment; for ``left`` see ``Snapshot``."""
+        """Begin a stretch at ``position`` with the next snapshot; for ``left`` see ``Snapshot``."""
         number = self.number
         self._begun.append(number)
         self._functions.append(translator)
@@ -286,7 +286,7 @@ class Snapshots(Sequence[Snapshot]):
             self._left[number] = left
 
     def note(self, stack: Sequence[Any], variables: dict[str, Any]) -> None:
-        """Note what is on the stack, and the variables: as at the moment before if they are the same object."""
+        """Note what is on the stack, and the variables: as at the snapshot before if they are the same object."""
         self._noted.append(self.forgotten + len(self.instructions) - 1)
         shared = self._shared
         self._stacks.add([shared.get(type(each), each) for each in stack])
@@ -314,8 +314,8 @@ class Snapshots(Sequence[Snapshot]):
         self._progress[self.forgotten + len(self.instructions) - 1] = progress
 
     def note_trace(self, trace: TraceThen) -> None:
-        """Note what is known of the trace as a whole: it is not as at the moment before."""
-        # The moments before that were not noted have changed nothing, but some may stand behind what has.
+        """Note what is known of the trace as a whole: it is not as at the snapshot before."""
+        # The snapshots before that were not noted have changed nothing, but some may stand behind what has.
         number = self._noted[-2] + 1 if len(self._noted) > 1 else self.forgotten
         innermost, effects = trace.graphs[-1], trace.effects
         self._traced.append(number)
@@ -327,7 +327,7 @@ class Snapshots(Sequence[Snapshot]):
             self._graphs[number] = trace.graphs
 
     def forget(self, count: int) -> None:
-        """Forget the oldest moments; there are more of them, and the last one was noted."""
+        """Forget the oldest snapshots; there are more of them, and the last one was noted."""
         del self.instructions[:count]
         self.forgotten += count
         gone = bisect_left(self._noted, self.forgotten)
@@ -389,12 +389,12 @@ class Snapshots(Sequence[Snapshot]):
         return at < len(self._without_line) and self._without_line[at] == number
 
     def function(self, index: int) -> FrameThen:
-        """Return the innermost function of a moment: cheaper than the moment."""
+        """Return the innermost function of a snapshot: cheaper than the snapshot."""
         number = self.forgotten + range(len(self.instructions))[index]
         return self._function(number, self._functions[bisect_right(self._begun, number) - 1])
 
     def lines(self, first: int, end: int) -> Iterator[tuple[int, int, str, int]]:
-        """Yield moments: the index, and of the innermost function ``id``, file and line. Cheaper than the function."""
+        """Yield index, ``id`` of the innermost function, file and line of snapshots. Cheaper than the function."""
         at = bisect_right(self._begun, self.forgotten + first) - 1
         for index in range(first, end):
             number = self.forgotten + index
@@ -426,13 +426,13 @@ class Snapshots(Sequence[Snapshot]):
         return dict(zip(self._names[number - self._bound[0]], self._values.get(number), strict=True))
 
     def left_before(self, index: int) -> Iterator[FrameThen]:
-        """Yield the generators that were left at a moment or before, as they waited, the latest first."""
+        """Yield the generators that were left at a snapshot or before, as they waited, the latest first."""
         for number in reversed(self._left):
             if number <= self.forgotten + index:
                 yield from self._left[number]
 
     def begun_after(self, index: int) -> Iterator[tuple[Translator, int]]:
-        """Yield the functions that went on after a moment, each time that they did, with the moment's index."""
+        """Yield the functions that went on after a snapshot, each time that they did, with the snapshot's index."""
         for at in range(bisect_right(self._begun, self.forgotten + index), len(self._begun)):
             yield self._functions[at], self._begun[at] - self.forgotten
 

@@ -35,7 +35,7 @@ class Place(NamedTuple):
     """Where one stands in a trace."""
 
     at: int
-    """The moment's number."""
+    """The snapshot's number."""
     is_after: bool = False
     """Whether its instruction has begun, or was executed: what it met, or what came of it, is looked at."""
 
@@ -60,10 +60,10 @@ class Stops(Protocol):
         """Return the lines of a file that have breakpoints."""
 
     def hits(self, at: int, point: TracePoint) -> list[int]:
-        """Return the ids of the breakpoints that stop at a moment, given by its number and as a point."""
+        """Return the ids of the breakpoints that stop at a snapshot, given by its number and as a point."""
 
     def met(self, at: int) -> Met | None:
-        """Return what the instruction of a moment did that stops; None for nothing."""
+        """Return what the instruction of a snapshot did that stops; None for nothing."""
 
     @property
     def may_meet(self) -> bool:
@@ -86,17 +86,17 @@ class Destination:
 
     @classmethod
     def at(cls, at: int, reason: str, hit: Sequence[int] = (), remark: str | None = None) -> Destination:
-        """Return an arrival where a moment's instruction is about to begin."""
+        """Return a destination where a snapshot's instruction is about to begin."""
         return cls(Place(at), reason, hit, remark)
 
     @classmethod
     def at_what_was_met(cls, at: int, met: Met) -> Destination:
-        """Return an arrival at what an instruction did."""
+        """Return a destination at what an instruction did."""
         return cls(Place(at, is_after=True), met.reason, met.hit, met.raised.headline, met)
 
     @property
     def shown(self) -> int:
-        """The number of the moment whose state is shown."""
+        """The number of the snapshot whose state is shown."""
         return self.place.at + 1 if self.met is not None and self.met.as_result else self.place.at
 
 
@@ -111,7 +111,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class _Begins:
-    """What begins at a moment."""
+    """What begins at a snapshot."""
 
     line: bool = False
     continues_statement: bool = False
@@ -120,7 +120,7 @@ class _Begins:
 
 
 class Past:
-    """The moments of one attempt, as steps see them: numbered from the beginning of the log."""
+    """The snapshots of one attempt, as steps see them: numbered from the beginning of the log."""
 
     def __init__(self, log: TraceLog, facts: CodeFactsCache, progress: TraceProgress, *, just_my_code: bool) -> None:
         """``just_my_code`` has steps end in the user's own files only."""
@@ -131,18 +131,18 @@ class Past:
         self._begins: dict[int, _Begins] = {}
         self._depths: dict[int, dict[int, int]] = {}
         self._visits: defaultdict[tuple[int, int | None], list[int]] = defaultdict(list)
-        """Moments by the identity of their function's interpreter and by line: a trace has thousands of both.
+        """Snapshots by the identity of their function's interpreter and by line: a trace has thousands of both.
 
         Without a line, all of that run of the function.
         """
         self._lines: defaultdict[str, defaultdict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
-        """Moments by file and line."""
+        """Snapshots by file and line."""
         self._visits_known = self._statements_known = log.forgotten
         self._statements: list[int] = []
         self.events: dict[int, list[Event]] = {}
-        """What stopped the trace, or would have, by the number of the moment whose instruction met it."""
+        """What stopped the trace, or would have, by the number of the snapshot whose instruction met it."""
         self.stopped: dict[int, set[int]] = {}
-        """The breakpoints, by id, that stopped it at a moment when that was the present."""
+        """The breakpoints, by id, that stopped it at a snapshot when that was the present."""
 
     @property
     def identity(self) -> CompileIdentity:
@@ -151,20 +151,20 @@ class Past:
 
     @property
     def end(self) -> int:
-        """The number after that of the last moment."""
+        """The number after that of the last snapshot."""
         return self._log.forgotten + len(self._log.snapshots)
 
     @property
     def beginning(self) -> int:
-        """The number of the oldest moment."""
+        """The number of the oldest snapshot."""
         return self._log.forgotten
 
     def snapshot(self, at: int) -> Snapshot:
-        """Return a moment."""
+        """Return a snapshot."""
         return self._log.snapshots[at - self._log.forgotten]
 
     def function(self, at: int) -> FrameThen:
-        """Return the innermost function of a moment: cheaper than the moment."""
+        """Return the innermost function of a snapshot: cheaper than the snapshot."""
         return self._log.snapshots.function(at - self._log.forgotten)
 
     def is_of(self, code: types.CodeType) -> bool:
@@ -182,7 +182,7 @@ class Past:
         self._log.close()
 
     def show(self, at: int | None, *, as_result: bool = False) -> None:
-        """Put the state of a moment in place; None: what the trace goes on with. See ``TraceLog.show``."""
+        """Put the state of a snapshot in place; None: what the trace goes on with. See ``TraceLog.show``."""
         self._log.show(None if at is None else at - self._log.forgotten, as_result=as_result)
 
     def present(self, frame: TracedFrame, index: int) -> Place:
@@ -193,7 +193,7 @@ class Past:
         return Place(self.end - 1, is_after=last.frame != frame or last.at != index)
 
     def written(self, at: int) -> list[Any]:
-        """Return the nodes whose tensors the instruction of a moment has changed in place."""
+        """Return the nodes whose tensors the instruction of a snapshot has changed in place."""
         before, after = (each.graphs[0] for each in (self.snapshot(at), self.snapshot(at + 1)))
         if after.nodes == before.nodes:
             return []
@@ -222,7 +222,7 @@ class Past:
         return _Begins(begins_line, continues, statement, is_user_code)
 
     def _comes_from(self, at: int) -> int:
-        """Return the index of the instruction with a line that was before a moment in the same function, else -1."""
+        """Return the index of the instruction with a line that was before a snapshot in the same function, else -1."""
         here = self.function(at)
         snapshots = self._snapshots_of(here)
         for number in range(bisect_left(snapshots, at) - 1, -1, -1):
@@ -234,7 +234,7 @@ class Past:
         return -1
 
     def _depth_of_line(self, at: int, first: int | None) -> dict[int, int]:
-        """Return how many values lay on the stack when the line of a moment began, by the line."""
+        """Return how many values lay on the stack when the line of a snapshot began, by the line."""
         here = self.function(at)
         found: dict[int, int] = {}
         visits = self._visits_of(here)
@@ -251,12 +251,12 @@ class Past:
         return found
 
     def _visits_of(self, then: FrameThen) -> list[int]:
-        """Return the moments at which a run of a function was on a line."""
+        """Return the snapshots at which a run of a function was on a line."""
         self._look_for_visits()
         return self._visits[id(then.interpreter), then.line]
 
     def _snapshots_of(self, then: FrameThen) -> list[int]:
-        """Return all moments of a run of a function."""
+        """Return all snapshots of a run of a function."""
         self._look_for_visits()
         return self._visits[id(then.interpreter), None]
 
@@ -268,23 +268,23 @@ class Past:
         self._visits_known = self.end
 
     def _lines_from(self, known: int) -> Iterator[tuple[int, int, str, int]]:
-        """Yield moments from one on, or from the oldest that there is: see ``Snapshots.lines``."""
+        """Yield snapshots from one on, or from the oldest that there is: see ``Snapshots.lines``."""
         oldest = self.beginning
         for index, function, path, line in self._log.snapshots.lines(max(0, known - oldest), self.end - oldest):
             yield oldest + index, function, path, line
 
     def begins_statement(self, at: int) -> bool:
-        """Whether a statement of the user's begins at a moment."""
+        """Whether a statement of the user's begins at a snapshot."""
         # Files of libraries, if nobody wants to see them, are not read for it.
         return self._is_user_code(self.function(at).path) and self._what_begins(at).statement
 
     def statements_between(self, at: int, later: int) -> int:
-        """Return how many statements begin after a moment, up to a later one."""
+        """Return how many statements begin after a snapshot, up to a later one."""
         statements = self.statements()
         return max(0, bisect_right(statements, later) - bisect_right(statements, at))
 
     def statements(self) -> Sequence[int]:
-        """Return the moments at which statements begin: those that are forgotten by now may be among them."""
+        """Return the snapshots at which statements begin: those that are forgotten by now may be among them."""
         for at, _, path, _ in self._lines_from(self._statements_known):
             if self._is_user_code(path) and self._what_begins(at).statement:
                 self._statements.append(at)
@@ -295,7 +295,7 @@ class Past:
         return (not self._just_my_code or is_user_file(path)) and not stands_in_for_builtin(path)
 
     def point(self, at: int) -> TracePoint:
-        """Return a moment as a point that steps may end at."""
+        """Return a snapshot as a point that steps may end at."""
         snapshot, begins = self.snapshot(at), self._what_begins(at)
         then = snapshot.frames[0]
         return TracePoint(
@@ -311,11 +311,11 @@ class Past:
         )
 
     def chain(self, at: int) -> list[TracedFrame]:
-        """Return the function of a moment and its callers, innermost first."""
+        """Return the function of a snapshot and its callers, innermost first."""
         return [each.frame for each in self.snapshot(at).frames]
 
     def origin(self, destination: Destination) -> Origin:
-        """Return an arrival as where a step begins."""
+        """Return a destination as where a step begins."""
         snapshot = self.snapshot(destination.shown)
         then = snapshot.frames[0]
         callers = tuple(self.chain(destination.shown)[1:])
@@ -399,7 +399,7 @@ class Past:
         }
 
     def _first(self, *, statement: bool = True) -> Destination:
-        """Return the oldest moment, or with ``statement`` that at which the first one begins."""
+        """Return the oldest snapshot, or with ``statement`` that at which the first one begins."""
         if self._log.forgotten:
             text = "as far back as the trace is remembered"
         else:
@@ -449,7 +449,7 @@ class Past:
     # -- where something came from ---------------------------------------------------------------------------------
 
     def bound_at(self, place: Place, frame: TracedFrame, name: str, value: object) -> int | None:
-        """Return the moment whose statement gave a variable its value; None when it came with the call."""
+        """Return the snapshot whose statement gave a variable its value; None when it came with the call."""
         for earlier in range(place.at, self.beginning - 1, -1):
             before = self.function(earlier)
             if Place(earlier) < place and before.frame == frame and not _is_same(before.locals.get(name), value):
@@ -457,7 +457,7 @@ class Past:
         return None
 
     def changed_at(self, at: int, frame: TracedFrame, name: str) -> int | None:
-        """Return the moment whose statement changed a variable's object in place last; None when none did."""
+        """Return the snapshot whose statement changed a variable's object in place last; None when none did."""
         value = next((each.locals.get(name) for each in self.snapshot(at).frames if each.frame == frame), None)
         if value is None:
             return None
@@ -469,12 +469,12 @@ class Past:
         return None if change is None else self._last(at, lambda snapshot: snapshot.changes <= change)
 
     def guarded_at(self, at: int, source: str) -> int | None:
-        """Return the moment whose statement asked for the first guard on what a source finds; None when none did."""
+        """Return the snapshot whose statement asked for the first guard on what a source finds; None when none did."""
         number = self._log.guard_number(source)
         return None if number is None else self._last(at, lambda snapshot: snapshot.guards <= number)
 
     def made_at(self, at: int, node: str) -> int | None:
-        """Return the moment whose statement added a node to the outermost graph; None when none did."""
+        """Return the snapshot whose statement added a node to the outermost graph; None when none did."""
         number = self._log.node_numbers().get(node)
         if number is None:
             return None

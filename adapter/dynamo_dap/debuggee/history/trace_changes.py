@@ -52,7 +52,7 @@ class ChangeLog(Protocol):
         """Whether a change of this kind was the last one, of this tracker, and nobody can look at what was since."""
 
     def noted_in(self, tracer: Any) -> Iterator[Any]:
-        """Yield the names and value stacks of the moments in the body that ``tracer`` traces."""
+        """Yield the names and value stacks of the snapshots in the body that ``tracer`` traces."""
 
 
 class Change:
@@ -267,7 +267,7 @@ class _NameChange(Change):
     def swap(self) -> None:
         now = self._now()
         name, self._fields["_is_name_set"] = self._then
-        # Not by the node's own ``__setattr__``, which would tell who listens for changes of the graph.
+        # Not by the node's own ``__setattr__``, which would notify listeners for changes of the graph.
         object.__setattr__(self._node, "name", name)
         self._then = now
 
@@ -277,7 +277,7 @@ def _name_change(tensor: Any) -> _NameChange | None:
 
 
 class ChangeHooks:
-    """Wrappers that tell a log of changes before they are made. One per process, as the methods are."""
+    """Wrappers that note changes in a log before they are made. One per process, as the methods are."""
 
     def __init__(self) -> None:
         self.log: ChangeLog | None = None

@@ -53,17 +53,17 @@ _FRAME_FIELDS = ("symbolic_locals", "stack", "instruction_pointer", "current_ins
 
 
 class TraceLog:
-    """The moments of one attempt, oldest first."""
+    """The snapshots of one attempt, oldest first."""
 
     def __init__(self, frame: TracedFrame) -> None:
-        """``frame`` is one of the attempt's functions, at the first moment that is noted."""
+        """``frame`` is one of the attempt's functions, at the first snapshot that is noted."""
         output: Any = frame.attempt
         self._output, self._shape_env = output, output.shape_env
         self.is_from_start = not frame.has_begun
-        """Whether the first moment is the attempt's first."""
+        """Whether the first snapshot is the attempt's first."""
         self._snapshots = Snapshots()
         self._translator: Translator | None = None
-        """The function of the last moment."""
+        """The function of the last snapshot."""
         self._is_inlined = self._is_generator = False
         self._locals: dict[str, Any] | None = None
         """Its variables as they were copied last."""
@@ -78,14 +78,14 @@ class TraceLog:
         self._modules: Any = None
         """The modules that the last of them was in."""
         self._position = 0
-        """That of the last moment."""
+        """That of the last snapshot."""
         self._depth: int | None = None
-        """How much lay on the stack at the last moment, if it is not noted as a whole."""
+        """How much lay on the stack at the last snapshot, if it is not noted as a whole."""
         self._is_quiet = False
-        """Whether nothing but stack and variables was changed since the last moment that is noted as a whole."""
+        """Whether nothing but stack and variables was changed since the last snapshot that is noted as a whole."""
         self._changes: list[Change] = []
         self._trace: TraceThen | None = None
-        """What was known of it as a whole at the last moment that was noted as a whole."""
+        """What was known of it as a whole at the last snapshot that was noted as a whole."""
         self._tracer: Any = None
         """That of the innermost graph by then, which had so many nodes and inputs."""
         self._nodes = self._inputs = 0
@@ -101,9 +101,9 @@ class TraceLog:
     # -- writing ---------------------------------------------------------------------------------------------------
 
     def note(self, frame: TracedFrame, position: int, *, is_line: bool = True, as_a_whole: bool = False) -> None:
-        """Add the moment at which ``frame`` stands, the innermost one.
+        """Add the snapshot at which ``frame`` stands, the innermost one.
 
-        ``is_line`` tells that its instruction has a line; ``as_a_whole`` that it may be changed there.
+        ``is_line``: its instruction has a line; ``as_a_whole``: it may be changed there.
         """
         translator, snapshots = frame.translator, self._snapshots
         own: dict[str, Any] = translator.__dict__
@@ -124,7 +124,7 @@ class TraceLog:
             snapshots.instructions.append(instruction)
             self._depth = len(stack)
             return
-        # What is not noted of the moments before is derived from this one.
+        # What is not noted of the snapshots before is derived from this one.
         self._depth = None
         snapshots.instructions.append(instruction)
         self._add(own, stack)
@@ -137,7 +137,7 @@ class TraceLog:
             snapshots.forget(_FORGOTTEN_AT_ONCE)
 
     def _complete(self) -> None:
-        """Note the last moment as a whole, if it was not."""
+        """Note the last snapshot as a whole, if it was not."""
         depth, self._depth = self._depth, None
         if depth is not None:
             assert self._translator is not None, "it is of a function"
@@ -272,7 +272,7 @@ class TraceLog:
             self._forget_all()
 
     def has_change(self, kind: type, tracker: Any) -> bool:
-        """Whether the last change is of this kind and tracker, and no moment was since."""
+        """Whether the last change is of this kind and tracker, and no snapshot was since."""
         changes, snapshots = self._changes, self._snapshots
         is_last = bool(changes) and type(changes[-1]) is kind and changes[-1].tracker is tracker
         return is_last and snapshots.changed[-1] == snapshots.number
@@ -280,7 +280,7 @@ class TraceLog:
     def _forget_all(self) -> None:
         self._snapshots = Snapshots(self._snapshots.number)
         self._depth = self._trace = None
-        self._position = -2  # the next moment does not go on after any
+        self._position = -2  # the next snapshot does not go on after any
         self._changes.clear()
         self._copied = 0
 
@@ -307,7 +307,7 @@ class TraceLog:
             yield from change.trackers()
 
     def noted_in(self, tracer: Any) -> Iterator[Any]:
-        """Yield the names and value stacks of the moments in the body that ``tracer`` traces, the newest first."""
+        """Yield the names and value stacks of the snapshots in the body that ``tracer`` traces, the newest first."""
         snapshots = self.snapshots
         for at in range(len(snapshots) - 1, -1, -1):
             snapshot = snapshots[at]
@@ -360,9 +360,9 @@ class TraceLog:
         return self._present is not None
 
     def show(self, index: int | None, *, as_result: bool = False) -> None:
-        """Put the trace into the state of a moment; None: into that in which it was found.
+        """Put the trace into the state of a snapshot; None: into that in which it was found.
 
-        With ``as_result`` it is as the instruction before has left it: the one of the moment is not fetched yet.
+        With ``as_result`` it is as the instruction before has left it: the one of the snapshot is not fetched yet.
         """
         self._shown = None if index is None else (index, as_result)
         if self._present is None:
@@ -425,7 +425,7 @@ class TraceLog:
         self._has_program_run = has_program_run
 
     def _suspended(self, index: int) -> Iterator[FrameThen]:
-        """Yield generators that do not run at a moment, as they wait to be resumed, or to begin."""
+        """Yield generators that do not run at a snapshot, as they wait to be resumed, or to begin."""
         snapshots = self._snapshots
         known = {id(each.translator) for each in snapshots[index].frames}
         for each in snapshots.left_before(index):

@@ -47,7 +47,7 @@ class BodyGraph:
         """Put it in place of what the graph is now, which is returned."""
         now = BodyGraph(self._tracer, (each.node for each in self._nodes))
         graph = self._tracer.graph
-        # Not by a node's own ``__setattr__``, which would tell who listens for changes of the graph.
+        # Not by a node's own ``__setattr__``, which would notify listeners for changes of the graph.
         for then in self._nodes:
             for name, value in then.fields.items():
                 object.__setattr__(then.node, name, value)

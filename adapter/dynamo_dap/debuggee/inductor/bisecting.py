@@ -1,4 +1,4 @@
-"""One run of a bisection: counts what torch's ``CompilerBisector`` may leave out, and tells what one such thing is.
+"""One run of a bisection: counts what torch's ``CompilerBisector`` may leave out, and reports what one such thing is.
 
 Torch itself leaves out decompositions, passes and lowerings as its environment variables say; this only listens, and
 changes settings that the bisector has for the same purpose. Runs on the thread that compiles, in a process that is made

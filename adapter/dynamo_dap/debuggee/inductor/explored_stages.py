@@ -103,7 +103,7 @@ class Kernel:
     name: str
     """``cpp_fused_add_0``, ``extern_kernels.mm``"""
     handle: int
-    """Tells calls of the same kernel apart."""
+    """Distinguishes calls of the same kernel."""
     operations: tuple[str, ...]
     """The scheduler's operations that it computes."""
     origins: tuple[str, ...]
@@ -117,7 +117,7 @@ class StageObserver:
         """Pre-grad passes have changed ``graph``; ``before`` gives what ``look`` had said of it."""
 
     def look(self, graph: Any) -> Any:
-        """Tell a graph that passes are about to change; what is returned is given back when they have."""
+        """Report a graph that passes are about to change; what is returned is given back when they have."""
 
     def joint(self, graph: Any) -> None:
         """AOTAutograd has made the joint graph."""
@@ -155,7 +155,7 @@ def compile_id() -> str | None:
 def made_from(node: Any) -> list[list[tuple[str, int]]]:
     """Return what a node was made from: for each, the way back, the nearest first.
 
-    A step of the way is the name of a node, and what tells its graph: the ``id`` it had at that time.
+    A step of the way is the name of a node, and what identifies its graph: the ``id`` it had at that time.
     """
     return [list(_way_back(each)) for each in node.meta.get("from_node") or ()]
 
@@ -171,7 +171,7 @@ def _way_back(source: Any) -> Iterator[tuple[str, int]]:
 
 
 def forward_of(node: Any) -> tuple[list[str], int | None]:
-    """Return what tells the operation of Dynamo's graph that a node, maybe of a backward pass, belongs to.
+    """Return what identifies the operation of Dynamo's graph that a node, maybe of a backward pass, belongs to.
 
     Its names there, the innermost last, and the number that autograd gave to the operation.
     """

@@ -113,7 +113,7 @@ class LoweringHooks:
             self._patches.remove()
 
     def _before(self, name: str, work_of: Callable[..., Work | None]) -> None:
-        """Wrap a method: ``work_of`` gets its arguments, and tells what it is about to do."""
+        """Wrap a method: ``work_of`` gets its arguments, and returns what it is about to do."""
         owner, attribute = owner_of(name)
         original = getattr(owner, attribute)
 
@@ -184,7 +184,7 @@ class _Changes:
         self._graph = graph
         self._before = {node: _form(node) for node in graph.graph.nodes}
         self._made: dict[Any, None] = {}
-        """What was put in and is not told: passes say a little later which line it is of."""
+        """What was put in and is not reported: passes say a little later which line it is of."""
 
     def created(self, node: Any) -> None:
         """Note a new node of the graph."""
@@ -218,7 +218,7 @@ class _Changes:
 
 
 def _form(value: Any) -> object:
-    """Return what tells whether a node does the same as before, on whichever operands."""
+    """Return a key that stays equal while a node does the same as before, on whichever operands."""
     if hasattr(value, "op") and hasattr(value, "all_input_nodes"):
         return value.target, _form(value.args), _form(value.kwargs)
     if isinstance(value, list | tuple):

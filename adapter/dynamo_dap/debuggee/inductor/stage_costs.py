@@ -164,7 +164,7 @@ class Reasons:
     def of_fused(self, members: Sequence[str], holder: dict[str, str]) -> Iterator[tuple[str, str]]:
         """Yield the operations that one was not fused with, and why not.
 
-        ``holder`` tells for each operation what it was fused into.
+        ``holder`` has for each operation what it was fused into.
         """
         own = set(members)
         seen: set[tuple[str, str]] = set()
@@ -179,7 +179,7 @@ class Reasons:
 
 
 def is_in_memory(operand: Any) -> bool:
-    """Tell whether an operand is a buffer, or a view of one: what is not is computed in place of being copied."""
+    """Return whether an operand is a buffer, or a view of one: what is not is computed in place of being copied."""
     buffer = sys.modules["torch._inductor.ir"].Buffer
     while operand is not None and not isinstance(operand, buffer):
         operand = getattr(operand, "data", None)

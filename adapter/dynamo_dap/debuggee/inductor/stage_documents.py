@@ -53,7 +53,7 @@ class StageDocuments:
         self.documents: dict[str, Document] = {}
         self._parts: dict[str, Part] = {}
         self._graphs: dict[str, tuple[int, dict[str, str]]] = {}
-        """Of each graph's document: what tells the graph, and the operation of each node."""
+        """Of each graph's document: what identifies the graph, and the operation of each node."""
         self._names: dict[str, str] = {}
         """What the user would write for inputs of AOTAutograd's graphs."""
         self._inputs: list[str] = []
@@ -172,7 +172,7 @@ class StageDocuments:
         below, places, lines = f"{direction}-{'ir' if fused else 'post-grad'}", _Places(document), _Lines()
         for each in operations:
             known = self._known(below, each.members if fused else each.origins)
-            # As they stand in the document below: Inductor tells them in any order.
+            # As they stand in the document below: Inductor reports them in any order.
             parents = sorted(known, key=lambda parent: self._parts[parent].first)
             own = self._inherited(parents, places)
             own = own or self._inherited(self._known(f"{direction}-post-grad", each.wanting), places)
@@ -211,7 +211,7 @@ class StageDocuments:
         return document
 
     def code(self, direction: str, text: str, kernels: Sequence[Kernel], costs: dict[str, Figures]) -> list[Document]:
-        """Write the output code, then the kernels that it defines, by themselves; tell what operations cost."""
+        """Write the output code, then the kernels that it defines, by themselves; report what operations cost."""
         fused = f"{direction}-fused"
         peak = max((each.memory for each in costs.values() if each.memory is not None), default=None)
         facts = {
@@ -407,7 +407,7 @@ def _note(node: Any) -> str:
 
 
 def _why(node: Any) -> list[str]:
-    """Return why a copy is in a graph, where it is none that the user wrote."""
+    """Return why a copy is in a graph, where the user did not write it."""
     target = str(node.target)
     if copied_by(node) is not None:
         return ["a copy: the program changes an input in place, and this writes it back"]

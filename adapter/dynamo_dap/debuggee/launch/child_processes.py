@@ -4,8 +4,8 @@ The functions that start processes are wrapped: a Python that runs the user's pr
 --child``; a forked process calls ``_after_fork``. The fork server of multiprocessing runs untouched; the start-up data
 that it gets for a worker is changed so that the worker runs ``entry.py``.
 
-A child asks for a session of its own: it listens on loopback, tells the server of its parent's session where, and waits
-until a session is configured, the server refuses, or the time is up. All this runs on whichever thread starts the
+A child asks for a session of its own: it listens on loopback, says to the server of its parent's session where, and
+waits until a session is configured, the server refuses, or the time is up. All this runs on whichever thread starts the
 process, and in the child on its main thread before its program, or on the only thread of a forked one.
 """
 
@@ -103,7 +103,7 @@ _noted: _Wish | None = None
 
 
 def _note_wish() -> None:
-    """Before a fork: the session's state is gone when the child comes to look."""
+    """Before a fork: the session's state is gone by the time the child looks."""
     global _noted
     _noted = _wish if _wish is not None and _wish.is_in_force() else None
 

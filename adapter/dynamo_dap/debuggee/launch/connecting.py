@@ -147,7 +147,7 @@ class _ServerReceiver:
         """Servers send no events."""
 
     def on_invalid_message(self, problem: str) -> None:
-        """Have the agent tell."""
+        """Have the agent report it."""
         if self._receiver is not None:
             self._receiver.on_invalid_message(problem)
 

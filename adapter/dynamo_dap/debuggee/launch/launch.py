@@ -266,7 +266,7 @@ class _LaunchedReceiver(AgentReceiver):
             self._agent.configured.set()
             return
         if self._connection.was_taken:
-            # The program has closed all descriptors: its own affair, and the server's to tell.
+            # The program has closed all descriptors: its own affair, and the server reports it.
             self._agent.detach_client()
             return
         if not self._agent.configured.is_set() and threading.main_thread().is_alive():
@@ -290,7 +290,7 @@ def join(invitation: str) -> bool:
     if recorded.profile is not None:
         stem = own_path(recorded.profile)
         begin_profile(stem, time.time(), is_child=True)
-        # Of processes that have nothing to do with torch there is nothing to tell.
+        # Of processes that have nothing to do with torch there is nothing to report.
         when_dynamo_is_imported(Path(stem + BEGUN).touch)
     _record_only(
         LaunchDescription(

@@ -91,7 +91,7 @@ def _bind(host: str, port: int) -> socket.socket:
         os.register_at_fork(after_in_child=_forget_listeners)
     bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
-        if port:  # one that another program used a moment ago; a free one is to be free altogether
+        if port:  # one that another program has just used; a free one must be free altogether
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind((host, port))
     except BaseException:
@@ -136,7 +136,7 @@ class _Acceptor:
             except TimeoutError:
                 continue
             except OSError:
-                # The program may be out of file descriptors: whoever is a stranger makes room.
+                # The program may be out of file descriptors: the oldest unauthenticated connection makes room.
                 self._cut_off(len(self._unauthenticated))
                 time.sleep(_RETRY_INTERVAL)
                 continue
@@ -186,7 +186,7 @@ class _ListeningReceiver(AgentReceiver):
             self._connection.close()
 
     def on_request(self, request: Request) -> None:
-        """Serve a request of the client; a stranger's first is to show the token."""
+        """Serve a request of the client; the first must present the token."""
         if self._is_client:
             super().on_request(request)
         else:
@@ -217,7 +217,7 @@ class _ListeningReceiver(AgentReceiver):
         return None
 
     def on_invalid_message(self, problem: str) -> None:
-        """Tell the client; a stranger is not worth an answer."""
+        """Report it to the client; an unauthenticated connection gets no answer."""
         if self._is_client:
             super().on_invalid_message(problem)
         else:

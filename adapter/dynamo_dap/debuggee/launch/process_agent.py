@@ -73,7 +73,7 @@ class _ThisProcess:
 
     def terminate(self) -> None:
         """End the program as Ctrl-C's stronger sibling would: SIGTERM, which it may handle."""
-        # The signal first: a thread that is let go would run on into the program before it is told to end.
+        # The signal first: a thread that is let go would run on into the program before it is asked to end.
         os.kill(os.getpid(), signal.SIGTERM)
         self._agent.detach_client()
 

@@ -45,7 +45,7 @@ def _goes_there(stream: object, descriptor: int) -> bool:
 
 
 def _is_launchers(descriptor: int) -> bool:
-    """Whether the launcher has left it to this process as it has it itself; where nobody can tell, it has."""
+    """Whether the launcher has left it to this process as it has it itself; where nobody knows, it has."""
     try:
         of_launcher = os.stat(f"/proc/{os.getppid()}/fd/{descriptor}")
     except OSError:

@@ -45,7 +45,7 @@ def make_recorder(
 ) -> Recorder:
     """Return a recorder.
 
-    ``on_change`` hears that something is known that was not; ``is_wanted`` tells whether a file is to be written, once
+    ``on_change`` hears that something is known that was not; ``is_wanted`` says whether a file is to be written, once
     there is something to write; ``report`` gets problems with the file, as text for the user; ``clock`` gives the
     seconds that compiles are measured by; ``notes_traces`` says whether what lines leave in variables is
     noted. If it is missing, that is noted whenever a file is wanted.

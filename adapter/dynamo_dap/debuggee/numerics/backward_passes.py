@@ -219,7 +219,7 @@ class BackwardPasses:
             self._thread.survey = None
         lines = survey.result()
         if lines.graph.nodes:
-            # Tells what of the program's memory it writes to.
+            # Finds what of the program's memory it writes to.
             KeptGraphInCall(lines.graph, call).value_of(lines.graph.nodes[-1], len(lines.graph.nodes))
         return lines
 
@@ -388,7 +388,7 @@ class BackwardPasses:
         finally:
             self._thread.target = None
         if not target.is_found:
-            raise NoRealValue(f"what the call was given has changed since: it does not come to line {visit.line} again")
+            raise NoRealValue(f"what the call was given has changed since: it does not reach line {visit.line} again")
 
     def _trace(self, kept: KeptCall, run: GradientRun) -> None:
         frame = _EndedFrame(kept.call.frame.f_globals, kept.call.frame.f_builtins, caller_frame())
@@ -480,7 +480,7 @@ class _ReachedLine:
 
 
 def _headline(kept: KeptCall, visit: Visit) -> str:
-    """Tell where a backward pass is, for a person."""
+    """Say where a backward pass is, for a person."""
     call = kept.call
     name = name_of_call(call)
     which = f"a call of {name}" if call.number is None else f"call {call.number or 1} of {name}"

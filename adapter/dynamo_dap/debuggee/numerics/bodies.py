@@ -51,7 +51,7 @@ def calling(body: Any, run: Callable[[tuple[Any, ...]], Any]) -> Any:
 
 
 def run_observed(body: Any, operands: tuple[Any, ...], observer: Observer) -> Any:
-    """Run a body, telling ``observer`` of each node."""
+    """Run a body, and report each node to ``observer``."""
     return _interpreter()(body, observer).run(*operands)
 
 

@@ -43,7 +43,7 @@ _AOT_EAGER = "torch._dynamo.backends.debugging:aot_eager"
 _DECOMPOSED = "torch._dynamo.backends.debugging:aot_eager_decomp_partition"
 
 COMPARING = Feature("comparing what compiled graphs return", _COMPILED)
-STAGES = Feature("telling AOTAutograd's faults from the backend's", _AOT_EAGER, _DECOMPOSED)
+STAGES = Feature("distinguishing AOTAutograd's faults from the backend's", _AOT_EAGER, _DECOMPOSED)
 
 AOT_AUTOGRAD = "AOTAutograd"
 DECOMPOSITION = "decomposition"
@@ -463,7 +463,7 @@ class Comparison:
         args, kwargs = torch.fx.node.map_arg((node.args, dict(node.kwargs)), known.__getitem__)
         try:
             reported = changes_its_mind(node.target, args, kwargs, self.reference.values[node])
-        except Exception:  # noqa: BLE001  (an operator that cannot be called otherwise tells nothing)
+        except Exception:  # noqa: BLE001  (an operator that cannot be called otherwise shows nothing)
             return None
         return None if reported is None else f"It gives another result for equal operands {reported}."
 

@@ -1,7 +1,7 @@
 """A call's function run as ordinary Python, in a fork of the process: what its lines compute there.
 
 It is Python of the program's, which may store anything anywhere: only in a process of its own does the program not
-notice. The fork inherits what the call was given, and the results to compare with; it tells differences and ends. It
+notice. The fork inherits what the call was given, and the results to compare with; it reports differences and ends. It
 computes on one thread, since pools of threads do not survive a fork. A function whose graph breaks is not run: only
 what Dynamo has traced as a whole is known to do nothing outside of the process.
 

@@ -477,7 +477,7 @@ class GradientRun:
         return run_observed(body, operands, note)
 
     def _note(self, name: str, number: int, result: Any) -> None:
-        """Note the edge of a tensor at this moment: when it is written to in place, it gets another one."""
+        """Note the present edge of a tensor: when it is written to in place, it gets another one."""
         self._edges[name, number] = result if result.grad_fn is None else GRADIENTS.resolve(_EDGE)(result)
         self._written.setdefault(name, []).append(number)
         self._bytes += result.numel() * result.element_size()

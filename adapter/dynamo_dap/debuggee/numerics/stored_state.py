@@ -1,7 +1,7 @@
 """What a call leaves behind in Python: attributes, containers, captured variables, globals, and what it returned.
 
 Dynamo replays such side effects once the graph has run. A ``State`` is what can be reached from where a function may
-store, by the expression a user would write; two of them tell what a compiled call has left otherwise than ordinary
+store, by the expression a user would write; two of them show what a compiled call has left otherwise than ordinary
 Python does. Values go through a pipe between processes, so they are plain. None of the program's code is run for it:
 no property, no ``__getattr__``, no ``__eq__`` of its own. Thread of the program that makes the call, or its fork.
 """
@@ -33,7 +33,7 @@ Roots = Mapping[str, Callable[[], object]]
 Step = tuple[str, Any]
 """An attribute or an item, and which."""
 Entry = tuple[str, tuple[Step, ...], str, Any]
-"""Root, the way from there, what kind of value that is, and what tells it from another."""
+"""Root, the way from there, what kind of value that is, and what distinguishes it from another."""
 State = dict[str, Entry]
 """By expression, what is nearer to a root first."""
 
@@ -146,7 +146,7 @@ class Before:
 
 
 def value_at(roots: Roots, root: str, steps: Sequence[Step]) -> tuple[str, Any]:
-    """Return what tells the value that is there now from another that is put there."""
+    """Return what distinguishes the present value from one that is put in its place."""
     value = roots[root]()
     for kind, name in steps:
         value = (_attributes(value) or {}).get(name, _MISSING) if kind == "attribute" else _item(value, name)
@@ -205,7 +205,7 @@ def _items(value: Any) -> Iterator[Any]:
 
 
 def _facts(value: Any) -> tuple[str, Any]:
-    """Return what kind of value it is, and what tells it from another of that kind."""
+    """Return what kind of value it is, and what distinguishes it from another of that kind."""
     kind = type(value)
     if value is _MISSING:
         return "missing", None

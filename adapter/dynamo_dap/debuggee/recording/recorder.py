@@ -152,7 +152,7 @@ class Recorder(CompileObserver):
     ) -> None:
         """Put what is learned into ``record``, and give it to ``on_event``.
 
-        ``guard_texts`` writes guards; ``notes_traces`` tells whether lines and values are wanted as well;
+        ``guard_texts`` writes guards; ``notes_traces`` says whether lines and values are wanted as well;
         ``clock`` gives the seconds that compiles are measured by; ``kept_whole`` is how many compiles stay whole in
         ``record``, of those before there is an overview; without it, all.
         """
@@ -169,7 +169,7 @@ class Recorder(CompileObserver):
         self._modules: dict[types.CodeType, list[weakref.ref[object]]] = {}
         """Modules whose methods were compiled, by the method's code."""
         self._files = 0
-        """How many files of the backend's are told of."""
+        """How many files of the backend's are reported."""
         self._kept_whole = kept_whole
         self._whole: deque[str] = deque()
         """Compiles that are over and kept whole, by id."""
@@ -193,7 +193,7 @@ class Recorder(CompileObserver):
         self._in_progress.clear()
 
     def problems(self) -> list[str]:
-        """Return a sentence for each thing that this torch does not tell."""
+        """Return a sentence for each thing that this torch does not report."""
         return HOOKS.problems(EVENTS)
 
     def note_profile(self, functions: list[ProfiledFunction]) -> None:

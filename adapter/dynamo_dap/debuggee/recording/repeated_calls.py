@@ -59,7 +59,7 @@ class Missing:
         raise AttributeError(self._text)
 
     def __call__(self, *arguments: object, **named: object) -> object:
-        """Tell what is missing."""
+        """Report what is missing."""
         raise RuntimeError(self._text)
 
     def __repr__(self) -> str:

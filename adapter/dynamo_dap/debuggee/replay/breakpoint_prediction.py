@@ -75,11 +75,11 @@ _ATTRIBUTES = frozenset({"H", "T", "device", "dtype", "imag", "is_cuda", "mH", "
 _UNSAFE = frozenset(
     {"backward", "data_ptr", "numpy", "register_hook", "retain_grad", "storage", "untyped_storage", "is_shared"}
 )
-"""Methods that act on more than their result, or tell of the detached value alone."""
+"""Methods that act on more than their result, or report the detached value alone."""
 
 
 class NotForetold(Exception):
-    """The trace alone can tell a value."""
+    """Only the trace knows a value."""
 
 
 class Call:
@@ -116,7 +116,7 @@ class Foretold:
         """Return its value in ``call``, computed apart from the program: see ``evaluating``.
 
         Raises:
-            NotForetold: the trace alone can tell it.
+            NotForetold: only the trace knows it.
         """
         try:
             value = self.result(call)

@@ -482,7 +482,7 @@ class TracedCall:
         self.visited = 0
         """How many breakpoints each call reaches."""
         self.must_be_traced = False
-        """Whether the trace alone can tell what some breakpoint does."""
+        """Whether only the trace knows what some breakpoint does."""
         self._call: CachedCall | None = call
         self._attempt: object = None
         self._graph = KeptGraph()

@@ -123,11 +123,11 @@ class ObservedGraph:
 
     compiled: Callable[..., Any]
     calls: int = 0
-    """How many were told."""
+    """How many were reported."""
     attributes: tuple[weakref.ref[Any], ...] = ()
     """Tensors of the program that belong to the graph and are no inputs, as an optimizer's parameters."""
     written: frozenset[int] | None = None
-    """Positions in ``given`` of what it writes to; None before its first call has told."""
+    """Positions in ``given`` of what it writes to; None before its first call has shown it."""
     draws: bool = True
     """Whether it draws random numbers."""
     reported: set[object] = field(default_factory=set)
@@ -139,7 +139,7 @@ class ObservedGraph:
 
 
 class GraphCalls:
-    """Puts telling functions in the places of compiled graphs, and takes them out."""
+    """Wraps compiled graphs in functions that report calls, and unwraps them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -149,7 +149,7 @@ class GraphCalls:
         self._patches = Patches("looking at what compiled graphs return", self._observers_end)
 
     def want(self, observer: CallObserver, limit: int | None) -> None:
-        """Tell ``observer`` of every call from now on, keeping ``limit`` bytes for each; None to tell it of none."""
+        """Report every call to ``observer`` from now on, keeping ``limit`` bytes for each; None ends that."""
         with self._lock:
             if limit is None or self._patches.is_off:
                 self._observers = {other: size for other, size in self._observers.items() if other is not observer}

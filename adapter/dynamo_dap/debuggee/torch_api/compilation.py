@@ -102,7 +102,7 @@ def _dynamic_option() -> str:
 
 
 def cache_entries(code: types.CodeType) -> list[Any]:
-    """Return the compiled versions that ``code`` already has; empty when this torch cannot tell."""
+    """Return the compiled versions that ``code`` already has; empty when this torch does not know."""
     if CACHE_ENTRIES.problem is not None:
         return []
     return list(CACHE_ENTRIES.resolve(_CACHE_ENTRIES)(code))

@@ -180,7 +180,7 @@ class CompileHooks:
         )
         self._count = 0
         self.around: Callable[[CompileObserver], contextlib.AbstractContextManager[None]] | None = None
-        """Is entered while an observer is told something: a profiler notes what that takes."""
+        """Is entered while an observer is called: a profiler notes what that takes."""
 
     def want(self, observer: CompileObserver, events: Collection[Event]) -> None:
         """Report exactly ``events`` to ``observer`` from now on. Any thread."""
@@ -311,7 +311,7 @@ def _transform(hooks: CompileHooks, /, *_: Any, **__: Any) -> _Steps:
 def _reasons(hooks: CompileHooks, /, cache_entries: Any, *arguments: Any, **keywords: Any) -> _Steps:
     reasons, problem = yield None
     if isinstance(problem, Exception):
-        # ``error_on_recompile``: torch keeps the reasons to itself. Asked again so, it does nothing but tell.
+        # ``error_on_recompile``: torch keeps the reasons to itself. Asked again so, it only reports.
         ask = inspect.unwrap(RECOMPILES.resolve(_REASONS))
         reasons = ask(cache_entries, *arguments[:2], **{**keywords, "skip_logging": True})
     if reasons is not None:

@@ -1,6 +1,6 @@
-"""Tells when the parts of a compile begin and end: torch's own phases, the functions and lines that Dynamo traces.
+"""Reports when the parts of a compile begin and end: torch's own phases, the functions and lines that Dynamo traces.
 
-Torch times its phases itself (``dynamo_timed``); what it tells its log of them is listened to. Functions, lines and
+Torch times its phases itself (``dynamo_timed``); this listens to what it writes to its log. Functions, lines and
 instructions come from the symbolic interpreter. Listeners are called on the thread that compiles, or that evaluates
 guards. Hooks are in only between ``install`` and ``remove``. One ``TimingHooks`` per process.
 """
@@ -84,12 +84,12 @@ class TimingHooks:
 
     @property
     def problems(self) -> list[str]:
-        """A sentence for each thing that this torch does not tell."""
+        """A sentence for each thing that this torch does not report."""
         features = (PHASES, CACHES, FUNCTIONS, LINES, LOOKUPS, GUARD_TIMES)
         return [feature.problem for feature in features if feature.problem is not None]
 
     def install(self, listener: TimingListener) -> None:
-        """Tell ``listener`` from now on."""
+        """Report to ``listener`` from now on."""
         self._listener = listener
         patches = self._patches
         if PHASES.problem is None:

@@ -106,7 +106,7 @@ class CudaGraphHooks:
         self._thread = _OfThread()
         self._trees: weakref.WeakKeyDictionary[Any, _Tree] = weakref.WeakKeyDictionary()
         self._compile_ids: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
-        """Of models that the backend ``cudagraphs`` wraps: it does not tell the tree."""
+        """Of models that the backend ``cudagraphs`` wraps: it does not name the tree."""
 
     def want(self, *, wanted: bool) -> None:
         """Have the hooks in, or take them out. Any thread."""
@@ -135,7 +135,7 @@ class CudaGraphHooks:
         return self._patches.names
 
     def problems(self) -> list[str]:
-        """Return a sentence for each thing that this torch does not tell, of the modules that are imported."""
+        """Return a sentence for each thing that this torch does not report, of the modules that are imported."""
         known = {
             "torch._inductor.output_code": DECISIONS,
             "torch._inductor.scheduler": PARTITIONS,

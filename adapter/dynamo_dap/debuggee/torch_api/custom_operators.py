@@ -125,7 +125,7 @@ class CheckedCalls:
 
 
 def changes_its_mind(function: Any, args: Any, kwargs: Any, result: Any) -> str | None:
-    """Return what makes an operator give another result for equal operands, if a few more calls tell."""
+    """Return what makes an operator give another result for equal operands, if a few more calls show it."""
     for text, changed in (
         ("when it is called again", lambda each: each),
         ("when its operands are contiguous", lambda each: each.contiguous()),

@@ -32,7 +32,7 @@ _GLOBAL = re.compile(
 """What ``OutputGraph.install_global`` and its like make: with a count, or with an object's address and a compile."""
 
 _RANDOM = re.compile(r"_[0-9a-f]{8}(?:_[0-9a-f]{4}){3}_[0-9a-f]{12}\b")
-"""What tells a compiled graph from those of other processes."""
+"""What distinguishes a compiled graph from those of other processes."""
 _IMPORT = re.compile(r"\b__import_(?P<module>\w+)")
 _BUILTINS = re.compile(r"\b(__builtins_dict__)_\d+\b")
 
@@ -48,7 +48,7 @@ class ResumeFunction:
 
 
 def resume_function(code: CodeType) -> ResumeFunction | None:
-    """Tell what a code object resumes; None for one that the user wrote (torch/_dynamo/resume_execution.py)."""
+    """Return what a code object resumes; None for one that the user wrote (torch/_dynamo/resume_execution.py)."""
     match = _RESUME_NAME.match(code.co_name)
     return ResumeFunction(match["function"], int(match["line"])) if match else None
 
@@ -102,7 +102,7 @@ def is_dynamos_global(name: str) -> bool:
 
 
 def dynamos_locals(code: CodeType, original: CodeType | None = None) -> Callable[[str], bool]:
-    """Return what tells Dynamo's local variables from the user's in a frame of ``code``.
+    """Return what distinguishes Dynamo's local variables from the user's in a frame of ``code``.
 
     ``original`` is what it was generated from, where that is known.
     """

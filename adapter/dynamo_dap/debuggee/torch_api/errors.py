@@ -119,7 +119,7 @@ class BackendFailure:
 
 
 def failure_of(problem: BaseException) -> BackendFailure | None:
-    """Tell what failed; None for the exceptions by which a backend asks Dynamo for something."""
+    """Say what failed; None for the exceptions by which a backend asks Dynamo for something."""
     if any(kind.__name__ in _NO_FAILURES for kind in type(problem).__mro__):
         return None
     inner = getattr(problem, "inner_exception", None)

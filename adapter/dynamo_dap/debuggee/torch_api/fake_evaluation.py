@@ -101,7 +101,7 @@ def _guarding_class() -> Any:
 
 
 def storage_of(value: Any) -> object:
-    """Return what tells the memory of a tensor from that of others; anything else stands for itself."""
+    """Return what identifies the memory of a tensor; anything else stands for itself."""
     try:
         return value.untyped_storage()._cdata
     except (AttributeError, NotImplementedError, RuntimeError):

@@ -38,7 +38,7 @@ _CLEANUPS = "torch._dynamo.utils:CleanupManager"
 _RESUME_FUNCTIONS = "torch._dynamo.resume_execution:ContinueExecutionCache.generated_code_metadata"
 
 NOTIFICATION = Feature("stopping in generated code", _SET_CALLBACK, _GET_CALLBACK)
-ORIGINALS = Feature("telling which function generated code was made from", _ORIGINALS)
+ORIGINALS = Feature("finding the function that generated code was made from", _ORIGINALS)
 CACHE_ENTRIES = Feature("the guards of generated code", _CACHE_ENTRIES)
 MARKERS = Feature("torch._dynamo.bytecode_debugger.breakpoint()", _MARKER, _DEBUG_CONTEXT, _SET_CALLBACK, _GET_CALLBACK)
 AS_PYTHON_CALLS = Feature("running a compiled function as ordinary Python", _SET_STRATEGY, _STRATEGY, _ACTION)
@@ -52,7 +52,7 @@ ONCE = Feature(
     _OUTPUT_CODES,
     _REGISTER_MARKED,
 )
-RESUME_FUNCTIONS = Feature("telling resume functions from the user's", _RESUME_FUNCTIONS)
+RESUME_FUNCTIONS = Feature("distinguishing resume functions from the user's", _RESUME_FUNCTIONS)
 
 
 class Notifier:
@@ -108,7 +108,7 @@ class Notifier:
             # It was meant for the program, which it cannot reach from here.
             threading.Timer(0.0, _thread.interrupt_main).start()
         except BaseException:  # noqa: BLE001  (torch calls this during the program's compile)
-            self._report("telling of generated code")
+            self._report("reporting generated code")
         previous = self._previous
         if previous is not None:
             try:

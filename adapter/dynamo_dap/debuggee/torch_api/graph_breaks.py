@@ -1,4 +1,4 @@
-"""Parses what torch reports about a graph break, and tells what happens to the function. Runs on the compiling thread.
+"""Parses what torch reports about a graph break, and says what happens to the function. Runs on the compiling thread.
 
 The text is made by ``torch._dynamo.exc.format_graph_break_message``: the kind of break, then ``Explanation:``,
 ``Hint:`` and ``Developer debug context:``, then a link that holds the id in torch's registry of graph breaks. A break

@@ -87,7 +87,7 @@ _GONE = object()
 """In place of a result that was let go."""
 
 Wanted = Callable[[], "frozenset[Any] | None"]
-"""Tells the nodes whose results are to be kept; None for all."""
+"""Returns the nodes whose results are to be kept; None for all."""
 
 Ran = Callable[[Any, "Mapping[Any, Any]"], None]
 """Gets each node that has run, and the results so far by node: its operands' and its own are among them."""
@@ -542,7 +542,7 @@ _WRITES_UNSAID = {"native_batch_norm": (3, 4), "cudnn_batch_norm": (3, 4), "miop
 
 @functools.cache
 def _watching() -> Any:
-    """Return a dispatch mode that tells each tensor that is about to be written to."""
+    """Return a dispatch mode that reports each tensor that is about to be written to."""
     base: Any = REAL_VALUES.resolve(_DISPATCH_MODE)
 
     class Watching(base):  # type: ignore[misc]  # the base is known at run time

@@ -37,7 +37,7 @@ _MAKE, _MEET, _BARRIER, _DEFAULT, _SET, _WORLD = (
 )
 _DUMP = "torch._C._distributed_c10d:_dump_fr_trace_json"
 _stretching = Feature("waiting longer for a rank that is held", _MAKE, _MEET, _BARRIER, _DEFAULT, _SET, _WORLD)
-_flight_recorder = Feature("telling what a rank waits for", _DUMP)
+_flight_recorder = Feature("finding what a rank waits for", _DUMP)
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ class _Entries(msgspec.Struct):
 def waiting(now: float) -> list[Waiting]:
     """Return what has waited for longer than the program wants; ``now`` is as ``time.time()`` says it.
 
-    Empty also where this torch does not tell.
+    Empty also where this torch does not know.
     """
     if _flight_recorder.problem is not None:
         return []

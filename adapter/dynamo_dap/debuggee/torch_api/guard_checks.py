@@ -33,7 +33,7 @@ class GuardCheck:
     parts: tuple[str, ...]
     """In torch's words, without its comments."""
     place: Place | None
-    """The user's line that asked for it, where torch tells it."""
+    """The user's line that asked for it, where torch gives it."""
     kind: str
     """Torch's class of this guard: ``TENSOR_MATCH``; of conditions on sizes ``SIZES``."""
     failures: int | None = None

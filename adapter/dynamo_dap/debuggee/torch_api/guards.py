@@ -208,7 +208,7 @@ class RequestedGuard:
 
 
 def requested_guard(guard: Any) -> RequestedGuard:
-    """Tell what a guard is about."""
+    """Say what a guard is about."""
     facts = _facts(guard)
     return RequestedGuard(facts.check, facts.name, as_the_user_wrote(facts.name))
 

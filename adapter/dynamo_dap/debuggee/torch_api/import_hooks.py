@@ -1,4 +1,4 @@
-"""Tells when the program imports a module of torch, without importing it.
+"""Reports when the program imports a module of torch, without importing it.
 
 Torch takes seconds to import, and a program may set environment variables first: the debugger waits until the program
 imports the module that it hooks into. A finder at the front of ``sys.meta_path`` watches for that module, and removes
@@ -101,7 +101,7 @@ _DYNAMO = "torch._dynamo"
 
 
 class _Watcher(importlib.abc.MetaPathFinder):
-    """Finds one module as the other finders would, and has its loader tell when it is done."""
+    """Finds one module as the other finders would, and has its loader report when it is done."""
 
     def __init__(
         self, name: str, callback: Callable[[], object], report: Callable[[bool], None] = lambda is_done: None
@@ -150,7 +150,7 @@ def _as_part_of_imports(function: F) -> F:
 
 
 class _ReportingLoader(importlib.abc.Loader):
-    """Loads with another loader, puts that one in its own place, and tells."""
+    """Loads with another loader, puts that one in its own place, and reports."""
 
     def __init__(
         self, loader: importlib.abc.Loader, report: Callable[[bool], None], arrived: Callable[[], None]

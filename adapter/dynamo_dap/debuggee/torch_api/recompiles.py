@@ -40,7 +40,7 @@ class Failure:
     reason: str
     """The whole sentence."""
     place: Place | None
-    """The user's line that installed the guard, where torch tells it."""
+    """The user's line that installed the guard, where torch gives it."""
     hint: str | None = None
     """What torch itself advises."""
 
@@ -138,7 +138,7 @@ def parted_check(text: str) -> tuple[str, Place | None]:
 
 
 def _remembered(code: types.CodeType, compile_id: str, sentence: str) -> Place | None:
-    """Torch tells no line for what is wrong with a tensor, or a length."""
+    """Torch gives no line for what is wrong with a tensor, or a length."""
     about = _TENSOR.match(sentence) or _LENGTH.match(sentence)
     return _remembered_place(code, compile_id, as_the_user_wrote(about["source"])) if about else None
 

@@ -92,7 +92,7 @@ class NotValid:
         if not parts and self.has_stale_tensor:
             parts.append(f"{_described(self.replayed)} takes a tensor as a constant, which is another one now")
         elif not parts:
-            parts.append(f"the compile ran {_described(self.compiled)}, this call comes to {_described(self.replayed)}")
+            parts.append(f"the compile ran {_described(self.compiled)}, this call reaches {_described(self.replayed)}")
         return f"this call was served by a compile that is not valid for it: {'; '.join(parts)}; no guard checks it"
 
 

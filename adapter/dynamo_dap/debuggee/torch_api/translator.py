@@ -23,10 +23,10 @@ _CALLBACK = "torch._dynamo.convert_frame:CatchErrorsWrapper.__call__"
 _CONTEXT = "torch._guards:CompileContext.try_get"
 _COMPILE_FRAME = "torch._dynamo.convert_frame:compile_frame"
 
-RUNNING = Feature("telling who runs a generator", _RUN)
-CALLERS = Feature("telling the callers of a traced function from torch's own frames", _CALLBACK)
-IDENTITY = Feature("telling attempts of a trace apart", _CONTEXT)
-RESTARTS = Feature("telling why an analysis was restarted", _COMPILE_FRAME)
+RUNNING = Feature("finding what runs a generator", _RUN)
+CALLERS = Feature("distinguishing a traced function's callers from torch's frames", _CALLBACK)
+IDENTITY = Feature("distinguishing attempts of a trace", _CONTEXT)
+RESTARTS = Feature("finding why an analysis was restarted", _COMPILE_FRAME)
 
 
 def with_callers(translator: Translator) -> Iterator[Translator]:
@@ -54,7 +54,7 @@ def frames_of_trace(top: types.FrameType) -> Iterator[types.FrameType]:
 
 
 def running_translators(top: types.FrameType) -> Iterator[Translator]:
-    """Yield the translators that run above ``top``, innermost first; none when this torch cannot tell."""
+    """Yield the translators that run above ``top``, innermost first; none when this torch does not know."""
     if RUNNING.problem is None:
         run = RUNNING.code_of(_RUN)
         yield from (frame.f_locals["self"] for frame in frames_of_trace(top) if frame.f_code is run)

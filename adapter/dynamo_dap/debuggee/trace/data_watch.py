@@ -22,7 +22,7 @@ from dynamo_dap.debuggee.trace.traced_view import TracedView
 
 @dataclass(frozen=True, slots=True)
 class VariableState:
-    """What a variable stands for at a moment. Trackers are held, so that no other one takes their place in memory."""
+    """What a variable stands for at one point. Trackers are held, so that no other one takes their place in memory."""
 
     value: Any
     contents: tuple[Any, ...] | None

@@ -19,7 +19,7 @@ from dynamo_dap.debuggee.values.python_values import preview
 from dynamo_dap.protocol.types import DisassembleArguments, DisassembledInstruction, DisassembleResponseBody, Source
 
 _BASE = 1 << 48
-"""Far above the addresses of generated code, so that an address tells whose it is."""
+"""Far above the addresses of generated code, so that an address shows whose it is."""
 _CODE_SHIFT = 24
 _MIDDLE = 1 << (_CODE_SHIFT - 1)
 """Where a code's first instruction lies in its range of addresses: padding precedes and follows it."""

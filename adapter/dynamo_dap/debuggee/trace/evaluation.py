@@ -59,7 +59,7 @@ _ASKED_OF_PLACEHOLDERS: dict[str, tuple[str, Callable[..., Any]]] = {
     "type": ("__type_of__", type_of),
     "hasattr": ("__has_attribute__", has_attribute),
 }
-"""Builtins that tell of the object itself: what an expression calls instead, under which name."""
+"""Builtins that describe the object itself: what an expression calls instead, under which name."""
 _MAXIMUM_CLIPBOARD = 100_000
 """Characters that are copied at most: a clipboard takes the whole value, a pane its beginning."""
 

@@ -60,7 +60,7 @@ UNREALIZED = " (unrealized)"
 """Behind the text of a value that the traced code has not used yet."""
 
 UNKNOWN = object()
-"""What a path over a form gives when only computing can tell."""
+"""What a path over a form gives when only computing can show it."""
 
 _LEAST_WIDTH = 8
 
@@ -107,7 +107,7 @@ class FormFamily(Family):
     """The class that all values of the kind have, as far as it is known."""
 
     def attribute(self, form: Any, name: str) -> Any:
-        """Return an attribute that is stored; ``UNKNOWN`` for what only computing can tell."""
+        """Return an attribute that is stored; ``UNKNOWN`` for what only computing can show."""
         return UNKNOWN
 
     def item(self, form: Any, key: Any) -> Any:

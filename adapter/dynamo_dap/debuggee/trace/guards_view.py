@@ -151,11 +151,11 @@ class _Guarded:
 
 
 UNKNOWN = object()
-"""What resolving gives when only the user's code could tell."""
+"""What resolving gives when only the user's code could find it."""
 
 
 def resolved(frame: TracedFrame, source: Any) -> Any:
-    """Return the real object behind a source of Dynamo's; ``UNKNOWN`` when only the user's code could tell."""
+    """Return the real object behind a source of Dynamo's; ``UNKNOWN`` when only the user's code could find it."""
     local_scope, global_scope = frame.scopes_of_sources
     value: Any = UNKNOWN
     for step, argument in steps_of(source) or ():

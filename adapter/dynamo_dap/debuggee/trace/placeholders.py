@@ -24,7 +24,7 @@ _own = object.__getattribute__
 
 
 class Placeholder:
-    """Base class of stand-ins: ``placeholder`` makes a subclass with the special methods that the value has."""
+    """Base class of placeholders: ``placeholder`` makes a subclass with the special methods that the value has."""
 
     __slots__ = ("__stood_for__",)
 

@@ -83,7 +83,7 @@ def pending_symbols(exception: BaseException, symbols: Sequence[PendingSymbol]) 
 
 
 def user_error(error: UserError, wrapped: BaseException | None) -> RaisedException:
-    """Tell an error of the user's that is raised in traced code; ``wrapped`` is what torch makes of it."""
+    """Describe an error of the user's that is raised in traced code; ``wrapped`` is what torch makes of it."""
     kind = error.kind.__qualname__
     lines: list[str | None] = [error.message or kind]
     details = ExceptionDetails(error.message or None, kind, _name_of(error.kind))
@@ -99,7 +99,7 @@ def user_error(error: UserError, wrapped: BaseException | None) -> RaisedExcepti
 
 
 def data_changed(text: str) -> RaisedException:
-    """Tell what happened to a watched variable."""
+    """Say what happened to a watched variable."""
     return _raised(text, [text])
 
 
@@ -195,7 +195,7 @@ def not_finite_in_backward(fault: BackwardFault, call: str) -> RaisedException:
     where = f"Where: {fault.path}:{fault.line} in {fault.function}" + (f": {text}" if text else "")
     what = f"The backward pass of {call} makes {shown}: {fault.operation} passes back a gradient of which"
     reached = f"The gradients of {', '.join(fault.parameters)} have it too." if fault.parameters else ""
-    cause = f"Cause: your code. The gradients that came to the call and to this line were finite. {reached}".strip()
+    cause = f"Cause: your code. The gradients of the call and of this line were finite. {reached}".strip()
     headline = f"{shown} in the backward pass: {fault.operation}"
     return _raised(headline, [f"{what} {fault.made.text}.", where, cause])
 
@@ -249,7 +249,7 @@ def recompiled(compiling: FrameCompile, failures: Sequence[Failure]) -> RaisedEx
 
 
 def limit_reached(compiling: FrameCompile, limit: str) -> RaisedException:
-    """Tell that a function was compiled too often."""
+    """Say that a function was compiled too often."""
     lines = [
         f"torch compiled this function as often as its setting '{limit}' allows.",
         "From now on, calls that match no earlier compile run eagerly.",
@@ -259,7 +259,7 @@ def limit_reached(compiling: FrameCompile, limit: str) -> RaisedException:
 
 
 def backend_failure(failure: BackendFailure, node_count: int) -> RaisedException:
-    """Tell which step of compiling a graph failed."""
+    """Say which step of compiling a graph failed."""
     kind = type(failure.inner)
     text = str(failure.inner)
     lines = [
@@ -272,14 +272,14 @@ def backend_failure(failure: BackendFailure, node_count: int) -> RaisedException
 
 
 def dynamo_failed(compiling: FrameCompile, problem: BaseException) -> RaisedException:
-    """Tell that Dynamo itself failed."""
+    """Say that Dynamo itself failed."""
     inner = problem.__cause__ or problem.__context__ or problem
     lines = [f"Dynamo raised {type(inner).__name__}: {inner}", f"while it traced {name_of_compile(compiling)}"]
     return _raised(f"Backend failure: Dynamo raised {type(inner).__name__}", lines, _kind_of(inner), str(problem))
 
 
 def specialized(facts: SpecializationFacts, message: str) -> RaisedException:
-    """Tell that a size became a constant."""
+    """Say that a size became a constant."""
     lines = [
         f"{facts.source} ({facts.symbol}) is {facts.value} from here on, for all calls that use this compile.",
         message,
@@ -312,7 +312,7 @@ def cuda_graph(facts: CudaGraphFacts) -> RaisedException:
 
 
 def guard_asked_for(requested: RequestedGuard) -> RaisedException:
-    """Tell that a guard was asked for."""
+    """Say that Dynamo installs a guard."""
     about = requested.readable or "the global state"
     return _raised(f"Guard: {requested.check} on {about}", [f"Source: {requested.name}" if requested.name else None])
 
@@ -337,7 +337,7 @@ def headline(frame: TracedFrame, identity: CompileIdentity) -> str:
 
 
 def in_the_past(frame: TracedFrame, identity: CompileIdentity, *, statements: int | None, remark: str | None) -> str:
-    """Return what tells a stop in the past of a trace: ``Tracing fn [0/0], 12 statements back``.
+    """Return the headline of a stop in the past of a trace: ``Tracing fn [0/0], 12 statements back``.
 
     ``statements`` is None in an attempt that Dynamo gave up.
     """

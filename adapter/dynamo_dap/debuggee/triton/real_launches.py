@@ -54,7 +54,7 @@ class LaunchObserver(Protocol):
     def wish(self, function: types.FunctionType, *, is_entered: bool) -> Wish | None:
         """Return what to observe of a launch that is about to begin; None for nothing.
 
-        Asked at every launch. ``is_entered`` tells whether a step goes into the kernel.
+        Asked at every launch. ``is_entered`` says whether a step goes into the kernel.
         """
 
     def chosen(self, launch: Launch) -> tuple[int, int, int] | None:
@@ -64,7 +64,7 @@ class LaunchObserver(Protocol):
         """Let no step of the user end inside."""
 
     def report(self, text: str) -> None:
-        """Tell the user something about a launch."""
+        """Show the user a text about a launch."""
 
     def differs(self, launch: Launch, difference: KernelDifference) -> None:
         """Observe that a launch wrote something else than the interpreter did."""

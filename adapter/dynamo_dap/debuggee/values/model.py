@@ -128,7 +128,7 @@ class Children(ABC):
         """Return the tensor above them, with its data.
 
         Raises:
-            EvaluationError: it is none, or has no data; the text says why.
+            EvaluationError: it is not a tensor, or has no data; the text says why.
         """
         raise EvaluationError("this is not a tensor")
 

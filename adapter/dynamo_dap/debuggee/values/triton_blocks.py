@@ -18,7 +18,7 @@ from dynamo_dap.debuggee.values.model import Children, Deferred, ScopeOfFrame, V
 from dynamo_dap.debuggee.values.tensors import TensorChildren, little_data
 
 PROGRAM = "Program"
-"""The name of the scope that tells of the program."""
+"""The name of the scope that describes the program."""
 
 
 @family_for("triton.language.core.tensor")
@@ -135,7 +135,7 @@ class Constants(Family):
 def program_scope(frame: types.FrameType, is_user_file: Callable[[str], bool]) -> ScopeOfFrame | None:
     """Return the scope that describes the program of ``frame``; None for a frame of no kernel.
 
-    ``is_user_file`` tells whose line a launch is. On any thread while that of the frame is held; the children are
+    ``is_user_file`` says whose line a launch is. On any thread while that of the frame is held; the children are
     computed on that one.
     """
     found = launch_in(frame)

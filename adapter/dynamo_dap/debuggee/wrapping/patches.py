@@ -276,12 +276,12 @@ class _Call:
             raise
 
     def raised(self, error: BaseException) -> None:
-        """Tell the hooks that the call fails."""
+        """Inform the hooks that the call fails."""
         while self._running:
             self._running.pop().end(Outcome(None, error))
 
     def returned(self, result: Any) -> Any:
-        """Tell the hooks that the original returned; return the caller's result."""
+        """Inform the hooks that the original returned; return the caller's result."""
         while self._running:
             changed = self._running.pop().end(Outcome(result))
             if changed is not None:

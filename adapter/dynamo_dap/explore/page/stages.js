@@ -187,9 +187,9 @@ function said(pane, line) {
         }
     }
     const texts = [...lines].map(([place, text]) => `${place}  ${text}`);
-    const told = part ? [part] : [...found].map((id) => parts.get(id)).filter((each) => each && !/-(ir|kernels)$/.test(each.document.id));
-    const why = [...new Set(told.flatMap((each) => (each.why ?? []).map((reason) => `  ${each.name}: ${reason}`)))];
-    const kept = told.filter((each) => each.saved ?? each.recomputed);
+    const details = part ? [part] : [...found].map((id) => parts.get(id)).filter((each) => each && !/-(ir|kernels)$/.test(each.document.id));
+    const why = [...new Set(details.flatMap((each) => (each.why ?? []).map((reason) => `  ${each.name}: ${reason}`)))];
+    const kept = details.filter((each) => each.saved ?? each.recomputed);
     return [
         ...(part?.note ? [part.note] : []),
         ...(part ? [costs(part), ...(part.lowerings ?? [])].filter(Boolean) : []),

@@ -78,14 +78,14 @@
     chosen = number;
     const [index, , lasting] = track.calls[number];
     const frame = data.frames[index];
-    const told = byId("told");
-    told.replaceChildren(made("b", frame.name), made("div", `${time(lasting)} here; ${frame.calls} × in all, ${time(frame.total)}, of that ${time(frame.own)} in itself. ${frame.stage}.`));
+    const details = byId("details");
+    details.replaceChildren(made("b", frame.name), made("div", `${time(lasting)} here; ${frame.calls} × in all, ${time(frame.total)}, of that ${time(frame.own)} in itself. ${frame.stage}.`));
     if (frame.path) {
       const place = made(editor ? "a" : "span", `${frame.path}:${frame.line}`);
       if (editor) {
         place.addEventListener("click", () => editor.postMessage({ path: frame.path, line: frame.line }));
       }
-      told.append(place);
+      details.append(place);
     }
     draw();
   }

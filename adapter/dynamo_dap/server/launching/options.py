@@ -122,7 +122,7 @@ def agent_arguments(
     """Return the arguments of the agent's ``attach`` request.
 
     ``eager``: whether ordinary Python is debugged, which can be false although the user asked for it; ``invitation``:
-    where the agent has debugpy connect to; ``children_file``: tells child processes where to ask for a session;
+    where the agent has debugpy connect to; ``children_file``: says to child processes where to ask for a session;
     ``adopts_debugpy``: whether debugpy debugs the program already.
     """
     return AgentOptions(

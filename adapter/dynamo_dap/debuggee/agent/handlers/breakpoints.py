@@ -113,7 +113,7 @@ def _owner(agent: Agent, arguments: DataBreakpointInfoArguments) -> Pause | None
 def data_breakpoint_info(
     agent: Agent, pause: Pause | None, arguments: DataBreakpointInfoArguments
 ) -> DataBreakpointInfoResponseBody:
-    """Tell whether a variable can be watched."""
+    """Answer whether a variable can be watched."""
     watched = None
     if arguments.variables_reference:
         watched = agent.references.variables(arguments.variables_reference)[0].watched(arguments.name)
@@ -156,7 +156,7 @@ def set_instruction_breakpoints(
 def _set_listing_breakpoints(
     agent: Agent, source: Source, requested: Sequence[SourceBreakpoint]
 ) -> list[Breakpoint] | None:
-    """Replace the breakpoints of a listing of generated code; None when ``source`` is none."""
+    """Replace the breakpoints of a listing of generated code; None when ``source`` is not one."""
     engine = agent.instruction_engine
     if engine is None or not source.source_reference:
         return None

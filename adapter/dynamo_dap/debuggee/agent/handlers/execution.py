@@ -166,7 +166,7 @@ def timeline(agent: Agent, pause: Pause, arguments: TimelineArguments) -> Timeli
 
 @handles_while_held(GO_TO, GoToSnapshotArguments, _pause_of_thread)
 def go_to_snapshot(agent: Agent, pause: Pause, arguments: GoToSnapshotArguments) -> None:
-    """Go to a moment of a held trace."""
+    """Go to a snapshot of a held trace."""
     _past_of(pause)
     _travel(agent, pause, StepKind.TO_SNAPSHOT, arguments.moment)
 
@@ -176,8 +176,8 @@ def run_back(agent: Agent, pause: Pause, arguments: RunBackArguments) -> None:
     """Go back to where something came from."""
     frame, _ = agent.references.frame(arguments.frame_id)
     depth = next(at for at, each in enumerate(pause.frames) if each is frame)
-    moment = _past_of(pause).origin(depth, arguments.name, arguments.to)
-    _travel(agent, pause, StepKind.TO_SNAPSHOT, moment)
+    snapshot = _past_of(pause).origin(depth, arguments.name, arguments.to)
+    _travel(agent, pause, StepKind.TO_SNAPSHOT, snapshot)
 
 
 def _travel(agent: Agent, pause: Pause, kind: StepKind, target: int) -> None:
