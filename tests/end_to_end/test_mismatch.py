@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -279,6 +280,13 @@ def test_the_command_compares_without_a_debugger(tmp_path: Path) -> None:
     assert "aot_eager (AOTAutograd) right, wrong wrong" in printed.stdout
     assert "first difference: torch.nn.functional.silu at" in printed.stdout
     assert "call 2 of double [1/0]" in printed.stdout, "the first cached call is compared as well"
+    counts = re.fullmatch(r"\d+ calls: (\d+) differ, (\d+) same", printed.stdout.splitlines()[-1])
+    assert counts is not None, printed.stdout
+    assert [int(count) for count in counts.groups()] == [
+        printed.stdout.count("Differs:"),
+        printed.stdout.count("The same:"),
+    ]
+    assert printed.stdout.count("line  ") == int(counts[1]), "calls that are the same have no table"
     table = subprocess.run(
         [*command, "--json", "--every", "2", program.path], capture_output=True, text=True, timeout=240, check=False
     )

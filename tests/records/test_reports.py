@@ -182,6 +182,10 @@ def test_records_that_cannot_be_read(tmp_path: Path) -> None:
     path.write_text('{"hello": 1}\n')
     with pytest.raises(UnreadableRecord, match="is not a record"):
         read_record(path)
+    program = tmp_path / "my model.py"
+    program.write_text("import torch\n")
+    with pytest.raises(UnreadableRecord, match=r"dynamo-dap run '.*/my model\.py'"):
+        read_record(program)
     started = {"event": "started", "time": 0, "process": 1, "program": [], "cwd": "", "python": ""}
     path.write_text(json.dumps({**started, "version": 99}) + "\n")
     with pytest.raises(UnreadableRecord, match="upgrade"):

@@ -45,7 +45,7 @@ def main(arguments: list[str]) -> int:
         status = run_program(options.python, description, prints_for_others=options.json)
         lines = file.read_bytes().splitlines() if file.exists() else []
     found = with_backward_passes([msgspec.json.decode(line, type=ComparisonBody) for line in lines])
-    _print(found, as_json=options.json)
+    _print(found, as_json=options.json, with_lines=options.lines)
     return status or _status(found)
 
 
@@ -93,6 +93,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="compare each N-th call; default: calls 1, 2, 4, 8, ... of each graph",
     )
+    parser.add_argument("--lines", action="store_true", help="print the lines of calls that are the same, too")
     parser.add_argument("--json", action="store_true", help="print one object for each call that was compared")
     add_program(parser)
     return parser
@@ -105,7 +106,7 @@ def _count(text: str) -> int:
     return number
 
 
-def _print(found: Sequence[ComparisonBody], *, as_json: bool) -> None:
+def _print(found: Sequence[ComparisonBody], *, as_json: bool, with_lines: bool) -> None:
     if as_json:
         for each in found:
             each.not_compared += NEVER_COMPARED
@@ -116,13 +117,27 @@ def _print(found: Sequence[ComparisonBody], *, as_json: bool) -> None:
         console.width = _WIDTH
     if not found:
         console.print("No call of a compiled graph was compared.")
+        return
     for each in found:
-        print_comparison(each, console)
-    if found:
-        console.print(f"[dim]in no call compared: {', '.join(NEVER_COMPARED)}[/dim]")
+        print_comparison(each, console, with_lines=with_lines or not (each.compared and each.same))
+    console.print(f"[dim]in no call compared: {', '.join(NEVER_COMPARED)}[/dim]")
+    console.print(_summary(found))
 
 
-def print_comparison(body: ComparisonBody, console: Console) -> None:
+def _summary(found: Sequence[ComparisonBody]) -> str:
+    """Return how many calls differ, are the same, were not compared: the answer to the command's question."""
+    differ = sum(each.compared and not each.same for each in found)
+    same = sum(each.compared and each.same for each in found)
+    left_out = len(found) - differ - same
+    counts = [(differ, "red", "differ" if differ != 1 else "differs"), (same, "green", "same")]
+    counts.append((left_out, "yellow", "not compared"))
+    calls = "call" if len(found) == 1 else "calls"
+    return f"{len(found)} {calls}: " + ", ".join(
+        f"[{style}]{count} {what}[/{style}]" for count, style, what in counts if count
+    )
+
+
+def print_comparison(body: ComparisonBody, console: Console, *, with_lines: bool = True) -> None:
     """Print one call: what was found, and each of its lines."""
     head = f"call {body.call} of {body.function} [{body.compile_id}], backend {body.backend}"
     console.print(f"[bold]{escape(head)}[/bold]")
@@ -133,19 +148,20 @@ def print_comparison(body: ComparisonBody, console: Console) -> None:
     else:
         console.print(f"[red]Differs[/red]: {_numbers(body.outputs)}. Cause: {escape(body.verdict)}")
         _print_ladder(body, console)
-    for path in dict.fromkeys(line.path for line in body.lines):
+    lines = body.lines if with_lines else []
+    for path in dict.fromkeys(line.path for line in lines):
         console.print(f"[dim]{escape(os.path.relpath(path))}[/dim]")
-        table = Table(box=None, pad_edge=False, show_header=path == body.lines[0].path)
+        table = Table(box=None, pad_edge=False, show_header=path == lines[0].path)
         for name, width in (("line", 7), ("", _TEXT), ("operations", 16)):
             table.add_column(name, width=width, no_wrap=True)
         for name in ("graph", "compiled", "RMSE"):
             table.add_column(name, width=9, justify="right")
         table.add_column("", width=12)
-        for line in body.lines:
+        for line in lines:
             if line.path == path:
                 table.add_row(*_row(line, is_first=(line.path, line.line) == (body.path, body.line)))
         console.print(table)
-    if body.lines:
+    if lines:
         what = "the gradients that each line gives" if body.is_backward else "what each line gives"
         console.print(
             f"[dim]{what}; graph: largest difference of Dynamo's graph from ordinary Python; "
@@ -155,7 +171,8 @@ def print_comparison(body: ComparisonBody, console: Console) -> None:
         console.print(f"[dim]not compared: {escape(', '.join(body.not_compared))}[/dim]")
     if body.problem is not None:
         console.print(f"[dim]{escape(body.problem)}[/dim]")
-    console.print()
+    if with_lines:
+        console.print()
 
 
 def _print_ladder(body: ComparisonBody, console: Console) -> None:

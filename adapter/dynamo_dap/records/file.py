@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import shlex
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -128,8 +129,15 @@ def read_record(path: Path) -> Record:
     """
     reader = RecordReader(path)
     if not reader.read():
-        raise UnreadableRecord(f"{path} is not a record of dynamo-dap")
+        raise _not_a_record(path)
     return reader.record
+
+
+def _not_a_record(path: Path) -> UnreadableRecord:
+    text = f"{path} is not a record of dynamo-dap"
+    if path.suffix in (".py", ".pyw"):
+        text += f"; to make one of this program: dynamo-dap run {shlex.quote(str(path))}"
+    return UnreadableRecord(text)
 
 
 def program_of(path: Path) -> Started:
@@ -206,7 +214,7 @@ def _first(path: Path, line: bytes) -> Started:
     try:
         started = msgspec.json.decode(without_controls(line), type=Started)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        raise UnreadableRecord(f"{path} is not a record of dynamo-dap") from None
+        raise _not_a_record(path) from None
     if started.version > VERSION:
         raise UnreadableRecord(
             f"{path} has version {started.version} of the format, this dynamo-dap knows {VERSION}: upgrade it"
