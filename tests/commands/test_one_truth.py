@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +33,14 @@ COMMANDS = {
 class Said:
     """What each command says of one program."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self.by_command = {name: self._ask(name, *options, str(FIXTURE.path)) for name, options in COMMANDS.items()}
-        self._run("run", str(FIXTURE.path))
+    def __init__(self, folder: Path, fixture: Fixture = FIXTURE, commands: Mapping[str, list[str]] = COMMANDS) -> None:
+        self._folder, self._fixture = folder, fixture
+        self.by_command = {name: self._ask(name, *options, str(fixture.path)) for name, options in commands.items()}
+        self._run("run", str(fixture.path))
         self.report = json.loads(self._run("report", "--json", program=False))
 
     def _run(self, command: str, *arguments: str, program: bool = True) -> str:
-        python = python_option(FIXTURE.path) if program else []
+        python = python_option(self._fixture.path) if program else []
         ran = subprocess.run(
             [sys.executable, "-m", "dynamo_dap", command, *python, *arguments],
             cwd=self._folder,
@@ -49,6 +51,13 @@ class Said:
         )
         assert ran.returncode in (0, 1), ran.stderr
         return ran.stdout
+
+    def entries_as_text(self) -> dict[str, str]:
+        """What `entries` prints of each compile without --json, by id."""
+        parts = re.split(
+            r"^  \[(.+?)\] compiled by ", self._run("entries", str(self._fixture.path)), flags=re.MULTILINE
+        )
+        return dict(zip(parts[1::2], parts[2::2], strict=True))
 
     def _ask(self, command: str, *arguments: str) -> list[Any]:
         """Return the objects of its output, which may be a list, one document or one a line."""
@@ -87,6 +96,24 @@ def test_one_function_has_one_name(said: Said) -> None:
 
 
 def test_one_compile_has_one_number_of_guards(said: Said) -> None:
+    compare_guards(said)
+
+
+def test_a_language_model_has_one_number_of_guards(tmp_path: Path) -> None:
+    """Hundreds of guards: of parameters, of a configuration, of a cache."""
+    said = Said(tmp_path, Fixture("small_llama.py"), {"profile": ["--json"], "entries": ["--json"]})
+    compare_guards(said)
+    compiles = said.compiles()
+    assert {one["name"] for one in compiles.values()} == {"LlamaForCausalLM.forward"}
+    assert len(compiles) == 3
+    assert min(one["guardCount"] for one in compiles.values()) > 200
+    printed = {
+        compile_id: int(text.split(" guards:")[0].split()[-1]) for compile_id, text in said.entries_as_text().items()
+    }
+    assert printed == {compile_id: one["guardCount"] for compile_id, one in compiles.items()}
+
+
+def compare_guards(said: Said) -> None:
     by_id = {compile_id: one["guardCount"] for compile_id, one in said.compiles().items()}
     (profile,) = said.by_command["profile"]
     timed = {one["compileName"].rpartition("[")[2].rstrip("]"): one["count"] for one in profile["guards"]["times"]}
