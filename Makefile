@@ -157,6 +157,7 @@ ZOO_READY := .zoo/.ready
 $(ZOO_READY): tests/zoo/packages.txt
 	$(PYTHON) -m venv --clear .zoo
 	.zoo/bin/python -m pip install --quiet "$(TORCH)" --editable . --requirement $<
+	.zoo/bin/python tests/zoo/stand_ins.py
 	@touch $@
 
 test-zoo: $(READY) $(ZOO_READY)  ## Debug programs of other people's packages, and write docs/zoo.md

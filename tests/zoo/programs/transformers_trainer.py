@@ -4,7 +4,7 @@
 import tempfile
 
 import torch
-from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
+from transformers import BertConfig, BertForSequenceClassification, PrinterCallback, Trainer, TrainingArguments
 
 
 class Numbers(torch.utils.data.Dataset):
@@ -31,6 +31,7 @@ with tempfile.TemporaryDirectory() as folder:
         logging_strategy="no",
     )
     trainer = Trainer(BertForSequenceClassification(config), arguments, train_dataset=Numbers())
+    trainer.remove_callback(PrinterCallback)  # it prints the time
     result = trainer.train()
 print(round(result.training_loss, 4), result.global_step)
 print(torch.rand(2).tolist())

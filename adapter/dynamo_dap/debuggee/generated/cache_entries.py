@@ -6,7 +6,6 @@ What only other packages know of a compile (its graphs, why an entry was missed)
 
 from __future__ import annotations
 
-import dis
 import linecache
 import os
 import re
@@ -31,9 +30,11 @@ from dynamo_dap.debuggee.torch_api.cache_entries import (
     held_by,
     is_dynamos_file,
     references_of,
+    traced_instructions,
 )
 from dynamo_dap.debuggee.torch_api.compilation import name_of_backend
 from dynamo_dap.debuggee.torch_api.dynamo_names import resume_function, shown_names, user_function_name
+from dynamo_dap.debuggee.torch_api.features import FeatureMissing
 from dynamo_dap.debuggee.torch_api.generated_code import live_entries, user_function_of
 from dynamo_dap.protocol.cache_entries import (
     CachedFunction,
@@ -223,19 +224,30 @@ _WHEN = {
 
 def _sides_of_branches(code: CodeType, offsets: set[int]) -> dict[int, tuple[int | None, str]]:
     """Return line and tested value of each of ``offsets`` that is a side of a branch with both sides in it."""
-    instructions = [one for one in dis.get_instructions(code) if one.opname not in ("EXTENDED_ARG", "CACHE")]
+    try:
+        instructions = traced_instructions(code)
+    except FeatureMissing:
+        return {}
+    # Python 3.14 marks a jump that is not taken by an instruction of its own, at the line of the condition.
     lines = {
-        offset: line for start, end, line in code.co_lines() for offset in offsets if line and start <= offset < end
+        one.offset: following.line if one.name == "NOT_TAKEN" else one.line
+        for one, following in zip(instructions, [*instructions[1:], *instructions[-1:]], strict=True)
     }
     found: dict[int, tuple[int | None, str]] = {}
     for at, one in enumerate(instructions[:-1]):
-        sides = next((sides for ending, sides in _WHEN.items() if one.opname.endswith(ending)), None)
+        sides = next((sides for ending, sides in _WHEN.items() if one.name.endswith(ending)), None)
         following = [each.offset for each in instructions[at + 1 : at + 3]]
-        # Python 3.14 marks a jump that is not taken by an instruction of its own.
         after = next((each for each in following if each in offsets), None)
-        if sides is not None and after is not None and one.argval in offsets and after != one.argval:
-            found[after] = lines.get(after), sides[0]
-            found[one.argval] = lines.get(one.argval), sides[1]
+        if (
+            sides is None
+            or after is None
+            or one.jumps_to is None
+            or one.jumps_to not in offsets
+            or after == one.jumps_to
+        ):
+            continue
+        found[after] = lines.get(after), sides[0]
+        found[one.jumps_to] = lines.get(one.jumps_to), sides[1]
     return found
 
 

@@ -37,6 +37,7 @@ from dynamo_dap.debuggee.replay.graph_calls import GoesOnInFork
 from dynamo_dap.debuggee.replay.replays import places_of
 from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
 from dynamo_dap.debuggee.torch_api.features import Feature
+from dynamo_dap.debuggee.torch_api.frame_memory import program_cells
 from dynamo_dap.debuggee.torch_api.graph import is_higher_order
 from dynamo_dap.debuggee.torch_api.graph_runs import has_own_memory
 from dynamo_dap.debuggee.torch_api.isolation import data_reading, dynamo_off
@@ -306,6 +307,8 @@ def _check(call: CachedCall) -> None:
     generated: types.CodeType | None = getattr(call.frame, "f_code", None)
     if generated is None or any(str(name).startswith(_RESUME) for name in generated.co_names):
         raise NotRun("its graph breaks")
+    if isinstance(call.frame, types.FrameType) and program_cells(call.frame) is None:
+        raise NotRun("this Python does not show the variables that it captures")
     if call.code.co_flags & _UNUSUAL:
         raise NotRun("it is a generator or a coroutine")
 

@@ -25,7 +25,10 @@ _GONE = "torch._dynamo.guards:DeletedGuardManagerWrapper"
 _RESET = "torch._C._dynamo.eval_frame:reset_code"
 _CALLBACK = "torch._dynamo.convert_frame:CatchErrorsWrapper"
 
+_TRACED = "torch._dynamo.bytecode_transformation:cleaned_instructions"
+
 FORGETTING = Feature("forgetting cache entries", _GONE, _RESET, _CALLBACK)
+BRANCHES = Feature("telling the two resume functions of a branch apart", _TRACED)
 
 
 def functions_with_entries() -> list[CodeType]:
@@ -38,6 +41,30 @@ def _order(code: CodeType) -> tuple[str, int, int, int]:
     function = user_function_of(code)
     resumed = resume_function(code)
     return function.co_filename, function.co_firstlineno, id(function), resumed.line if resumed else 0
+
+
+@dataclass(frozen=True, slots=True)
+class TracedInstruction:
+    """An instruction as Dynamo traces it; resume functions are named by these offsets."""
+
+    name: str
+    offset: int
+    line: int | None
+    jumps_to: int | None
+    """The offset of the instruction that it may jump to."""
+
+
+def traced_instructions(code: CodeType) -> list[TracedInstruction]:
+    """Return what Dynamo traces of ``code``: its instructions less some, with others in place of some.
+
+    Raises:
+        FeatureMissing: of ``BRANCHES``.
+    """
+    return [
+        TracedInstruction(one.opname, one.offset, one.starts_line, None if one.target is None else one.target.offset)
+        for one in BRANCHES.resolve(_TRACED)(code)
+        if one.offset is not None
+    ]
 
 
 def family_of(code: CodeType) -> list[CodeType]:

@@ -3,14 +3,16 @@
 Nothing in Python's API writes a slot of the value stack, so it is written in memory. The layout is that of CPython 3.11
 to 3.13: ``PyFrameObject.f_frame`` points to a ``_PyInterpreterFrame``, whose ``localsplus`` array holds locals, then
 cells, then the stack, one pointer each. The layout is verified before each write: every local and every other slot must
-be exactly the object in memory that Python itself reports. Runs on the held thread only.
+be exactly the object in memory that Python itself reports. From 3.14 on slots carry tags, and the stack is not written.
+Runs on the held thread only.
 """
 
 from __future__ import annotations
 
 import ctypes
+import gc
 import sys
-from types import CellType, FrameType
+from types import CellType, FrameType, FunctionType
 from typing import Any
 
 from dynamo_dap.debuggee.torch_api.generated_code import is_null
@@ -20,6 +22,11 @@ _FRAME_POINTER = 3 * _WORD
 """Offset of ``f_frame`` in ``PyFrameObject``: behind the object's head and ``f_back``."""
 _LOCALS_PLUS = 9 * _WORD
 """Offset of ``localsplus`` in ``_PyInterpreterFrame``: behind eight pointers and eight bytes of small fields."""
+_FUNCTION_WORD, _LAST_WORD = 2, 7
+"""From Python 3.14 on: the index of ``f_funcobj`` in it, and the words up to ``frame_obj``. Its first is the code."""
+_TAGS = 3
+"""Bits of a reference that say how it is counted, from Python 3.14 on."""
+_IS_TAGGED = sys.implementation.name == "cpython" and sys.version_info >= (3, 14)
 _KNOWN = sys.implementation.name == "cpython" and (3, 11) <= sys.version_info < (3, 14) and hasattr(sys, "getrefcount")
 
 
@@ -46,25 +53,60 @@ def captured_cells(frame: FrameType) -> tuple[CellType, ...]:
     Where memory is not laid out as expected they are cells of our own with the same contents.
     """
     names, shown = frame.f_code.co_freevars, frame.f_locals
-    if names and _KNOWN:
-        try:
-            slots = _slots(frame, [])
-        except LayoutUnknown:
-            pass
-        else:
-            cells = [ctypes.cast(each, ctypes.py_object).value for each in slots[len(slots) - len(names) :] if each]
-            if len(cells) == len(names) and all(
-                type(cell) is CellType and _holds(cell, shown, name) for cell, name in zip(cells, names, strict=True)
-            ):
-                return tuple(cells)
+    if (cells := program_cells(frame)) is not None:
+        return cells
     return tuple(CellType(shown[name]) if name in shown else CellType() for name in names)
+
+
+def program_cells(frame: FrameType) -> tuple[CellType, ...] | None:
+    """Return the program's own cells for what the code of ``frame`` captures, None where they are not found."""
+    names, shown = frame.f_code.co_freevars, frame.f_locals
+    if not names:
+        return ()
+    try:
+        cells = _cells_of_function(frame) if _IS_TAGGED else _cells_in_slots(frame) if _KNOWN else _cells_seen(frame)
+    except LayoutUnknown:
+        return None
+    held = len(cells) == len(names) and all(
+        type(cell) is CellType and _holds(cell, shown, name) for cell, name in zip(cells, names, strict=True)
+    )
+    return tuple(cells) if held else None
+
+
+def _cells_in_slots(frame: FrameType) -> list[Any]:
+    slots = _slots(frame, [])
+    count = len(frame.f_code.co_freevars)
+    return [ctypes.cast(each, ctypes.py_object).value for each in slots[len(slots) - count :] if each]
+
+
+def _cells_seen(frame: FrameType) -> list[Any]:
+    """Return what the collector of Python 3.10 sees of a running frame; newer ones see nothing."""
+    code = frame.f_code
+    cells = [each for each in gc.get_referents(frame) if type(each) is CellType]
+    own = len(code.co_cellvars)
+    return cells[own:] if len(cells) == own + len(code.co_freevars) else []
+
+
+def _cells_of_function(frame: FrameType) -> list[Any]:
+    """Return the cells of the function that runs in ``frame``, to which the frame points from Python 3.14 on."""
+    start = ctypes.c_void_p.from_address(id(frame) + _FRAME_POINTER).value
+    if not start:
+        raise LayoutUnknown("the frame has ended")
+    words = (ctypes.c_size_t * _LAST_WORD).from_address(start)
+    if words[0] & ~_TAGS != id(frame.f_code) or words[_LAST_WORD - 1] != id(frame):
+        raise LayoutUnknown("the frame's memory is not laid out as expected")
+    function = ctypes.cast(words[_FUNCTION_WORD] & ~_TAGS, ctypes.py_object).value
+    if type(function) is not FunctionType or function.__code__ is not frame.f_code:
+        raise LayoutUnknown("the frame does not point to its function")
+    return list(function.__closure__ or ())
 
 
 def _holds(cell: CellType, shown: dict[str, Any], name: str) -> bool:
     try:
-        return name in shown and cell.cell_contents is shown[name]
+        contents = cell.cell_contents
     except ValueError:
         return name not in shown
+    return name in shown and contents is shown[name]
 
 
 def _slots(frame: FrameType, stack: list[Any]) -> Any:
