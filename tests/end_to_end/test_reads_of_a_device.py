@@ -1,0 +1,66 @@
+"""How often the host waits for a device: counted by a device of torch's that is written in Python."""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+import sys
+
+from tests.client import Fixture, Session
+from tests.client.session import Frame, Stop
+from tests.client.timeline import DEADLINE
+
+PROGRAM = Fixture("on_a_device")
+READS = "__import__('counting_device').counts['reads']"
+
+
+@functools.cache
+def plain() -> list[str]:
+    """What the program prints without a debugger: the counts, and the result."""
+    command = [sys.executable, str(PROGRAM.path)]
+    run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=DEADLINE)
+    return run.stdout.splitlines()
+
+
+def reads(frame: Frame) -> int:
+    return int(frame.evaluate(READS).text)
+
+
+def check_reads(stop: Stop) -> None:
+    """Look at a tensor in all ways, and compare how often each of them reads the device."""
+    frame, before = stop.frame, reads(stop.frame)
+    tensor = frame["Locals"]["y"]
+    assert tensor.text == "Tensor f32[2, 3] counting:0"
+    assert tensor["shape"].text == "[2, 3]"
+    assert frame.evaluate("y").text == tensor.text
+    assert frame.evaluate("y.shape[0]").text == "2"
+    assert reads(frame) == before, "metadata needs no data"
+    elements = "[[2.0, 2.0, 2.0], [2.0, 2.0, 2.0]]"
+    for expression, text in (("y.sum().item()", "12.0"), ("y[0, 1].item()", "2.0"), ("y.tolist()", elements)):
+        before = reads(frame)
+        assert frame.evaluate(expression).text == text
+        assert reads(frame) == before + 1, expression
+    before = reads(frame)
+    assert tensor["value"]["value"].text == tensor.text
+    assert reads(frame) == before, "a real tensor is shown without its data"
+
+
+def test_each_value_that_is_asked_for_is_read_once(session: Session) -> None:
+    """In the trace, and in the call that the cache serves."""
+    session.launch(PROGRAM, "second")
+    for _ in range(2):
+        check_reads(session.wait_for_stop("breakpoint", at="second"))
+        session.resume()
+    assert session.wait_for_exit() == 0
+    assert session.output("stdout").splitlines()[-1] == plain()[-1]
+
+
+def test_a_stop_alone_reads_nothing_and_runs_nothing(session: Session) -> None:
+    session.launch(PROGRAM, "elsewhere", "second")
+    session.wait_for_stop("breakpoint", at="elsewhere")
+    for _ in range(2):
+        stop = session.go_on(at="second")
+        stop.frame["Locals"].texts()
+    session.resume()
+    assert session.wait_for_exit() == 0
+    assert session.output("stdout").splitlines() == plain()
