@@ -43,6 +43,7 @@ from tests.run_time.in_process import SeenStop
 pytestmark = pytest.mark.timeout(600)
 
 ELSEWHERE = {
+    "all_reduced": "needs other processes",
     "compiled_before": "runs until it is ended",
     "comptime_breakpoint": "stops by itself",
     "cuda_graphs": "puts graphs for the CPU in place of torch's CUDA graphs, by options of a backend",
@@ -54,7 +55,7 @@ ELSEWHERE = {
     "generated_threads": "threads, of which each run has another order",
     "inductor_programs": "starts processes of its own",
     "listening": "waits for a client",
-    "nccl": "needs two GPUs",
+    "on_a_device": "a device of its own, for the life of the process",
     "observed": "runs another program",
     "plain": "compiles nothing",
     "ranks_that_part": "needs other processes",

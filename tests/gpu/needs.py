@@ -19,8 +19,9 @@ NO_GPU = "no GPU"
 
 needs_device = pytest.mark.skipif(not CARDS and not IS_REHEARSED, reason=NO_GPU)
 """For a test that says the same of the CPU, but for the counts."""
-needs_gpu = pytest.mark.skipif(not CARDS, reason=NO_GPU)
-needs_two_gpus = pytest.mark.skipif(CARDS < 2, reason=NO_GPU if not CARDS else "one GPU: this needs two")
+needs_two_gpus = pytest.mark.skipif(
+    CARDS < 2 and not IS_REHEARSED, reason=NO_GPU if not CARDS else "one GPU: this needs two"
+)
 needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 needs_generated_code = pytest.mark.skipif(
     NOTIFICATION.problem is not None, reason=f"off in this torch: {NOTIFICATION.problem}"

@@ -16,7 +16,7 @@ from dynamo_dap.protocol.cuda_graphs import OVERWRITTEN, RECORDED
 from tests.client import Fixture, Session
 from tests.client.session import Stop
 from tests.client.timeline import DEADLINE
-from tests.gpu.needs import CARDS, DEVICE, needs_device, needs_generated_code, needs_gpu
+from tests.gpu.needs import CARDS, DEVICE, needs_device, needs_generated_code
 from tests.records.test_cuda_graphs import record_in
 from tests.records.test_graph_break_stops import info_of
 
@@ -120,7 +120,6 @@ def test_calls_of_cuda_graphs_stop_and_are_replayed_as_without_a_debugger(sessio
     assert counts["graphs"] == expected["graphs"]
 
 
-@needs_gpu
 def test_recordings_and_kept_outputs_are_recorded(session: Session, tmp_path: Path) -> None:
     launch(session, "kept", filters=("cudagraph",))
     stop = session.wait_for_stop("exception", at="kept")

@@ -1,4 +1,4 @@
-"""Two ranks with NCCL, each on a card of its own."""
+"""Two ranks with NCCL, each on a card of its own; in a rehearsal with gloo, on the CPU."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import sys
 from tests.client import Fixture
 from tests.conftest import NewSession
 from tests.eager.test_child_processes import Family
-from tests.gpu.needs import needs_generated_code, needs_two_gpus
+from tests.gpu.needs import DEVICE, needs_generated_code, needs_two_gpus
 
-PROGRAM = Fixture("nccl")
+PROGRAM = Fixture("all_reduced")
 
 
 @needs_two_gpus
 @needs_generated_code
 def test_both_ranks_stop_and_their_all_reduce_ends(new_session: NewSession) -> None:
     family = Family(new_session)
-    args = ["--standalone", "--nproc-per-node=2", str(PROGRAM.path)]
+    args = ["--standalone", "--nproc-per-node=2", str(PROGRAM.path), DEVICE]
     configuration = {"python": [sys.executable], "module": "torch.distributed.run", "args": args}
     with family.parent.configuring("launch", configuration):
         pass
@@ -29,7 +29,7 @@ def test_both_ranks_stop_and_their_all_reduce_ends(new_session: NewSession) -> N
     for _ in range(2):
         for child in children:
             stop = child.wait_for_stop("breakpoint", at="traced")
-            assert stop.frame["Locals"]["x"].text.startswith("Tensor f32[4] cuda")
+            assert stop.frame["Locals"]["x"].text.startswith(f"Tensor f32[4] {DEVICE}")
         for child in children:
             child.resume()
     assert family.parent.wait_for_exit() == 0

@@ -16,6 +16,7 @@ from tests.client.timeline import DEADLINE
 from tests.kernels.test_kernels import program_of
 
 PROGRAM = Fixture("triton_programs/launched")
+TUTORIALS = Fixture("triton_programs/tutorials")
 PYTHON: dict[str, Any] = {"python": zygote.python()}
 
 
@@ -110,6 +111,13 @@ def test_out_of_bounds_is_found_in_every_launch_and_left_out(session: Session, o
     assert reported in session.output("important")
 
 
+def test_a_process_that_imports_triton_by_itself_stops_in_kernels(session: Session) -> None:
+    """Other tests here run in a process that was forked when Triton had been imported."""
+    session.launch(PROGRAM, "store", python=[sys.executable])
+    stop = session.wait_for_stop("breakpoint", at="store")
+    assert program_of(stop) == "(0, 0, 0) of (3, 1, 1)"
+
+
 @pytest.mark.parametrize("is_wrong", [True, False])
 def test_a_launch_that_differs_from_its_interpretation_stops(session: Session, is_wrong: bool) -> None:
     with session.launching(PROGRAM, args=["wrong"] if is_wrong else [], **PYTHON):
@@ -128,6 +136,15 @@ def test_a_launch_that_differs_from_its_interpretation_stops(session: Session, i
         assert "both" not in stop.body["text"]
         session.resume()
     assert session.wait_for_exit() == 0
+
+
+def test_products_that_a_device_rounds_are_no_mismatch(session: Session) -> None:
+    """``tl.dot`` multiplies in TF32 on a device, as Triton's default is."""
+    with session.launching(TUTORIALS, args=["--stand-in"], **PYTHON):
+        session.request("setExceptionBreakpoints", {"filters": ["kernel-mismatch"]})
+    assert session.wait_for_exit() == 0
+    assert "matmul False" in session.output("stdout"), "it is rounded"
+    assert "cannot be" not in session.output("important")
 
 
 def test_what_other_threads_compile_waits_for_the_interpreter(session: Session, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from dynamo_dap.protocol.authorization import NamedServer, show_token
 from dynamo_dap.protocol.contract import CRASH_CELL_VARIABLE
 from dynamo_dap.protocol.options import INTERPRET, AgentOptions
 
-_TRITONS_KERNELS = "triton.runtime.jit"
+_TRITON = "triton"
 
 _lock = threading.Lock()
 _agent: Agent | None = None
@@ -115,7 +115,7 @@ class _ThisProcess:
 
             interpret_kernels(self._agent)
         else:
-            when_imported(_TRITONS_KERNELS, self._watch_launches)
+            when_imported(_TRITON, self._watch_launches)
 
     def _watch_launches(self) -> None:
         try:

@@ -19,6 +19,8 @@ from dynamo_dap.debuggee.triton.pointers import argument_of
 _RELATIVE = {"torch.float16": 1e-2, "torch.bfloat16": 4e-2, "torch.float32": 1e-3, "torch.float64": 1e-6}
 _COARSE = 1e-1
 """Of numbers of eight bits."""
+_ROUNDED = 1e-2
+"""Of float32 where products are rounded to TF32, which has as many bits as float16."""
 _ATOMIC_WITHOUT_MASK = "atomic compare-and-swap"
 
 
@@ -144,22 +146,24 @@ class ArgumentCopies:
 
     # -- what was written ------------------------------------------------------------------------------------------
 
-    def first_difference(self) -> KernelDifference | None:
+    def first_difference(self, *, rounds_products: bool = False) -> KernelDifference | None:
         """Compare the copies with the tensors, now that the launch has written to these; None: within tolerance.
 
         Numbers that are not whole may differ by a part of the largest one, as they are added up in another order.
+        ``rounds_products`` says whether the launch rounds what it multiplies, which the interpreter does not.
         """
+        least = _ROUNDED if rounds_products else 0.0
         with data_reading():
-            return next((found for found in self._differences() if found is not None), None)
+            return next((found for found in self._differences(least) if found is not None), None)
 
-    def _differences(self) -> Iterator[KernelDifference | None]:
+    def _differences(self, least: float) -> Iterator[KernelDifference | None]:
         for name, tensor, copy in self._tensors:
             launched = tensor.detach().cpu()
             if launched.numel():
-                yield _difference(name, facts_of(tensor).text, copy, launched)
+                yield _difference(name, facts_of(tensor).text, copy, launched, least)
 
 
-def _difference(name: str, facts: str, copy: Any, launched: Any) -> KernelDifference | None:
+def _difference(name: str, facts: str, copy: Any, launched: Any, least: float) -> KernelDifference | None:
     torch: Any = sys.modules["torch"]
     if copy.is_floating_point() or copy.is_complex():
         wide = torch.complex128 if copy.is_complex() else torch.float64
@@ -167,7 +171,7 @@ def _difference(name: str, facts: str, copy: Any, launched: Any) -> KernelDiffer
         are_same = (one == two) | (one.isnan() & two.isnan())
         apart = (one - two).abs()
         finite = one.abs().nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
-        relative = _RELATIVE.get(str(copy.dtype), _COARSE if copy.element_size() == 1 else 1e-3)
+        relative = max(least, _RELATIVE.get(str(copy.dtype), _COARSE if copy.element_size() == 1 else 1e-3))
         differs = ~are_same & ~(apart <= relative * torch.maximum(finite, finite.mean()))
     else:
         one, two = copy, launched

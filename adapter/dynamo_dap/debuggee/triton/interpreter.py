@@ -103,6 +103,7 @@ def follow(observer: Observer) -> Any:
         _follow_programs(module.InterpreterBuilder)
         _follow_pointers(module)
         _follow_accesses(module.InterpreterBuilder)
+        _follow_products(module.InterpreterBuilder)
         _is_followed = True
     return module
 
@@ -254,6 +255,19 @@ def _follow_accesses(builder: Any) -> None:
     for name, operation in _OPERATIONS.items():
         if hasattr(builder, name):
             setattr(builder, name, _followed(getattr(builder, name), operation))
+
+
+def _follow_products(builder: Any) -> None:
+    own = builder.create_dot
+
+    @functools.wraps(own)
+    def create_dot(self: Any, a: Any, b: Any, d: Any, input_precision: Any, *rest: Any, **kwargs: Any) -> Any:
+        launch = LAUNCHES.current
+        if launch is not None and getattr(input_precision, "name", "") == "TF32" and str(a.data.dtype) == "float32":
+            launch.rounds_products = True
+        return own(self, a, b, d, input_precision, *rest, **kwargs)
+
+    builder.create_dot = create_dot
 
 
 class _InAtomic(threading.local):

@@ -71,6 +71,8 @@ class Launch:
     """Of the program's launches of this kernel, counted from 1; 0 for one that is not the program's."""
     memory: Memory | None = None
     """What a launch on copies may access; None for one on the tensors themselves."""
+    rounds_products: bool = False
+    """Whether it multiplies float32 by ``tl.dot`` in TF32, Triton's default: a device rounds to ten bits there."""
 
     @property
     def name(self) -> str:

@@ -179,7 +179,7 @@ class LookedInto:
     def _compare(self, launch: Launch, copies: ArgumentCopies) -> None:
         try:
             with self._programs.unobserved():
-                difference = copies.first_difference()
+                difference = copies.first_difference(rounds_products=launch.rounds_products)
         except Exception as error:  # noqa: BLE001  (the program goes on)
             self._observer.report(f"what {launch.name} wrote cannot be compared: {type(error).__name__}: {error}")
             return
