@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
-from tests.client import Session
+import pytest
+
+from dynamo_dap.protocol.contract import EXCEPTION_FILTERS, GUARD
+from dynamo_dap.protocol.types import SourceBreakpoint
+from tests.client import Fixture, Session
 from tests.client.session import Stop
 
 FIXTURE = "hostile_objects"
@@ -135,3 +140,161 @@ def test_an_object_that_claims_another_class_is_that_of_each_call(session: Sessi
         assert stop.frame.evaluate("proxy.number").text == str(number)
         session.resume()
     assert session.wait_for_exit() == 0
+
+
+WATCHFUL = """
+asked = []
+
+def noting(name):
+    def method(*arguments, **named):
+        asked.append(name)
+        return getattr(type, name, getattr(object, name, len))(*arguments, **named)
+    return method
+
+SPECIAL = ("__eq__", "__hash__", "__getattribute__", "__instancecheck__", "__subclasscheck__", "__repr__", "__dir__")
+Meta = type("Meta", (type,), {name: noting("class " + name) for name in SPECIAL} | {
+    name: noting(name) for name in ("__eq__", "__getattribute__", "__repr__", "__dir__", "__bool__")
+} | {"__hash__": type.__hash__, "__getattr__": lambda cls, name: asked.append("class attribute " + name)})
+
+class Watchful:
+    def __init__(self):
+        self.inside = 7
+
+    def __repr__(self):
+        return "<shown>"
+
+    def __getattr__(self, name):
+        asked.append(name)
+        raise KeyError(name)
+
+    def __bool__(self):
+        asked.append("bool")
+        return True
+
+    def __len__(self):
+        asked.append("len")
+        return 3
+
+    def __iter__(self):
+        asked.append("iter")
+        return iter(())
+
+    def __eq__(self, other):
+        asked.append("eq")
+        return True
+
+    def __dir__(self):
+        asked.append("dir")
+        return ["prop"]
+
+    @property
+    def prop(self):
+        asked.append("prop")
+
+class Lying(Watchful):
+    __class__ = property(lambda self: asked.append("__class__") or Watchful)
+
+class Guarded(Watchful):
+    def __getattribute__(self, name):
+        asked.append("get " + name)
+        return object.__getattribute__(self, name)
+
+OfMeta = Meta("OfMeta", (Watchful,), {})
+
+def function():
+    attributes, lying, guarded, of_meta, cls = Watchful(), Lying(), Guarded(), OfMeta(), OfMeta
+    plain = type("Plain", (), {"__repr__": lambda self: "<plain>", "prop": Watchful.prop})()
+    asked.clear()
+    return 1  #@here
+
+function()
+print(asked)
+"""
+OBJECTS = ("attributes", "lying", "guarded", "of_meta")
+
+
+def test_looking_in_ordinary_python_runs_no_code_but_repr(session: Session, tmp_path: Path) -> None:
+    """Where debugpy asks objects for their class, attributes and length, and classes for their equality."""
+    program = tmp_path / "program.py"
+    program.write_text(WATCHFUL, encoding="utf-8")
+    session.launch(program, "here")
+    stop = session.wait_for_stop("breakpoint", at="here")
+    rows, frame_id = stop.frame["Locals"], stop.frame.data.id
+    shown = rows.texts()
+    assert [shown[name] for name in (*OBJECTS, "plain")] == ["<shown>"] * 4 + ["<plain>"], shown
+    assert "cls" in rows["class variables"].texts()
+    for name in OBJECTS:
+        assert rows[name]["inside"].text == "7"
+        for context in ("watch", "hover", "repl", "clipboard"):
+            result = session.client.evaluate(name, frame_id, context)
+            assert result.result == "<shown>"
+        completed = session.request("completions", {"text": f"{name}.", "column": len(name) + 2, "frameId": frame_id})
+        assert {"inside", "prop"} <= {each["label"] for each in completed["targets"]}
+    completed = session.request("completions", {"text": "at", "column": 3, "frameId": frame_id})
+    assert "attributes" in [each["label"] for each in completed["targets"]]
+    session.resume()
+    assert session.wait_for_exit() == 0
+    assert session.output("stdout") == "[]\n"
+
+
+WATCHFUL_OBJECTS = "watchful_objects"
+OPENED_BY_DEBUGPY = {"__repr__ by pydevd_safe_repr.py", "__dir__ by pydevd_resolver.py", "prop by pydevd_resolver.py"}
+"""What an object of a plain class is asked in ordinary Python, if it has a ``__repr__`` of its own and is opened."""
+
+
+def _look_at_all(stop: Stop) -> None:
+    """Open every scope of the user's frames, and evaluate each name."""
+    for frame in stop.user_frames[:2]:
+        for scope in frame.scopes.values():
+            scope.open(3)
+            for name in scope.children.keys() & {"half", "plain", "lying", "items", "mapping", "pair", "group", "text"}:
+                for context in ("watch", "hover", "repl"):
+                    frame.evaluate(name, context).open(2)
+
+
+def _asked(session: Session) -> set[str]:
+    assert session.wait_for_exit() == 0
+    return {each.rpartition(":")[0] for each in ast.literal_eval(session.output("stdout").splitlines()[-1])}
+
+
+def test_looking_asks_them_nothing_in_calls_and_traces(session: Session) -> None:
+    """In ordinary Python, in a trace and its past, and in calls that the cache serves."""
+    session.launch(WATCHFUL_OBJECTS, "call", "trace", "end", eager=True)
+    for _ in range(3):
+        for place in ("call", "trace", "end"):
+            _look_at_all(session.wait_for_stop("breakpoint", at=place))
+            if place == "end":
+                session.resume("stepBack")
+                _look_at_all(session.wait_for_stop())
+                session.resume("next")
+                session.wait_for_stop()
+            session.resume()
+    assert _asked(session) == OPENED_BY_DEBUGPY
+
+
+@pytest.mark.parametrize("mode", ["run-time", "backward"])
+def test_looking_asks_them_nothing_in(session: Session, mode: str) -> None:
+    with session.launching(WATCHFUL_OBJECTS):
+        session.set_breakpoints(
+            WATCHFUL_OBJECTS, SourceBreakpoint(line=Fixture(WATCHFUL_OBJECTS).line("trace"), mode=mode)
+        )
+    for _ in range(2):
+        _look_at_all(session.wait_for_stop("breakpoint"))
+        session.resume("next")
+        _look_at_all(session.wait_for_stop("step"))
+        session.resume()
+    session.wait_for_stop("breakpoint")
+    session.set_breakpoints(WATCHFUL_OBJECTS)
+    session.resume()
+    assert _asked(session) <= OPENED_BY_DEBUGPY
+
+
+def test_filters_ask_them_nothing(session: Session) -> None:
+    """What looks at all results, and at what calls store: NaN, calls that differ from eager."""
+    with session.launching(WATCHFUL_OBJECTS):
+        session.set_breakpoints(WATCHFUL_OBJECTS, "end")
+        session.request("setExceptionBreakpoints", {"filters": [each for each in EXCEPTION_FILTERS if each != GUARD]})
+    for reason in ("breakpoint", "exception", "breakpoint", "breakpoint"):
+        _look_at_all(session.wait_for_stop(reason))
+        session.resume()
+    assert _asked(session) == set()

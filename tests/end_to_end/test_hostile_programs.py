@@ -298,7 +298,11 @@ def test_coverage_measures_as_without_a_debugger(session: Session, tmp_path: Pat
     program, compiled = write(tmp_path, MEASURED), Fixture(tmp_path / "compiled.py")
     arguments = {name: ["run", "--branch", f"--data-file={tmp_path / name}", str(program.path)] for name in "ab"}
     plain = subprocess.run(
-        [sys.executable, "-m", "coverage", *arguments["a"]], capture_output=True, text=True, timeout=100, check=True
+        [sys.executable, "-m", "coverage", *arguments["a"]],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=True,
     )
     launch = {"module": "coverage", "args": arguments["b"], "cwd": str(tmp_path), **DEFAULTS}
     with session.configuring("launch", launch):

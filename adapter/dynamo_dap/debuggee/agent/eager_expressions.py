@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping
 
 from dynamo_dap.debuggee.agent.own_rank import NAME, names_beside
 from dynamo_dap.debuggee.values.model import EvaluationError, Value
+from dynamo_dap.debuggee.values.objects import stored_attribute
 from dynamo_dap.debuggee.values.python_values import present
 from dynamo_dap.debuggee.values.type_facts import kind_of, kinds_in
 from dynamo_dap.protocol.types import CompletionItem
@@ -109,26 +110,27 @@ def complete_python(text: str, column: int, names: Mapping[str, object]) -> list
     start = len(before)
     while start and (before[start - 1].isalnum() or before[start - 1] in "_."):
         start -= 1
-    path, dot, prefix = before[start:].rpartition(".")
-    if not dot:
-        known = {**vars(builtins), **names}
-        kinds = {name: kind_of(known[name]) for name in dict.fromkeys((*names, *vars(builtins)))}
-        kinds.update({name: "keyword" for name in keyword.kwlist if name not in kinds})
-    else:
-        kinds = _attributes_at(path, names)
+    path, _dot, prefix = before[start:].rpartition(".")
+    kinds = kinds_at(path, names) or {}
     found = [name for name in kinds if name.startswith(prefix) and (prefix.startswith("_") or not name.startswith("_"))]
     start, length = column - 1 - len(prefix), len(prefix)
     return [CompletionItem(label=name, start=start, length=length, type=kinds[name]) for name in found[:200]]
 
 
-def _attributes_at(path: str, names: Mapping[str, object]) -> dict[str, str]:
+_MISSING = object()
+
+
+def kinds_at(path: str, names: Mapping[str, object]) -> dict[str, str] | None:
+    """Return what can follow ``path``, and what DAP calls each; None if finding ``path`` would run a property.
+
+    An empty path is followed by the names themselves.
+    """
+    if not path:
+        known = {**vars(builtins), **names}
+        kinds = {name: kind_of(known[name]) for name in dict.fromkeys((*names, *vars(builtins)))}
+        return kinds | {name: "keyword" for name in keyword.kwlist if name not in kinds}
     first, *rest = path.split(".")
-    if first not in names:
-        return {}
-    value = names[first]
+    value = names.get(first, vars(builtins).get(first, _MISSING))
     for name in rest:
-        try:
-            value = object.__getattribute__(value, "__dict__")[name]
-        except (AttributeError, KeyError, TypeError):
-            return {}
-    return kinds_in(value)
+        value = _MISSING if value is _MISSING else stored_attribute(value, name, _MISSING)
+    return None if value is _MISSING else kinds_in(value)

@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterable
 from types import CodeType, EllipsisType, NoneType
 
+from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
+
 _PLAIN = (int, float, complex, bool, NoneType, EllipsisType)
 MAXIMUM_LENGTH = 60
 _MAXIMUM_ITEMS = 6
@@ -25,12 +27,12 @@ def constant_text(value: object, depth: int = 0) -> str:
     if kind is int:
         assert isinstance(value, int)
         return _bounded(repr(value)) if value.bit_length() < 1000 else "<a huge int>"
-    if kind in _PLAIN:
+    if is_exactly(value, _PLAIN):
         return repr(value)
     if kind is str or kind is bytes:
         assert isinstance(value, (str, bytes))
         return _bounded(repr(value[: MAXIMUM_LENGTH + 1]))
-    if kind in (tuple, list, frozenset, set):
+    if is_exactly(value, (tuple, list, frozenset, set)):
         assert isinstance(value, (tuple, list, frozenset, set))
         return _bounded(_items_text(kind, value, depth))
     return f"<{kind.__module__}.{kind.__qualname__}>" if kind.__module__ != "builtins" else f"<{kind.__qualname__}>"

@@ -32,6 +32,7 @@ from dynamo_dap.debuggee.agent.user_code import is_user_file
 from dynamo_dap.debuggee.bytecode.constants import without_addresses
 from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.eager import pydevd_variables
+from dynamo_dap.debuggee.eager.pydevd_objects import runs_its_own_code
 from dynamo_dap.debuggee.torch_api.dynamo_names import (
     GROUP,
     dynamos_locals,
@@ -122,6 +123,8 @@ class Presentation(pydevd_variables.Presentation):
     def children(self, variable: Any) -> list[tuple[str, Any, str | None]] | None:
         """Return name, object and expression of the children asked for; None to leave them to debugpy."""
         value = self._value(variable)
+        if value is None and runs_its_own_code(variable.value):
+            value = View.value(_VIEW, variable.value, variable.evaluate_name)
         if value is None:
             return None
         only, start, count = getattr(self._asked, "page", (None, 0, 0))

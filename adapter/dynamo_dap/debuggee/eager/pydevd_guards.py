@@ -59,7 +59,6 @@ def install(seconds: Callable[[], float], has_stopped_for: Callable[[BaseExcepti
         _guard_evaluations,
         _guard_conditions,
         _guard_exceptions,
-        _say_nothing_of_gevent,
     )
     for wrap in (
         *wraps,

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from dynamo_dap.debuggee.eager import slow_rows
+from dynamo_dap.debuggee.eager import pydevd_objects, slow_rows
 from dynamo_dap.debuggee.values.type_facts import qualified_name_of
 from dynamo_dap.protocol.contract import LOCALS_ALONG, TENSOR
 
@@ -79,13 +79,14 @@ def present_values(presentation: Presentation, is_wanted: Callable[[], bool]) ->
     _is_presentation_wanted = is_wanted
     _import_no_types()
     slow_rows.install()
+    pydevd_objects.install()
 
     def get_var_data(self: Any, fmt: Any = None, context: str | None = None, **attributes: Any) -> Any:
         if not _wants_presentation():
             return own_data(self, fmt, context, **attributes)
         shown = presentation.data(self, context)
         if shown is None:
-            own = functools.partial(own_data, self, fmt, context, **attributes)
+            own = functools.partial(pydevd_objects.data, own_data, self, fmt, context, **attributes)
             return _shown_by_debugpy(self, lambda: presentation.left_to_debugpy(own, context))
         name, expression = self.name, {} if self.evaluate_name is None else {"evaluateName": self.evaluate_name}
         if self._is_return_value:

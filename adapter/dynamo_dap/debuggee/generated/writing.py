@@ -19,6 +19,7 @@ from dynamo_dap.debuggee.generated.frame_values import BARE_NUMBER, FrameValues
 from dynamo_dap.debuggee.torch_api.frame_memory import LayoutUnknown, write_slot_in_memory
 from dynamo_dap.debuggee.torch_api.generated_code import is_null
 from dynamo_dap.debuggee.values.model import WriteRefused
+from dynamo_dap.debuggee.values.type_facts import name_of
 
 
 def write_local(frame: FrameType, name: str, value: Any) -> None:
@@ -71,8 +72,8 @@ def refusal(values: FrameValues, stack: list[Any], index: int, value: Any) -> st
     if type(value) is not type(old):
         user = consumers[0].name if consumers else "what follows"
         return (
-            f"slot {index} is used by {user}, which relies on it being of type {type(old).__name__}: "
-            f"it cannot be set to a value of type {type(value).__name__}"
+            f"slot {index} is used by {user}, which relies on it being of type {name_of(type(old))}: "
+            f"it cannot be set to a value of type {name_of(type(value))}"
         )
     return None
 

@@ -19,6 +19,7 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any
 
+from dynamo_dap.debuggee.bytecode.exact_types import is_a, is_exactly, is_one_of
 from dynamo_dap.debuggee.torch_api.compiled_calls import report_results
 from dynamo_dap.debuggee.torch_api.import_hooks import when_imported
 from dynamo_dap.debuggee.torch_api.torch_settings import add_to_config, set_config
@@ -91,19 +92,19 @@ class Results:
         Path(path).write_text(text, encoding="utf-8")
 
 
-def _reported(value: object, depth: int) -> Any:
+def _reported(value: Any, depth: int) -> Any:
     """Return a value as JSON; None if there is nothing to compare."""
     torch = sys.modules.get("torch")
-    if type(value) in (bool, int, float, str):
+    if is_exactly(value, (bool, int, float, str)):
         return value
-    if depth and isinstance(value, (list, tuple)):
+    if depth and is_one_of(value, (list, tuple)):
         return [_reported(one, depth - 1) for one in list(value)[:_ITEMS]]
-    if depth and isinstance(value, dict):
+    if depth and is_a(value, dict):
         # The outputs of library models are dictionaries, too.
         return {str(key): _reported(one, depth - 1) for key, one in list(value.items())[:_ITEMS]}
-    if torch is not None and isinstance(value, torch.Tensor):
+    if torch is not None and is_a(value, torch.Tensor):
         return _tensor(value)
-    if torch is not None and isinstance(value, torch.nn.Module):
+    if torch is not None and is_a(value, torch.nn.Module):
         # A compiled module is the module itself where torch.compile is off.
         return {name.replace(_COMPILED, ""): _tensor(one) for name, one in list(value.state_dict().items())[:_ITEMS]}
     return None

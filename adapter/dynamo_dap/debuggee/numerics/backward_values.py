@@ -42,7 +42,7 @@ from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue, evaluating_on_
 from dynamo_dap.debuggee.torch_api.real_values import limits_of_real_values
 from dynamo_dap.debuggee.torch_api.retracing import CachedCall
 from dynamo_dap.debuggee.torch_api.skipping import never_compile
-from dynamo_dap.debuggee.torch_api.tensor_facts import is_fake_tensor
+from dynamo_dap.debuggee.torch_api.tensor_facts import gradient_node_of, is_fake_tensor
 from dynamo_dap.debuggee.trace.evaluation import evaluate_to_python
 from dynamo_dap.debuggee.trace.expressions import names_asked
 from dynamo_dap.debuggee.trace.stepping import TracePoint
@@ -88,7 +88,7 @@ class BackwardValues:
         if (
             GRADIENTS.problem is not None
             or is_backward_compiled()
-            or not any(getattr(each, "grad_fn", None) is not None for each in outputs)
+            or not any(gradient_node_of(each) is not None for each in outputs)
         ):
             return
         cached = call.as_cached_call()
@@ -105,7 +105,7 @@ class BackwardValues:
         )
         noted.included = output_gradients.included
         for each in call.inputs:
-            node = getattr(each, "grad_fn", None)
+            node = gradient_node_of(each)
             if node is not None:
                 node.register_prehook(functools.partial(self._on_passed_on, each.output_nr))
 

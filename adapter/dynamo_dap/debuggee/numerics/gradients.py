@@ -25,6 +25,7 @@ from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.graph import target_name, user_place
 from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue, apart_from_the_program
 from dynamo_dap.debuggee.torch_api.skipping import never_compile
+from dynamo_dap.debuggee.torch_api.tensor_facts import gradient_node_of, is_tensor
 
 _EDGE = "torch.autograd.graph:get_gradient_edge"
 _TASK = "torch._C:_current_graph_task_id"
@@ -66,7 +67,7 @@ class OutputGradients:
         never_compile(OutputGradients._on_gradients)
         never_compile(OutputGradients._finish)
         self._report = report
-        ends = [node for each in inputs if (node := getattr(each, "grad_fn", None)) is not None]
+        ends = [node for each in inputs if (node := gradient_node_of(each)) is not None]
         found = _Places(outputs, ends)
         self._places = found.places
         self._last = found.last
@@ -118,7 +119,7 @@ class _Places:
         self.places: list[tuple[int, int] | None] = []
         """For each tensor, its node among the distinct ones, and which output of that node it is."""
         for each in tensors:
-            node = getattr(each, "grad_fn", None)
+            node = gradient_node_of(each)
             if node is not None and node not in self.nodes:
                 self.nodes.append(node)
             self.places.append(None if node is None else (self.nodes.index(node), each.output_nr))
@@ -176,8 +177,7 @@ class GivenTensors:
 
     def __init__(self, inputs: Sequence[Any]) -> None:
         """Note the versions of a graph's ``inputs``, as it was given them."""
-        kind: Any = sys.modules["torch"].Tensor
-        tensors = [each for each in inputs if isinstance(each, kind) and not each.is_inference()]
+        tensors = [each for each in inputs if is_tensor(each) and not each.is_inference()]
         self._versions = [(weakref.ref(each), each._version) for each in tensors]
 
     def tensors(self) -> list[Any]:

@@ -21,7 +21,7 @@ from dynamo_dap.debuggee.torch_api.fake_evaluation import flattened, storage_of
 from dynamo_dap.debuggee.torch_api.graph import target_name
 from dynamo_dap.debuggee.torch_api.graph_runs import has_own_memory, in_transform
 from dynamo_dap.debuggee.torch_api.isolation import data_reading, uncompiled_data_reading
-from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
+from dynamo_dap.debuggee.torch_api.tensor_facts import is_tensor, version_of
 
 NAN, INF = "nan", "inf"
 Kinds = frozenset[str]
@@ -84,9 +84,8 @@ class SeenTensors:
 
     def add(self, tensors: Iterable[Any]) -> None:
         """Remember those that are tensors."""
-        kind: Any = sys.modules["torch"].Tensor
         self._seen = {key: reference for key, reference in self._seen.items() if reference() is not None}
-        self._seen.update((id(each), weakref.ref(each)) for each in tensors if isinstance(each, kind))
+        self._seen.update((id(each), weakref.ref(each)) for each in tensors if is_tensor(each))
 
     def __contains__(self, tensor: Any) -> bool:
         return id(tensor) in self._seen and self._seen[id(tensor)]() is tensor

@@ -22,6 +22,7 @@ from dynamo_dap.debuggee.numerics.gradients import (
 )
 from dynamo_dap.debuggee.torch_api.isolation import data_reading
 from dynamo_dap.debuggee.torch_api.skipping import never_compile
+from dynamo_dap.debuggee.torch_api.tensor_facts import gradient_node_of
 
 _EDGE = "torch.autograd.graph:get_gradient_edge"
 _MAXIMUM_NODES = 100_000
@@ -74,7 +75,7 @@ class ReturnedGradients:
         """Return the nodes that give gradients to inputs: which of theirs goes to which input."""
         found: list[tuple[Any, list[tuple[int, int]]]] = []
         ends = {node for node, _ in self._edges}
-        seen: set[Any] = {each.grad_fn for each in outputs if getattr(each, "grad_fn", None) is not None}
+        seen: set[Any] = {node for each in outputs if (node := gradient_node_of(each)) is not None}
         left = list(seen)
         while left and len(seen) < _MAXIMUM_NODES:
             node = left.pop()

@@ -26,7 +26,13 @@ from dynamo_dap.debuggee.torch_api.graph_runs import has_own_memory
 from dynamo_dap.debuggee.torch_api.isolation import data_reading
 from dynamo_dap.debuggee.torch_api.retracing import CachedCall
 from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
-from dynamo_dap.debuggee.values.type_facts import module_of
+from dynamo_dap.debuggee.values.type_facts import (
+    class_dictionary,
+    find_in_type,
+    instance_dictionary,
+    module_of,
+    mro_of,
+)
 
 Roots = Mapping[str, Callable[[], object]]
 """By expression, how to get at what is there now."""
@@ -229,14 +235,14 @@ def _attributes(value: object) -> dict[str, Any] | None:
     """Return what is stored on an object; None for one that nothing can be stored on."""
     found: dict[str, Any] = {}
     has_any = False
-    for kind in type(value).__mro__:
-        for name, each in vars(kind).items():
-            if type(each) is types.MemberDescriptorType and not kind.__module__.startswith("torch"):
+    for kind in mro_of(type(value)):
+        for name, each in class_dictionary(kind).items():
+            if type(each) is types.MemberDescriptorType and not module_of(kind).startswith("torch"):
                 has_any = True
                 with contextlib.suppress(AttributeError):
                     found[name] = each.__get__(value)
-    with contextlib.suppress(AttributeError, TypeError):
-        found |= object.__getattribute__(value, "__dict__")
+    if is_exactly(find_in_type(value, "__dict__"), (types.GetSetDescriptorType, types.MemberDescriptorType)):
+        found |= instance_dictionary(value)
         has_any = True
     return found if has_any else None
 

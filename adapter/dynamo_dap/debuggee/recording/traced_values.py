@@ -31,6 +31,7 @@ from dynamo_dap.debuggee.torch_api.trackers.forms import (
     Unrealized,
 )
 from dynamo_dap.debuggee.torch_api.variable_trackers import is_tracker, source_of
+from dynamo_dap.debuggee.values.type_facts import name_of
 from dynamo_dap.records.model import Place, TracedFunction, TracedValue
 
 MAXIMUM_VALUES = 2000
@@ -130,7 +131,7 @@ class _Writer:
     def _object(self, value: Any) -> str:
         if is_exactly(value, _PLAIN):
             return repr(value) if len(str(value)) <= _MAXIMUM_LENGTH else type(value).__name__
-        return self._tensor(value) if is_tensor(value) else f"{type(value).__name__}"
+        return self._tensor(value) if is_tensor(value) else name_of(type(value))
 
     def _items(self, items: Any, depth: int) -> str:
         if depth == 0:

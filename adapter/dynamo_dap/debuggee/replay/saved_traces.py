@@ -36,6 +36,7 @@ from dynamo_dap.debuggee.torch_api.symbols import NumbersOfTrace
 from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
 from dynamo_dap.debuggee.torch_api.trace_state import reachable_from
 from dynamo_dap.debuggee.torch_api.variable_trackers import fields_of, is_tracker, source_name
+from dynamo_dap.debuggee.values.type_facts import name_of
 
 _OF_MODULES = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.CodeType)
 """What lasts as long as the program when it is reached from globals."""
@@ -149,7 +150,7 @@ class KeptTrace:
         except Exception as problem:
             raise CannotKeep(f"{name} cannot be found again: {problem}") from problem
         if type(found) is not type(value):
-            raise CannotKeep(f"{name} is found as {type(found).__name__}")
+            raise CannotKeep(f"{name} is found as {name_of(type(found))}")
         self._slots.append(_Slot(fields, code))
 
     def _add_input(self, node: Any, scope: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ guard is evaluated. Entries are forgotten as torch itself does it when an object
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import sys
 import types
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
+from dynamo_dap.debuggee.bytecode.exact_types import is_a, is_one_of
 from dynamo_dap.debuggee.torch_api.dynamo_names import resume_function
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.generated_code import compiled_codes, live_entries, user_function_of
@@ -139,7 +141,7 @@ def _with_inner(code: CodeType) -> Iterator[CodeType]:
 # -- memory ------------------------------------------------------------------------------------------------------------
 
 _MAXIMUM_OBJECTS = 5000
-_CONTAINERS = (list, tuple, set, frozenset)
+_CONTAINERS: tuple[Any, ...] = (list, tuple, set, frozenset)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +167,9 @@ def held_by(entry: Any, graphs: Sequence[Any]) -> Held:
     with metadata_reading():
         for count, found in enumerate(_reachable(graphs)):
             is_whole = count < _MAXIMUM_OBJECTS
-            if isinstance(found, torch.Tensor):
+            if is_a(found, torch.Tensor):
                 storages |= _storage(found)
-            elif isinstance(found, CodeType):
+            elif is_a(found, CodeType):
                 written += _size_of(found)
     return Held(_size_of(entry.code), sum(storages.values()), len(storages), written, is_whole)
 
@@ -194,26 +196,27 @@ def _reachable(roots: Sequence[Any]) -> Iterator[Any]:
     waiting, seen = list(roots), set[int]()
     while waiting and len(seen) <= _MAXIMUM_OBJECTS:
         found = waiting.pop()
-        if id(found) in seen or isinstance(found, (type, types.ModuleType, str, bytes, int, float)):
+        if id(found) in seen or is_one_of(found, (type, types.ModuleType, str, bytes, int, float)):
             continue
         seen.add(id(found))
-        if isinstance(found, torch.Tensor):
+        if is_a(found, torch.Tensor):
             yield found
             continue
-        is_function = isinstance(found, types.FunctionType)
-        yield found.__code__ if is_function and not found.__code__.co_filename.startswith(own) else None
+        if is_a(found, types.FunctionType) and not found.__code__.co_filename.startswith(own):
+            yield found.__code__
         waiting += _inside(found).values()
 
 
 def _inside(found: Any) -> dict[Any, Any]:
     """Return what an object of torch's own, a function or a container holds; the program's objects are left alone."""
-    if isinstance(found, dict):
-        return dict(list(found.items())[:_MAXIMUM_OBJECTS])
-    if isinstance(found, _CONTAINERS):
-        return dict(enumerate(list(found)[:_MAXIMUM_OBJECTS]))
-    if isinstance(found, types.MethodType):
+    if is_a(found, dict):
+        return dict(enumerate(itertools.islice(dict.values(found), _MAXIMUM_OBJECTS)))
+    for base in _CONTAINERS:
+        if is_a(found, base):
+            return dict(enumerate(itertools.islice(base.__iter__(found), _MAXIMUM_OBJECTS)))
+    if is_a(found, types.MethodType):
         return {"self": found.__self__, "function": found.__func__}
-    if isinstance(found, types.FunctionType):
+    if is_a(found, types.FunctionType):
         cells = [cell.cell_contents for cell in found.__closure__ or () if _is_filled(cell)]
         return {**found.__dict__, **dict(enumerate(cells))}
     own = getattr(type(found), "__module__", "").partition(".")[0] in ("torch", "functools")

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.generated_code import live_entries
 
@@ -63,7 +64,7 @@ def _tensors_below(path: str, value: Any, depth: int) -> Iterator[tuple[str, Any
     elif depth and type(value) is dict:
         for key, item in value.items():
             yield from _tensors_below(f"{path}[{key!r}]", item, depth - 1)
-    elif depth and type(value) in (tuple, list):
+    elif depth and is_exactly(value, (tuple, list)):
         for number, item in enumerate(value):
             yield from _tensors_below(f"{path}[{number}]", item, depth - 1)
 
@@ -93,6 +94,6 @@ def replaced(value: Any, others: Mapping[int, Any], depth: int = _DEPTH) -> Any:
         return others[id(value)]
     if depth and type(value) is dict:
         return {key: replaced(item, others, depth - 1) for key, item in value.items()}
-    if depth and type(value) in (tuple, list):
+    if depth and is_exactly(value, (tuple, list)):
         return type(value)(replaced(item, others, depth - 1) for item in value)
     return value

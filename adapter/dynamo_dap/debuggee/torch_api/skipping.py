@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from types import CodeType, FunctionType
 from typing import Any
 
+from dynamo_dap.debuggee.bytecode.exact_types import is_a, is_one_of
 from dynamo_dap.debuggee.bytecode.loaded_modules import loaded_files
 from dynamo_dap.debuggee.torch_api.features import Feature
 
@@ -68,8 +69,8 @@ def _skip(codes: Iterable[CodeType], *, with_calls: bool = True) -> None:
 def _codes_of(module: str, namespace: dict[str, Any]) -> Iterator[CodeType]:
     """Yield the code of each function that the text of a module makes and that can still be reached."""
     for value in list(namespace.values()):
-        if isinstance(value, (type, FunctionType)) and value.__module__ == module:
-            members = list(vars(value).values()) if isinstance(value, type) else [value]
+        if is_one_of(value, (type, FunctionType)) and value.__module__ == module:
+            members = list(vars(value).values()) if is_a(value, type) else [value]
             for member in members:
                 yield from _codes_of_member(member)
 

@@ -195,8 +195,9 @@ class NumbersOfTrace:
 
     def _find_nodes(self) -> None:
         # They are reached from C++ as well, from the sizes of FakeTensors.
+        node_type = getattr(sys.modules.get("torch.fx.experimental.sym_node"), "SymNode", None)
         for each in gc.get_objects():
-            is_node = type(each).__name__ == "SymNode" and getattr(each, "shape_env", None) is self._shape_env
+            is_node = type(each) is node_type and getattr(each, "shape_env", None) is self._shape_env
             if is_node and is_exactly(each._hint, (int, float, bool)):
                 self._nodes.setdefault(each._expr, []).append(each)
 

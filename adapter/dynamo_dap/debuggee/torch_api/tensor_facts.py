@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from typing import Any, NamedTuple
 
+from dynamo_dap.debuggee.bytecode.exact_types import is_a
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.isolation import metadata_reading
 from dynamo_dap.debuggee.torch_api.symbols import size_texts
@@ -92,8 +93,13 @@ def kind_of(tensor: Any) -> str:
 
 def is_tensor(value: object) -> bool:
     """Whether ``value`` is a tensor, fake or real, judged by its class."""
-    kinds = type.__dict__["__mro__"].__get__(type(value))
-    return any(kind.__name__ == "Tensor" and kind.__module__ == "torch" for kind in kinds)
+    tensor: Any = getattr(sys.modules.get("torch"), "Tensor", None)
+    return tensor is not None and is_a(value, tensor)
+
+
+def gradient_node_of(value: Any) -> Any:
+    """Return the node of autograd's graph that made ``value``; None if it is not a tensor or has none."""
+    return value.grad_fn if is_tensor(value) else None
 
 
 def is_gradient_recorded() -> bool:

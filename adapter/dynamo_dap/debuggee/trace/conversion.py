@@ -26,7 +26,7 @@ from dynamo_dap.debuggee.trace.placeholders import placeholder
 from dynamo_dap.debuggee.trace.traced_view import TracedView
 from dynamo_dap.debuggee.values.model import EvaluationError
 from dynamo_dap.debuggee.values.objects import stored_attributes
-from dynamo_dap.debuggee.values.type_facts import instance_dictionary, is_python_class, qualified_name_of
+from dynamo_dap.debuggee.values.type_facts import instance_dictionary, is_python_class, name_of, qualified_name_of
 
 _COPIED: tuple[type, ...] = (list, dict, set, tuple, collections.deque)
 _MOST_ITEMS = 10_000
@@ -87,7 +87,7 @@ class Converter:
         for copied, marks in self._copies:
             if _marks(copied) != marks:
                 raise EvaluationError(
-                    f"this changed a copy of the program's {type(copied).__name__}: "
+                    f"this changed a copy of the program's {name_of(type(copied))}: "
                     "the program's own objects cannot be changed while tracing"
                 )
 
@@ -270,7 +270,7 @@ class _Unavailable:
 
 def _marks(container: Any) -> list[int]:
     """Return what a container holds, by identity."""
-    if isinstance(container, dict):
+    if is_a(container, dict):
         return [id(each) for pair in dict.items(container) for each in pair]
     return [id(each) for each in container]
 
@@ -295,10 +295,11 @@ def _held_by(value: Any) -> Iterator[Any]:
     if kind is types.MethodType:
         yield value.__self__
         return
-    if isinstance(value, dict):
+    base: Any = next((each for each in (dict, list, tuple, set, frozenset) if is_a(value, each)), None)
+    if base is dict:
         yield from list(dict.values(value))
-    elif isinstance(value, list | tuple | set | frozenset):
-        yield from list(value)
+    elif base is not None:
+        yield from list(base.__iter__(value))
     elif kind is types.CellType:
         try:
             yield value.cell_contents

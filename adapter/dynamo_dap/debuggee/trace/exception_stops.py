@@ -21,7 +21,7 @@ from typing import Any
 
 from dynamo_dap.debuggee.agent.engine import RAISED, UNCAUGHT, USER_UNHANDLED
 from dynamo_dap.debuggee.agent.user_code import is_debugger_file, is_torch_file, is_user_file
-from dynamo_dap.debuggee.bytecode.exact_types import has_base
+from dynamo_dap.debuggee.bytecode.exact_types import has_base, is_a, is_one_of
 from dynamo_dap.debuggee.torch_api.errors import is_machinery
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 
@@ -180,10 +180,10 @@ def _matches(wanted: ast.expr, names: Sequence[Mapping[str, object]], kind: type
     if isinstance(wanted, ast.Tuple):
         return any(_matches(element, names, kind) for element in wanted.elts)
     value = _value(wanted, names)
-    if isinstance(value, type):
+    if is_a(value, type):
         return has_base(kind, value)
-    if isinstance(value, tuple):
-        return any(has_base(kind, cls) for cls in value if isinstance(cls, type))
+    if is_a(value, tuple):
+        return any(has_base(kind, cls) for cls in tuple.__iter__(value) if is_a(cls, type))
     return _last_name(wanted) in {cls.__name__ for cls in kind.__mro__}
 
 
@@ -197,6 +197,6 @@ def _value(expression: ast.expr, names: Sequence[Mapping[str, object]]) -> Any:
         return next((space[expression.id] for space in names if expression.id in space), None)
     if isinstance(expression, ast.Attribute):
         owner = _value(expression.value, names)
-        if isinstance(owner, types.ModuleType | type):
+        if is_one_of(owner, (types.ModuleType, type)):
             return vars(owner).get(expression.attr)
     return None

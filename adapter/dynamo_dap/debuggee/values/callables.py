@@ -9,6 +9,7 @@ import functools
 import types
 from typing import Any
 
+from dynamo_dap.debuggee.bytecode.exact_types import is_a
 from dynamo_dap.debuggee.bytecode.line_table import qualified_name
 from dynamo_dap.debuggee.torch_api.compilation import compiled_original, is_disabled
 from dynamo_dap.debuggee.values.eager_frames import locals_of
@@ -326,7 +327,7 @@ class Generators(Family):
 
 
 def _code_and_frame(value: Any) -> tuple[types.CodeType, types.FrameType | None]:
-    prefix = {types.GeneratorType: "gi", types.CoroutineType: "cr"}.get(type(value), "ag")
+    prefix = "gi" if is_a(value, types.GeneratorType) else "cr" if is_a(value, types.CoroutineType) else "ag"
     return getattr(value, f"{prefix}_code"), getattr(value, f"{prefix}_frame")
 
 

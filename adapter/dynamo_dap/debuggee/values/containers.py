@@ -11,7 +11,7 @@ import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
+from dynamo_dap.debuggee.bytecode.exact_types import is_a, is_exactly
 from dynamo_dap.debuggee.values.families import PREVIEW_OF_CONTAINER, Family, View, family_for
 from dynamo_dap.debuggee.values.model import Children, Variable
 from dynamo_dap.debuggee.values.objects import attributes_of, fields_text
@@ -184,7 +184,7 @@ class Sets(Family):
 
     def text(self, value: Any, width: int, depth: int, view: View) -> str:
         """Return the first items."""
-        base: Any = set if isinstance(value, set) else frozenset
+        base: Any = set if is_a(value, set) else frozenset
         count = base.__len__(value)
         plain = type(value) is set
         opening, closing = ("{", "}") if plain else (f"{qualified_name_of(type(value))}({{", "})")
@@ -196,7 +196,7 @@ class Sets(Family):
 
     def children(self, value: Any, expression: str | None, view: View) -> Children | None:
         """Return the items numbered; they have no expression of their own."""
-        base: Any = set if isinstance(value, set) else frozenset
+        base: Any = set if is_a(value, set) else frozenset
         count = base.__len__(value)
         if not count:
             return None
@@ -245,8 +245,8 @@ class Dictionaries(Family):
 
 
 def _beside(value: Any, expression: str | None, view: View) -> Sequence[Variable]:
-    attributes = attributes_of(value, expression, view) if isinstance(value, dict) else []
-    if isinstance(value, collections.defaultdict):
+    attributes = attributes_of(value, expression, view) if is_a(value, dict) else []
+    if is_a(value, collections.defaultdict):
         path = f"{expression}.default_factory" if expression else None
         factory = collections.defaultdict.__dict__["default_factory"].__get__(value)
         attributes.insert(0, Variable("default_factory", view.value(factory, path), path))
@@ -254,13 +254,13 @@ def _beside(value: Any, expression: str | None, view: View) -> Sequence[Variable
 
 
 def _length(value: Any) -> int:
-    return dict.__len__(value) if isinstance(value, dict) else len(value)
+    return dict.__len__(value) if is_a(value, dict) else len(value)
 
 
 def _items(value: Any) -> Iterator[tuple[Any, Any]]:
-    if isinstance(value, collections.OrderedDict):
+    if is_a(value, collections.OrderedDict):
         return iter(collections.OrderedDict.items(value))
-    return iter(dict.items(value)) if isinstance(value, dict) else iter(value.items())
+    return iter(dict.items(value)) if is_a(value, dict) else iter(value.items())
 
 
 def item_variable(key: object, item: object, expression: str | None, view: View) -> Variable:

@@ -21,6 +21,7 @@ from dynamo_dap.debuggee.torch_api.isolation import data_reading, metadata_readi
 from dynamo_dap.debuggee.torch_api.tensor_facts import is_fake, is_tensor, unwrapped
 from dynamo_dap.debuggee.values.model import EvaluationError
 from dynamo_dap.debuggee.values.tensors import number_text, tensor_text
+from dynamo_dap.debuggee.values.type_facts import name_of
 from dynamo_dap.protocol.tensor_looks import (
     CHANNELS_FIRST,
     CHANNELS_LAST,
@@ -156,7 +157,7 @@ def _dense(tensor: Any) -> tuple[Any, str | None]:
     """Return what has rows and columns, without autograd, and what it is if it is not the tensor itself."""
     torch: Any = sys.modules["torch"]
     if not is_tensor(tensor):
-        raise EvaluationError(f"this is not a tensor, but of the type {type(tensor).__name__}")
+        raise EvaluationError(f"this is not a tensor, but of the type {name_of(type(tensor))}")
     inner = unwrapped(tensor)
     note = None if inner is tensor else "as it is without torch.func's and functionalization's wrapping"
     _check_data(inner, tensor)

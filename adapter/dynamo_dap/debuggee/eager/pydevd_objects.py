@@ -1,0 +1,122 @@
+"""Keeps debugpy from running code of the program's classes while it shows a value.
+
+debugpy reads ``__class__``, asks ``isinstance`` and ``hasattr``, and looks classes up in dictionaries. A class may
+define what each of these runs. Only ``__repr__`` is called, whose text users expect. For the life of the process; on
+the threads that debugpy has stopped. Uses debugpy's private names, as ``pydevd_internals`` does.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import types
+from collections.abc import Callable
+from typing import Any
+
+from dynamo_dap.debuggee.agent.eager_expressions import kinds_at
+from dynamo_dap.debuggee.bytecode.exact_types import is_a, is_exactly, is_one_of
+from dynamo_dap.debuggee.values.type_facts import find_in_type, qualified_name_of
+
+_OF_OBJECTS = ("__class__", "__getattribute__", "__getattr__")
+_OF_CLASSES = ("__eq__", "__hash__", "__getattribute__", "__getattr__", "__name__")
+"""What runs when debugpy asks an object, or its class, what it is."""
+_OF_C = (types.WrapperDescriptorType, types.MethodDescriptorType, types.GetSetDescriptorType)
+_ROUTINES = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.MethodWrapperType)
+
+
+def runs_its_own_code(value: object) -> bool:
+    """Whether debugpy would run code of the class or metaclass of ``value``, besides ``__repr__``."""
+    return _defines(value, _OF_OBJECTS) or _defines(type(value), _OF_CLASSES)
+
+
+def _defines(value: object, names: tuple[str, ...]) -> bool:
+    found = (find_in_type(value, name) for name in names)
+    return any(each is not None and not is_exactly(each, _OF_C) for each in found)
+
+
+def data(own: Callable[..., Any], variable: Any, fmt: Any, context: str | None, **limits: int) -> Any:
+    """Return the fields that ``own`` gives a variable; of one that runs its own code, only with ``__repr__``."""
+    if not runs_its_own_code(variable.value):
+        return own(variable, fmt, context, **limits)
+    safe_repr: Any = importlib.import_module("_pydevd_bundle.pydevd_safe_repr").SafeRepr()
+    vars(safe_repr).update(limits)
+    value = variable.value
+    parts = safe_repr._repr_obj(value, 0, safe_repr.maxother_inner, safe_repr.maxother_outer)
+    fields = {"name": variable.name, "value": "".join(parts), "type": qualified_name_of(type(value))}
+    if variable.evaluate_name is not None:
+        fields["evaluateName"] = variable.evaluate_name
+    return {**fields, "variablesReference": variable.get_variable_reference()}
+
+
+def install() -> None:
+    """Have debugpy sort variables into groups, and tell results from errors, by their types alone."""
+    resolver: Any = importlib.import_module("_pydevd_bundle.pydevd_resolver")
+    own_scope = resolver.get_var_scope
+
+    @functools.wraps(own_scope)
+    def get_var_scope(name: str, value: object, expression: Any, handle_return_values: bool) -> Any:
+        return own_scope(name, _stand_in(value), expression, handle_return_values)
+
+    for module in ("pydevd_suspended_frames", "pydevd_xml", "pydevd_resolver"):
+        vars(importlib.import_module(f"_pydevd_bundle.{module}"))["get_var_scope"] = get_var_scope
+    comm: Any = importlib.import_module("_pydevd_bundle.pydevd_comm")
+    comm.isinstance_checked = lambda value, kinds: is_one_of(value, kinds if type(kinds) is tuple else (kinds,))
+    _hold_results()
+    _complete()
+
+
+def _stand_in(value: object) -> object:
+    """Return a value of Python's own that is a routine or a class if ``value`` is one."""
+    if is_a(value, type):
+        return object
+    is_routine = is_one_of(value, _ROUTINES) or (
+        find_in_type(value, "__get__") is not None and find_in_type(value, "__set__") is None
+    )
+    return len if is_routine else None
+
+
+class _Held:
+    """The result of an expression, which debugpy asks for its class."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+
+def _hold_results() -> None:
+    variables: Any = importlib.import_module("_pydevd_bundle.pydevd_vars")
+    failed = variables.ExceptionOnEvaluate
+    evaluate, evaluate_in = variables.evaluate_expression, variables.eval_in_context
+
+    @functools.wraps(evaluate_in)
+    def eval_in_context(*arguments: Any, **named: Any) -> Any:
+        result = evaluate_in(*arguments, **named)
+        return result if type(result) is failed else _Held(result)
+
+    @functools.wraps(evaluate)
+    def evaluate_expression(*arguments: Any, **named: Any) -> Any:
+        result = evaluate(*arguments, **named)
+        return result.value if type(result) is _Held else result
+
+    variables.eval_in_context, variables.evaluate_expression = eval_in_context, evaluate_expression
+
+
+_COMPLETED = {"module": "0", "class": "1", "function": "2", "method": "2", "keyword": "4", "variable": "5"}
+"""pydevd's number of what DAP calls a completion; what is missing is a field."""
+
+
+def _complete() -> None:
+    """Complete names from what objects and classes hold: it runs each property."""
+    completer: Any = importlib.import_module("_pydev_bundle._pydev_completer")
+    own = completer.generate_completions
+
+    @functools.wraps(own)
+    def generate_completions(frame: types.FrameType | None, path: str) -> Any:
+        names = {} if frame is None else {**frame.f_globals, **frame.f_locals}
+        kinds = kinds_at(path.removesuffix("."), names)
+        if frame is None or kinds is None:
+            return own(frame, path)  # its user has written the property
+        return [(name, "", "", _COMPLETED.get(kind, "3")) for name, kind in kinds.items()]
+
+    completer.generate_completions = generate_completions
