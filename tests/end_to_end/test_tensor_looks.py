@@ -242,6 +242,21 @@ def test_images_are_known_by_their_shape_and_drawn_in_their_colours(session: Ses
     assert (body["picture"]["width"], body["picture"]["height"], body["picture"]["rowStep"]) == (300, 200, 3)
     assert set(base64.b64decode(body["picture"]["data"])) == {51, 255}
     assert computed(session, frame, "torch.rand(8, 32, 32)")["pictures"][0] == "tiles"
+    assert computed(session, frame, "torch.rand(4, 15, 256)")["pictures"] == ["map", "tiles"], "vectors of a sequence"
+    assert computed(session, frame, "torch.rand(4, 32, 32)")["pictures"] == ["tiles", "map", "chw"], "heads, or RGBA"
+
+
+def test_statistics_say_where_extremes_and_nan_are(session: Session, program: Fixture) -> None:
+    session.launch(program, "eager")
+    frame = session.wait_for_stop("breakpoint", at="eager").frame
+    made = "torch.arange(2 * 600 * 1000.).view(2, 600, 1000)"
+    holes = f"{made}.index_put((torch.tensor([1]), torch.tensor([2]), torch.tensor([7])), torch.tensor(float('nan')))"
+    places = computed(session, frame, holes, show="statistics", isWhole=True)["statistics"]["places"]
+    assert places == {"minimum": [0, 0, 0], "maximum": [1, 599, 999], "nan": [1, 2, 7]}
+    sample = computed(session, frame, "torch.rand(5, 1000, 1000)", show="statistics")["statistics"]
+    assert "places" not in sample, "a sample knows no place"
+    odd = computed(session, frame, "torch.tensor(float('-inf'))", show="statistics")["statistics"]
+    assert odd["places"] == {"inf": []}
 
 
 @pytest.mark.parametrize("client", ["vscode", "tests"])

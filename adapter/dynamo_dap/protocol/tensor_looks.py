@@ -64,6 +64,8 @@ class TensorStatistics(Struct, rename="camel", omit_defaults=True):
     mean: str | None = None
     deviation: str | None = None
     histogram: TensorHistogram | None = None
+    places: dict[str, list[int]] | None = None
+    """The indices of ``minimum``, ``maximum``, and of the first ``nan`` and ``inf``. None for a sample."""
 
 
 class TensorPicture(Struct, rename="camel", omit_defaults=True):

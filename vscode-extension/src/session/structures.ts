@@ -419,6 +419,8 @@ export interface TensorStatistics {
     mean?: string;
     deviation?: string;
     histogram?: TensorHistogram;
+    /** The indices of `minimum`, `maximum`, and of the first `nan` and `inf`. None for a sample. */
+    places?: Record<string, number[]>;
 }
 
 /** A picture: one byte a point of a heat map, four (red, green, blue, alpha) of an image; tile after tile. */

@@ -56,6 +56,7 @@ _MOST_TILES = 64
 _HIGHEST, _NEGATIVE_INF, _POSITIVE_INF, _NAN = 252, 253, 254, 255
 """Bytes of a heat map."""
 _SMALLEST_IMAGE = 8
+_LONGEST_SIDE = 8
 _NAN_COLOUR = (255, 0, 255, 255)
 
 Part = Callable[[Any], Any]
@@ -246,7 +247,10 @@ def _statistics(looked: _Looked, is_whole: bool) -> TensorStatistics:
                 break
         of = "all" if total.count == looked.count else "beginning"
         counted = total.count
-        return total.reported(looked.dtype, of, _histogram_in_chunks(looked, total, counted, deadline + _MOST_SECONDS))
+        histogram = _histogram_in_chunks(looked, total, counted, deadline + _MOST_SECONDS)
+        statistics = total.reported(looked.dtype, of, histogram)
+        statistics.places = total.places(looked.shape) or None
+        return statistics
     sample = looked.numbers(_at_random(looked.shape))
     total = _Total()
     total.add(sample)
@@ -296,6 +300,14 @@ def _at_random(shape: list[int]) -> Part:
     return lambda tensor: tensor[tuple(each.to(tensor.device) for each in places)]
 
 
+def _index(number: int, shape: Sequence[int]) -> list[int]:
+    index: list[int] = []
+    for size in reversed(shape):
+        number, place = divmod(number, size)
+        index.insert(0, place)
+    return index
+
+
 class _Total:
     """What chunks of numbers have in common; means and squares are joined without loss."""
 
@@ -303,26 +315,46 @@ class _Total:
         self.count = self.nans = self.positive_infs = self.negative_infs = self.zeros = self.finite = 0
         self.low, self.high = math.inf, -math.inf
         self._mean = self._squares = 0.0
+        self._places: dict[str, int] = {}
 
     def add(self, numbers: Any) -> None:
         """Count a chunk (float64 on the CPU)."""
+        start = self.count
         self.count += numbers.numel()
         finite = numbers[numbers.isfinite()] if not bool(numbers.isfinite().all()) else numbers.reshape(-1)
         if finite.numel() < numbers.numel():
             self.nans += int(numbers.isnan().sum())
             self.positive_infs += int((numbers == math.inf).sum())
             self.negative_infs += int((numbers == -math.inf).sum())
+            self._note("nan", start, numbers.isnan())
+            self._note("inf", start, numbers.isinf())
         count = finite.numel()
         if not count:
             return
         self.zeros += int((finite == 0).sum())
-        self.low, self.high = min(self.low, float(finite.min())), max(self.high, float(finite.max()))
+        low, high = float(finite.min()), float(finite.max())
+        if low < self.low:
+            self._places.pop("minimum", None)
+            self._note("minimum", start, numbers == low)
+        if high > self.high:
+            self._places.pop("maximum", None)
+            self._note("maximum", start, numbers == high)
+        self.low, self.high = min(self.low, low), max(self.high, high)
         mean = float(finite.mean())
         squares = float((finite - mean).square().sum())
         total, apart = self.finite + count, mean - self._mean
         self._squares += squares + apart * apart * self.finite * count / total
         self._mean += apart * count / total
         self.finite = total
+
+    def _note(self, name: str, start: int, found: Any) -> None:
+        """Note where the first of ``found`` is: chunks come in the order of the elements."""
+        if name not in self._places and bool(found.any()):
+            self._places[name] = start + int(found.reshape(-1).to(sys.modules["torch"].uint8).argmax())
+
+    def places(self, shape: Sequence[int]) -> dict[str, list[int]]:
+        """Return the indices of the extremes, and of the first NaN and Inf."""
+        return {name: _index(number, shape) for name, number in self._places.items()}
 
     def empty_histogram(self, dtype: str) -> TensorHistogram | None:
         """Return the intervals: of few whole numbers one for each."""
@@ -381,13 +413,21 @@ def _pictures_of(shape: list[int]) -> list[str]:
     kinds: list[str] = []
     if len(shape) >= 3:
         *_, first, middle, last = shape
-        is_first = first in (1, 3, 4) and min(middle, last) >= _SMALLEST_IMAGE
-        is_last = last in (1, 3, 4) and min(first, middle) >= _SMALLEST_IMAGE
-        kinds = [CHANNELS_FIRST] * is_first + [CHANNELS_LAST] * is_last
+        images = [(CHANNELS_FIRST, first)] * _is_image(middle, last) + [(CHANNELS_LAST, last)] * _is_image(
+            first, middle
+        )
+        kinds = [kind for kind, channels in images if channels in (1, 3)]
         kinds += [TILES, HEAT_MAP] if middle == last and first > 1 else [HEAT_MAP, TILES]
+        # Heads and batches are four as often as red, green, blue and alpha are.
+        kinds += [kind for kind, channels in images if channels == 4]
     else:
         kinds = [HEAT_MAP]
     return kinds
+
+
+def _is_image(height: int, width: int) -> bool:
+    """Whether the sizes are those of a picture: not a sequence of long vectors."""
+    return min(height, width) >= _SMALLEST_IMAGE and max(height, width) <= _LONGEST_SIDE * min(height, width)
 
 
 def _picture(looked: _Looked, arguments: TensorArguments) -> TensorPicture:
