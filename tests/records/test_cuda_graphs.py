@@ -113,6 +113,7 @@ def test_skipped_graphs_stop_and_are_recorded_with_the_line_that_cost_them(sessi
 def test_recordings_are_followed_through_torchs_own_tree(session: Session, tmp_path: Path) -> None:
     program = tmp_path / "cuda_graphs.py"
     shutil.copy(Fixture("cuda_graphs").path, program)
+    shutil.copytree(Fixture("cuda_graphs").path.with_name("site-packages"), tmp_path / "site-packages")
     plain = subprocess.run(
         [sys.executable, str(program)], capture_output=True, text=True, check=True, cwd=tmp_path, timeout=DEADLINE
     )
