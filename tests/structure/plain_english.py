@@ -22,8 +22,12 @@ LONGEST_SENTENCE = 25
 
 # The phrase, and what to write in its place.
 BANNED = {
-    r"(?<![`=])\btold\b(?!`| to\b)": "is reported; the actor and what it reports",
-    r"tells? of": "reports",
+    r"(?<![`=])\b(?:tells|told|telling)\b(?!`)": "reports, says, identifies, distinguishes",
+    r"(?<!`)\bmoments?\b(?!`)": "snapshot, of a trace; otherwise the event",
+    r"\blegs?\b": "attempt",
+    r"\bstrangers?\b": "unauthenticated connection; a person of unknown origin",
+    r"\bmend(?:s|ed|ing)?\b": "fix",
+    r"\b(?:it is|they are|which is|that is|that are) (?-i:none)\b": "it is not an X",
     r"(?:is|are) no more\b": "no longer is",
     r"none any more": "is gone",
     r"c[oa]mes? (?:to|upon) (?:a|the|its|that|this) (?:line|stop|breakpoint|instruction)": "reaches",
@@ -31,7 +35,7 @@ BANNED = {
     r"\b(?:takes?|took|taken) (?:it |them |that )?back\b": "revert",
     r"\bput back\b": "restore",
     r"(?:that|which|what) the cache (?:serves|served)": "cached call",
-    r"\bstands?-in\b": "placeholder",
+    r"\bstands?-ins?\b": "placeholder",
     r"\bWhose: ": "Cause: ",
     r"\banother than\b": "differs from",
     r"\bjourneys?\b": "history",
@@ -49,8 +53,48 @@ BANNED = {
     r"\b(?:had|have|has|can|may|that it|a call|the trace) comes? to (?:a|the|its|that|this|no)\b": "reaches",
     r"\brooms\b": "packages",
     r"^See ``": "what it does",
+    r"\bcame to (?:its|this|that|the) (?:line|stop)": "reached",
     r"\b(?:no|none|nobody|nothing) (?:\w+ ){0,2}any more\b": "no longer",
 }
+# Texts that users saw before they were written anew.
+OLD_TEXTS = (
+    "Find the Stage That Is Wrong",
+    "Minify What Fails",
+    "Take All Patches of Generated Code Back",
+    "Keep What If for This Call",
+    "Compare with What If",
+    "Show How an Assistant Starts",
+    "Run Back to Where It Was",
+    "Failures of the Backend",
+    "Graph Breaks That Are Errors",
+    "Compiled Differs",
+    "Stop when a guard is asked for",
+    "what is the least that fails",
+    "How is a run",
+    "nodes are left",
+    "The language server that tries fixes does not run",
+    "needs the package dynamo-dap in the environment",
+    "What becomes of a call",
+    "Where a call stops that the cache",
+    "Where the program's input and output are",
+    "is done by those that are held at the same line",
+    "run one by one on what the call was given",
+    "does not return what Dynamo's graph gives",
+    "a decomposition's that Inductor asks for",
+    "as often as its setting",
+    "Dynamo traces functions only",
+    "serves cannot be stopped in",
+    "What the debugger needs is looked for",
+    "In an environment of your own, install the package",
+    "nothing paid",
+    "The source of such a frame is what Dynamo generated",
+    "Have this call run what comes of",
+    "says how a run is",
+    "what the profiler took of it",
+    "if they came and went at each step",
+    "the lines of the call that differs are compared here",
+    "No log message has printed a number",
+)
 _BANNED = {re.compile(phrase, re.IGNORECASE): better for phrase, better in BANNED.items()}
 
 
@@ -70,9 +114,13 @@ def banned_in(texts: Iterator[Text]) -> Iterator[str]:
     """Return each banned phrase in ``texts``, with its place and what to write."""
     for text in texts:
         plain = " ".join(text.text.split())
+        place = f"{text.path.relative_to(ROOT)}:{text.line}"
+        for old in OLD_TEXTS:
+            if old in plain:
+                yield f"{place}: {old!r}: write the text that replaced it"
         for phrase, better in _BANNED.items():
             for found in phrase.finditer(plain):
-                yield f"{text.path.relative_to(ROOT)}:{text.line}: {found[0]!r}: write {better!r}"
+                yield f"{place}: {found[0]!r}: write {better!r}"
 
 
 def messages_in_python(path: Path) -> Iterator[Text]:
@@ -98,8 +146,14 @@ def messages_in_python(path: Path) -> Iterator[Text]:
 def explanations_in_python(path: Path) -> Iterator[Text]:
     """Return a module's docstrings and comments."""
     source = path.read_text(encoding="utf-8")
-    for node, line in _docstrings(ast.parse(source)):
+    tree = ast.parse(source)
+    for node, line in _docstrings(tree):
         yield Text(path, line, node.value)
+    docstrings = {id(node) for node, _ in _docstrings(tree)}
+    for statement in ast.walk(tree):
+        text = statement.value if isinstance(statement, ast.Expr) else None
+        if isinstance(text, ast.Constant) and isinstance(text.value, str) and id(text) not in docstrings:
+            yield Text(path, text.lineno, text.value)  # Below an attribute.
     block: list[tuple[int, str]] = []
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type != tokenize.COMMENT:
@@ -166,6 +220,7 @@ def prose_of_pages() -> Iterator[Text]:
     for page in pages:
         source = page.read_text(encoding="utf-8")
         source = re.sub(r"^```.*?^```", lambda m: "\n" * m[0].count("\n"), source, flags=re.DOTALL | re.MULTILINE)
+        source = re.sub(r"`[^`\n]*`", "`x`", source)
         line = 1
         for paragraph in re.split(r"(\n\n+)", source):
             if paragraph.strip():

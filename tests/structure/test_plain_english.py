@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 from itertools import chain
@@ -50,6 +51,18 @@ def test_banned_phrases_and_long_sentences_are_found() -> None:
     assert len(list(banned_in(iter([Text(path, 1, "the user is told\nof it by calls that the cache serves")])))) == 2
     assert list(long_sentences(iter([Text(path, 1, "word " * 26)])))
     assert not list(long_sentences(iter([Text(path, 1, "word " * 20 + "end. " + "word " * 20)])))
+
+
+def test_docstrings_of_functions_begin_with_a_verb_phrase() -> None:
+    """Not with the name of a parameter or an example, which ruff (D401) lets pass."""
+    found = []
+    for module in adapter_modules():
+        for node in ast.walk(ast.parse(module.path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                docstring = ast.get_docstring(node) or "A"
+                if not docstring[0].isupper():
+                    found.append(f"{module.path.relative_to(ROOT)}:{node.lineno}: {docstring[:60]}")
+    assert not found, "\n".join(found)
 
 
 def test_each_waiver_has_its_own_reason() -> None:

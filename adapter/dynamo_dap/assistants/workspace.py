@@ -42,7 +42,7 @@ class Workspace:
     """The folders of one client."""
 
     def __init__(self, python: str, folder: Path) -> None:
-        """``python`` is the interpreter that programs are run with; ``folder`` is the root when the client has none."""
+        """Run programs with ``python``; ``folder`` is the root when the client has none."""
         self.python = python
         self._own = folder
         self.roots = [folder]

@@ -77,7 +77,7 @@ class JsonReport(Struct, rename="camel"):
     problems: list[str]
     """The limits that are exceeded, a sentence each."""
     new: list[Finding]
-    """What is to be mended."""
+    """What must be fixed."""
     accepted: int
     """How many findings the baseline has."""
     gone: list[Known]

@@ -71,7 +71,7 @@ class Document:
     """A text and its record."""
 
     def __init__(self, path: str, uri: str, lines: Sequence[str], recorded: Sequence[str]) -> None:
-        """``lines`` have no line ends; ``recorded`` are digests."""
+        """Take ``lines`` without line ends, and the digests ``recorded``."""
         self.path = path
         self.uri = uri
         self.lines = [line.rstrip("\r\n") for line in lines]

@@ -23,7 +23,7 @@ class RecordFollower:
     """Finds and reads records. ``poll`` is to be called again and again."""
 
     def __init__(self, roots: Callable[[], Sequence[Path]]) -> None:
-        """``roots`` are the folders of the workspace, or files that are open alone."""
+        """Follow ``roots``: the folders of the workspace, or files that are open alone."""
         self._roots = roots
         self._reader: RecordReader | None = None
         self._programs: dict[Path, Started | None] = {}

@@ -27,7 +27,7 @@ class Trials:
     """What was tried. Lives as long as the server."""
 
     def __init__(self, client: LanguageServer, apply: Callable[[str, Trial], None]) -> None:
-        """``apply`` has the editor apply what was tried on a file, unless its code has changed since."""
+        """Have the editor ``apply`` what was tried on a file, unless its code has changed since."""
         self._client = client
         self._apply = apply
         self._tried: dict[_Key, Trial] = {}

@@ -41,7 +41,7 @@ class NamedServer(Struct, frozen=True):
 
     @property
     def address(self) -> str:
-        """``HOST:PORT``."""
+        """The address as ``HOST:PORT``."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @classmethod

@@ -140,4 +140,4 @@ class ForgetBody(Struct, rename="camel"):
     """Body of the response to ``FORGET``."""
 
     count: int
-    """How many entries serve no call any more."""
+    """How many entries no longer serve a call."""

@@ -76,7 +76,7 @@ class Connection:
     """One end of a DAP connection."""
 
     def __init__(self, stream: ByteStream, name: str, *, is_trusted: bool = True) -> None:
-        """``name`` appears in the reader thread's name and in error texts: ``"agent"``, ``"IDE"``.
+        """Put ``name`` in the reader thread's name and in error texts: ``"agent"``, ``"IDE"``.
 
         Only small messages are taken while the other end ``is_trusted`` not, see ``trust``.
         """

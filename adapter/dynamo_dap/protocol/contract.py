@@ -261,13 +261,13 @@ GO_TO = "dynamoGoTo"
 RUN_BACK = "dynamoRunBack"
 """Go back in a held trace to where something came from. No body; the event ``stopped`` follows."""
 WITHDRAW_PAUSE = "dynamoWithdrawPause"
-"""Have threads run on that were asked to pause and have not come to a line yet. No arguments, no body."""
+"""Have threads run on that were asked to pause and have not reached a line yet. No arguments, no body."""
 SET_OPTION = "dynamoSetOption"
 """Change one of the options for torch, or say what it is. Any time; for VS Code's console, too."""
 WHAT_IF = "dynamoWhatIf"
 """The newest trace in which the debugger changed something, beside the program's own. No arguments."""
 KEEP = "dynamoKeep"
-"""Have the call run what comes of a trace that the debugger changed, in which its thread is stopped."""
+"""Have the call run the graph of the changed trace in which its thread is stopped."""
 WHAT_IF_EVENT = "dynamoWhatIfOver"
 """A trace that was changed is over, and the program's own, too: the answer to ``WHAT_IF``. Sent to VS Code alone."""
 ENTRIES = "dynamoEntries"
@@ -344,7 +344,7 @@ class UnpatchArguments(Struct, rename="camel", omit_defaults=True):
     """Arguments of ``UNPATCH``."""
 
     instruction_reference: str | None = None
-    """An address in the code whose patches to take back; None for those of all code."""
+    """An address in the code whose patches to revert; None for those of all code."""
 
 
 class UnpatchBody(Struct):
@@ -417,7 +417,7 @@ class WhatIfBody(Struct, rename="camel", omit_defaults=True):
     compile_id: str
     changes: list[str]
     graph: str
-    """The code of the graph that came of it, empty for none; of a trace that is not over, as far as it is."""
+    """The code of its graph, empty for none; of a trace that is not over, as far as it is."""
     is_over: bool
     kept: bool = False
     program_graph: str | None = None

@@ -41,7 +41,7 @@ class FrameParser:
     """
 
     def __init__(self, maximum_body_bytes: int = MAXIMUM_BODY_BYTES) -> None:
-        """``maximum_body_bytes`` bounds what is ever kept in memory; it may be changed between two ``feed``."""
+        """Keep at most ``maximum_body_bytes`` in memory; it may be changed between two ``feed``."""
         self.maximum_body_bytes = maximum_body_bytes
         self._buffer = bytearray()
         self._expected: int | None = None

@@ -88,7 +88,7 @@ class ErrorMessage(msgspec.Struct, rename="camel", omit_defaults=True):
 
     @property
     def text(self) -> str:
-        """``format`` with ``{name}`` replaced from ``variables``."""
+        """Returns ``format`` with ``{name}`` replaced from ``variables``."""
         text = self.format
         for name, value in (self.variables or {}).items():
             text = text.replace("{" + name + "}", value)

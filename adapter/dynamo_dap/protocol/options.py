@@ -72,7 +72,7 @@ CONSOLES = {
 
 
 def _described(text: str, *, editor: object = None) -> Meta:
-    """``editor`` is the default in VS Code, where that is another one."""
+    """Describe an option; ``editor`` is the default in VS Code if it differs."""
     return Meta(description=text, extra={} if editor is None else {"editor": editor})
 
 

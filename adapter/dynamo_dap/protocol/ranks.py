@@ -83,7 +83,7 @@ RANK_GOES = "rankGoes"
 PAUSE_RANK = "pauseRank"
 """Another one has stopped. No body."""
 WITHDRAW_RANK_PAUSE = "withdrawRankPause"
-"""The user goes on: whoever has not come to a line yet is not to stop there any more. No body."""
+"""The user goes on: a rank that has not reached a line yet must no longer stop there. No body."""
 PRINT_AT_RANK = "tellRank"
 
 

@@ -17,7 +17,7 @@ from dynamo_dap.protocol.cuda_graphs import CAUSES, OUTCOMES
 from dynamo_dap.protocol.sizes import SIZE_REASONS, SIZE_STATES
 
 TRACING = "tracing"
-"""The state of a compile that has not come to an end."""
+"""The state of a compile that has not ended."""
 STATES = (TRACING, "compiled", "skipped", "failed")
 
 
@@ -128,7 +128,7 @@ class GraphBreak(Struct, rename="camel", omit_defaults=True):
     link: str | None = None
     """Torch's page about it."""
     effect: str | None = None
-    """What becomes of the function: where it resumes, or that the frame is skipped."""
+    """The effect on the function: where it resumes, or that the frame is skipped."""
     stack: list[StackLine] = []
     """The user's stack inside the compiled function, outermost first."""
     message: str | None = None
@@ -205,7 +205,7 @@ class GuardFailure(Struct, rename="camel", omit_defaults=True, frozen=True, gc=F
     value_then: str | None = None
     value_now: str | None = None
     text: str | None = None
-    """What is another than it was, as a person says it; None where torch's words are that."""
+    """What differs from before, as a person says it; None where torch's words are that."""
     hint: str | None = None
     """What torch itself advises."""
 

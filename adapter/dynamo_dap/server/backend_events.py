@@ -102,7 +102,7 @@ class BackendEvents:
     def __init__(
         self, client: Client, breakpoints: BreakpointMemory, *, owns_end: bool, flush_output: Callable[[bool], None]
     ) -> None:
-        """``owns_end``: the server itself sees the program end, and says so when all its output has been passed on.
+        """Leave the end to the server if ``owns_end``: it reports the end when all output has been passed on.
 
         ``flush_output`` passes on what the program has printed so far; with True only whole lines of it.
         """

@@ -111,7 +111,7 @@ class ChildSessions:
     def __init__(
         self, client: Client, given: dict[str, Any], options: SessionOptions, parent: Callable[[], Rank | None]
     ) -> None:
-        """``given`` are the client's ``launch`` or ``attach`` arguments, and ``options`` what was read from them.
+        """Take ``given``, the client's ``launch`` or ``attach`` arguments, and ``options``, what was read from them.
 
         ``parent`` says which rank of a distributed job the program is itself.
         """

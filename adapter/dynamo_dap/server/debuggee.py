@@ -139,7 +139,7 @@ class Debuggee:
         *,
         is_local: bool = True,
     ) -> None:
-        """``name`` is what the IDE calls it; ``on_end`` is called when it has ended, or is out of reach.
+        """Name it as the IDE does; call ``on_end`` when it has ended, or is out of reach.
 
         ``is_local``: it runs on this machine.
         """
@@ -533,7 +533,7 @@ def version_warning(information: ProcessInformation) -> str | None:
     if version < OLDEST_SUPPORTED:
         oldest = ".".join(map(str, OLDEST_SUPPORTED))
         return (
-            f"{python} has torch {information.torch_version}, and torch {oldest} and newer are supported. What the "
-            "debugger needs is looked for in this torch; a feature that is off for what it lacks says so."
+            f"{python} has torch {information.torch_version}, which is older than the oldest supported "
+            f"version ({oldest}). Some features may be unavailable."
         )
     return None

@@ -169,7 +169,7 @@ class EagerSide:
     """debugpy during one run of the program."""
 
     def __init__(self, client: Client, events: BackendEvents, given: dict[str, Any]) -> None:
-        """``given`` are the client's ``launch`` or ``attach`` arguments."""
+        """Take ``given``, the client's ``launch`` or ``attach`` arguments."""
         self.backend: DebugpyBackend | None = None
         """Set while debugpy takes requests."""
         self.is_adopted = False

@@ -12,7 +12,7 @@ class RequestRefused(Exception):
     """A request fails for a reason that a person should read."""
 
     def __init__(self, error_id: ErrorId, text: str, *, message: str = "", show_user: bool = False) -> None:
-        """``message`` is DAP's short machine-readable form (``cancelled``), the text itself when there is none."""
+        """Keep DAP's short form (``cancelled``) as ``message``, or the text itself when there is none."""
         super().__init__(text)
         self.error_id = error_id
         self.text = text

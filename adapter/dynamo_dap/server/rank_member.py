@@ -57,7 +57,7 @@ class RankMember:
     """The session's part in it."""
 
     def __init__(self, client: Client, router: Router, threads: Callable[[], StoppedThreads], name: str) -> None:
-        """``threads`` returns who has stopped which thread; ``name`` is the rank's."""
+        """Ask ``threads`` who has stopped which thread; ``name`` is the rank's."""
         self._client = client
         self._router = router
         self._threads = threads

@@ -80,7 +80,7 @@ class Router:
         stopped_threads: Callable[[], StoppedThreads],
         suspension: Suspension,
     ) -> None:
-        """``backends`` returns those that are there now, ``stopped_threads`` who has stopped which thread."""
+        """Route to the present ``backends``; ask ``stopped_threads`` who has stopped which thread."""
         self._client = client
         self._backends = backends
         self._stopped_threads = stopped_threads

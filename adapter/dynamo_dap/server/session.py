@@ -85,7 +85,7 @@ class Session:
         serve: Callable[[Session, Request], None],
         on_access: Callable[[], None] = lambda: None,
     ) -> None:
-        """``serve`` serves one request, or raises ``RequestRefused``.
+        """Answer each request by ``serve``, which may raise ``RequestRefused``.
 
         ``on_access`` is called when the client has shown the token that ``access`` wants.
         """

@@ -29,7 +29,7 @@ class Suspension:
     """What is known of the program while it cannot be asked."""
 
     def __init__(self, process_id: Callable[[], int | None], changes: Callable[[], int]) -> None:
-        """``process_id`` is None of a program elsewhere; ``changes`` is another number when a thread stops or goes."""
+        """Watch ``process_id``, None if elsewhere; ``changes`` is another number when a thread stops or goes."""
         self._process_id = process_id
         self._changes = changes
         self._kept: dict[tuple[str, bytes], msgspec.Raw] = {}

@@ -127,7 +127,7 @@ class Breakpoint:
     """What the server made of it."""
     is_enabled: bool = True
     ignored_hits: int = 0
-    """How many of the next hits are not to stop."""
+    """How many of the next hits must not stop."""
     commands: list[str] = field(default_factory=list)
     """Commands to run at each hit."""
 

@@ -78,7 +78,7 @@ class Debugger:
         start_server: Callable[[], Server] = ServerProcess,
         terminal: OwnTerminal | None = None,
     ) -> None:
-        """``request`` is ``launch`` or ``attach``; ``terminal`` is where the program runs, if it is to read input."""
+        """Send ``request``, ``launch`` or ``attach``; the program runs in ``terminal`` if it reads input."""
         self.screen = screen
         self.breakpoints = BreakpointList()
         self.exception_filters: list[str] = []

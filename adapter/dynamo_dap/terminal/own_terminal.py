@@ -17,7 +17,7 @@ class OwnTerminal:
     """Serves the server's ``runInTerminal``; one per prompt."""
 
     def __init__(self, given: Path | None) -> None:
-        """``given`` is the file that the program reads; None for what is typed while it runs."""
+        """Feed the file ``given`` to the program; None for what is typed while it runs."""
         self._given = given
         self._processes: list[subprocess.Popen[bytes]] = []
 

@@ -59,7 +59,7 @@ export interface PatchArguments {
 
 /** Arguments of `UNPATCH`. */
 export interface UnpatchArguments {
-    /** An address in the code whose patches to take back; missing for those of all code. */
+    /** An address in the code whose patches to revert; missing for those of all code. */
     instructionReference?: string;
 }
 
@@ -260,7 +260,7 @@ export interface WhatIfBody {
     function: string;
     compileId: string;
     changes: string[];
-    /** The code of the graph that came of it, empty for none; of a trace that is not over, as far as it is. */
+    /** The code of its graph, empty for none; of a trace that is not over, as far as it is. */
     graph: string;
     isOver: boolean;
     kept?: boolean;
@@ -281,7 +281,7 @@ export interface EntriesBody {
 
 /** Body of the response to `FORGET`. */
 export interface ForgetBody {
-    /** How many entries serve no call any more. */
+    /** How many entries no longer serve a call. */
     count: number;
 }
 
@@ -534,7 +534,7 @@ export interface GuardFailure {
     place?: Place;
     valueThen?: string;
     valueNow?: string;
-    /** What is another than it was, as a person says it; missing where torch's words are that. */
+    /** What differs from before, as a person says it; missing where torch's words are that. */
     text?: string;
     /** What torch itself advises. */
     hint?: string;
@@ -572,7 +572,7 @@ export interface GraphBreak {
     id?: string;
     /** Torch's page about it. */
     link?: string;
-    /** What becomes of the function: where it resumes, or that the frame is skipped. */
+    /** The effect on the function: where it resumes, or that the frame is skipped. */
     effect?: string;
     /** The user's stack inside the compiled function, outermost first. */
     stack?: StackLine[];

@@ -60,7 +60,7 @@ def _bind_in_table(table: LineTable, line: int) -> Binding:
     if not table.functions_running(bound):
         bound = table.body_below_head(bound)
         if bound is None:
-            return Binding(line, f"line {line} runs when the module is imported: Dynamo traces functions only")
+            return Binding(line, f"line {line} is module-level code; Dynamo only traces functions")
     # A function in another on one line comes last: that is the one that is traced by itself.
     reason = _never_traced(table, table.functions_running(bound)[-1])
     if reason is not None:

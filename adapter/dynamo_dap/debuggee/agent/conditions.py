@@ -47,7 +47,7 @@ def parse_hit_condition(text: str) -> HitCondition:
     """Read a hit condition.
 
     Raises:
-        InvalidCondition: it is none.
+        InvalidCondition: it is not one.
     """
     match = _HIT_CONDITION.fullmatch(text)
     if match is None or (match[1] == "%" and int(match[2]) == 0):

@@ -49,7 +49,7 @@ class Decider:
     """Asks breakpoints that were reached whether they stop. One per agent."""
 
     def __init__(self, output: ClientOutput) -> None:
-        """``output`` gets what log messages and failing conditions say."""
+        """Send what log messages and failing conditions say to ``output``."""
         self._output = output
 
     def should_stop(self, breakpoints: list[LineBreakpoint], frame: Callable[[], Frame]) -> list[int]:

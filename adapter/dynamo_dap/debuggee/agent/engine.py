@@ -40,7 +40,7 @@ class RequestError(Exception):
     """A request cannot be served; the text is for a person."""
 
     def __init__(self, text: str, *, error_id: ErrorId, message: str = "") -> None:
-        """``message`` is DAP's short form, such as ``notStopped``."""
+        """Keep DAP's short form as ``message``, such as ``notStopped``."""
         super().__init__(text)
         self.error_id = error_id
         self.message = message
@@ -177,7 +177,7 @@ class WhatIf:
     """Of its graph."""
     is_over: bool = False
     kept: bool = False
-    """Whether the program's call runs what came of it."""
+    """Whether the program's call runs the changed graph."""
     problem: str | None = None
 
 

@@ -134,7 +134,7 @@ class Interruptible:
     """One piece of work that may be interrupted. Entered and left on the working thread, interrupted from any."""
 
     def __init__(self, seconds: float | None, on_stuck: Callable[[], None] | None = None) -> None:
-        """``seconds`` bounds the work; None leaves it unbounded, to be interrupted by ``interrupt`` alone.
+        """Bound the work by ``seconds``; None leaves it unbounded, to be interrupted by ``interrupt`` alone.
 
         ``on_stuck`` is called on the watchdog's thread, once, when the work goes on though it was timed out.
         """

@@ -48,7 +48,7 @@ class Work:
     """One request to be served on a held thread. ``run`` answers the request itself, whatever happens."""
 
     def __init__(self, seq: int, name: str, reply: Reply, seconds: float | None) -> None:
-        """``seq`` is the request's, by which it can be cancelled; ``name`` is for a person; ``seconds`` bounds it."""
+        """Take a request's ``seq``, to cancel it, its ``name`` for a person, and the ``seconds`` that bound it."""
         self.seq = seq
         self.name = name
         self.reply = reply

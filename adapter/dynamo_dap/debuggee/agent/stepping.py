@@ -176,7 +176,7 @@ class Steps:
     """What the user asked of threads that run, by Python's identifiers: steps, and to pause. Any thread."""
 
     def __init__(self, on_change: Callable[[], None], on_pause_taken: Callable[[], None]) -> None:
-        """``on_change`` hears that engines need other hooks; ``on_pause_taken`` that a thread is about to pause."""
+        """Call ``on_change`` when engines need other hooks, ``on_pause_taken`` when a thread is about to pause."""
         self._on_change = on_change
         self._on_pause_taken = on_pause_taken
         self.forget()

@@ -51,7 +51,7 @@ class TorchOptions:
     """Those of the session."""
 
     def __init__(self, send_event: Callable[[str, object], None], report: Callable[[str, str], None]) -> None:
-        """``send_event`` sends DAP events to the client; ``report`` prints a text in a category of output."""
+        """Send DAP events by ``send_event``; print texts in a category of output by ``report``."""
         self._send_event = send_event
         self._report = report
         self._options = CompilingOptions()

@@ -99,7 +99,7 @@ class DataFlow:
     """Expressions of one code object; it keeps no reference to the code."""
 
     def __init__(self, depths: StackDepths) -> None:
-        """``depths`` gives the instructions and where control goes."""
+        """Follow the instructions and control flow of ``depths``."""
         self._depths = depths
         self._table = depths.table
         self._before: dict[int, tuple[Expression, ...]] = {}

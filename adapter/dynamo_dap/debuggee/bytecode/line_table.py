@@ -64,7 +64,7 @@ class LineTable:
     def __init__(
         self, path: str, functions: tuple[FunctionLines, ...], module_level_lines: frozenset[int], text: str
     ) -> None:
-        """``functions`` are in order of their first line, an outer function before those defined in it.
+        """Take ``functions`` in order of their first line, an outer function before those defined in it.
 
         ``module_level_lines`` run when the module is imported: statements outside functions, ``def`` and decorator
         lines. ``text`` is the whole file's.

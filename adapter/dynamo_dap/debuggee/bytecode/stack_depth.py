@@ -165,7 +165,7 @@ class StackDepths:
     """Depths for one code object; it keeps no reference to the code."""
 
     def __init__(self, code: CodeType, table: InstructionTable | None = None) -> None:
-        """``table`` saves decoding ``code`` again.
+        """Use ``table`` to avoid decoding ``code`` again.
 
         Raises:
             InconsistentStack: the code cannot be right.

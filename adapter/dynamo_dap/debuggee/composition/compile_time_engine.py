@@ -64,7 +64,7 @@ class CompileTimeEngine:
     name = COMPILE_TIME
 
     def __init__(self, host: Host) -> None:
-        """``host`` is the agent."""
+        """Work for ``host``, the agent."""
         self._host = host
         self._hooks = TranslatorHooks(self._on_line_instruction, self._on_instruction)
         self._facts = CodeFactsCache()

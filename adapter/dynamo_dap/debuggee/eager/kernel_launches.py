@@ -33,7 +33,7 @@ class KernelLaunches(LaunchObserver):
     """What is set in kernels that are compiled, and stops after their launches."""
 
     def __init__(self, host: Host, programs: KernelPrograms) -> None:
-        """``host`` is the agent; ``programs`` stops in what the interpreter runs."""
+        """Work for ``host``, the agent; ``programs`` stops in what the interpreter runs."""
         self._host = host
         self._programs = programs
         self._places: weakref.WeakKeyDictionary[types.FunctionType, list[_Place]] = weakref.WeakKeyDictionary()

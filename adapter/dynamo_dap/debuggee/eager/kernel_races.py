@@ -99,7 +99,7 @@ class FoundRace:
 
     @property
     def headline(self) -> str:
-        """``store to out_ptr in programs (0, 0, 0) and (1, 0, 0)``."""
+        """Returns ``store to out_ptr in programs (0, 0, 0) and (1, 0, 0)``."""
         race = self._race
         programs = f"{text_of_index(race.other.program)} and {text_of_index(race.program)}"
         if race.did == race.access.what:
@@ -158,7 +158,7 @@ class FoundRace:
 
 
 def _text_of_element(argument: Argument, element: int) -> str:
-    """``13 [3, 1]``: as the memory has it, and as the tensor has it."""
+    """Write an element as ``13 [3, 1]``: its place in the memory, and its index in the tensor."""
     tensor: Any = argument.tensor
     strides, sizes = tuple(tensor.stride()), tuple(tensor.size())
     if len(sizes) < 2:

@@ -63,7 +63,7 @@ def _see_those_set_in_c() -> None:
 
 
 def _set_trace(function: Any) -> None:
-    """``sys.settrace`` of the program, while debugpy traces it."""
+    """Replace the program's ``sys.settrace``, while debugpy traces it."""
     tracing: Any = sys.modules["pydevd_tracing"]
     set_trace = tracing.TracingFunctionHolder._original_tracing or tracing._original_settrace
     caller, before = sys._getframe(1), sys.gettrace()

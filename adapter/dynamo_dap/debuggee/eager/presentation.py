@@ -99,7 +99,7 @@ class Presentation(pydevd_variables.Presentation):
     """What debugpy asks about its variables. Threads that it has stopped; one for the process."""
 
     def __init__(self, marks_tensors: Callable[[], bool]) -> None:
-        """``marks_tensors``: whether the client wants to know which values are tensors."""
+        """Mark tensors if ``marks_tensors``: the client wants to know which values are some."""
         self._asked = threading.local()
         self._marks_tensors = marks_tensors
 

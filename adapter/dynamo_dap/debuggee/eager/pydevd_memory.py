@@ -32,7 +32,7 @@ class Copies:
     """Equal copies of code objects, in what is remembered by code; each as long as its original."""
 
     def __init__(self, remembered: dict[Any, int]) -> None:
-        """``remembered`` may be emptied by others at any time."""
+        """Use ``remembered``, which others may empty at any time."""
         self._remembered = remembered
         self._copies: dict[int, tuple[weakref.ref[types.CodeType], types.CodeType]] = {}
         """By ``id`` of the original."""
@@ -55,7 +55,7 @@ class _MonitoredCode(dict[types.CodeType, Any]):
     """What is known of each code object that has been monitored, generated code left out."""
 
     def __init__(self, known: dict[types.CodeType, Any], lines: dict[types.CodeType, Any]) -> None:
-        """``lines`` is what is known besides; it is noted there before it comes here."""
+        """Take ``lines``, in which pydevd notes a line before it notes it here."""
         super().__init__(known)
         self._lines = lines
 

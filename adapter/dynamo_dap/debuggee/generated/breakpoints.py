@@ -41,7 +41,7 @@ class InstructionBreakpoints:
     """Breakpoints on instructions of generated code, by the code's number."""
 
     def __init__(self, codes: GeneratedCodes, table: BreakpointTable) -> None:
-        """``table`` gives the ids, which are one series with those of line breakpoints."""
+        """Give breakpoints the ids of ``table``, in one series with line breakpoints."""
         self._codes = codes
         self._table = table
         self._lock = threading.Lock()
@@ -282,7 +282,7 @@ class Plans:
     """The current plan of each code object."""
 
     def __init__(self, lines: BreakpointTable, instructions: InstructionBreakpoints) -> None:
-        """``lines`` are breakpoints on the user's lines, ``instructions`` those on addresses and in listings."""
+        """Take ``lines``, breakpoints on the user's lines, and ``instructions`` those on addresses and in listings."""
         self._lines = lines
         self._instructions = instructions
         self._plans: weakref.WeakKeyDictionary[GeneratedCode, Plan] = weakref.WeakKeyDictionary()

@@ -57,7 +57,7 @@ class Known:
     graphs: Callable[[CodeType, str], list[EntryGraph]]
     """The recorded graphs of a compile, by what was compiled and the compile's id."""
     backend: Callable[[CodeType, str], str | None]
-    """The backend of that compile, which may be another than the program's."""
+    """The backend of that compile, which may differ from the program's."""
     name: Callable[[CodeType, str], str | None]
     """The name of what was compiled, as reports have it: of the function that a decorator wraps."""
     failed: Callable[[CodeType, str], list[str]]
@@ -125,7 +125,7 @@ class CacheEntries:
         return self._ids[key][0]
 
     def _function(self, code: CodeType, resumes: list[EntryResume]) -> CachedFunction:
-        """``resumes`` are what calls ``code``, if it is a resume function."""
+        """Describe ``code``. If it is a resume function, ``resumes`` are what calls it."""
         path, line = _place_of(code)
         name, own_name = self._name_of(code), user_function_name(code)
         is_resumed = user_function_of(code) is not code

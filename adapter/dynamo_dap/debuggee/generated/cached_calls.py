@@ -24,7 +24,7 @@ class CallEntries:
     """Stops cached calls before their generated code runs."""
 
     def __init__(self, host: Host, cached_calls: CachedCalls | None, recorder: CompileRecorder) -> None:
-        """``cached_calls`` stops, if anything does; ``recorder`` knows which calls were compiled."""
+        """Stop by ``cached_calls``; ``recorder`` knows which calls were compiled."""
         self._host = host
         self._cached_calls = cached_calls
         self._recorder = recorder
@@ -198,7 +198,7 @@ class GradientEntries:
     """Reports calls whose backward pass may stop, compiled just now or not, and what their graphs return."""
 
     def __init__(self, host: Host, backward: BackwardCalls | None) -> None:
-        """``backward`` stops, if anything does."""
+        """Stop by ``backward``."""
         self._host = host
         self._backward = backward
         self._are_wanted = False

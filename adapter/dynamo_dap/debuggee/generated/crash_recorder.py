@@ -17,7 +17,7 @@ class CrashRecorder:
     """Writes the crash cell, if the process that started this one asked for one."""
 
     def __init__(self, folder: str | None) -> None:
-        """``folder`` is where the cell belongs; nothing is written when there is none."""
+        """Write the cell to ``folder``; write nothing without one."""
         self._folder = folder
         self._writer: CellWriter | None = None
         self._described: set[int] = set()

@@ -27,7 +27,7 @@ class ReplayedStatements:
     def __init__(
         self, flow: DataFlow, table: InstructionTable, user_names: frozenset[str], recorded: Sequence[SideEffect]
     ) -> None:
-        """``user_names`` are the variables that are not Dynamo's temporaries."""
+        """Distinguish the variables ``user_names`` from Dynamo's temporaries."""
         self._flow = flow
         self._table = table
         self._recorded = recorded
@@ -130,7 +130,7 @@ class Effects:
         table: InstructionTable,
         record: CompileRecord | None,
     ) -> None:
-        """``original`` is what ``code`` was made from, ``record`` what Dynamo recorded, as far as known."""
+        """Describe ``code``, made from ``original``; ``record`` is what Dynamo recorded. Both may be unknown."""
         self._flow = flow
         self._table = table
         self._path = (original or code).co_filename

@@ -72,7 +72,7 @@ class _Wants:
     raises: bool = False
     breakpoints: bool = False
     cached_calls: bool = False
-    """Whether calls that the cache serves may have to stop before their code runs."""
+    """Whether cached calls may have to stop before their code runs."""
     gradients: bool = False
     """Whether the backward passes of calls may have to stop."""
     compiled: bool = False

@@ -222,7 +222,7 @@ class ConditionFilter:
     """Quick answers, bounded in time like all evaluations."""
 
     def __init__(self, host: Host) -> None:
-        """``host`` has the options, with the time that an evaluation may take."""
+        """Take the time limit of evaluations from the options of ``host``."""
         self._host = host
         self._threads = threading.local()
 

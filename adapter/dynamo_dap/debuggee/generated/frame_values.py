@@ -23,7 +23,7 @@ class FrameValues:
     """Reads a frame. Nothing is kept between reads, so that what is shown is what is there."""
 
     def __init__(self, generated: GeneratedCode, frame: types.FrameType, index: int, *, is_whole: bool) -> None:
-        """``index`` is the current instruction's; ``is_whole`` when it has not begun: its operands are there."""
+        """Read at instruction ``index``. If it has not begun, ``is_whole``: its operands are there."""
         self.generated = generated
         self.frame = frame
         self.index = index

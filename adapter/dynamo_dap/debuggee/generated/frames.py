@@ -95,7 +95,7 @@ class GeneratedFrame(Frame):
 
     @property
     def name(self) -> str:
-        """``fn (generated #0)``."""
+        """Names the function and its compiled version: ``fn (generated #0)``."""
         return self._running.generated.name
 
     @property

@@ -110,7 +110,7 @@ class GeneratedCode:
         self.cannot_be_stopped = False
         """Whether a call was to stop before this ran, and could not."""
         self.passes_for: tuple[object, ...] | None = None
-        """What was armed when a call was found to need nothing: as long as that is so, others need nothing either."""
+        """What was on when a call needed nothing: while that stays on, other calls need nothing either."""
         self.only_counts = False
         """Whether such a call is counted by breakpoints, and stops when a hit count says so."""
         self.hits = 0

@@ -61,7 +61,7 @@ class Listing:
         changes: Mapping[int, str],
         continuation: Continuation | None = None,
     ) -> None:
-        """``original`` and ``record`` are what is known of the compile that made ``code``.
+        """List ``code``; ``original`` and ``record`` are what is known of its compile.
 
         ``changes`` are the patched instructions by index: what Dynamo generated there.
         """

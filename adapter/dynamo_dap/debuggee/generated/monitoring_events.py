@@ -26,7 +26,7 @@ class MonitoringEvents:
     """Reports instructions of generated code by ``sys.monitoring``, as an ``events.Source``."""
 
     def __init__(self, sink: Sink, codes: GeneratedCodes) -> None:
-        """``sink`` receives the events; ``codes`` knows generated code by identity."""
+        """Send events to ``sink``; ``codes`` knows generated code by identity."""
         self._sink = sink
         self._codes = codes
         self._monitoring: Any = sys.monitoring  # type: ignore[attr-defined]  # Python 3.12 and newer

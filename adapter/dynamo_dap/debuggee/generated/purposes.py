@@ -38,7 +38,7 @@ class Purposes:
         table: InstructionTable,
         record: CompileRecord | None,
     ) -> None:
-        """``original`` is what ``code`` was made from, ``record`` what Dynamo recorded, as far as known."""
+        """Explain ``code``, made from ``original``; ``record`` is what Dynamo recorded. Both may be unknown."""
         self._flow = flow
         self._table = table
         self._effects = Effects(code, original, flow, table, record)

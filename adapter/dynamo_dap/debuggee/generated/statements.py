@@ -56,7 +56,7 @@ class StatementListing:
     """The document of one code object; it keeps no reference to the code."""
 
     def __init__(self, code: CodeType, original: CodeType | None, depths: StackDepths, listing: Listing) -> None:
-        """``original`` is what ``code`` was made from; ``listing`` is the same code in the other form."""
+        """List ``code``, made from ``original``; ``listing`` is the same code in the other form."""
         self._listing = listing
         self._table = depths.table
         self.said, self._names = decompiled(depths, listing.flow, _vocabulary(code, original))

@@ -27,7 +27,7 @@ class TraceEvents:
     problem: str | None = None
 
     def __init__(self, sink: Sink, codes: GeneratedCodes) -> None:
-        """``sink`` receives the events; ``codes`` knows generated code by identity."""
+        """Send events to ``sink``; ``codes`` knows generated code by identity."""
         self._sink = sink
         self._codes = codes
         self._threads = threading.local()

@@ -38,7 +38,7 @@ class AbandonedAttempt:
     """An attempt that may be given up."""
 
     def __init__(self, frame: TracedFrame) -> None:
-        """``frame`` is one of the attempt's functions."""
+        """Take the attempt of ``frame``, one of its functions."""
         output: Any = frame.attempt
         self._output = output
         self._root: Any = None

@@ -104,7 +104,7 @@ class Attempts:
     """The attempts of a thread, the oldest first; the last is that of the trace that runs."""
 
     def __init__(self, known: Sequence[Attempt]) -> None:
-        """``known`` are those that can be gone to."""
+        """Count the snapshots of the ``known`` attempts."""
         self.all = known
         self.present = known[-1]
         self._offsets = [0]
@@ -302,7 +302,7 @@ class TraceLogs:
     """The log of the trace that runs, and those that it goes on from. One for each process."""
 
     def __init__(self, facts: CodeFactsCache, just_my_code: Callable[[], bool]) -> None:
-        """``just_my_code`` is whether statements of libraries are left out."""
+        """Leave out statements of libraries while ``just_my_code`` says so."""
         self._facts, self._just_my_code = facts, just_my_code
         self._running: Attempt | None = None
         self._log: TraceLog | None = None

@@ -33,7 +33,7 @@ class StopsInThePast:
     """Finds where a run back stops. Nothing is counted or logged: that was done when the past was the present."""
 
     def __init__(self, host: Host, past: Past, functions: Functions, address_of: AddressOf) -> None:
-        """``address_of`` returns the address of an instruction of a traced function."""
+        """Use ``address_of``, which returns the address of an instruction of a traced function."""
         self._host = host
         self._past = past
         self._functions = functions
@@ -157,7 +157,7 @@ class StopsOfCall(StopsInThePast):
         reached: Callable[[TracedFrame, Sequence[LineBreakpoint]], None],
         unreported: Callable[[Sequence[LineBreakpoint], TracePoint], Sequence[LineBreakpoint]],
     ) -> None:
-        """``reached`` hears of breakpoints that the call reaches; ``unreported`` returns those that may stop."""
+        """Report breakpoints that the call reaches to ``reached``; ``unreported`` returns those that may stop."""
         super().__init__(host, past, functions, address_of)
         self._reached = reached
         self._unreported = unreported

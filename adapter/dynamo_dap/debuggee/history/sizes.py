@@ -34,7 +34,7 @@ class ChildrenOfTensor(Followed):
         others: Callable[[], Sequence[Variable]],
         tensor: Callable[[], Any] | None,
     ) -> None:
-        """``expression`` is how the tensor is written in ``frame``."""
+        """Name the tensor by ``expression``, as it is written in ``frame``."""
         super().__init__(children, others, tensor)
         self._frame = frame
         self._expression = expression

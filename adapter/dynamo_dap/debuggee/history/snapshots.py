@@ -216,7 +216,7 @@ class Snapshots(Sequence[Snapshot]):
     """
 
     def __init__(self, forgotten: int = 0) -> None:
-        """``forgotten`` is how many there were before."""
+        """Begin after ``forgotten`` earlier snapshots."""
         self._shared = _marks()
         self.instructions: list[Any] = []
         """Of each snapshot the one that is about to run."""

@@ -37,7 +37,7 @@ class Place(NamedTuple):
     at: int
     """The snapshot's number."""
     is_after: bool = False
-    """Whether its instruction has begun, or was executed: what it met, or what came of it, is looked at."""
+    """Whether its instruction has begun, or was executed: what it met, or its result, is shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class Past:
     """The snapshots of one attempt, as steps see them: numbered from the beginning of the log."""
 
     def __init__(self, log: TraceLog, facts: CodeFactsCache, progress: TraceProgress, *, just_my_code: bool) -> None:
-        """``just_my_code`` has steps end in the user's own files only."""
+        """End steps only in the user's own files if ``just_my_code``."""
         self._log = log
         self._facts = facts
         self._progress = progress

@@ -240,7 +240,7 @@ class _BodyChange(_FieldsChange):
     """The body of a higher-order operator is over: its graph is put together anew, and its results made others'."""
 
     def __init__(self, tracers: Sequence[Any], noted: Iterable[Any]) -> None:
-        """``tracers`` are that of the body and those of bodies around it: an autograd function's forward is one."""
+        """Take ``tracers``, that of the body and those of bodies around it: an autograd function's forward is one."""
         super().__init__(values_in(tracers[-1].graph, noted))
         self._graphs = [BodyGraph(each) for each in tracers]
 

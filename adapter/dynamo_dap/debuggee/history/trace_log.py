@@ -56,7 +56,7 @@ class TraceLog:
     """The snapshots of one attempt, oldest first."""
 
     def __init__(self, frame: TracedFrame) -> None:
-        """``frame`` is one of the attempt's functions, at the first snapshot that is noted."""
+        """Begin at ``frame``, a function of the attempt at the first snapshot."""
         output: Any = frame.attempt
         self._output, self._shape_env = output, output.shape_env
         self.is_from_start = not frame.has_begun

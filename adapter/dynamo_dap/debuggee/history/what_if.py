@@ -93,7 +93,7 @@ class _Branch:
     made: set[tuple[int, int]] = field(default_factory=set)
     """Changes that were made: attempt, position."""
     is_kept: bool = False
-    """Whether the program's call is to run what comes of it."""
+    """Whether the program's call runs the changed graph."""
 
     def __post_init__(self) -> None:
         self.made_code = MadeCode(lambda: self.is_kept)
@@ -114,7 +114,7 @@ class WhatIfs(CompileObserver):
         arm: Callable[[], None],
         apart: Callable[[], AbstractContextManager[None]],
     ) -> None:
-        """``arm`` is called when what traces have to report changes; ``apart`` puts aside what is known of the trace.
+        """Call ``arm`` when traces must report other things; ``apart`` puts aside what is known of the trace.
 
         ``host`` is the agent.
         """

@@ -70,7 +70,7 @@ class LoweringHooks:
     """The wrappers. One for the process; ``install`` and ``remove`` on any thread."""
 
     def __init__(self, on_work: Callable[[Work], None]) -> None:
-        """``on_work`` hears of work that is about to begin."""
+        """Report work that is about to begin to ``on_work``."""
         self._on_work = on_work
         self._patches = Patches("breakpoints of mode lowering")
         self._lock = threading.Lock()
@@ -179,7 +179,7 @@ class _Changes:
     """What passes do to a graph, in one run of them."""
 
     def __init__(self, graph: Any, report: Callable[[str, Any], None]) -> None:
-        """``report`` gets a stage and a node."""
+        """Report a stage and a node by ``report``."""
         self._report = report
         self._graph = graph
         self._before = {node: _form(node) for node in graph.graph.nodes}

@@ -38,7 +38,7 @@ class LoweringStops(CompileObserver):
     feature = "breakpoints of mode lowering"
 
     def __init__(self, host: Host) -> None:
-        """``host`` is the agent."""
+        """Work for ``host``, the agent."""
         self._host = host
         self._hooks = LoweringHooks(self._about_to)
         self._reported: set[str] = set()

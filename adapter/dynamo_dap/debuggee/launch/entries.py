@@ -96,7 +96,7 @@ class CountedEntries(CacheEntries):
     """Those of a debug session: calls are counted from when they are first asked for."""
 
     def __init__(self, codes: GeneratedCodes, known: Known, engine: Any) -> None:
-        """``engine`` is the run-time engine, which counts."""
+        """Count by ``engine``, the run-time engine."""
         super().__init__(codes, known, lambda: engine.counts_calls)
         self._engine = engine
 

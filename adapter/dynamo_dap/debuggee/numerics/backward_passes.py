@@ -74,7 +74,7 @@ class KeptCall:
     inputs: dict[Any, KeptInput]
     """By placeholder."""
     states: list[Callable[[], None]]
-    """Put back random numbers and switches as they were when it began."""
+    """Restores random numbers and switches as they were when it began."""
     output_gradients: weakref.ref[OutputGradients] | None = None
     """Which the program's autograd graph keeps alive, as it does this call."""
     included: Sequence[frozenset[int]] = ()
@@ -142,7 +142,7 @@ class BackwardPasses:
     def __init__(
         self, host: Host, address_of: Callable[[TracedFrame, int], int], arm: Callable[[], None] = lambda: None
     ) -> None:
-        """``host`` is the agent; ``address_of`` gives the address of an instruction that is traced.
+        """Work for ``host``, the agent; ``address_of`` gives the address of a traced instruction.
 
         ``arm`` is called when ``are_lines_wanted`` changes.
         """

@@ -47,7 +47,7 @@ class Difference:
 
     @property
     def text(self) -> str:
-        """``largest difference 0.5, RMSE 0.1``."""
+        """Describes it: ``largest difference 0.5, RMSE 0.1``."""
         parts = [f"largest difference {self.largest:.3g}, RMSE {self.rmse:.3g}"]
         if self.reason:
             parts.append(self.reason)

@@ -97,7 +97,7 @@ class ExactRuns:
     """The runs in float64 of one call's graph; each is made when it is first asked for."""
 
     def __init__(self, graph: ReplayedGraph, dtypes: Mapping[str, Any], taken: Mapping[str, TakenResult]) -> None:
-        """``dtypes`` are those of the results in the graph itself, by node's name; so are ``taken``."""
+        """Take ``dtypes``, those of the results in the graph itself, and ``taken``, both by a node's name."""
         self._graph = graph
         self._dtypes = dtypes
         self._taken = dict(taken)

@@ -75,7 +75,7 @@ class KeptBackward:
         backend: Any,
         memory: Mapping[object, Any],
     ) -> None:
-        """``graph`` has run once. ``given`` is what the compiled call was given; ``memory`` what it has written to.
+        """Compare gradients of ``graph``, which has run once on ``given``; the call has written to ``memory``.
 
         Raises:
             NoRealValue: its gradients cannot be compared; the text says why.

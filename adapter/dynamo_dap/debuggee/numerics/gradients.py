@@ -60,7 +60,7 @@ class OutputGradients:
     """The gradients of a call's outputs, reported once in each backward pass that reaches the call."""
 
     def __init__(self, outputs: Sequence[Any], inputs: Sequence[Any], report: Callable[[Gradients], None]) -> None:
-        """``report`` is called before the backward pass goes on into the call; what it raises is its own affair.
+        """Call ``report`` before the backward pass goes on into the call. It handles its own exceptions.
 
         It lives as long as the program's autograd graph, of which it must not hold any node itself.
         """

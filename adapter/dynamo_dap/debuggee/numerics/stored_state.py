@@ -104,7 +104,7 @@ class Before:
     """The tensors that could be reached before a call stored anything."""
 
     def __init__(self, roots: Roots, written: Sequence[object]) -> None:
-        """``written``: the memory that the compiled graph has written to."""
+        """Know the memory that the compiled graph has ``written`` to."""
         self._roots = roots
         self._written = frozenset(written)
         self.tensors = {id(value): value for *_, value in _walk(roots) if has_own_memory(value)}

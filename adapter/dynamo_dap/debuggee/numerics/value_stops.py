@@ -91,7 +91,7 @@ class StopTrace(Protocol):
     """Holds the thread where a traced function stands."""
 
     def __call__(self, frame: TracedFrame, raised: RaisedException, *, names: dict[str, object]) -> None:
-        """``names`` can be used in the debug console."""
+        """Stop; ``names`` can be used in the debug console."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class ValueStops(CallObserver, CompileObserver):
     feature = "the filters nan and mismatch"
 
     def __init__(self, host: Host, stop_trace: StopTrace, backward: BackwardValues) -> None:
-        """``stop_trace`` holds the thread where a traced function stands; ``backward`` looks at gradients."""
+        """Hold the thread in a trace by ``stop_trace``; look at gradients by ``backward``."""
         self._host = host
         self._backward = backward
         self._stop_trace = stop_trace

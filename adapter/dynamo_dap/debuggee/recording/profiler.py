@@ -156,7 +156,7 @@ class Profiler(CompileObserver):
     feature = "the profile"
 
     def __init__(self, began: float, clock: Callable[[], float] = time.perf_counter) -> None:
-        """``began``: when the process was started, as ``time.time()`` says it; ``clock`` gives seconds."""
+        """Measure by ``clock``, in seconds; the process ``began`` at that ``time.time()``."""
         self._clock: Callable[[], int] = lambda: int(clock() * 1e9)
         self._profile: Profile | None = None
         self._began = self._clock() - max(0, int((time.time() - began) * 1e9))
@@ -364,7 +364,7 @@ def _name_of_compile(compiling: FrameCompile | None) -> str:
 
 
 def _track(tree: _Tree, frames: dict[Frame, int], began: int) -> Track:
-    """``frames`` are those of all tracks, each with its number; ``began`` is the beginning of the process."""
+    """Collect the ``frames`` of all tracks; ``began`` is the beginning of the process."""
     tree.close()
     numbers = [frames.setdefault(frame, len(frames)) for frame in tree.frames]
     for node in tree.nodes:

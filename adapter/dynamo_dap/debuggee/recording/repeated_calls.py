@@ -70,7 +70,7 @@ class RepeatedCall:
     """A saved call, about to be made."""
 
     def __init__(self, snapshot: Snapshot, report: Callable[[str], None]) -> None:
-        """``report`` gets what is not as it was, for a person."""
+        """Report what differs from the saved call by ``report``, for a person."""
         self._snapshot = snapshot
         self._folder = snapshot.folder
         self._call = snapshot.call

@@ -352,7 +352,7 @@ class ReplayedCalls:
         log_exception("tracing a cached call")
         reason = (str(problem).strip().splitlines() or [""])[0]
         self._host.print(
-            f"dynamo-dap: calls of {name} that cache entry {call.compile_id} serves cannot be stopped in: "
+            f"dynamo-dap: breakpoints in {name} won't be hit in cached calls (entry {call.compile_id}): "
             f"{type(problem).__name__}: {reason}\n",
             "important",
         )
@@ -394,7 +394,7 @@ class ReplayedCalls:
 
 
 MAXIMUM_KEPT = 100_000
-"""Lines of kept traces: they take what Dynamo took for these traces."""
+"""Lines of saved traces. They take as long as Dynamo took for these traces."""
 
 
 @dataclass(eq=False)

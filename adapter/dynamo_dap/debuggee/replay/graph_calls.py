@@ -98,7 +98,7 @@ class KeptInputs:
     left_out: tuple[int, ...]
     """Positions of what was given that are written to, and were too large to be kept."""
     random: tuple[Callable[[], None], ...]
-    """Put back the states of the random number generators; nothing if the graph draws no numbers."""
+    """Restores the states of the random number generators; nothing if the graph draws no numbers."""
     versions: tuple[int, ...] = ()
     """How often each of what was given had been written to, for the first call."""
 

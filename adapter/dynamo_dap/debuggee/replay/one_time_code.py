@@ -29,7 +29,7 @@ class ServedOnce:
     """See the module."""
 
     def __init__(self, call: CachedCall, made: MadeCode, on_problem: Callable[[str], None]) -> None:
-        """``made`` is to serve ``call``, which is being compiled; ``on_problem`` hears why it does not."""
+        """Serve ``call``, which is being compiled, by ``made``; ``on_problem`` gets the reason if that fails."""
         self._call = call
         self._made = made
         self._on_problem = on_problem

@@ -44,7 +44,7 @@ class ReplayedGraph:
     """The graph of a replay, which runs on the call's own inputs."""
 
     def __init__(self, graph: Any, numbers: Mapping[Any, int], call: CachedCall) -> None:
-        """``graph`` is torch's ``GraphModule`` of ``call``, which is traced now; ``numbers`` those of ``NodeHook``."""
+        """Replay ``graph``, torch's ``GraphModule`` of ``call``, which is traced now; ``NodeHook`` has ``numbers``."""
         self.call = call
         self.module = graph
         self.numbers = numbers

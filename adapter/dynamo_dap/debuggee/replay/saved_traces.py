@@ -82,7 +82,7 @@ class KeptTrace:
     """See the module."""
 
     def __init__(self, trace: CompleteTrace, log: TraceLog, call: CachedCall) -> None:
-        """``log`` is that of ``trace``, a trace of ``call``, with nothing of the past put in place.
+        """Save ``trace``, a trace of ``call``, with its ``log``, which shows no snapshot of the past.
 
         Raises:
             CannotKeep: some object of the program's cannot be found again.

@@ -30,7 +30,7 @@ _CALLBACK = "torch._dynamo.convert_frame:CatchErrorsWrapper"
 _TRACED = "torch._dynamo.bytecode_transformation:cleaned_instructions"
 
 FORGETTING = Feature("forgetting cache entries", _GONE, _RESET, _CALLBACK)
-BRANCHES = Feature("telling the two resume functions of a branch apart", _TRACED)
+BRANCHES = Feature("distinguishing the two resume functions of a branch", _TRACED)
 
 
 def functions_with_entries() -> list[CodeType]:

@@ -118,7 +118,7 @@ class CompileRecorder:
     """Takes records while it is installed."""
 
     def __init__(self, on_problem: Callable[[str], None]) -> None:
-        """``on_problem`` logs the exception being handled."""
+        """Log the exception being handled by ``on_problem``."""
         self._on_problem = on_problem
         self._handle: Any = None
         self._lock = threading.Lock()
@@ -268,7 +268,7 @@ def _source_name(source: Any) -> str | None:
 
 
 def _statement(stack: Any) -> Statement:
-    """``stack`` is a ``traceback.StackSummary``, innermost last."""
+    """Find the statement in ``stack``, a ``traceback.StackSummary``, innermost last."""
     innermost = stack[-1]
     return Statement(innermost.filename, innermost.lineno or 0, innermost.name, (innermost.line or "").strip())
 

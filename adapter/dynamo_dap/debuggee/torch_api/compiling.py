@@ -26,7 +26,7 @@ class CompileWatcher:
     """Calls a function before and another after each compile, on its thread; nested compiles count as one."""
 
     def __init__(self, begin: Callable[[], Callable[[], None] | None]) -> None:
-        """``begin`` returns what is to be called at the end."""
+        """Call ``begin``, and at the end what it returned."""
         self._patches = Patches(COMPILING.name)
         self._begin = self._patches.guarded(begin, None)
         self._local = threading.local()

@@ -97,7 +97,7 @@ class CudaGraphHooks:
     """Notifies one function of what happens to CUDA graphs."""
 
     def __init__(self, report: Callable[[CudaGraphFacts], None]) -> None:
-        """``report`` is called on the thread that compiles or calls."""
+        """Call ``report`` on the thread that compiles or calls."""
         self._report = report
         self._patches = Patches("CUDA graphs")
         self._lock = threading.Lock()

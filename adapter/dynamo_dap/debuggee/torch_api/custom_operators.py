@@ -82,7 +82,7 @@ class CheckedCalls:
     """Calls custom operators, and notes what they do wrong: see ``graph_runs.CallOperator``. Lives for one run."""
 
     def __init__(self, promised: Mapping[Any, Promised]) -> None:
-        """``promised`` is what fake kernels said, by node."""
+        """Compare with ``promised``: what fake kernels said, by node."""
         self._promised = promised
         self.faults: dict[Any, OperatorFault] = {}
         """By node, in the order of the graph."""

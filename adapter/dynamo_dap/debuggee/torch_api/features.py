@@ -21,7 +21,7 @@ class Feature:
     """One thing users see that needs private names of torch."""
 
     def __init__(self, name: str, *needs: str) -> None:
-        """``name`` is for users ("stepping by instruction while tracing"); ``needs`` are ``module:attribute.path``."""
+        """Take ``name``, for users ("stepping while tracing"); ``needs`` are ``module:attribute.path``."""
         self.name = name
         self._needs = needs
         self._resolved: dict[str, Any] | None = None

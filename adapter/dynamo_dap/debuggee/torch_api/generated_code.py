@@ -64,7 +64,7 @@ class Notifier:
     _tracked_codes: tuple[CodeType, ...] = ()
 
     def __init__(self, notify: Callable[[CodeType], None], on_problem: Callable[[str], None]) -> None:
-        """``notify`` runs on the thread that is to run the code; ``on_problem`` logs the current exception."""
+        """Call ``notify`` on the thread that is to run the code; ``on_problem`` logs the current exception."""
         self._notify = notify
         self._on_problem = on_problem
         self._previous: Callable[[CodeType], None] | None = None
@@ -130,7 +130,7 @@ class MarkerHook:
     """
 
     def __init__(self, notifier: Notifier) -> None:
-        """``notifier`` is installed while marked code runs."""
+        """Install ``notifier`` while marked code runs."""
         self._notifier = notifier
         self._patches = Patches(MARKERS.name)
 

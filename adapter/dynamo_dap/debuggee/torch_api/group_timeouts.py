@@ -77,7 +77,7 @@ def stretch(
 ) -> None:
     """Have groups wait longer: those that there are, and those that are made while it ``is_in_force``.
 
-    ``on_problem`` logs the exception being handled: it is none of the program's.
+    ``on_problem`` logs the exception being handled: the program did not raise it.
     """
     global _wish
     _wish = _Wish(is_in_force, on_stretched)

@@ -42,7 +42,7 @@ class MinifyingProcess:
     """Waits for the first compile that fails; one per process."""
 
     def __init__(self, folder: Path, on_end: Callable[[str, str | None], None]) -> None:
-        """``on_end`` gets how the compile failed, and why the minifier failed; it ends the process."""
+        """End the process by ``on_end``, which gets how the compile failed and why the minifier failed."""
         self._folder = folder
         self._on_end = on_end
         self._backend: Any = None

@@ -155,7 +155,7 @@ class TraceIsOver(BaseException):
     """Ends a replay early."""
 
     def __init__(self, output: Any) -> None:
-        """``output`` is the trace's (torch's ``OutputGraph``)."""
+        """Take the trace's ``output`` (torch's ``OutputGraph``)."""
         super().__init__()
         self.output = output
         self.complete: CompleteTrace | None = None

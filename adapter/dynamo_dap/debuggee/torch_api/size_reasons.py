@@ -72,7 +72,7 @@ class InputSizes:
     """The sizes of the inputs of one trace."""
 
     def __init__(self, output: Any) -> None:
-        """``output`` is the trace's ``OutputGraph``."""
+        """Take the trace's ``output`` (torch's ``OutputGraph``)."""
         self._output = output
         self._shape_env = output.shape_env
         self._compared = compared_sizes(output)

@@ -36,7 +36,7 @@ class TensorFacts(NamedTuple):
 
     @property
     def text(self) -> str:
-        """``Tensor f32[3, 4] cpu requires_grad``."""
+        """Describes the tensor: ``Tensor f32[3, 4] cpu requires_grad``."""
         parts = [f"{self.kind} {abbreviated(self.dtype)}[{', '.join(self.shape)}]", self.device]
         if self.layout != "torch.strided":
             parts.append(self.layout.removeprefix("torch."))

@@ -248,7 +248,7 @@ class ObjectState:
 
 
 _OF_THE_PROGRAM = frozenset({"f_globals", "f_locals", "f_builtins", "global_scope", "local_scope", "code_options"})
-"""Containers that are the program's own: what an expression's functions do to them is not taken back."""
+"""Containers that are the program's own: what an expression's functions do to them is not reverted."""
 
 
 def _inner_container(value: Any) -> Any:

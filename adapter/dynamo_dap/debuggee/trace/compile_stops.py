@@ -111,7 +111,7 @@ class StopTrace(Protocol):
         *,
         filters: Collection[str] = (),
     ) -> None:
-        """``watching`` are data breakpoints that this is for, if their conditions hold; else ``filters`` are."""
+        """Stop for the data breakpoints ``watching``, if their conditions hold, or else for ``filters``."""
 
 
 @dataclass
@@ -134,7 +134,7 @@ class CompileStops(CompileObserver):
     feature = "exception breakpoints of compiles"
 
     def __init__(self, host: Host, engine_name: str, stop_trace: StopTrace) -> None:
-        """``stop_trace`` holds the thread where a traced function stands."""
+        """Hold the thread in a trace by ``stop_trace``."""
         self._host = host
         self._engine_name = engine_name
         self._stop_trace = stop_trace
@@ -330,7 +330,7 @@ class CompileStops(CompileObserver):
             self._stop_in_trace(SPECIALIZE, frame, specialized(facts, message), names)
 
     def guard_added(self, guard: RequestedGuard) -> None:
-        """Stop when a guard is asked for."""
+        """Stop when Dynamo installs a guard."""
         compiling = HOOKS.current
         watched = self._watched(compiling)
         is_wanted = self._is_on(GUARD) or (watched and not self._host.is_holding)

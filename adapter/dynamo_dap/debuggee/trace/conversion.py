@@ -43,7 +43,7 @@ class Converter:
     """Converts what one paused frame holds; the same tracker always to the same value."""
 
     def __init__(self, view: TracedView, *, real: bool = False) -> None:
-        """``view`` shows what cannot be converted; ``real`` asks for the data of this call, not for symbols."""
+        """Show by ``view`` what cannot be converted; ``real`` asks for the data of this call, not for symbols."""
         self._real_data = real
         self._frame = view.frame
         self._view = view

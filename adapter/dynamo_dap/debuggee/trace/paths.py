@@ -38,7 +38,7 @@ class Paths:
     """Follows paths in one paused frame."""
 
     def __init__(self, frame: TracedFrame, scratch: dict[str, object]) -> None:
-        """``scratch`` holds the debugger's own names."""
+        """Keep the debugger's own names in ``scratch``."""
         self._frame = frame
         self._scratch = scratch
 

@@ -82,12 +82,12 @@ def form_behind(value: object) -> Form:
 
 
 def type_of(value: object) -> type:
-    """``type(value)``, as it is of what ``value`` may stand for."""
+    """Return ``type(value)`` of what ``value`` may stand for."""
     return _own(value, "__stood_for__")[1] if is_placeholder(value) else type(value)
 
 
 def has_attribute(value: object, name: str) -> bool:
-    """``hasattr(value, name)``, as it is of what ``value`` may stand for."""
+    """Return ``hasattr(value, name)`` of what ``value`` may stand for."""
     if not is_placeholder(value):
         return hasattr(value, name)
     _, cls, text = _own(value, "__stood_for__")
@@ -133,4 +133,4 @@ _SPECIAL_METHODS = tuple(
     for prefix, names in (("", _BINARY), ("r", _BINARY), ("i", _BINARY), ("", _OTHERS))
     for name in names.split()
 )
-"""Methods that Python looks up in the class of an object: the stand-in's class has those that the value's class has."""
+"""Methods that Python looks up in the class of an object: the placeholder's class has those of the value's class."""

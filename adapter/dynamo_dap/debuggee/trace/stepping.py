@@ -112,7 +112,7 @@ class ProgressOfTraces:
     """
 
     def __init__(self, is_silent: Callable[[], bool] = lambda: False) -> None:
-        """``is_silent``: whether the calling thread's trace stops nowhere."""
+        """Ask ``is_silent`` whether the calling thread's trace stops nowhere."""
         self._is_silent = is_silent
         self._of_thread = _OfThread()
         # By identity: what Dynamo keeps of an attempt compares by value and cannot be hashed.

@@ -251,8 +251,7 @@ def recompiled(compiling: FrameCompile, failures: Sequence[Failure]) -> RaisedEx
 def limit_reached(compiling: FrameCompile, limit: str) -> RaisedException:
     """Say that a function was compiled too often."""
     lines = [
-        f"torch compiled this function as often as its setting '{limit}' allows.",
-        "From now on, calls that match no earlier compile run eagerly.",
+        f"This function hit torch's limit '{limit}'. Calls that match no earlier compile now run eagerly.",
         f"Hint: look at what recompiles (filter 'recompile'), or raise torch's configuration of {limit}.",
     ]
     return _raised(f"Recompile limit: {name_of_compile(compiling)} exceeds {limit}", lines)

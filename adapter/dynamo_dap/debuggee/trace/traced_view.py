@@ -48,7 +48,7 @@ class TracedView(View):
     """Values as a traced function sees them."""
 
     def __init__(self, frame: TracedFrame) -> None:
-        """``frame`` is the function."""
+        """View the function ``frame``."""
         self.frame = frame
 
     def shown(self, value: object, expression: str | None) -> Value:

@@ -51,7 +51,7 @@ class KernelDifference:
 
     @property
     def headline(self) -> str:
-        """``out_ptr[3] is 4.0 in the interpreter, 5.0 in the launch``."""
+        """Describes the first difference: ``out_ptr[3] is 4.0 in the interpreter, 5.0 in the launch``."""
         at = ", ".join(map(str, self.index))
         return f"{self.name}[{at}] is {self.interpreted} in the interpreter, {self.launched} in the launch"
 

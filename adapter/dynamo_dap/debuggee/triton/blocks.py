@@ -41,7 +41,7 @@ class Block:
 
     @property
     def sized(self) -> str:
-        """``f32[128]``, ``i32`` for a scalar."""
+        """Return dtype and shape: ``f32[128]``, ``i32`` for a scalar."""
         return f"{self.dtype}[{', '.join(map(str, self.shape))}]" if self.shape else self.dtype
 
     @property

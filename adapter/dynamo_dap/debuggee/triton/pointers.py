@@ -53,7 +53,7 @@ class Outside:
 
     @property
     def headline(self) -> str:
-        """``load outside x: 24 of 128 lanes``."""
+        """Describes the access: ``load outside x: 24 of 128 lanes``."""
         return f"{self.what} outside {self.argument.name}: {self.count} of {self.lanes} lanes"
 
     @property

@@ -33,7 +33,7 @@ class IndexedItems(Children):
         view: View,
         named: Callable[[], Sequence[Variable]] = tuple,
     ) -> None:
-        """``item(i)`` reads the i-th item."""
+        """Read the i-th item by ``item(i)``."""
         self._count = count
         self._item = item
         self._expression = expression

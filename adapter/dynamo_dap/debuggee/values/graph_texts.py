@@ -76,7 +76,7 @@ class GraphTexts:
     """How the nodes of one graph are written."""
 
     def __init__(self, graph: Any, names: Mapping[Any, str] | None = None) -> None:
-        """``names`` are those that inputs are shown by, where they differ from Dynamo's."""
+        """Show inputs by ``names``, where they differ from Dynamo's."""
         self.names = names_of_inputs(graph) if names is None else names
 
     def name(self, node: Any) -> str:

@@ -179,7 +179,7 @@ class Deferred(Children):
     """Named children that are computed when first asked for."""
 
     def __init__(self, make: Callable[[], Sequence[Variable]], count: int | None = None) -> None:
-        """``count`` is the number of children when it is known without computing them."""
+        """Take ``count``, the number of children, when it is known without computing them."""
         self._make = make
         self._count = count
         self._made: Sequence[Variable] | None = None
@@ -205,7 +205,7 @@ class Followed(Children):
         others: Callable[[], Sequence[Variable]],
         tensor: Callable[[], Any] | None = None,
     ) -> None:
-        """``children`` come first; ``tensor`` is what they are of, if ``children`` do not know it."""
+        """Show ``children`` first; ``tensor`` is what they are of, if ``children`` do not know it."""
         self._children = children
         self._others = Deferred(others)
         self._tensor = tensor

@@ -106,7 +106,7 @@ class TensorChildren(Children):
     """Metadata and lazy statistics by name, elements (rows) by index."""
 
     def __init__(self, tensor: Any, expression: str | None, view: View) -> None:
-        """``expression`` gives the tensor again in a watch; ``view`` shows what is below it."""
+        """Use ``expression`` to get the tensor again in a watch, ``view`` to show what is below it."""
         self._tensor = tensor
         self._view = view
         self._expression = expression
@@ -372,7 +372,7 @@ class ArrayChildren(Children):
     """Metadata and lazy statistics by name, elements (rows) by index."""
 
     def __init__(self, array: Any, expression: str | None, view: View) -> None:
-        """``expression`` gives the array again in a watch; ``view`` shows what is below it."""
+        """Use ``expression`` to get the array again in a watch, ``view`` to show what is below it."""
         self._view = view
         self._array = array
         self._expression = expression

@@ -51,7 +51,7 @@ class Refusal(BaseException):
     """Raised by a hook: the call is to fail with an error that is meant for the program."""
 
     def __init__(self, error: Exception) -> None:
-        """``error`` is what the caller gets."""
+        """Raise ``error`` to the caller."""
         super().__init__()
         self.error = error
 
@@ -80,7 +80,7 @@ class Patches:
     """The hooks of one feature."""
 
     def __init__(self, feature: str, on_failure: Callable[[], None] | None = None) -> None:
-        """``feature`` is its name for users; ``on_failure`` puts its state in order when it is switched off."""
+        """Name it ``feature`` for users; ``on_failure`` cleans its state up when it is switched off."""
         self.feature = feature
         self.is_off = False
         """Whether one of its hooks failed."""

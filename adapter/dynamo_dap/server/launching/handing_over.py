@@ -151,7 +151,7 @@ class Taker:
     """The end that has the session."""
 
     def __init__(self, target: HandedOverTarget) -> None:
-        """``target`` is what ``Giver.offer`` returned."""
+        """Take over at ``target``, which ``Giver.offer`` returned."""
         self._target = target
         self._giver = socket.socket(socket.AF_UNIX)
         self._giver.setblocking(False)

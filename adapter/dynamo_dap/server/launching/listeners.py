@@ -44,7 +44,7 @@ class Listener:
 
     @property
     def address(self) -> str:
-        """``HOST:PORT``."""
+        """The address as ``HOST:PORT``."""
         host, port = self._socket.getsockname()[:2]
         return f"{host}:{port}"
 

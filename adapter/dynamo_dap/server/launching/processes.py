@@ -174,7 +174,7 @@ class ChildProcess:
     The child leads a session and process group of its own, with nothing to read on stdin.
 
     It stays a zombie until ``close``, where the system allows that: as long as it is one, no other process group can
-    have its id, and a kill cannot hit a stranger.
+    have its id, and a kill cannot hit another program.
     """
 
     def __init__(

@@ -89,7 +89,7 @@ class InstanceForm:
     """An object of a class: what it stores, with the changes of the traced code applied."""
 
     value: Any
-    """The real object; for one made by the traced code, an empty stand-in that only has the class."""
+    """The real object; for one made by the traced code, an empty placeholder that only has the class."""
     cls: type
     contents: Any = None
     """The form of what it contains, for a subclass of a builtin container."""
@@ -134,7 +134,7 @@ class Composite:
     rebuild: Callable[[Callable[[Any], Any]], Any] | None = None
     """Makes the Python value, given a function that converts a part; None for what cannot be computed with."""
     cls: type | None = None
-    """The class that the value has in ordinary Python, where Dynamo's stand-in for it has another."""
+    """The class that the value has in ordinary Python, where Dynamo's placeholder for it has another."""
 
 
 Form = (
