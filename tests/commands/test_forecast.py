@@ -18,10 +18,12 @@ pytestmark = pytest.mark.timeout(300)
 
 PROGRAM = """\
 import json
+import math
 import random
 import sys
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 
@@ -128,6 +130,49 @@ if len(sys.argv) > 1:
 """
 
 
+EXPRESSIONS = {
+    "summed": "x.sum(0)",
+    "gram": "x.T @ x",
+    "attention": "(x @ x.T).softmax(-1) @ x",
+    "causal": "(torch.ones(x.shape[0], x.shape[0]).tril() * (x @ x.T)) @ x",
+    "positions": "x + torch.arange(x.shape[0])[:, None]",
+    "normalized": "F.layer_norm(x, (4,))",
+    "embedded": "F.embedding(x[:, 0].long(), torch.ones(5, 3))",
+    "padded": "F.pad(x, (0, 0, 0, 8 - x.shape[0] % 8))",
+    "halved": "x[: x.shape[0] // 2] + 1",
+    "in_chunks": "torch.cat(x.chunk(2)) + 1",
+    "first_part": "x.split(4)[0] + 1",
+    "above": "x * 2 if x.shape[0] > 16 else x * 3",
+    "between": "x * 2 if 8 < x.shape[0] <= 32 else x + 1",
+    "equal": "x - 1 if x.shape[0] == 10 else x + 1",
+    "unequal": "x * 2 if x.shape[0] != 8 else x - 1",
+    "in_threes": "x.view(-1, 3, 4).sum(1) if x.shape[0] % 3 == 0 else x + 1",
+    "in_pairs": "x.view(x.shape[0] * 2, 2) + 1",
+    "flat": "x.flatten() + 1",
+    "expanded": "x[None].expand(2, -1, -1).sum(0)",
+    "repeated": "x.repeat(2, 1) + 1",
+    "averaged": "x / x.shape[0]",
+    "rooted": "x / math.sqrt(x.shape[0])",
+    "pooled": "F.max_pool1d(x.T[None], 2) + 1",
+    "convolved": "F.conv1d(x.T[None], torch.ones(1, 4, 3), padding=1)",
+    "stacked": "torch.stack(list(x)) + 1",
+    "a_long_product": "x * (x.shape[0] * (x.shape[0] + 1) // 2)",
+}
+"""Functions of an ``x`` of n rows and 4 columns."""
+
+
+def _of_expressions() -> str:
+    """Return the program with these functions in place of its own, each compiled for three sizes."""
+    begin, rest = PROGRAM.split("@torch.compile", 1)
+    functions = [
+        f'@torch.compile(backend="eager")\ndef {name}(x):\n    return {text}\n' for name, text in EXPRESSIONS.items()
+    ]
+    sizes = dict.fromkeys(EXPRESSIONS, (9, 12, 21))
+    inputs = "def inputs(name, n):\n    return (torch.ones(n, 4),)\n"
+    loop = rest[rest.index("for name, sizes in SIZES.items():") :]
+    return "\n\n".join([begin.rstrip() + "\n", *functions, inputs, f"SIZES = {sizes!r}\n{loop}"])
+
+
 def _forecast(program: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "dynamo_dap", "forecast", *python_option(program), *arguments],
@@ -144,9 +189,10 @@ def _served(size: dict[str, Any]) -> dict[int, bool]:
     return {n: one.get("entry") is not None for one in size["served"] for n in range(one["first"], one["last"] + 1)}
 
 
-def test_each_size_is_served_as_torch_serves_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", [PROGRAM, _of_expressions()], ids=["functions", "expressions"])
+def test_each_size_is_served_as_torch_serves_it(tmp_path: Path, text: str) -> None:
     program = tmp_path / "program.py"
-    program.write_text(PROGRAM, encoding="utf-8")
+    program.write_text(text, encoding="utf-8")
     ran = _forecast(program, "--json", "--range", "0:70", program.name, str(tmp_path / "answers.json"))
     assert ran.returncode == 0, ran.stderr
     answers = json.loads((tmp_path / "answers.json").read_text(encoding="utf-8"))

@@ -34,6 +34,10 @@ class Program:
     """A part of the advice that the report must give."""
     edit: tuple[str, str] = ("", "")
     """What is replaced, and by what."""
+    cause: str = ""
+    """A part of a title in the report."""
+    origin: str = ""
+    """The line that the report must name: where it breaks, who called, or what sets the value that changed."""
 
 
 PARAMETERS = "torch._dynamo.config.force_parameter_static_shapes = False"
@@ -52,6 +56,8 @@ PROGRAMS = [
         COMPILED + "def scaled(weight, x):\n    return weight * x\n\n\n"
         "def main():\n    return [scaled(nn.Parameter(torch.ones(n)), torch.ones(1)) for n in range(2, 8)]\n",
         PARAMETERS,
+        cause="size 0 of weight: 2, 3",
+        origin="return [scaled(nn.Parameter(torch.ones(n))",
     ),
     Program(
         "parameter_of_modules",
@@ -63,6 +69,8 @@ PROGRAMS = [
         "def main():\n    return [Table(rows)(torch.ones(4)) for rows in range(2, 8)]\n",
         PARAMETERS,
         "6 modules share this code",
+        cause="size 0 of self._parameters['weight']: 2, 3",
+        origin="return [Table(rows)(torch.ones(4))",
     ),
     Program(
         "index_of_layers",
@@ -73,6 +81,8 @@ PROGRAMS = [
         "def main():\n    return [Layer(index)(torch.ones(4)) for index in range(2, 8)]\n",
         INTEGERS,
         "6 modules share this code",
+        cause="self.index: 2, 3",
+        origin="return x * self.index",
     ),
     Program(
         "steps_of_a_module",
@@ -83,12 +93,16 @@ PROGRAMS = [
         "def main():\n    model = Trainer()\n    return [model(torch.ones(4)) for _ in range(6)]\n",
         INTEGERS,
         "its values count up",
+        cause="self.step: 2, 3",
+        origin="set at: steps_of_a_module_before.py:17  self.step += 1",
     ),
     Program(
         "logged_info",
         COMPILED + "def fn(x):\n    x = x + 1\n    LOGGER.info('shape %s', x.shape)\n    return x * 2\n\n\n"
         "def main():\n    return [fn(torch.ones(3))]\n",
         _ignoring("info"),
+        cause="logging.Logger method",
+        origin="LOGGER.info(",
     ),
     Program(
         "logged_in_a_helper",
@@ -96,6 +110,8 @@ PROGRAMS = [
         + COMPILED
         + "def fn(x):\n    return helper(x + 1) * 2\n\n\ndef main():\n    return [fn(torch.ones(3))]\n",
         _ignoring("warning"),
+        cause="logging.Logger method",
+        origin="LOGGER.warning('called')",
     ),
     Program(
         "logged_by_a_module",
@@ -103,35 +119,47 @@ PROGRAMS = [
         "        return y.cos()\n\n\n"
         "def main():\n    return [torch.compile(Model(), backend='eager')(torch.ones(3))]\n",
         _ignoring("debug"),
+        cause="logging.Logger method",
+        origin="LOGGER.debug(",
     ),
     Program(
         "item_as_a_factor",
         COMPILED + "def fn(x):\n    return x * x.sum().item()\n\n\ndef main():\n    return [fn(torch.ones(3))]\n",
         SCALARS,
+        cause="Tensor.item()",
+        origin="return x * x.sum().item()",
     ),
     Program(
         "item_as_a_value",
         COMPILED + "def fn(x):\n    top = x.max().item()\n    return torch.full((3,), top) + x\n\n\n"
         "def main():\n    return [fn(torch.ones(3))]\n",
         SCALARS,
+        cause="Tensor.item()",
+        origin="top = x.max().item()",
     ),
     Program(
         "nonzero",
         COMPILED
         + "def fn(x):\n    return torch.nonzero(x + 1).sum()\n\n\ndef main():\n    return [fn(torch.ones(3))]\n",
         SHAPES,
+        cause="Dynamic shape operator",
+        origin="return torch.nonzero(x + 1).sum()",
     ),
     Program(
         "mask_as_an_index",
         COMPILED + "def fn(x):\n    y = x - 1\n    return y[y > 0].sum()\n\n\n"
         "def main():\n    return [fn(torch.arange(5.0))]\n",
         SHAPES,
+        cause="Dynamic shape operator",
+        origin="return y[y > 0].sum()",
     ),
     Program(
         "unique_values",
         COMPILED
         + "def fn(x):\n    return torch.unique(x * 2).sum()\n\n\ndef main():\n    return [fn(torch.arange(5.0))]\n",
         SHAPES,
+        cause="Dynamic shape operator",
+        origin="return torch.unique(x * 2).sum()",
     ),
     Program(
         "size_of_a_batch",
@@ -140,6 +168,8 @@ PROGRAMS = [
         "        found.append(fn(x))\n    return found\n",
         advice="torch._dynamo.maybe_mark_dynamic(x, 0)",
         edit=("        found.append", "        torch._dynamo.maybe_mark_dynamic(x, 0)\n        found.append"),
+        cause="size 0 of x: 3, 5",
+        origin="found.append(fn(x))",
     ),
     Program(
         "number_given",
@@ -147,6 +177,8 @@ PROGRAMS = [
         "def main():\n    return [fn(torch.ones(3), n) for n in (3, 5, 7)]\n",
         advice="torch.compile(..., dynamic=True)",
         edit=('backend="eager"', 'backend="eager", dynamic=True'),
+        cause="fn: n: 3, 5",
+        origin="return [fn(torch.ones(3), n)",
     ),
     Program(
         "fraction_given",
@@ -154,6 +186,8 @@ PROGRAMS = [
         "def main():\n    return [fn(torch.ones(3), factor) for factor in (0.5, 0.25, 0.125)]\n",
         advice="give it as a tensor",
         edit=("torch.ones(3), factor)", "torch.ones(3), torch.tensor(factor))"),
+        cause="factor: 0.5, 0.25",
+        origin="return [fn(torch.ones(3), factor)",
     ),
     Program(
         "loop_over_a_number",
@@ -161,6 +195,8 @@ PROGRAMS = [
         "def main():\n    return [fn(torch.ones(3), n) for n in (3, 5, 7, 9)]\n",
         advice="needs the number itself",
         edit=("    for _ in range(n):\n        x = x + 1\n    return x", "    return x + n"),
+        cause="fn: n: 3, 5, 7, 9",
+        origin="for _ in range(n):",
     ),
     Program(
         "loop_over_a_size",
@@ -171,6 +207,8 @@ PROGRAMS = [
             "    total = 0\n    for row in range(x.shape[0]):\n        total = total + x[row]\n    return total",
             "    return x.sum(0)",
         ),
+        cause="size 0 of x: 3, 5, 7, 9",
+        origin="for row in range(x.shape[0]):",
     ),
     Program(
         "growing_cache",
@@ -189,6 +227,8 @@ PROGRAMS = [
                 "        if number < 4:\n            cache[number] = torch.ones(3)\n"
             ),
         ),
+        cause="len(cache): 0, 1, 2, 3, 4",
+        origin="found.append(fn(torch.ones(3), cache))",
     ),
     Program(
         "other_keywords",
@@ -197,6 +237,8 @@ PROGRAMS = [
         "fn(torch.ones(3), a=torch.ones(3), b=torch.zeros(3))]\n",
         advice="give all of them always",
         edit=("fn(torch.ones(3), a=torch.ones(3)), ", "fn(torch.ones(3), a=torch.ones(3), b=torch.zeros(3)), "),
+        cause="len(kwargs): 1, 2",
+        origin="return [fn(torch.ones(3), a=torch.ones(3))",
     ),
     Program(
         "other_dtypes",
@@ -204,6 +246,8 @@ PROGRAMS = [
         "def main():\n    return [fn(torch.ones(3)), fn(torch.ones(3).double())]\n",
         advice="each dtype is compiled separately: call it with one",
         edit=(".double()", ""),
+        cause="dtype of x: Float, Double",
+        origin="return [fn(torch.ones(3)), fn(",
     ),
     Program(
         "sometimes_a_gradient",
@@ -211,6 +255,8 @@ PROGRAMS = [
         "def main():\n    return [fn(torch.ones(3)), fn(torch.ones(3, requires_grad=True)).detach()]\n",
         advice="detach() it always",
         edit=("requires_grad=True)).detach()", "requires_grad=True).detach())"),
+        cause="requires_grad of x: False, True",
+        origin="return [fn(torch.ones(3)), fn(",
     ),
     Program(
         "sometimes_none",
@@ -218,6 +264,8 @@ PROGRAMS = [
         "def main():\n    return [fn(torch.ones(3), mask) for mask in (torch.ones(3), None)]\n",
         advice="give it a value",
         edit=("mask in (torch.ones(3), None)", "mask in (torch.ones(3), torch.ones(3))"),
+        cause="mask: a tensor, None",
+        origin="return [fn(torch.ones(3), mask)",
     ),
     Program(
         "graph_break_called",
@@ -225,6 +273,8 @@ PROGRAMS = [
         "def main():\n    return [fn(torch.ones(3))]\n",
         advice="Remove the `torch._dynamo.graph_break()` call",
         edit=("    torch._dynamo.graph_break()\n", ""),
+        cause="torch._dynamo.graph_break()",
+        origin="torch._dynamo.graph_break()",
     ),
     Program(
         "many_variants_wanted",
@@ -232,6 +282,8 @@ PROGRAMS = [
         "def main():\n    return [fn(torch.ones(3), 'a' * n) for n in range(1, 12)]\n",
         advice="torch._dynamo.config.recompile_limit = 16",
         edit=("def main():\n", "torch._dynamo.config.recompile_limit = 16\n\n\ndef main():\n"),
+        cause="recompile_limit",
+        origin="return [fn(torch.ones(3), 'a' * n)",
     ),
     Program(
         "learning_rate",
@@ -243,6 +295,8 @@ PROGRAMS = [
         "    return found\n",
         advice="lr=torch.tensor(",
         edit=("lr=0.5)", "lr=torch.tensor(0.5))"),
+        cause="self.param_groups[0]['lr']: 0.5, 0.25",
+        origin="optimizer.param_groups[0]['lr'] *= 0.5",
     ),
     Program(
         "merged_adapter",
@@ -254,6 +308,8 @@ PROGRAMS = [
         "        found.append(compiled(torch.ones(3)))\n    return found\n",
         advice="choose the state before the first call",
         edit=("(False, True)", "(True, True)"),
+        cause="self.merged: False, True",
+        origin="model.merged = merged",
     ),
     Program(
         "asked_for_a_size",
@@ -261,5 +317,163 @@ PROGRAMS = [
         "def main():\n    return [fn(torch.ones(n)) for n in (3, 4, 5, 6)]\n",
         advice="needs the number itself",
         edit=(" if x.shape[0] == 4 else x + 1", ""),
+        cause="size 0 of x: 3, 4, 5",
+        origin="if x.shape[0] == 4",
+    ),
+    Program(
+        "keys_in_another_order",
+        COMPILED + "def fn(batch):\n    total = 0\n    for value in batch.values():\n        total = total + value\n"
+        "    return total\n\n\n"
+        "def main():\n    first = {'a': torch.ones(3), 'b': torch.ones(3)}\n"
+        "    second = {'b': torch.ones(3), 'a': torch.ones(3)}\n    return [fn(first), fn(second)]\n",
+        advice="the same keys in the same order",
+        edit=("fn(second)", "fn(dict(sorted(second.items())))"),
+        cause="keys of batch: 'a', 'b'",
+        origin="return [fn(first), fn(second)]",
+    ),
+    Program(
+        "key_in_some_calls",
+        "class Offloaded(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.weights = {}\n\n"
+        "    def forward(self, x):\n        weight = self.weights.get('w')\n"
+        "        return x + 1 if weight is None else x + weight\n\n\n"
+        "def main():\n    model = Offloaded()\n    compiled, found = torch.compile(model, backend='eager'), []\n"
+        "    for number in range(3):\n        found.append(compiled(torch.ones(3)))\n"
+        "        model.weights['w'] = torch.ones(3)\n    return found\n",
+        advice="keep the key",
+        edit=("self.weights = {}", "self.weights = {'w': torch.ones(3)}"),
+        cause="self.weights['w']: missing, there",
+        origin="model.weights['w'] = torch.ones(3)",
+    ),
+    Program(
+        "global_that_changes",
+        "MODE = 'zero'\n\n\n" + COMPILED + "def fn(x):\n    return x * len(MODE)\n\n\n"
+        "def choose(mode):\n    global MODE\n    MODE = mode\n\n\n"
+        "def main():\n    found = []\n    for mode in ('one', 'two', 'six'):\n        choose(mode)\n"
+        "        found.append(fn(torch.ones(3)))\n    return found\n",
+        advice="take the choice out of the function",
+        edit=("x * len(MODE)", "x * 3"),
+        cause="G['MODE']: 'one', 'two', 'six'",
+        origin="MODE = mode",
+    ),
+    Program(
+        "adapter_of_a_list",
+        "class Adapted(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.lora = nn.ModuleDict({name: nn.Identity() for name in 'ab'})\n        self.active = ['a']\n\n"
+        "    def set_adapter(self, name):\n        self.active = [name]\n\n"
+        "    def forward(self, x):\n        for name in self.active:\n            x = x + self.lora[name](x)\n"
+        "        return x\n\n\n"
+        "def main():\n    model, found = Adapted(), []\n    compiled = torch.compile(model, backend='eager')\n"
+        "    for name in ('a', 'b'):\n        model.set_adapter(name)\n        found.append(compiled(torch.ones(3)))\n"
+        "    return found\n",
+        advice="each value is compiled separately",
+        edit=("('a', 'b')", "('a', 'a')"),
+        cause="self.active[0]: 'a', 'b'",
+        origin="self.active = [name]",
+    ),
+    Program(
+        "training_and_evaluation",
+        "def main():\n    model, found = nn.Sequential(nn.Dropout(0.0)), []\n"
+        "    compiled = torch.compile(model, backend='eager')\n    found.append(compiled(torch.ones(3)))\n"
+        "    model.eval()\n    found.append(compiled(torch.ones(3)))\n    return found\n",
+        advice="in training and in evaluation mode",
+        edit=(
+            "found.append(compiled(torch.ones(3)))\n    model.eval()\n",
+            "model.eval()\n    compiled(torch.ones(3))\n    found.append(compiled(torch.ones(3)))\n",
+        ),
+        cause="training: True, False",
+        origin="model.eval()",
+    ),
+    Program(
+        "grad_mode",
+        COMPILED + "def fn(x):\n    return x * 2\n\n\n"
+        "def main():\n    x = torch.ones(3)\n    found = [fn(x)]\n    with torch.no_grad():\n"
+        "        found.append(fn(x))\n    return found\n",
+        advice="with and without gradients",
+        edit=("    with torch.no_grad():\n        found", "    found"),
+        cause="grad mode",
+        origin="with torch.no_grad():",
+    ),
+    Program(
+        "function_of_each_call",
+        COMPILED + "def fn(x, change):\n    return change(x)\n\n\n"
+        "def main():\n    texts = ('a', 'bb', 'ccc')\n"
+        "    return [fn(torch.ones(3), lambda y, text=text: y * len(text)) for text in texts]\n",
+        advice="each value is compiled separately",
+        edit=("lambda y, text=text: y * len(text)", "lambda y: y) * len(text"),
+        cause="change.__defaults__[0]: 'a', 'bb', 'ccc'",
+        origin="return [fn(torch.ones(3), lambda",
+    ),
+    Program(
+        "stateful_sampler",
+        "class Sampler:\n    def __init__(self):\n        self.temperature = 0.0\n\n"
+        "    def set_temperature(self, value):\n        self.temperature = value\n\n\n"
+        + COMPILED
+        + "def fn(x, sampler):\n    return x * sampler.temperature\n\n\n"
+        "def main():\n    sampler, found = Sampler(), []\n    for value in (0.5, 0.25, 0.125):\n"
+        "        sampler.set_temperature(value)\n        found.append(fn(torch.ones(3), sampler))\n    return found\n",
+        advice="give it as a tensor",
+        edit=("self.temperature = value", "self.temperature = torch.tensor(value)"),
+        cause="sampler.temperature: 0.5, 0.25",
+        origin="self.temperature = value",
+    ),
+    Program(
+        "generation_with_a_growing_cache",
+        "class Attention(nn.Module):\n    def forward(self, x, cache):\n"
+        "        keys = x if cache is None else torch.cat([cache, x])\n"
+        "        return x @ keys.T @ keys, keys\n\n\n"
+        "def main():\n    model, cache, found = torch.compile(Attention(), backend='eager'), None, []\n"
+        "    for _ in range(5):\n        out, cache = model(torch.ones(1, 4), cache)\n        found.append(out)\n"
+        "    return found\n",
+        advice="a cache that grows",
+        edit=(
+            "None, []\n    for _ in range(5):\n        out, cache = model(torch.ones(1, 4), cache)",
+            (
+                "torch.zeros(5, 4), []\n    for number in range(5):\n"
+                "        out, _ = model(torch.ones(1, 4), cache)\n        cache[number] = 1.0"
+            ),
+        ),
+        cause="cache",
+        origin="out, cache = model(torch.ones(1, 4), cache)",
+    ),
+    Program(
+        "experts_without_rows",
+        "SHAPES = torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True)\n\n\n"
+        + COMPILED
+        + "def route(x, kinds):\n    out = torch.zeros_like(x)\n    for number in range(2):\n"
+        "        rows = (kinds == number).nonzero().squeeze(-1)\n        if rows.shape[0] == 0:\n            continue\n"
+        "        out[rows] = x[rows] * 2\n    return out\n\n\n"
+        "def main():\n    with SHAPES:\n        return [route(torch.ones(4, 2), torch.tensor([0, 1, 1, 0]))]\n",
+        advice="torch._check(rows.shape[0] == 0)",
+        edit=("        if rows.shape[0] == 0:\n            continue\n", "        torch._check(rows.shape[0] != 0)\n"),
+        cause="Data-dependent condition: rows.shape[0] == 0",
+        origin="if rows.shape[0] == 0:",
+    ),
+    Program(
+        "boxes_that_are_kept",
+        "SHAPES = torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True)\n\n\n"
+        + COMPILED
+        + "def detect(boxes):\n    kept = boxes[boxes[:, 0] > 2]\n    if kept.shape[0] == 0:\n"
+        "        return boxes.new_zeros(2)\n    return kept.sum(0)\n\n\n"
+        "def main():\n    with SHAPES:\n        return [detect(torch.arange(12.0).reshape(6, 2))]\n",
+        advice="guard_or_false(kept.shape[0] == 0)",
+        edit=(
+            "    if kept.shape[0] == 0:",
+            "    if torch.fx.experimental.symbolic_shapes.guard_or_false(kept.shape[0] == 0):",
+        ),
+        cause="Data-dependent condition: kept.shape[0] == 0",
+        origin="if kept.shape[0] == 0:",
+    ),
+    Program(
+        "length_of_a_sample",
+        "SCALARS = torch._dynamo.config.patch(capture_scalar_outputs=True)\n\n\n"
+        + COMPILED
+        + "def sample(x):\n    length = (x.cumsum(0) < 7).sum().item()\n    if length >= 6:\n        return x\n"
+        "    return x * length\n\n\n"
+        "def main():\n    with SCALARS:\n        return [sample(torch.arange(6.0))]\n",
+        advice="torch._check(length >= 6)",
+        edit=("    if length >= 6:\n        return x\n", "    torch._check(length < 6)\n"),
+        cause="Data-dependent condition: length >= 6",
+        origin="if length >= 6:",
     ),
 ]

@@ -13,6 +13,7 @@ import torch
 import dynamo_dap
 from dynamo_dap.debuggee.torch_api.torch_settings import add_to_config, set_config
 from dynamo_dap.records.advice import what_to_do
+from dynamo_dap.records.items import Item
 from dynamo_dap.records.settings import Setting
 from tests.records.remedies import HEAD, PROGRAMS
 
@@ -21,7 +22,7 @@ def main(folder: Path) -> None:
     """Print, by the name of the program, what the record says and what the remedy did."""
     found = {}
     for program in PROGRAMS:
-        before, suggested, advice = _run(folder, f"{program.name}_before", HEAD + program.text, None)
+        before, suggested, items = _run(folder, f"{program.name}_before", HEAD + program.text, None)
         setting = next((one for one in suggested if one.text == program.setting), None)
         after = None
         if setting is not None or program.edit[0]:
@@ -30,14 +31,16 @@ def main(folder: Path) -> None:
             after, _, _ = _run(folder, f"{program.name}_after", HEAD + text, setting)
         found[program.name] = {
             "settings": [one.text for one in suggested],
-            "advice": advice,
+            "advice": [line for item in items for line in item.advice],
+            "titles": [item.title for item in items],
+            "lines": [line for item in items for line in _lines_named(item, HEAD + program.text)],
             "before": before,
             "after": after,
         }
     sys.stdout.write(json.dumps(found) + "\n")
 
 
-def _run(folder: Path, name: str, text: str, setting: Setting | None) -> tuple[Any, list[Setting], list[str]]:
+def _run(folder: Path, name: str, text: str, setting: Setting | None) -> tuple[Any, list[Setting], list[Item]]:
     path = folder / f"{name}.py"
     path.write_text(text, encoding="utf-8")
     spec = importlib.util.spec_from_file_location(name, path)
@@ -63,7 +66,14 @@ def _run(folder: Path, name: str, text: str, setting: Setting | None) -> tuple[A
         "results": results,
     }
     suggested = list(dict.fromkeys(one for item in items for one in item.settings))
-    return numbers, suggested, [line for item in items for line in item.advice]
+    return numbers, suggested, items
+
+
+def _lines_named(item: Item, text: str) -> list[str]:
+    """Return the facts of an item, and the program's lines at its places."""
+    places = [*item.callers, *item.way, *([] if item.place is None else [item.place])]
+    lines = text.splitlines()
+    return [*item.facts, *(lines[one.line - 1].strip() for one in places if one.line <= len(lines))]
 
 
 def _make(setting: Setting | None) -> Any:

@@ -32,6 +32,8 @@ def test_the_advice_names_what_helps(found: dict[str, Any], program: Program) ->
     one = found[program.name]
     assert not program.setting or program.setting in one["settings"]
     assert any(program.advice in line for line in one["advice"]), one["advice"]
+    assert any(program.cause in title for title in one["titles"]), one["titles"]
+    assert any(program.origin in line for line in one["lines"]), one["lines"]
     before, after = one["before"], one["after"]
     assert after is not None
     assert after["results"] == before["results"]

@@ -11,11 +11,13 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
+from dynamo_dap.records.changing_lines import lines_that_change
 from dynamo_dap.records.cuda_graph_items import cuda_graph_items
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.items import Item, Kind, at, called, caller_of, compiles_of
 from dynamo_dap.records.model import Compile, CompiledFunction, GraphBreak, GuardFailure, Place
 from dynamo_dap.records.settings import Setting, settings_of_break, settings_of_failure
+from dynamo_dap.records.texts import recorded_line
 
 _SIZE = re.compile(
     r"tensor '(?P<name>.+)' size mismatch at index (?P<index>\d+)\. expected (?P<then>\d+), actual (?P<now>\d+)"
@@ -30,6 +32,8 @@ _CACHE = re.compile(r"^(?P<root>.*?(?:cache|past_key|\bkv\b)\w*(?:'\])?)|\.(?:ke
 _SIZE_OF = re.compile(r"(?P<name>.+)\.size\(\)\[(?P<index>\d+)\]")
 _INTERMEDIATE = re.compile(r"___stack\d+")
 _EMPTY = re.compile(r"not (?P<name>[\w.\[\]'\"]+)")
+_KEYS = re.compile(r"list\(dict\.keys\((?P<name>.+)\)\)\[\d+\] == (?P<then>.+)")
+_PRESENT = re.compile(r"(?P<key>'[^']*'|\d+) is (?P<absent>not )?in (?P<name>[\w.\[\]']+)")
 _BOUND = re.compile(r"(?:(?P<first>\d+) (?P<less><=?) )?(?P<name>[^\s<>=]+)(?: (?P<more>[<>]=?|!=) (?P<last>\d+))?")
 _TORCH = re.compile(r"[/\\](?:site|dist)-packages[/\\]torch[/\\]")
 _RATE = re.compile(r"param_groups\[\d+\]\['lr'\]")
@@ -47,7 +51,7 @@ LIMIT = f"{_PAGES}compile/programming_model.recompilation.html#changing-the-cach
 def what_to_do(record: Record, only: CompiledFunction | None = None) -> list[Item]:
     """Return everything that a user may act on, of one function or of all: failures first, then what costs most."""
     functions = record.functions if only is None else [only]
-    changes = [item for function in functions for item in changes_of(function)]
+    changes = [_with_lines(item, record) for function in functions for item in changes_of(function)]
     reported = {(item.function, item.subject) for item in changes}
     specialized = [item for item in _specialized(functions) if (item.function, item.subject) not in reported]
     items = [*_failures(functions), *_limits(functions), *_breaks(functions), *specialized, *_merged(changes)]
@@ -257,6 +261,19 @@ def _subject_of(expression: str) -> str:
     """Return a specialized expression as changes name it: ``size 0 of x``."""
     size = _SIZE_OF.fullmatch(expression)
     return expression if size is None else f"size {size['index']} of {size['name']}"
+
+
+def _with_lines(item: Item, record: Record) -> Item:
+    """Return a change with the lines of the program that may make it."""
+    places = lines_that_change(item.subject, record.sources)
+    if not places:
+        return item
+    texts = [f"{at(place)}  {recorded_line(record.sources, place)}" for place in places[:_LINES]]
+    more = f" and {len(places) - _LINES} more" if len(places) > _LINES else ""
+    return replace(item, facts=[*item.facts, f"set at: {'; '.join(texts)}{more}"])
+
+
+_LINES = 3
 
 
 # -- what changed from call to call --------------------------------------------------------------------------------
@@ -474,6 +491,19 @@ def _read_value(failure: GuardFailure, then: str | None, now: str | None) -> _Re
     if empty is not None and (now or "").startswith(("[", "{", "(")):
         # Torch guards an empty container by its truth, and another by its length.
         expression, then, now = f"len({empty['name']}) == 0", "0", _length(now or "")
+    keys = _KEYS.match(expression)
+    if keys is not None:
+        subject = f"keys of {keys['name']}"
+        advice = (
+            "the keys of a dictionary and their order are guarded: give the same keys in the same order in each call"
+        )
+        return _Read(subject, subject, then or keys["then"], now, advice)
+    present = _PRESENT.fullmatch(failure.text or "")
+    if present is not None:
+        advice = "it is there in some calls only, and each is compiled separately: keep the key, with None or a tensor"
+        subject = f"{present['name']}[{present['key']}]"
+        there = ("there", "missing") if present["absent"] is None else ("missing", "there")
+        return _Read(subject, subject, *there, advice)
     if expression.startswith(("len(", "not len(")):
         subject, _, length = expression.removeprefix("not ").replace(" != ", " == ").partition(" == ")
         advice = "each length is compiled separately: stack what it holds into one tensor, or keep the length fixed"
@@ -534,6 +564,8 @@ def _about_value(name: str, value: str) -> str:
             "adapters or offloading change the module between calls, and each state is compiled separately: choose the "
             "state before the first call, or compile one module for each"
         )
+    if name.endswith(".training"):
+        return "the model is called in training and in evaluation mode: each is compiled separately, once"
     if re.fullmatch(r"-?\d+", value):
         if name.startswith("self."):
             return "Dynamo makes a constant of a module's number: keep it in a tensor, or count outside of the module"

@@ -108,13 +108,10 @@ def begin_forecast() -> None:
 
 def write_forecast(asked: ForecastRun) -> None:
     """Write the forecast: first what the cache entries match now, then the result of each trial."""
-    _compiles.is_over = True
-    sizes = [(found, size) for code, known in _wanted(asked) for found, size in _sizes_of_function(code, known, asked)]
-    functions = list({id(found): found for found, _ in sizes}.values())
-    body = ForecastBody(functions)
+    body, sizes = ask_entries(asked)
     path = Path(asked.path)
     path.write_bytes(msgspec.json.encode(body))
-    callable_sizes = [size for _, size in sizes if size is not None and size.can_be_called]
+    callable_sizes = [size for size in sizes if size.can_be_called]
     trials = [size.call_each for size in callable_sizes if asked.calls]
     trials += [size.find_warm_up for size in callable_sizes if asked.warm_up]
     trials += [size.call_declared for size in callable_sizes]
@@ -122,6 +119,14 @@ def write_forecast(asked: ForecastRun) -> None:
         for trial in trials:
             trial(asked)
             path.write_bytes(msgspec.json.encode(body))
+
+
+def ask_entries(asked: ForecastRun) -> tuple[ForecastBody, list[_Size]]:
+    """Return which entry serves each size now, and the sizes that trials can change."""
+    _compiles.is_over = True
+    found = [each for code, known in _wanted(asked) for each in _sizes_of_function(code, known, asked)]
+    functions = list({id(function): function for function, _ in found}.values())
+    return ForecastBody(functions), [size for _, size in found if size is not None]
 
 
 @contextlib.contextmanager
