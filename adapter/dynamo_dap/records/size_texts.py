@@ -30,6 +30,16 @@ def size_lines(sizes: Sequence[Size]) -> Iterator[str]:
         yield f"{', '.join(sources[:_LISTED])}{more}: {text}"
 
 
+def short_size_line(sizes: Sequence[Size]) -> str | None:
+    """Return the line of the first size that may vary or was meant to, else of the constants, and how many are left."""
+    varying = [size for size in sizes if not _is_plain(size)]
+    first = next(size_lines(varying[:1] or sizes), None)
+    others = len(sizes) - 1 if varying else 0
+    if first is None or not others:
+        return first
+    return f"{first} (and {others} more: --html)"
+
+
 def are_explained(compiled: Compile) -> bool:
     """Return whether a short report explains the sizes: one of them may vary or was meant to, or a guard failed."""
     return bool(compiled.failures) or not all(map(_is_plain, compiled.sizes))

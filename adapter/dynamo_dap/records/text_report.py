@@ -17,7 +17,7 @@ from dynamo_dap.records.cuda_graph_items import cuda_graph_text
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.items import Item, Kind, at, caller_of
 from dynamo_dap.records.model import TRACING, Compile, CompiledFunction, Counts, Graph, Place, counts_of, shares_of
-from dynamo_dap.records.size_texts import are_explained, size_lines
+from dynamo_dap.records.size_texts import are_explained, short_size_line, size_lines
 from dynamo_dap.records.texts import counted, recorded_line, sharding_text
 
 _COMPILES = 15
@@ -139,14 +139,14 @@ def _print_compiles(functions: list[CompiledFunction], console: Console, *, ever
     if compiles:
         console.print("[bold]Compiles[/bold]" + ("" if everything else ", the longest first"))
     for function, compiled in shown:
-        _print_compile(function, compiled, console)
+        _print_compile(function, compiled, console, everything=everything)
     if len(compiles) > len(shown):
         known = {id(one) for _, one in shown}
         rest = sum(one.seconds or 0.0 for _, one in compiles if id(one) not in known)
         console.print(f" {len(compiles) - len(shown)} more, {rest:.2f} s")
 
 
-def _print_compile(function: CompiledFunction, compiled: Compile, console: Console) -> None:
+def _print_compile(function: CompiledFunction, compiled: Compile, console: Console, *, everything: bool) -> None:
     console.print(f" [bold]{escape(f'{compiled.name} [{compiled.id}]')}[/bold] {escape(', '.join(_facts(compiled)))}")
     caller = caller_of(function, compiled)
     if caller is not None:
@@ -163,7 +163,8 @@ def _print_compile(function: CompiledFunction, compiled: Compile, console: Conso
         console.print(f"    [blue]FSDP[/blue]: {escape(sharding_text(compiled.sharding))}")
     for graph in compiled.graphs:
         _print_buckets(graph, console)
-    for line in size_lines(compiled.sizes) if are_explained(compiled) else ():
+    lines = list(size_lines(compiled.sizes)) if everything else [short_size_line(compiled.sizes)]
+    for line in filter(None, lines if are_explained(compiled) else ()):
         console.print(f"    [magenta]Size[/magenta] {escape(line)}")
     for size in compiled.specializations if not compiled.sizes else ():
         where = f" at {size.place.path}:{size.place.line}" if size.place is not None else ""

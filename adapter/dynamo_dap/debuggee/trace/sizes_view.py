@@ -62,8 +62,15 @@ def _input_row(name: str, facts: SizeFacts) -> Variable:
 def _computed_row(name: str, size: Any, inputs: InputSizes, frame: TracedFrame) -> Variable:
     """Return the row of a size that the traced code computed: below it the inputs and data that it comes from."""
     known = [facts for symbol in symbols_of(size) if (facts := inputs.of_symbol(str(symbol))) is not None]
+    data = data_symbols_of(size, frame)
+    if len(known) == 1 and not data:
+        # What it comes from is in the row itself, so that the reasons are one click away.
+        source, facts = written(known[0].source), known[0]
+        from_input = _input_row(source, facts).value
+        text = f"{size_text(size)}: computed from {source} = {from_input.text}"
+        return Variable(name, Value(text, children=Fixed(tuple(map(_reason_row, facts.reasons))), kind="virtual"))
     rows = [_input_row(written(facts.source), facts) for facts in known]
-    rows += [_row_at(symbol.name, symbol.text, symbol.place) for symbol in data_symbols_of(size, frame)]
+    rows += [_row_at(symbol.name, symbol.text, symbol.place) for symbol in data]
     return Variable(name, Value(f"{size_text(size)}: computed", children=Fixed(tuple(rows)), kind="virtual"))
 
 
