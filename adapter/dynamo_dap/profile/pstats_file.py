@@ -19,7 +19,7 @@ class _Sums:
 
     calls: int = 0
     primitive_calls: int = 0
-    """Those that no other call of the function is around."""
+    """Calls that are not inside another call of the same function."""
     own: float = 0.0
     total: float = 0.0
     callers: dict[Function, _Sums] = field(default_factory=dict)

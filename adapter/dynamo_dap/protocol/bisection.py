@@ -36,7 +36,7 @@ PARTS = {
 def first_bad(count: int, is_good: Callable[[int], bool]) -> int:
     """Return the number of the first of ``count`` things that makes a compile wrong.
 
-    ``is_good`` says whether it is right with the things up to a number; without any it is, with all it is not.
+    ``is_good`` says whether the compile is right with the things up to a number. It is with none, and not with all.
     """
     good, bad = -1, count - 1
     while bad - good > 1:

@@ -1,4 +1,4 @@
-"""A rank's session where the ranks of its job meet that stop together (``rank_meeting``).
+"""A rank's session in the meeting of ranks that stop together (``rank_meeting``).
 
 Reports what happens here, and does here what the meeting decides. Used on the loop; made when the session's program is
 there, lives as long as that. Requests that the meeting has this session send go the way of the client's, which hears of

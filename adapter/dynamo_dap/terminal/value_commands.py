@@ -1,4 +1,4 @@
-"""Commands that show values. As ``command_table``, which they are in once this is imported."""
+"""Commands that show values. Importing this adds them to ``command_table``."""
 
 # ruff: noqa: ARG001  (every command has an argument)
 
@@ -21,7 +21,7 @@ _PAGE = 100
 """Children shown of one value."""
 _TENSORS = 20
 _TENSOR_LEVELS = 3
-"""Of a container that is printed."""
+"""Limits on the tensors of a printed container."""
 _OUTPUT_GRACE = 0.2
 """Seconds to wait for what a statement may have printed."""
 _RETURNED = "(return) "
@@ -59,7 +59,7 @@ def evaluate(debugger: Debugger, argument: str) -> None:
     if result.result in ("", "None") and "(" in argument and debugger.screen.output_count == shown:
         # The program's output comes by another way than the answer.
         debugger.drain(_OUTPUT_GRACE)
-    # What prints, as ctx.print_locals() does, has said what there is to say.
+    # A call that prints, such as ctx.print_locals(), needs no result as well.
     has_printed = debugger.screen.output_count > shown
     if result.result and not (has_printed and result.result == "None"):
         with debugger.screen.paged():
@@ -152,7 +152,7 @@ def undisplay(debugger: Debugger, argument: str) -> None:
 
 @command("retval rv", Group.VALUES)
 def show_returned(debugger: Debugger, argument: str) -> None:
-    """Show what the function returned that a step left last."""
+    """Show the return value of the function that the last step left."""
     returned = [one for one in local_variables(debugger) if one.name.startswith(_RETURNED)]
     if not returned:
         raise UsageError("no returned value is known: in a trace 'stack' has it on top")

@@ -49,7 +49,7 @@ def data(own: Callable[..., Any], variable: Any, fmt: Any, context: str | None, 
 
 
 def install() -> None:
-    """Have debugpy sort variables into groups, and tell results from errors, by their types alone."""
+    """Have debugpy sort variables, and distinguish results from errors, by their types alone."""
     resolver: Any = importlib.import_module("_pydevd_bundle.pydevd_resolver")
     own_scope = resolver.get_var_scope
 
@@ -103,7 +103,7 @@ def _hold_results() -> None:
 
 
 _COMPLETED = {"module": "0", "class": "1", "function": "2", "method": "2", "keyword": "4", "variable": "5"}
-"""pydevd's number of what DAP calls a completion; what is missing is a field."""
+"""pydevd's numbers of DAP's kinds of completion; all others are fields."""
 
 
 def _complete() -> None:

@@ -23,7 +23,7 @@ from dynamo_dap.debuggee.values.model import Interrupted, text_of_raised
 
 
 class Raised(Exception):
-    """An expression raised something that pydevd has no eye for; the text says what."""
+    """An expression raised something that pydevd does not catch; the text says what."""
 
 
 _CANCELLED = "cancelled"
@@ -121,7 +121,7 @@ def _note_answers(writer: Any) -> None:
 
 
 def _serve_to_the_end(debugger: Any) -> None:
-    """Have a thread that goes on serve what waits for it, and refuse what comes too late."""
+    """Have a thread serve its waiting requests before it goes on, and refuse later ones."""
     wait, wait_once = debugger.do_wait_suspend, debugger._do_wait_suspend
     id_of = importlib.import_module("_pydevd_bundle.pydevd_constants").get_current_thread_id
 
@@ -277,7 +277,7 @@ class _Served:
 
 
 def _refuse_bad_conditions() -> None:
-    """Have breakpoints whose conditions are no Python refused when they are set; pydevd finds out at each hit."""
+    """Refuse conditions that are not valid Python when they are set; pydevd finds out at each hit."""
     processor = importlib.import_module("_pydevd_bundle.pydevd_process_net_command_json").PyDevJsonCommandProcessor
     for name in ("on_setbreakpoints_request", "on_setfunctionbreakpoints_request"):
         setattr(processor, name, _without_bad_ones(getattr(processor, name)))

@@ -81,7 +81,7 @@ class _Branch:
     call: CachedCall
     changes: Sequence[ChangesAt]
     held_at: Place
-    """Where the user stood when the last change was asked for."""
+    """Where the user stood when asking for the last change."""
     asked: AskedChange | None
     """That one; None when it was refused meanwhile, and this trace leads back to before."""
     has_arrived: bool = False
@@ -123,7 +123,7 @@ class WhatIfs(CompileObserver):
         self._apart = apart
         self._branch: _Branch | None = None
         self.is_making = False
-        """Whether a change is being made: what is traced for that is not of the function."""
+        """Whether a change is being made. What Dynamo traces meanwhile is not part of the function."""
         self._silent: tuple[str, Callable[[], CachedCall | None]] | None = None
         self._compiling: str | None = None
         """The compile that goes on after such a trace."""

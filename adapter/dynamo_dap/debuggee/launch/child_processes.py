@@ -139,7 +139,7 @@ def _after_fork(agent: Agent) -> None:
         log_exception("offering a forked process")
 
 
-# -- workers of multiprocessing's server of forks ----------------------------------------------------------------------
+# -- workers of multiprocessing's fork server ----------------------------------------------------------------------
 
 
 class _WorkerInvitation:
@@ -153,7 +153,7 @@ class _WorkerInvitation:
 
 
 def invite_workers(invitation: Callable[[], str | None]) -> None:
-    """Have what a worker of the server of forks is sent first contain an invitation, while there is one.
+    """Add the invitation, if there is one, to the first data for a worker of the fork server.
 
     Called when ``multiprocessing.popen_forkserver`` has been imported.
     """

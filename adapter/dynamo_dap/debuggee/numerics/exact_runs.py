@@ -31,9 +31,9 @@ _OF_TAKEN = 16.0
 _OF_SUBGRAPH = 4.0
 """What the operations of a graph in the graph have rounded, in units of their results' rounding."""
 _REMEMBERS = 0.25
-"""A custom operator whose result is off by such a part when it is called again computes something else then."""
+"""If a custom operator's second result differs by this fraction, it does not compute the same again."""
 _LARGEST_SPREAD = 4
-"""A memory that is so many times as large as what is seen of it is not copied as a whole."""
+"""Memory this many times as large as the tensor's own part is not copied as a whole."""
 
 
 ExactRun = dict[str, Any]
@@ -46,7 +46,7 @@ class TakenResult:
 
     value: Any
     ratio: Any
-    """Of the result to the operand of its shape: what dropout draws. None if there is none."""
+    """The ratio of the result to the operand of its shape, which dropout draws. None without one."""
     is_random: bool
 
     @classmethod

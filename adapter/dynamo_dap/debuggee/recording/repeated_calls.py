@@ -1,4 +1,4 @@
-"""Makes a saved call again: rebuilds its arguments and the code that it needs from a folder, compiles it, and calls it.
+"""Repeats a saved call: rebuilds its arguments and the code that it needs from a folder, compiles it, and calls it.
 
 The user has agreed to run what the folder names. Source files are compiled under their paths in the folder, so that
 breakpoints are set there. Of modules of the user's, only the functions and classes that are named are made; the rest of
@@ -380,7 +380,7 @@ class RepeatedCall:
             made: dict[str, Any] = {}
             exec(source_code.compiled_class(statement, path), names, _Made(names, made))
             return made[statement.name]
-        # The statement stands in a function, whose variables it captures: these are parameters of one of ours.
+        # The statement captures variables of a function. Here they are parameters of a function of ours.
         around = ast.parse(f"def make({', '.join(outside)}):\n    return {statement.name}")
         around.body[0].body.insert(0, statement)  # type: ignore[attr-defined]  # a function has a body
         found: dict[str, Any] = {}

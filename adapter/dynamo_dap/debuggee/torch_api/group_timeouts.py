@@ -1,8 +1,8 @@
 """How long the ranks of a distributed job wait for each other: process groups, their stores, and what waits now.
 
-A wait cannot be made longer once it has begun, and whoever is held, the others may be waiting already: so while a
-debugger is there every group waits for a day from the start, and has the program's timeout again afterwards. Functions
-of torch are wrapped once, when the program has imported them. On whichever thread makes a group; ``waiting`` and
+While a rank is held, others may already wait for it, and a wait cannot be made longer once it has begun. So every group
+waits up to a day while a debugger is attached, and has the program's timeout again afterwards. Functions of torch are
+wrapped once, when the program has imported them. On whichever thread makes a group; ``waiting`` and
 ``put_back`` on the debugger's own.
 """
 
@@ -52,7 +52,7 @@ class Waiting:
     """An operation that waits for other ranks longer than the program wants."""
 
     number: int
-    """The flight recorder's: no other has it."""
+    """The flight recorder's number of the operation, which is unique."""
     name: str
     """``gloo:all_reduce``"""
     group: str
@@ -69,13 +69,13 @@ _lock = threading.Lock()
 _timeouts: dict[str, dt.timedelta] = {}
 """What the program says, by the name of the group."""
 _default: dt.timedelta | None = None
-"""What it says where it says nothing."""
+"""The timeout of groups for which the program gives none."""
 
 
 def stretch(
     is_in_force: Callable[[], bool], on_stretched: Callable[[dt.timedelta], None], on_problem: Callable[[], None]
 ) -> None:
-    """Have groups wait longer: those that there are, and those that are made while it ``is_in_force``.
+    """Have present and new groups wait longer while it ``is_in_force``.
 
     ``on_problem`` logs the exception being handled: the program did not raise it.
     """
@@ -215,7 +215,7 @@ def waiting(now: float) -> list[Waiting]:
     except (msgspec.DecodeError, TypeError, RuntimeError):
         return []
     found = []
-    # What it takes for active is more: it does not hear from gloo how far an operation is, but that it is over.
+    # Its list of active operations is longer: gloo only reports that an operation is over.
     for entry in (one for one in reported.entries if not one.retired):
         timeout = _timeouts.get(entry.process_group[0]) if entry.process_group else None
         seconds = now - entry.time_created_ns / 1e9

@@ -46,9 +46,9 @@ class MinifyingProcess:
         self._folder = folder
         self._on_end = on_end
         self._backend: Any = None
-        """That is compiling."""
+        """The backend that is compiling."""
         self._name = ""
-        """Of the backend; one that is given as a function has none for torch in some cases."""
+        """The backend's name. A backend that is a function may have none."""
 
     def begin(self) -> None:
         """Wait for Dynamo. Before the program."""
@@ -118,7 +118,7 @@ class MinifyingProcess:
         name, backend = self._name, self._backend
         module: Any = sys.modules[_AFTER_DYNAMO]
         module.lookup_backend = lambda wanted: backend if wanted == name else lookup(wanted)
-        # The thread that compiles holds it, and goes on no more.
+        # The compiling thread holds this lock, and never runs on to release it.
         MINIFYING.resolve(_LOCK)._at_fork_reinit()
         sys.argv = ["minifier_launcher.py", "minify", "--no-isolate"]
         problems: list[str] = []

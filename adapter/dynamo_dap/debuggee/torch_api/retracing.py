@@ -128,7 +128,7 @@ class CachedCall:
 
 @dataclass(eq=False)
 class MadeCode:
-    """The code that is made of such a trace, if it is wanted: then it is not thrown away."""
+    """The code made of such a trace, if somebody wants to keep it."""
 
     is_wanted: Callable[[], bool]
     """Asked when the trace has ended, and its graph is to be compiled."""
@@ -141,7 +141,7 @@ _thread = threading.local()
 
 
 def retraced_call() -> CachedCall | None:
-    """Return the call that the calling thread is tracing once more."""
+    """Return the call that the calling thread replays."""
     call: CachedCall | None = getattr(_thread, "call", None)
     return call
 
@@ -159,7 +159,7 @@ class TraceIsOver(BaseException):
         super().__init__()
         self.output = output
         self.complete: CompleteTrace | None = None
-        """What there is if everything was traced."""
+        """The result, if everything was traced."""
 
 
 @dataclass(frozen=True)
@@ -251,7 +251,7 @@ def _nothing() -> None:
 
 
 def clear(output: Any) -> None:
-    """Drop all that a trace holds which was kept (``trace_again``)."""
+    """Drop everything that a saved trace holds (``trace_again``)."""
     let_go(output)
     output.__dict__.pop("cleanup", None)
     output.cleanup()
@@ -370,7 +370,7 @@ def compile_by(backend: Callable[..., Any], graph: Any, inputs: Sequence[Any]) -
 
 @contextlib.contextmanager
 def _restored_globals(names: dict[str, Any], made_code: MadeCode | None) -> Iterator[None]:
-    """Take out what Dynamo puts into the globals of the function, and nothing that other threads do."""
+    """Remove what Dynamo puts into the function's globals, but nothing that other threads do."""
     before = set(names)
     cleanups = RETRACING.resolve(_CLEANUPS)
     count = cleanups.count

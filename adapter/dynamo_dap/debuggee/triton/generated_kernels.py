@@ -1,6 +1,6 @@
-"""Launches of Triton's kernels in code that Inductor generated, those of the user's that are called there included.
+"""Observes launches of Triton kernels in Inductor's code, the user's own kernels included.
 
-Inductor launches its kernels by itself. Put in when the program imports that part of Inductor, for the life of the
+Inductor launches its kernels by itself. Wrapped when the program imports that part of Inductor, for the life of the
 process; on the threads that launch kernels.
 """
 
@@ -26,10 +26,10 @@ Given = tuple[tuple[Any, ...], dict[str, Any], Any]
 
 
 class Launching(Protocol):
-    """A launch that has been looked into."""
+    """An observed launch."""
 
     def launching(self) -> Any:
-        """Have the launch be made inside."""
+        """Enter this around the launch."""
 
 
 def watch_generated_launches(
@@ -55,7 +55,7 @@ def _watch(is_alert: Callable[[], bool], look_into: Callable[[Any, Callable[[], 
         with looked.launching():
             return own(self, *args, stream=stream, benchmark_run=benchmark_run, **kwargs)
 
-    # debugpy steps out of no file of ours.
+    # debugpy cannot step out of a file of ours, so this function has Inductor's file.
     run.__code__ = run.__code__.replace(co_filename=str(sys.modules[_MODULE].__file__))
     autotuner.run = functools.wraps(own)(run)
 
@@ -64,7 +64,7 @@ _kernels: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
 
 def _kernel_of(autotuner: Any) -> Any:
-    """Return the kernel, that of the user's if it is one; None where there is no source of it in this process."""
+    """Return the kernel, or the user's function behind it; None if this process has no source of it."""
     if autotuner not in _kernels:
         kernel = autotuner.fn
         if kernel.fn is None:
@@ -103,7 +103,7 @@ def _given(autotuner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Giv
 
 
 def _config_of(autotuner: Any) -> Any:
-    """Return the configuration that is launched; before the first launch the first of those that are tried."""
+    """Return the configuration that is launched. Before the first launch, return the first candidate."""
     for found in (autotuner.launchers, autotuner.compile_results):
         if found:
             return found[0].config

@@ -46,7 +46,7 @@ def stored_attribute(value: Any, name: str, missing: object) -> Any:
         if slot == name:
             return stored
     dictionary = instance_dictionary(value)
-    # Not one after the other: a module may have thousands. A subclass of ``dict`` is not asked.
+    # A lookup, not a search: a module may have thousands. No method of a subclass of ``dict`` is called.
     stored = dict.get(dictionary, name, _NOTHING)
     if stored is not _NOTHING:
         return stored

@@ -1,7 +1,7 @@
 """The loopback sockets to which a started program's agent and its debugpy connect, and how each is recognised.
 
 Used on the loop. Each process that is expected has a random token of its own; a connection without a valid token gets a
-failure response and is closed. debugpy has to be asked for its token: pydevd waits for that.
+failure response and is closed. debugpy sends its token only when it is asked.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Listener:
     """Listens on 127.0.0.1, on a free port, unless another address is given."""
 
     who: ClassVar[str]
-    """Who is to come."""
+    """The expected programs, for log messages."""
 
     def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
         """Begin to listen. Raises ``OSError`` when the address cannot be had."""
