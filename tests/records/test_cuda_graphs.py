@@ -190,6 +190,26 @@ def test_recordings_are_followed_through_torchs_own_tree(session: Session, tmp_p
     assert sorted(one.place.line for one in found) == sorted(lines[cause] for *_, cause in stops)
 
 
+def test_a_look_at_an_output_is_not_taken_for_the_programs_reference(session: Session) -> None:
+    """Up to Python 3.12 a frame keeps what somebody has looked at in a dict."""
+    program = Fixture("cuda_graphs")
+    with session.launching(program):
+        session.request("setExceptionBreakpoints", {"filters": ["cudagraph"]})
+        session.set_breakpoints(program, "bound")
+    for place in ("sized", "model", "writing"):
+        session.wait_for_stop("exception", at=place)
+        session.resume()
+    for _ in range(2):
+        session.wait_for_stop("breakpoint", at="bound")
+        session.resume()
+    stop = session.wait_for_stop("breakpoint", at="bound")
+    assert stop.frame["Locals"]["y"].text.startswith("Tensor f32[4]")
+    session.set_breakpoints(program)
+    session.resume()
+    # The loop that binds a name again keeps nothing.
+    session.wait_for_stop("exception", at="kept")
+
+
 def test_torchs_own_sentences_are_read() -> None:
     """Each is made by the function of torch that logs it, from a graph that Dynamo made."""
     graphs = []

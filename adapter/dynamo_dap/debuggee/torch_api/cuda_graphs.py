@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
+import types
 import weakref
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,7 @@ from typing import Any
 from dynamo_dap.debuggee.torch_api.cuda_graph_callers import CallSite, call_site
 from dynamo_dap.debuggee.torch_api.cuda_graph_texts import CudaGraphFacts, Reason, read_mismatch, read_reason
 from dynamo_dap.debuggee.torch_api.features import Feature, owner_of
+from dynamo_dap.debuggee.torch_api.frame_memory import locals_snapshot
 from dynamo_dap.debuggee.torch_api.graph import nodes_of, places_in, user_place
 from dynamo_dap.debuggee.torch_api.import_hooks import when_imported
 from dynamo_dap.debuggee.torch_api.skipping import never_compile_own_functions
@@ -431,21 +433,39 @@ def _place_of_input(placeholder: Any) -> Any:
 def _is_kept(node: Any, kept: CallSite, now: CallSite) -> bool:
     """Whether an output of a node is alive, and not only in the name that this very statement binds again."""
     is_bound_again = kept.is_same_call(now) and kept.binds_a_name
+    if not _is_alive(node, is_bound_again, []):
+        return False
+    # Whoever looked at a frame's variables left references in a dict of the frame: the program does not have those.
+    shown = [snapshot for frame in _frames(sys._getframe()) if (snapshot := locals_snapshot(frame)) is not None]
+    return not shown or _is_alive(node, is_bound_again, shown)
+
+
+def _frames(top: types.FrameType) -> Iterator[types.FrameType]:
+    frame: types.FrameType | None = top
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _is_alive(node: Any, is_bound_again: bool, shown: list[dict[str, Any]]) -> bool:
     for index, reference in enumerate(node.outputs_weakrefs):
         if reference is None or reference() is None:
             continue
-        if not is_bound_again or _holders(node, index) > 1:
+        if not is_bound_again or _holders(node, index, shown) > 1:
             return True
     return False
 
 
-def _holders(node: Any, index: int) -> int:
-    """Return how many Python references an output has beside torch's own."""
+def _holders(node: Any, index: int, shown: list[dict[str, Any]]) -> int:
+    """Return how many Python references an output has beside torch's own, and those in ``shown``."""
     cached = getattr(node, "cached_tensor_outputs", None) or ()
     tensor = cached[index] if index < len(cached) else None
     own = 0 if tensor is None else 1
     references = getattr(node, "tensor_weakrefs", None) or ()
     if tensor is None and index < len(references) and references[index] is not None:
         tensor = references[index]()
+    if tensor is None:
+        return 0
+    own += sum(value is tensor for names in shown for value in names.values())
     # The name here, and the argument.
-    return 0 if tensor is None else sys.getrefcount(tensor) - 2 - own
+    return sys.getrefcount(tensor) - 2 - own

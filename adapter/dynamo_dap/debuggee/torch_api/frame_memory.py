@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import inspect
 import sys
 from types import CellType, FrameType, FunctionType
 from typing import Any
@@ -24,6 +25,9 @@ _LOCALS_PLUS = 9 * _WORD
 """Offset of ``localsplus`` in ``_PyInterpreterFrame``: behind eight pointers and eight bytes of small fields."""
 _FUNCTION_WORD, _LAST_WORD = 2, 7
 """From Python 3.14 on: the index of ``f_funcobj`` in it, and the words up to ``frame_obj``. Its first is the code."""
+_SNAPSHOT_WORDS = {(3, 10): (3, 6, 4, 7), (3, 11): (0, 1, 5, 3), (3, 12): (0, 3, 6, 5)}
+"""Indices of words by version: where the frame's memory is (3.10: in the object itself), and in it ``f_globals``, what
+identifies the frame (``f_code`` in 3.10, else ``frame_obj``), and ``f_locals``. Later versions keep no such dict."""
 _TAGS = 3
 """Bits of a reference that say how it is counted, from Python 3.14 on."""
 _IS_TAGGED = sys.implementation.name == "cpython" and sys.version_info >= (3, 14)
@@ -45,6 +49,27 @@ def write_slot_in_memory(frame: FrameType, stack: list[Any], index: int, value: 
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(value))
     slots[len(slots) - len(stack) + index] = id(value)
     ctypes.pythonapi.Py_DecRef(ctypes.py_object(old))
+
+
+def locals_snapshot(frame: FrameType) -> dict[str, Any] | None:
+    """Return the dict that Python keeps with the variables of a function since somebody looked at them, made current.
+
+    None where nobody has looked: a look here would begin to keep them alive, too. Also where memory is not laid out
+    as expected.
+    """
+    words = _SNAPSHOT_WORDS.get(sys.version_info[:2])
+    if words is None or sys.implementation.name != "cpython" or not frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+        return None
+    in_object, in_globals, in_identity, in_locals = words
+    start, identity = id(frame), id(frame.f_code)
+    if not in_object:
+        start, identity = ctypes.c_void_p.from_address(id(frame) + _FRAME_POINTER).value or 0, id(frame)
+    if not start:
+        return None
+    memory = (ctypes.c_size_t * (_LAST_WORD + 1)).from_address(start)
+    if memory[in_globals] != id(frame.f_globals) or memory[in_identity] != identity or not memory[in_locals]:
+        return None
+    return frame.f_locals
 
 
 def captured_cells(frame: FrameType) -> tuple[CellType, ...]:
