@@ -220,7 +220,7 @@ def test_ranks_that_torchrun_starts_come_by_the_environment(family: Family, star
     assert program.process.wait(DEADLINE) == 0
     said = session.output("console")
     assert "rank 1 (local 1) connected from 127.0.0.1" in said
-    assert "of this job these are debugged: 1; the others run without" in said
+    assert "these are debugged: 1;" in said
     assert not family.has_asked_for_more
 
 

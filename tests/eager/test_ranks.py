@@ -105,8 +105,8 @@ def test_only_the_ranks_that_are_wanted_are_debugged(family: Family) -> None:
     child.set_breakpoints(PROGRAM)
     child.resume()
     wait_for_end(family)
-    assert "these are debugged: 1, 9; the others run without" in family.parent.output("console")
-    assert "there is no rank 9 in this job: it has 2, counted from 0" in family.parent.output("important")
+    assert "these are debugged: 1, 9;" in family.parent.output("console")
+    assert "there is no rank 9" in family.parent.output("important")
 
 
 def test_a_rank_that_is_held_does_not_end_the_job(family: Family) -> None:
@@ -129,7 +129,7 @@ def test_a_rank_that_is_held_does_not_end_the_job(family: Family) -> None:
     wait_for_end(family, 3)
     assert "would have ended that" not in held.output("console"), "it was over"
     for child in ranks.values():
-        assert "waits for the others up to 1 day, not 0:00:03" in child.output("console")
+        assert "up to 1 day, not 0:00:03" in child.output("console")
     said = waiting.output("console")
     line = PROGRAM.line("waits")
     text = rf"rank 1 \(local 1\) has waited \d+ s for other ranks in gloo:barrier .*ranks.py:{line}:"
@@ -336,13 +336,13 @@ def test_a_client_without_child_sessions_learns_that_no_rank_is_debugged(session
     with session.configuring("launch", {"module": "torch.distributed.run", "args": args, "python": [sys.executable]}):
         pass
     assert session.wait_for_exit() == 0
-    assert "starts no sessions for them: they run without debugging" in session.output("important")
+    assert "they run without debugging" in session.output("important")
 
 
 def test_a_rank_beyond_the_last_port_is_refused(session: Session) -> None:
     session.initialize()
     refused = session.refusal("attach", {"connect": {"port": 65000}, "ranks": [0, 1000]})
-    assert "rank 1000 would listen at port 65000 + 1000" in refused
+    assert "port 65000 + 1000" in refused
 
 
 def free_ports(count: int) -> int:

@@ -211,7 +211,7 @@ def test_a_program_that_fails_by_itself_is_not_bisected(tmp_path: Path, check: s
     program = written(tmp_path, "raise ValueError('mine')\n")
     status, found, reported = bisected(program.path, "--check", check)
     assert (status, found) == (2, None)
-    assert "wrong without torch.compile, too: exit status 1: ValueError: mine" in reported
+    assert "wrong without torch.compile, too" in reported
 
 
 ENDS_BY_EXIT = """

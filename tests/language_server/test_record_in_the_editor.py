@@ -138,7 +138,7 @@ def test_a_graph_break_is_shown_with_all_that_torch_says(editor: Editor, program
     assert found.severity == types.DiagnosticSeverity.Warning
     assert found.source == "dynamo-dap"
     assert found.message.startswith("Graph break: Call to `torch._dynamo.graph_break()`\nUser-inserted graph break.")
-    assert "Then: the rest of the function is compiled separately" in found.message
+    assert "compiled separately" in found.message
     assert "fn [0/0]" in found.message
     assert found.code_description is not None
     assert found.code_description.href.endswith("/gb/gb0025.html")

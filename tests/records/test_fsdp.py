@@ -97,7 +97,7 @@ def test_the_stop_at_such_a_break_says_what_it_is(session: Session) -> None:
     with session.launching(PROGRAM, args=["fullgraph"], env=environment):
         session.request("setExceptionBreakpoints", {"filters": ["unsupported"]})
     stop = session.wait_for_stop("exception")
-    assert "The module that is called here was given to fully_shard" in stop.body["text"]
+    assert "was given to fully_shard" in stop.body["text"]
     information = session.request("exceptionInfo", {"threadId": stop.thread_id})
     assert "FSDP keeps Dynamo out of these hooks" in information["description"]
     session.expects_program_traceback = True

@@ -338,11 +338,11 @@ def test_what_changed_from_call_to_call_is_reported_with_advice(tmp_path: Path) 
     line = Fixture(program).line("called")
     assert "Changed from call to call of attend: size 0 of key_cache: 15, 16 (1 compile, " in reported
     assert f"    called {program}:{line}  attend(torch.ones(2), torch.ones(length))  #@called" in reported
-    assert "use a static one, of one length for all calls" in reported
+    assert "use a static one" in reported
     assert "Changed from call to call of limited: word: 'a', 'bb', 'ccc', 'dddd' (3 compiles, " in reported
     # What weighs most comes first. Torch's counter of graph breaks does not have the limit either.
     assert lines[lines.index("What to do") + 1].startswith(" 1. limited was compiled too often (recompile_limit")
-    assert "because: Changed from call to call of limited: word" in reported
+    assert "because: Changed from call to call" in reported
     assert [one for one in lines if "Graph break" in one and "limit" in one] == []
     assert re.search(r"^ attend \[0/0\] \d+\.\d\d s.*, \d+ guards$", reported, re.MULTILINE)
     assert "Recompile: a guard of [1/0] failed: size 0 of key_cache was 15 and is 16" in reported
