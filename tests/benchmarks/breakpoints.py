@@ -28,6 +28,8 @@ FILES, BREAKPOINTS_IN_EACH = 10, 100
 SESSIONS = 5
 AIM = "0.3 s"
 MANY, AIM_OF_MANY = 10_000, "1 s"
+FEWER = 2_000
+"""With how many breakpoints many are compared: the time of each is to be the same."""
 
 
 def files_of_library() -> list[Path]:
@@ -62,15 +64,17 @@ def measure(program: Path, files: list[Path], sessions: int = SESSIONS) -> Itera
             yield first, _seconds(debugged, lines)
 
 
-def measure_many(program: Path, sessions: int = SESSIONS) -> Iterator[float]:
-    """Yield, for each session, the seconds of many breakpoints in one file."""
+def measure_many(program: Path, sessions: int = SESSIONS) -> Iterator[tuple[float, float]]:
+    """Yield, for each session, the seconds of fewer breakpoints in one file, and of many in another."""
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "many.py")
-        text = "".join(f"def function{number}(x):\n    return x + {number}\n" for number in range(MANY // 2))
-        path.write_text(text, encoding="utf-8")
+        paths = {count: Path(folder, f"lines{count}.py") for count in (FEWER, MANY)}
+        for count, path in paths.items():
+            text = "".join(f"def function{number}(x):\n    return x + {number}\n" for number in range(count // 2))
+            path.write_text(text, encoding="utf-8")
         for _ in range(sessions):
             with DebuggedProgram(program, eager=True, mode="both") as debugged:
-                yield _seconds(debugged, {path: list(range(1, MANY + 1))})
+                fewer, many = (_seconds(debugged, {path: list(range(1, n + 1))}) for n, path in paths.items())
+                yield fewer, many
 
 
 def main() -> None:
@@ -83,7 +87,7 @@ def main() -> None:
     table = Table(f"{count} breakpoints in {FILES} files, {files[0].name} and others", "median", "aim at most")
     for what, index in (("set for the first time", 0), ("one more in each file", 1)):
         table.add_row(what, f"{statistics.median(one[index] for one in taken):.3f} s", AIM)
-    seconds = statistics.median(measure_many(waits))
+    seconds = statistics.median(many for _, many in measure_many(waits))
     table.add_row(f"{MANY} in one file", f"{seconds:.3f} s", AIM_OF_MANY)
     Console().print(table)
 

@@ -145,6 +145,7 @@ _ROWS = (
     Row("setting.first", "1,000 breakpoints in ten files, set for the first time", "ms", 300.0),
     Row("setting.more", "one more in each of these files", "ms", 300.0),
     Row("setting.one-file", "10,000 breakpoints in one file", "ms", 1000.0),
+    Row("setting.growth", "time of each of these breakpoints; to one of 2,000 in a file", "", 1.2),
     *(Row(kind.row, f"cost in a cached call: {name}", "ms", kind.aim) for name, kind in passed_calls.KINDS.items()),
     Row("stops.server", "a stop at each of 10,000 lines, all scopes opened: growth of the server", "%", 5.0),
     Row("stops.program", "the same: growth of the program", "%", 5.0),
@@ -468,8 +469,11 @@ def setting(is_quick: bool) -> Iterator[Measured]:
     taken = list(breakpoints.measure(PROGRAMS / "waits.py", files, 1 if is_quick else 5))
     for index, key in enumerate(("setting.first", "setting.more")):
         yield Measured(key, [1000 * one[index] for one in taken])
-    seconds = breakpoints.measure_many(PROGRAMS / "waits.py", 1 if is_quick else 5)
-    yield Measured("setting.one-file", [1000 * one for one in seconds])
+    pairs = list(breakpoints.measure_many(PROGRAMS / "waits.py", 1 if is_quick else 5))
+    fewer = {f"{breakpoints.FEWER:,} breakpoints ms": 1000 * statistics.median(one for one, _ in pairs)}
+    yield Measured("setting.one-file", [1000 * many for _, many in pairs], fewer)
+    times = breakpoints.MANY / breakpoints.FEWER
+    yield Measured("setting.growth", [many / few / times for few, many in pairs])
 
 
 def passed(is_quick: bool) -> Iterator[Measured]:
@@ -477,7 +481,9 @@ def passed(is_quick: bool) -> Iterator[Measured]:
     for kind, taken in passed_calls.measure(1 if is_quick else 10).items():
         plain = statistics.median(without for without, _ in taken)
         costs = [1000 * (other - without) for without, other in taken]
-        yield Measured(passed_calls.KINDS[kind].row, costs, {"plain call ms": 1000 * plain})
+        ratio = statistics.median(other / without for without, other in taken)
+        beside = {"plain call ms": 1000 * plain, "call to a plain one": ratio}
+        yield Measured(passed_calls.KINDS[kind].row, costs, beside)
 
 
 def stops(is_quick: bool) -> Iterator[Measured]:

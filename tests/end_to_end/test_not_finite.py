@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.client import Fixture, Session, Stop
+from tests.client.free_program import FreeProgram
 from tests.client.timeline import DEADLINE
 
 CULPRITS = '''
@@ -653,3 +654,56 @@ def test_other_random_numbers_of_inductor_are_no_evidence(session: Session, tmp_
     assert session.wait_for_exit() == 0
     assert session.output("stdout") == "True\n"
     assert "the line that made it is unknown" in session.output("important")
+
+
+LATE = """
+import sys
+import torch
+import dynamo_dap
+
+weight = torch.nn.Parameter(torch.tensor([1.0, 2.0]))
+optimizer = torch.optim.Adam([weight], lr=0.1, eps=0.0)
+
+@torch.compile(backend=sys.argv[1])
+def step():
+    optimizer.step()
+
+def train(number):
+    weight.grad = torch.tensor([float(number < 4), 1.0])
+    if number == 4:
+        for state in ("exp_avg", "exp_avg_sq"):
+            optimizer.state[weight][state].zero_()
+    step()
+
+for number in range(3):
+    train(number)
+host, port = dynamo_dap.listen(0)
+print(f"listening on {host}:{port}", flush=True)
+dynamo_dap.wait_for_client()
+for number in range(3, 6):
+    train(number)
+print("trained", flush=True)
+"""
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_an_optimizer_that_was_compiled_before_the_debugger_attached(
+    session: Session, tmp_path: Path, backend: str
+) -> None:
+    """Its parameters belong to the compiled graph: no call is given them."""
+    path = tmp_path / "late.py"
+    path.write_text(LATE, encoding="utf-8")
+    program = FreeProgram(path, backend)
+    try:
+        host, port = program.address()
+        with session.configuring("attach", {"connect": {"host": host, "port": port}}):
+            session.request("setExceptionBreakpoints", {"filters": ["nan"]})
+        stop = session.wait_for_stop("exception")
+        text = session.request("exceptionInfo", {"threadId": stop.thread_id})["description"]
+        assert "addcdiv_ made the first" in text
+        assert "optimizer.step()" in text
+        session.request("setExceptionBreakpoints", {"filters": []})
+        session.resume()
+        assert program.wait_for_line("trained")
+    finally:
+        program.end()

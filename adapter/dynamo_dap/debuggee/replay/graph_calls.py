@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from dynamo_dap.debuggee.torch_api.cache_entries import tensors_of
 from dynamo_dap.debuggee.torch_api.fake_evaluation import flattened, random_states, storage_of
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.frame_memory import captured_cells
@@ -157,7 +158,8 @@ class GraphCalls:
                 self._observers = {**self._observers, observer: limit}
             if GRAPHS.problem is None and "torch._dynamo.utils" in sys.modules:
                 for scope, name in _installed(GRAPHS.resolve(_CLEANUPS).values.values()):
-                    self._set(scope, name)
+                    # It may have been compiled before anybody noted what belongs to it.
+                    self._set(scope, name, _kept_by(scope.get(name)))
 
     def compiled(self, code: types.CodeType, attributes: tuple[weakref.ref[Any], ...] = ()) -> None:
         """Code was generated: its graph, to which ``attributes`` belong, is to be observed as well."""
@@ -229,6 +231,12 @@ def _installed(hooks: Iterable[Iterable[Any]]) -> Iterator[tuple[dict[str, Any],
     for each in [hook for group in list(hooks) for hook in group]:
         if str(getattr(each, "name", "")).startswith(_PREFIX):
             yield each.scope, each.name
+
+
+def _kept_by(graph: Any) -> tuple[weakref.ref[Any], ...]:
+    if getattr(graph, "_dynamo_dap_observed", None) is not None:
+        return ()
+    return tuple(weakref.ref(each) for each in tensors_of(graph) if has_own_memory(each))
 
 
 def _can_be_read() -> bool:

@@ -174,6 +174,13 @@ def held_by(entry: Any, graphs: Sequence[Any]) -> Held:
     return Held(_size_of(entry.code), sum(storages.values()), len(storages), written, is_whole)
 
 
+def tensors_of(graph: Any) -> list[Any]:
+    """Return the tensors that a compiled graph keeps alive, an optimizer's parameters for one."""
+    torch: Any = sys.modules["torch"]
+    with metadata_reading():
+        return [found for found in _reachable([graph]) if is_a(found, torch.Tensor)]
+
+
 def _size_of(code: CodeType) -> int:
     return sum(sys.getsizeof(one) for one in _with_inner(code))
 
