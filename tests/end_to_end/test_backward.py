@@ -210,6 +210,33 @@ print(x.grad.tolist())
 """
 
 
+SPLIT = """
+import torch
+
+def work(x):
+    y = x.sin() if x.sum() > 0 else x * 2  # @split
+    return (y * 3).sum()
+
+x = torch.ones(2, requires_grad=True)
+torch.compile(work, backend="aot_eager")(x).backward()
+print(x.grad.tolist())
+"""
+
+
+@pytest.mark.timeout(300)
+def test_a_line_that_a_branch_on_data_splits(session: Session, tmp_path: Path) -> None:
+    """The second half is in a resume function, which begins in the middle of the line."""
+    program = program_of(SPLIT, tmp_path)
+    with session.launching(program):
+        session.set_breakpoints(program, SourceBreakpoint(line=program.line("split"), mode="backward"))
+    stop = session.wait_for_stop("breakpoint", at="split")
+    assert stop.frame.evaluate("__grad__.tolist()").text == "[3.0, 3.0]"
+    assert stop.frame.name == "work (resumed at line 5)"
+    session.resume()
+    assert session.wait_for_exit() == 0
+    assert session.output("stdout") == untouched(program)
+
+
 @pytest.mark.timeout(300)
 def test_gradients_inside_of_bodies_calls_and_views(session: Session, tmp_path: Path) -> None:
     """A line has the gradient of its own result, not of what its caller computes with it."""

@@ -14,8 +14,10 @@ from typing import Any
 
 from dynamo_dap.debuggee.agent.breakpoints import LineBreakpoint
 from dynamo_dap.debuggee.agent.stepping import Step, StepKind
+from dynamo_dap.debuggee.torch_api.dynamo_names import resume_function, without_resumes
 from dynamo_dap.debuggee.torch_api.graph import is_erased
 from dynamo_dap.debuggee.torch_api.saved_graphs import KeptGraph
+from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.trace.stepping import TracePoint
 
 Position = tuple[int, int]
@@ -102,7 +104,7 @@ class Survey:
                 # What is made from here on is the caller's, as the operator whose body has just been traced.
                 self._close(self._open.pop()[1])
         last = self._note_nodes(point)
-        if not point.begins_line:
+        if not (point.begins_line or self._goes_on_within_line(frame)):
             return
         chain = [each.interpreter for each in frame.with_callers()]
         if self._open and self._open[-1][0] is chain[0]:
@@ -112,7 +114,7 @@ class Survey:
             position,
             frame.path,
             point.line,
-            frame.code.co_name,
+            without_resumes(frame.code.co_name),
             len(chain) - 1,
             point.is_user_code,
             before=last,
@@ -120,6 +122,14 @@ class Survey:
         )
         self._begun[id(visit)] = len(self._created)
         self._open.append((chain[0], visit))
+
+    def _goes_on_within_line(self, frame: TracedFrame) -> bool:
+        """Whether a resume function begins in the middle of a line, as behind a branch on a tensor's data."""
+        return (
+            resume_function(frame.code) is not None
+            and not frame.is_in_resume_prologue
+            and all(interpreter is not frame.interpreter for interpreter, _ in self._open)
+        )
 
     def _note_nodes(self, point: TracePoint) -> str:
         while self._created and is_erased(self._created[-1]):

@@ -56,7 +56,7 @@ from dynamo_dap.debuggee.replay.graph_calls import GRAPH_CALLS, CallObserver, Gr
 from dynamo_dap.debuggee.replay.replays import ReplayedGraph, graph_of, place_of
 from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
 from dynamo_dap.debuggee.torch_api.compile_records import NOTED_PATHS
-from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name
+from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name, without_resumes
 from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
 from dynamo_dap.debuggee.torch_api.generated_code import original_of
 from dynamo_dap.debuggee.torch_api.graph import module_path, target_name
@@ -475,7 +475,7 @@ def _place_of_caller(frame: types.FrameType) -> tuple[Place, str] | None:
 def _text_of(found: tuple[Place, str] | None) -> str | None:
     if found is None:
         return None
-    place, function = found
+    place, function = found[0], without_resumes(found[1])
     text = linecache.getline(place.path, place.line).strip()
     where = f"{place.path}:{place.line} in {function}" if function else f"{place.path}:{place.line}"
     return f"{where}: {text}" if text else where
