@@ -17,7 +17,7 @@ from dynamo_dap.commands.compare import print_comparison
 from dynamo_dap.protocol.comparisons import ComparisonBody
 from dynamo_dap.protocol.contract import COMPARISON
 from dynamo_dap.protocol.messages import decode
-from tests.client import Fixture, Session
+from tests.client import Fixture, Session, Stop
 from tests.client.environments import need_inductor
 from tests.client.timeline import DEADLINE
 from tests.end_to_end.test_not_finite import (
@@ -29,6 +29,7 @@ from tests.end_to_end.test_not_finite import (
     reported,
     untouched,
 )
+from tests.end_to_end.verdicts import FOLDER, marked_lines
 
 
 def launch(session: Session, program: Fixture, condition: str | None = None, **options: Any) -> None:
@@ -109,6 +110,80 @@ def test_a_backend_that_is_wrong(session: Session, tmp_path: Path) -> None:
     assert reported(session, stop)[1][2].startswith("Cause: the backend (forgets_the_last), but only once")
     assert session.run_to_end() == 0
     assert session.output("stdout") == untouched(program)
+
+
+IN_THE_BACKWARD = """
+import torch
+
+class WrongSilu(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return torch.nn.functional.silu(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 0.5
+
+def half(x, inplace=False):
+    return WrongSilu.apply(x)
+
+def wrong(graph, inputs):
+    for node in graph.graph.nodes:
+        if node.target is torch.nn.functional.silu:
+            node.target = half
+    graph.recompile()
+    return graph.forward
+
+torch.manual_seed(0)
+layer = torch.nn.Linear(4, 4)
+
+@torch.compile(backend=wrong)
+def step(x):
+    h = layer(x)
+    h = torch.nn.functional.silu(h)  # @silu
+    return h.sum()
+
+for _ in range(2):
+    step(torch.randn(2, 4)).backward()
+print(layer.weight.grad.sum().item(), torch.rand(1).item(), sorted(globals()))
+"""
+
+
+@pytest.mark.timeout(300)
+def test_gradients_stop_at_the_forward_line_whose_backward_is_wrong(session: Session, tmp_path: Path) -> None:
+    """The values match: only the program's own backward pass shows it."""
+    program = program_of(IN_THE_BACKWARD, tmp_path)
+    launch(session, program, "__difference__ > 0.01")
+    for _ in range(2):
+        stop = session.wait_for_stop("exception", at="silu")
+        exception_id, (what, where, cause) = reported(session, stop)
+        assert exception_id.startswith("Mismatch in the backward pass: torch.nn.functional.silu: largest difference")
+        assert what.startswith("Compiled and eager gradients of layer.")
+        assert f"program.py:{stop.frame.line} in step" in where
+        assert cause == "Cause: the backend (wrong). The backward of torch.nn.functional.silu is wrong."
+        assert stop.frame.evaluate("__grad__.tolist() == torch.ones(2, 4).tolist()").text == "True"
+        assert stop.frame.evaluate("(__value__ - __expected__).abs().max().item() == __difference__").text == "True"
+        session.resume()
+    assert session.wait_for_exit() == 0
+    assert session.output("stdout") == untouched(program)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_each_wrong_gradient_stops_at_its_line(session: Session) -> None:
+    """Each program of ``fixtures/compared/gradients.py`` stops once, at its marked line."""
+    need_inductor("functions with defects in Inductor")
+    program = Fixture(FOLDER / "gradients.py")
+    launch(session, program)
+    found: dict[str, int] = {}
+    while True:
+        event, body = session.timeline.expect_first("stopped", "terminated", deadline=600)
+        if event == "terminated":
+            break
+        stop = Stop(session, body)
+        found[stop.frame.name] = stop.frame.line
+        session.resume(thread_id=stop.thread_id)
+    assert found == marked_lines("gradients.py")
 
 
 INJECTED = """

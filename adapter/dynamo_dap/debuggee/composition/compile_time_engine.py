@@ -27,7 +27,6 @@ from dynamo_dap.debuggee.history.time_travel import Destination, Event, Past, Pl
 from dynamo_dap.debuggee.history.what_if import WhatIfs
 from dynamo_dap.debuggee.inductor.lowering_stops import LoweringStops
 from dynamo_dap.debuggee.numerics.backward_passes import BackwardPasses
-from dynamo_dap.debuggee.numerics.backward_values import BackwardValues
 from dynamo_dap.debuggee.numerics.value_stops import ValueStops
 from dynamo_dap.debuggee.replay.cached_calls import ReplayedCalls
 from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
@@ -81,7 +80,7 @@ class CompileTimeEngine:
         self._data_watch = DataWatch()
         self.cached_calls = ReplayedCalls(host, self._logs, self._walk, self._traces)
         self.backward_passes = BackwardPasses(host, self._codes.address_of, self.arm)
-        self._value_stops = ValueStops(host, self._stop_at_exception, BackwardValues(host, self.backward_passes))
+        self._value_stops = ValueStops(host, self._stop_at_exception, self.backward_passes)
         if LINES.problem is not None:
             host.print(f"dynamo-dap: {LINES.problem}\n", "important")
 

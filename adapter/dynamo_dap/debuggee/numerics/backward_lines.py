@@ -14,8 +14,9 @@ from typing import Any
 
 from dynamo_dap.debuggee.agent.breakpoints import LineBreakpoint
 from dynamo_dap.debuggee.agent.stepping import Step, StepKind
+from dynamo_dap.debuggee.agent.user_code import is_torch_file
 from dynamo_dap.debuggee.torch_api.dynamo_names import resume_function, without_resumes
-from dynamo_dap.debuggee.torch_api.graph import is_erased
+from dynamo_dap.debuggee.torch_api.graph import is_erased, target_name
 from dynamo_dap.debuggee.torch_api.saved_graphs import KeptGraph
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.trace.stepping import TracePoint
@@ -178,3 +179,13 @@ def ends_at(step: Step, call: object, visit: Visit) -> bool:
     if origin.call is not call or step.kind is StepKind.IN:
         return True  # the call before, in the order of the program
     return visit.depth < origin.depth if step.kind is StepKind.OUT else visit.depth <= origin.depth
+
+
+def visit_that_makes(lines: BackwardLines, node: Any) -> Visit | None:
+    """Return the innermost line that makes a node, of those that are not torch's if there is one.
+
+    An operator with bodies is made when the last line of a body has run: then the outermost line is the sure one.
+    """
+    found = [each for each in lines.visits if node.name in each.nodes]
+    found = found[::-1] if "higher_order" in target_name(node) else found
+    return next((each for each in found if not is_torch_file(each.path)), found[0] if found else None)

@@ -16,12 +16,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dynamo_dap.debuggee.agent.eager_expressions import is_true_python
 from dynamo_dap.debuggee.agent.engine import Host
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.user_code import is_torch_file
-from dynamo_dap.debuggee.numerics.backward_lines import BackwardLines, Visit
+from dynamo_dap.debuggee.numerics.backward_lines import BackwardLines, Visit, visit_that_makes
 from dynamo_dap.debuggee.numerics.backward_passes import GRADIENT, BackwardPasses, KeptCall, result_of
+from dynamo_dap.debuggee.numerics.filter_conditions import holds_at, may_hold
 from dynamo_dap.debuggee.numerics.gradients import (
     GRADIENTS,
     GivenTensors,
@@ -38,16 +38,13 @@ from dynamo_dap.debuggee.replay.graph_calls import GraphCall
 from dynamo_dap.debuggee.replay.replays import place_of
 from dynamo_dap.debuggee.torch_api.fake_evaluation import preserved_global_state, switches
 from dynamo_dap.debuggee.torch_api.graph import module_path, target_name
-from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue, evaluating_on_real_values
+from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue
 from dynamo_dap.debuggee.torch_api.real_values import limits_of_real_values
 from dynamo_dap.debuggee.torch_api.retracing import CachedCall
 from dynamo_dap.debuggee.torch_api.skipping import never_compile
 from dynamo_dap.debuggee.torch_api.tensor_facts import gradient_node_of, is_fake_tensor
-from dynamo_dap.debuggee.trace.evaluation import evaluate_to_python
-from dynamo_dap.debuggee.trace.expressions import names_asked
 from dynamo_dap.debuggee.trace.stepping import TracePoint
 from dynamo_dap.debuggee.trace.stop_texts import BackwardFault, not_finite_in_backward
-from dynamo_dap.debuggee.values.model import text_of_raised
 from dynamo_dap.protocol.contract import NAN as NAN_FILTER
 
 
@@ -178,7 +175,7 @@ class BackwardValues:
                 return False
             maker = _maker_of(lines.graph.nodes, run, node, limit)
             in_body = _in_body(lines, run, maker, node, limit)
-            maker, gradient, visit = in_body or (maker, gradient, _visit_of(lines, maker))
+            maker, gradient, visit = in_body or (maker, gradient, visit_that_makes(lines, maker))
             kinds = kinds_of(gradient)
             kind = NAN if NAN in kinds else next(iter(kinds))
             parameters = [
@@ -197,7 +194,7 @@ class BackwardValues:
         if result is not None:
             with self._host.holding():
                 names[GRADIENT] = run.gradient(result, visit.nodes[-1] if visit.nodes else "", limit)
-        if self._may_hold(names):
+        if may_hold(self._host, NAN_FILTER, names):
             self._passes.at_line(kept, run, visit, lambda point: self._stop_at(point, kept, visit, fault, names))
             self._passes.go_on(kept, run, visit)
         return True
@@ -211,30 +208,11 @@ class BackwardValues:
                 self._lines[key] = self._passes.survey(noted.call)
         return self._lines[key]
 
-    def _may_hold(self, names: dict[str, object]) -> bool:
-        condition = self._host.breakpoints.exception_filters.get(NAN_FILTER)
-        if not condition or not names_asked(condition) <= names.keys():
-            return True
-        with evaluating_on_real_values():
-            return self._holds(condition, lambda: is_true_python(condition, {}, names))
-
-    def _holds(self, condition: str, is_true: Any) -> bool:
-        try:
-            with self._host.holding():
-                return bool(is_true())
-        except Exception as problem:  # noqa: BLE001  (the user's expression may raise anything)
-            text = f"The condition {condition!r} of '{NAN_FILTER}' failed: {text_of_raised(problem)}"
-            self._host.print(f"{text}\n", "important")
-            return True
-
     def _stop_at(
         self, point: TracePoint, kept: KeptCall, visit: Visit, fault: BackwardFault, names: dict[str, object]
     ) -> None:
-        condition = self._host.breakpoints.exception_filters.get(NAN_FILTER)
-        if condition and not names_asked(condition) <= names.keys():
-            frame = point.frame
-            if not self._holds(condition, lambda: evaluate_to_python(frame, condition, dict(names))):
-                return
+        if not holds_at(self._host, NAN_FILTER, point.frame, names):
+            return
         name = name_of_call(kept.call)
         raised = not_finite_in_backward(fault, f"{name} [{kept.call.compile_id}]")
         self._passes.hold(point, kept, visit, names, raised=raised)
@@ -289,13 +267,3 @@ def _visit_at(lines: BackwardLines, node: Any) -> Visit | None:
     found = place_of(node, is_torch_file)
     place = None if found is None else (found[0].path, found[0].line)
     return next((each for each in lines.visits if each.place == place), None)
-
-
-def _visit_of(lines: BackwardLines, node: Any) -> Visit | None:
-    """Return the innermost line that makes a node, of those that are not torch's if there is one.
-
-    An operator with bodies is made when the last line of a body has run: then the outermost line is the sure one.
-    """
-    found = [each for each in lines.visits if node.name in each.nodes]
-    found = found[::-1] if "higher_order" in target_name(node) else found
-    return next((each for each in found if not is_torch_file(each.path)), found[0] if found else None)

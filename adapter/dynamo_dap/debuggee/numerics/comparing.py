@@ -302,9 +302,14 @@ def body_of_lost_backward(call: KeptBackward, reason: str) -> ComparisonBody:
 
 def _cause_of_gradient(fault: Fault, worst: GradientOfInput, backend: str) -> str:
     what = f"The gradient of {worst.name} differs: {worst.difference.text}."
+    return f"{cause_in_backward(fault, backend)} {what}"
+
+
+def cause_in_backward(fault: Fault, backend: str) -> str:
+    """Return which stage makes a gradient wrong."""
     if fault.node is None:
-        return f"the backend ({backend}), but only once: compiled again, its gradients match. {what}"
-    return f"{_owner(fault, backend)}. The backward of {target_name(fault.node)} is wrong. {what}{_part_text(fault)}"
+        return f"the backend ({backend}), but only once: compiled again, its gradients match."
+    return f"{_owner(fault, backend)}. The backward of {target_name(fault.node)} is wrong.{_part_text(fault)}"
 
 
 def body_without_graph(

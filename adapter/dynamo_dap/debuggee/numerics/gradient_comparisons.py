@@ -293,6 +293,8 @@ class GradientOfInput:
     """As the user wrote the input."""
     placeholder: Any
     difference: Difference
+    returned: Any
+    """What the compiled call has added to it."""
 
 
 class GradientComparison:
@@ -311,7 +313,9 @@ class GradientComparison:
         """How each operation's part of a gradient differs in the compiled graph, once that was looked at."""
         placeholders, shares = list(kept.inputs), kept.shares
         self.of_inputs = [
-            GradientOfInput(kept.names[at], node, self._runs.compare(self._asked(placeholders, shares, at), returned))
+            GradientOfInput(
+                kept.names[at], node, self._runs.compare(self._asked(placeholders, shares, at), returned), returned
+            )
             for at, (node, returned) in enumerate(zip(placeholders, ended.returned, strict=True))
             if shares[at] == at
         ]
@@ -337,6 +341,12 @@ class GradientComparison:
     def differs(self) -> bool:
         """Whether the gradient of some input does."""
         return any(not each.difference.is_same for each in self.of_inputs)
+
+    def expected(self, of_input: GradientOfInput) -> Any:
+        """Return what Dynamo's graph adds to the gradient of an input."""
+        placeholders = list(self._kept.inputs)
+        at = placeholders.index(of_input.placeholder)
+        return self._asked(placeholders, self._kept.shares, at)(self._runs.own)
 
     def fault(self) -> Fault:
         """Find the operation whose backward differs first, and whose fault that is.

@@ -21,11 +21,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from dynamo_dap.debuggee.agent.eager_expressions import is_true_python
 from dynamo_dap.debuggee.agent.engine import Host
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.stepping import RaisedException
 from dynamo_dap.debuggee.agent.user_code import is_torch_file, is_user_file
+from dynamo_dap.debuggee.numerics.backward_mismatches import BackwardMismatches
+from dynamo_dap.debuggee.numerics.backward_passes import BackwardPasses
 from dynamo_dap.debuggee.numerics.backward_values import BackwardValues
 from dynamo_dap.debuggee.numerics.comparing import (
     NEEDED,
@@ -39,6 +40,7 @@ from dynamo_dap.debuggee.numerics.comparing import (
     place_of_fault,
 )
 from dynamo_dap.debuggee.numerics.comparisons import DYNAMO, Comparison, Fault, draws_its_own_numbers
+from dynamo_dap.debuggee.numerics.filter_conditions import holds_at, may_hold
 from dynamo_dap.debuggee.numerics.not_finite import (
     INF,
     NAN,
@@ -60,15 +62,13 @@ from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name, witho
 from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
 from dynamo_dap.debuggee.torch_api.generated_code import original_of
 from dynamo_dap.debuggee.torch_api.graph import module_path, target_name
-from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue, evaluating_on_real_values, has_own_memory
+from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue, has_own_memory
 from dynamo_dap.debuggee.torch_api.real_values import limits_of_real_values
 from dynamo_dap.debuggee.torch_api.retracing import CachedCall, trace_again
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame, running_frame
 from dynamo_dap.debuggee.torch_api.traced_paths import PATHS, NotValid
 from dynamo_dap.debuggee.torch_api.tracing_hooks import NODE_HOOK, add_line_hook
 from dynamo_dap.debuggee.torch_api.variable_trackers import Place
-from dynamo_dap.debuggee.trace.evaluation import evaluate_to_python
-from dynamo_dap.debuggee.trace.expressions import names_asked
 from dynamo_dap.debuggee.trace.stop_texts import (
     ParameterState,
     mismatch,
@@ -78,7 +78,6 @@ from dynamo_dap.debuggee.trace.stop_texts import (
     not_finite,
     not_finite_input,
 )
-from dynamo_dap.debuggee.values.model import text_of_raised
 from dynamo_dap.debuggee.wrapping.patches import Patches
 from dynamo_dap.protocol.contract import MISMATCH
 from dynamo_dap.protocol.contract import NAN as NAN_FILTER
@@ -123,10 +122,11 @@ class ValueStops(CallObserver, CompileObserver):
 
     feature = "the filters nan and mismatch"
 
-    def __init__(self, host: Host, stop_trace: StopTrace, backward: BackwardValues) -> None:
-        """Hold the thread in a trace by ``stop_trace``; look at gradients by ``backward``."""
+    def __init__(self, host: Host, stop_trace: StopTrace, passes: BackwardPasses) -> None:
+        """Hold the thread in a trace by ``stop_trace``, and in a backward pass by ``passes``."""
         self._host = host
-        self._backward = backward
+        self._backward = BackwardValues(host, passes)
+        self._gradients = BackwardMismatches(host, passes)
         self._stop_trace = stop_trace
         self._reported: set[str] = set()
         self._made = _MadeGraph()
@@ -203,7 +203,7 @@ class ValueStops(CallObserver, CompileObserver):
         try:
             with self._host.holding(), as_it_began(call):
                 culprit = find(call, cached_call)
-            if culprit is not None and self._may_hold(culprit):
+            if culprit is not None and may_hold(self._host, culprit.filter, culprit.names):
                 self._hold(call, culprit)
         except Exception as problem:  # noqa: BLE001  (whatever it is, the program goes on with its outputs)
             if not isinstance(problem, NoRealValue):
@@ -261,6 +261,8 @@ class ValueStops(CallObserver, CompileObserver):
             fault, missing = find_fault(call, cached_call, comparison)
         else:
             fault, missing = comparison.fault_of_operator(), None
+        if fault is None and call.problem is None:
+            self._gradients.expect(call, cached_call, comparison)
         if fault is None or _was_reported(call, comparison, fault):
             return None
         body = self._host.comparison = body_of(call, cached_call, comparison, fault, missing)
@@ -315,23 +317,6 @@ class ValueStops(CallObserver, CompileObserver):
 
     # -- stopping --------------------------------------------------------------------------------------------------
 
-    def _may_hold(self, culprit: Culprit) -> bool:
-        """Whether the condition may hold, as far as that is known without the line's variables."""
-        condition = self._host.breakpoints.exception_filters.get(culprit.filter)
-        if not condition or not names_asked(condition) <= culprit.names.keys():
-            return True
-        with evaluating_on_real_values():
-            return self._holds(culprit, condition, lambda: is_true_python(condition, {}, culprit.names))
-
-    def _holds(self, culprit: Culprit, condition: str, is_true: Callable[[], bool]) -> bool:
-        try:
-            with self._host.holding():
-                return is_true()
-        except Exception as problem:  # noqa: BLE001  (the user's expression may raise anything)
-            text = f"The condition {condition!r} of '{culprit.filter}' failed: {text_of_raised(problem)}"
-            self._host.print(f"{text}\n", "important")
-            return True
-
     def _hold(self, call: GraphCall, culprit: Culprit) -> None:
         """Trace the call again, and hold it where the culprit is."""
         before, lines = contextlib.ExitStack(), Patches("stopping at a value's line")
@@ -366,12 +351,8 @@ class ValueStops(CallObserver, CompileObserver):
         frame = next((each for each in chain if not is_torch_file(each.path)), innermost)
         if culprit.line is not None:
             frame = next((each for each in chain if (each.path, each.line) == culprit.line), frame)
-        condition = self._host.breakpoints.exception_filters.get(culprit.filter)
-        if condition and not names_asked(condition) <= culprit.names.keys():
-            names = dict(culprit.names)
-            if not self._holds(culprit, condition, lambda: bool(evaluate_to_python(frame, condition, names))):
-                return
-        self._stop_trace(frame, culprit.raised, names=culprit.names)
+        if holds_at(self._host, culprit.filter, frame, culprit.names):
+            self._stop_trace(frame, culprit.raised, names=culprit.names)
 
 
 def _what_came(call: GraphCall, comparison: Comparison) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 from dynamo_dap.debuggee.agent.stepping import RaisedException
 from dynamo_dap.debuggee.numerics.comparisons import DYNAMO, Fault
 from dynamo_dap.debuggee.numerics.differences import Difference
+from dynamo_dap.debuggee.numerics.gradient_comparisons import GradientOfInput
 from dynamo_dap.debuggee.numerics.not_finite import INF, NAN, Given, Kinds, Made
 from dynamo_dap.debuggee.numerics.stored_state import LeftOtherwise
 from dynamo_dap.debuggee.recording.advice import advice_about
@@ -154,6 +155,19 @@ def mismatch(fault: Fault, worst: Difference, cause: str, operation: str, where:
         first = f"First line that differs: {fault.difference.text}."
     lines = [f"{what} {first}", f"Where: {where}", f"Cause: {cause}"]
     return _raised(f"Mismatch: {operation}: {fault.difference.text}", lines)
+
+
+def mismatch_in_backward(
+    worst: GradientOfInput, operation: str | None, cause: str, where: tuple[str, int, str]
+) -> RaisedException:
+    """Report in three lines which gradient differs, the forward line whose backward is wrong, and the cause."""
+    path, line, function = where
+    text = linecache.getline(path, line).strip()
+    place = f"Where: {path}:{line} in {function}" + (f": {text}" if text else "")
+    what = f"Compiled and eager gradients of {worst.name} differ ({worst.difference.text})."
+    first = "" if operation is None else f" First difference: the backward of {operation}."
+    headline = f"Mismatch in the backward pass: {operation or worst.name}: {worst.difference.text}"
+    return _raised(headline, [f"{what}{first}", place, f"Cause: {cause}"])
 
 
 def mismatch_of_operator(fault: Fault, result: str, cause: str, operation: str, where: str) -> RaisedException:

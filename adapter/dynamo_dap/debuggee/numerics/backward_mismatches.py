@@ -1,0 +1,132 @@
+"""Stops where the gradients of a compiled call differ from eager: the exception filter ``mismatch`` in backward passes.
+
+A call whose values match is kept until the program's own backward pass has come through it. What the call has added to
+the gradients of its inputs is then compared with what Dynamo's graph adds. If one differs, the thread is held at the
+forward line whose backward is wrong, before ``backward()`` returns. Runs on the threads that make the call and that run
+hooks of autograd; what is kept lives as long as the program's autograd graph.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from dynamo_dap.debuggee.agent.engine import Host
+from dynamo_dap.debuggee.agent.log import log_exception
+from dynamo_dap.debuggee.numerics.backward_lines import Visit, visit_that_makes
+from dynamo_dap.debuggee.numerics.backward_passes import GRADIENT, BackwardPasses, KeptCall, result_of
+from dynamo_dap.debuggee.numerics.comparing import body_of_backward, cause_in_backward, needs_gradients, outputs_of
+from dynamo_dap.debuggee.numerics.comparisons import Comparison, Fault
+from dynamo_dap.debuggee.numerics.filter_conditions import holds_at, may_hold
+from dynamo_dap.debuggee.numerics.gradient_comparisons import GradientComparison, GradientOfInput, KeptBackward
+from dynamo_dap.debuggee.numerics.gradients import GRADIENTS, GradientRun, is_backward_compiled
+from dynamo_dap.debuggee.numerics.returned_gradients import BackwardPass, ReturnedGradients
+from dynamo_dap.debuggee.recording.function_names import name_of_call
+from dynamo_dap.debuggee.replay.graph_calls import GraphCall
+from dynamo_dap.debuggee.torch_api.fake_evaluation import preserved_global_state, switches
+from dynamo_dap.debuggee.torch_api.graph import target_name
+from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue
+from dynamo_dap.debuggee.torch_api.real_values import limits_of_real_values
+from dynamo_dap.debuggee.torch_api.retracing import CachedCall
+from dynamo_dap.debuggee.trace.stepping import TracePoint
+from dynamo_dap.debuggee.trace.stop_texts import mismatch_in_backward
+from dynamo_dap.protocol.contract import MISMATCH
+
+
+@dataclass(eq=False)
+class _Expected:
+    """A call whose backward pass is awaited."""
+
+    call: CachedCall
+    kept: KeptBackward
+
+
+class BackwardMismatches:
+    """Compares the gradients of calls. One for each process."""
+
+    def __init__(self, host: Host, passes: BackwardPasses) -> None:
+        """Compare nothing yet; ``passes`` holds threads at lines of calls."""
+        self._host = host
+        self._passes = passes
+        self._reported: set[str] = set()
+
+    def expect(self, call: GraphCall, cached_call: CachedCall, comparison: Comparison) -> None:
+        """Compare the gradients of a call once the program's own backward pass has come through it."""
+        if GRADIENTS.problem is not None or is_backward_compiled() or not needs_gradients(outputs_of(call)):
+            return
+        try:
+            states = [*switches(), *call.kept.random]
+            kept = KeptBackward.of(call, cached_call, comparison.graph, states)
+            ended_call = dataclasses.replace(self._passes.as_ended(cached_call), memory=call.kept.memory)
+            expected = _Expected(ended_call, kept)
+            returned = ReturnedGradients(outputs_of(call), call.inputs, lambda ended: self._came_back(expected, ended))
+            kept.included, kept.shares = returned.included, returned.shares
+        except NoRealValue as problem:
+            self._report_once(cached_call, problem)
+
+    def _came_back(self, expected: _Expected, ended: BackwardPass) -> None:
+        """Compare a backward pass. Never raise: autograd would pass it to the program."""
+        if self._host.is_holding or MISMATCH not in self._host.breakpoints.exception_filters:
+            return
+        try:
+            with self._host.holding():
+                comparison = GradientComparison(expected.kept, ended)
+                fault = comparison.fault() if comparison.differs else None
+            if fault is not None and comparison.worst is not None:
+                self._stop(expected, ended, comparison, fault, comparison.worst)
+        except Exception as problem:  # noqa: BLE001  (an exception here would be one of the backward pass)
+            if not isinstance(problem, NoRealValue):
+                log_exception("comparing gradients")
+            self._report_once(expected.call, problem)
+
+    def _stop(
+        self,
+        expected: _Expected,
+        ended: BackwardPass,
+        comparison: GradientComparison,
+        fault: Fault,
+        worst: GradientOfInput,
+    ) -> None:
+        """Trace the call again, and hold it at the line whose backward is wrong."""
+        call, states = expected.call, list(expected.kept.states)
+        body = self._host.comparison = body_of_backward(expected.kept, comparison, fault)
+        with self._host.holding(), preserved_global_state():
+            for put_back in states:
+                put_back()
+            lines = self._passes.survey(call)
+            kept = self._passes.keep(call, lines, states)
+            run = GradientRun(lines.graph, kept.inputs, states, ended.arrived, expected.kept.included)
+            visit = next((each for each in reversed(lines.visits) if each.nodes and each.is_user_code), None)
+            if fault.node is not None:
+                visit = visit_that_makes(lines, fault.node)
+            if visit is None:
+                raise NoRealValue(f"{body.verdict} Its line is unknown")
+            names: dict[str, object] = {
+                "__value__": worst.returned,
+                "__expected__": comparison.expected(worst),
+                "__difference__": worst.difference.largest,
+                "__stage__": body.stage,
+                GRADIENT: None,
+            }
+            if (result := result_of(lines, visit, run)) is not None:
+                last = visit.nodes[-1] if visit.nodes else ""
+                names[GRADIENT] = run.gradient(result, last, limits_of_real_values().bytes)
+        if may_hold(self._host, MISMATCH, names):
+            operation = None if fault.node is None else target_name(fault.node)
+            cause = cause_in_backward(fault, body.backend)
+            raised = mismatch_in_backward(worst, operation, cause, (visit.path, visit.line, visit.function))
+
+            def stop_at(point: TracePoint, kept: KeptCall = kept, visit: Visit = visit) -> None:
+                if holds_at(self._host, MISMATCH, point.frame, names):
+                    self._passes.hold(point, kept, visit, names, raised=raised)
+
+            self._passes.at_line(kept, run, visit, stop_at)
+            self._passes.go_on(kept, run, visit)
+
+    def _report_once(self, call: CachedCall, problem: Any) -> None:
+        reason = (str(problem).strip().splitlines() or [""])[0]
+        text = f"dynamo-dap: gradients of calls of {name_of_call(call)} are not compared: {reason}\n"
+        if text not in self._reported:
+            self._reported.add(text)
+            self._host.print(text, "important")
