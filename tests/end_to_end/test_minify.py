@@ -136,6 +136,54 @@ def test_a_lowering_that_the_program_registers(tmp_path: Path) -> None:
     assert "aten.sinh" in Path(found["path"]).read_text()
 
 
+WRONG_WITH_NAN = """
+import torch
+from torch._inductor.lowering import make_pointwise, ops, register_lowering
+
+@register_lowering(torch.ops.aten.sin.default, type_promotion_kind=None)
+def sin(x):
+    return make_pointwise(ops.cos)(x)
+
+@torch.compile
+def f(x):
+    for _ in range(4):
+        x = torch.relu(x) + 1
+    x = torch.sin(x)
+    for _ in range(4):
+        x = torch.tanh(x) * 2
+    return x
+
+f(torch.tensor([float("nan"), 1.0, 2.0]))
+"""
+
+
+def test_a_wrong_result_beside_a_nan(tmp_path: Path) -> None:
+    """Torch passes everything with a NaN; here the wrong operation is found at once, and nothing is around it."""
+    need_inductor("the program")
+    output, said = started(tmp_path, WRONG_WITH_NAN, "--json", "--accuracy").communicate(timeout=250)
+    found = json.loads(output)
+    assert (found["stage"], found["nodes"], found["before"]) == ("aot", 3, 19), said
+    assert "aten.sin" in Path(found["path"]).read_text()
+    assert [line for line in said.splitlines() if " of 19 nodes" in line] == ["19 of 19 nodes", "3 of 19 nodes"]
+
+
+ALL_NEEDED = """
+import torch
+
+def backend(graph, inputs):
+    if len(graph.graph.nodes) > 3:
+        raise ValueError("too many")
+    return graph
+
+torch.compile(lambda x: x.sin().cos(), backend=backend)(torch.ones(3))
+"""
+
+
+def test_nothing_smaller_fails(tmp_path: Path) -> None:
+    output, said = started(tmp_path, ALL_NEEDED).communicate(timeout=250)
+    assert "4 of 4 nodes of what Dynamo gave to the backend: nothing smaller fails\n" in output, said
+
+
 DIES = TOY_COMPILER.replace("assert False", "assert len(gm.graph.nodes) < 9, 'too long'; import os; os.abort()")
 
 

@@ -27,6 +27,7 @@ _INDUCTOR = (
     "wrong_lowering_of_a_maximum",
     "wrong_pass",
     "wrong_code",
+    "wrong_results_without_a_setting",
     "lowering_of_a_backward",
     "pass_over_the_joint_graph",
 )

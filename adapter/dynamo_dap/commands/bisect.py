@@ -20,22 +20,22 @@ from pathlib import Path
 
 import msgspec
 
-from dynamo_dap.protocol.bisection import KINDS, PARTS, STAGES, BisectedBody, BisectedThing, BisectionRun, first_bad
+from dynamo_dap.protocol.bisection import (
+    KINDS,
+    PARTS,
+    SETTINGS,
+    STAGES,
+    BisectedBody,
+    BisectedThing,
+    BisectionRun,
+    first_bad,
+)
 from dynamo_dap.protocol.contract import LaunchDescription
 from dynamo_dap.records.program import UNCOMPILED, add_program, given_program, launching
 from dynamo_dap.records.repeated_input import RepeatedInput
 
 _AS_IT_IS = "program"
 _AS_IT_IS_MEANING = "the program as it is, with its own backend"
-_SETTINGS = {
-    "aot_eager_decomp_partition": {"cse": False},
-    "inductor": {
-        "fallback_random": True,
-        "emulate_precision_casts": True,
-        "layout_optimization": False,
-        "comprehensive_padding": False,
-    },
-}
 _FRESH = {"TORCHINDUCTOR_FX_GRAPH_CACHE": "0", "TORCHINDUCTOR_AUTOGRAD_CACHE": "0"}
 """A compile that a cache serves goes through no stage. What the C++ compiler made is kept: it follows from the code."""
 _EXIT, _OUTPUT = "exit", "output"
@@ -176,7 +176,7 @@ class _Bisection:
         for part in PARTS.get(stage, ()):
             if self._run(f"{stage} without {part.replace('_', ' ')}", self._stage(stage, part, -1)).is_good:
                 return self._halved(stage, part, problem)
-        for name, value in _SETTINGS.get(stage, {}).items():
+        for name, value in SETTINGS.get(stage, {}).items():
             # A part that does not exist: torch reads settings only while a part is bisected.
             variables = {**self._stage(stage), "TORCH_BISECT_SUBSYSTEM": "settings"}
             if self._run(f"{stage} with {name} = {value}", variables, {name: value}).is_good:

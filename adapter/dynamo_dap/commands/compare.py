@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from dynamo_dap.protocol.bisection import STAGES
+from dynamo_dap.protocol.bisection import SETTING, STAGES
 from dynamo_dap.protocol.comparisons import GRADIENTS, NEVER_COMPARED, ComparedLine, ComparisonBody, Deviation
 from dynamo_dap.records.program import add_program, given_program, run_program
 
@@ -179,11 +179,16 @@ def _print_ladder(body: ComparisonBody, console: Console) -> None:
     """Print the stages that were tried, and the operation at fault with both errors."""
     if body.stages:
         judged = ", ".join(f"{_stage(each.name)} {_JUDGED[each.right]}" for each in body.stages)
-        console.print(f"  stages: {escape(judged)}{'' if body.part is None else f', in {escape(body.part)}'}")
+        part = "" if body.part is None else f", {_relation(body.part)} {escape(body.part)}"
+        console.print(f"  stages: {escape(judged)}{part}")
     if body.operation is not None and body.of_operation is not None:
         place = "" if body.path is None else f" at {os.path.relpath(body.path)}:{body.line}"
         what = "gradient of " if body.is_backward else ""
         console.print(f"  first difference: {escape(what + body.operation + place)}: {_numbers(body.of_operation)}")
+
+
+def _relation(part: str) -> str:
+    return "right with" if part.startswith(SETTING) else "in"
 
 
 _JUDGED = {True: "right", False: "wrong", None: "not run"}

@@ -170,8 +170,12 @@ class _Minifying:
         found = _NODES.search(line)
         if found is None:
             return
-        first = int(found[3] or self.nodes[0] or found[1])
-        self.nodes = first, int(found[3] or found[2])
+        # Torch's minifier starts from a part of the graph.
+        first = self.nodes[0] or int(found[3] or found[1])
+        now = int(found[3] or found[2])
+        if (first, now) == self.nodes:
+            return
+        self.nodes = first, now
         _say(f"{self.nodes[1]} of {first} nodes")
 
     def _process(self, command: list[str], directory: Path, more: Mapping[str, str] | None = None) -> tuple[int, str]:
@@ -268,8 +272,9 @@ def _print(options: argparse.Namespace, result: Path, minifying: _Minifying) -> 
         reported = JsonMinified(str(result), minifying.stage, after, before, minifying.error, minifying.fails_alone)
         sys.stdout.write(msgspec.json.encode(reported).decode() + "\n")
         return
+    smaller = "" if after < before else ": nothing smaller fails"
     sys.stdout.write(
-        f"{result}: {after} of {before} nodes of {_STAGES[minifying.stage]}\n"
+        f"{result}: {after} of {before} nodes of {_STAGES[minifying.stage]}{smaller}\n"
         f"  it fails with: {minifying.error or 'not run'}\n"
         + (
             f"Debug it with: {shlex.join(['dynamo-dap', 'debug', str(result)])}\n"

@@ -31,6 +31,18 @@ PARTS = {
     "inductor": ("pre_grad_passes", "joint_graph_passes", "post_grad_passes", LOWERINGS),
 }
 """By stage."""
+SETTINGS = {
+    "aot_eager_decomp_partition": {"cse": False},
+    "inductor": {
+        "fallback_random": True,
+        "emulate_precision_casts": True,
+        "layout_optimization": False,
+        "comprehensive_padding": False,
+    },
+}
+"""By stage: what is changed, one at a time, where no part alone is wrong."""
+SETTING = "the setting"
+"""As the beginning of a phrase."""
 
 
 def first_bad(count: int, is_good: Callable[[int], bool]) -> int:

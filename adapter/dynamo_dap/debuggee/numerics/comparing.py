@@ -49,6 +49,7 @@ from dynamo_dap.debuggee.torch_api.retracing import CachedCall
 from dynamo_dap.debuggee.torch_api.traced_paths import PATHS, NotValid
 from dynamo_dap.debuggee.torch_api.tracing_hooks import NODES
 from dynamo_dap.debuggee.torch_api.variable_trackers import Place
+from dynamo_dap.protocol.bisection import SETTING
 from dynamo_dap.protocol.comparisons import GRADIENTS, ComparedLine, ComparisonBody, Deviation, JudgedStage
 
 NEEDED = (GRAPHS, NODES, COMPARING)
@@ -391,7 +392,9 @@ def cause_of(fault: Fault, backend: str) -> str:
 
 
 def _part_text(fault: Fault) -> str:
-    return "" if fault.part is None else f" It is right without {fault.part}."
+    if fault.part is None:
+        return ""
+    return f" It is right {'with' if fault.part.startswith(SETTING) else 'without'} {fault.part}."
 
 
 def _owner(fault: Fault, backend: str) -> str:

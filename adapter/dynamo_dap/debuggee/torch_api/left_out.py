@@ -13,17 +13,21 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from dynamo_dap.debuggee.torch_api.features import Feature
-from dynamo_dap.protocol.bisection import KINDS, PARTS, first_bad
+from dynamo_dap.protocol.bisection import KINDS, PARTS, SETTING, SETTINGS, first_bad
 
 _OVERLOAD = re.compile(r"<OpOverload\(op='([\w.:]+)', overload='(\w+)'\)>")
 _BISECTOR = "torch._inductor.compiler_bisector:CompilerBisector"
+
+_CONFIGS = {"inductor": "torch._inductor.config"}
+"""Where the settings of a stage are."""
 
 LEAVING_OUT = Feature("naming the pass or the lowering at fault", _BISECTOR)
 
 
 def wrong_part(stage: str, is_right: Callable[[], bool]) -> str | None:
-    """Return what makes a compile by ``stage`` wrong, for a person; None where nothing alone does.
+    """Return what makes a compile by ``stage`` wrong, for a person, or the setting with which it is right.
 
+    None where nothing alone does.
     ``is_right`` compiles the graph again and says whether it is right.
     """
     if LEAVING_OUT.problem is not None:
@@ -42,6 +46,12 @@ def wrong_part(stage: str, is_right: Callable[[], bool]) -> str | None:
                 return is_right()
 
         return f"{KINDS[part]} {names[first_bad(len(names), is_good)]}" if names else None
+    config: Any = sys.modules[_CONFIGS.get(stage, "torch._functorch.config")]
+    for name, value in SETTINGS.get(stage, {}).items():
+        if hasattr(config, name) and getattr(config, name) is not value:
+            with _leaving_out(SETTING, sys.maxsize), config.patch({name: value}):
+                if is_right():
+                    return f"{SETTING} {name} = {value}"
     return None
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextvars
 import inspect
 import os
+import re
 import sys
 import textwrap
 import threading
@@ -18,7 +19,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from dynamo_dap.debuggee.torch_api.accuracy import compare_nan
 from dynamo_dap.debuggee.torch_api.compilation import unwrapped_backend
+from dynamo_dap.debuggee.torch_api.failing_operations import smaller_graph
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.import_hooks import when_imported
 
@@ -59,6 +62,7 @@ class MinifyingProcess:
         if MINIFYING.problem is not None:
             return
         self._watch_writing(_AFTER_DYNAMO)
+        compare_nan()
         module: Any = sys.modules[_AFTER_DYNAMO]
         call, dump = MINIFYING.resolve(_CALL), MINIFYING.resolve(_DUMP)
 
@@ -80,15 +84,15 @@ class MinifyingProcess:
         error = _text_of(sys.exc_info()[1])
         torch: Any = sys.modules["torch"]
         if any(getattr(torch, kind).is_initialized() for kind in ("cuda", "xpu") if hasattr(torch, kind)):
-            problem = self._run(script)
+            problem = self._run(script, error)
         else:
-            status, problem = self._forked(script, is_isolated=False)
+            status, problem = self._forked(script, error, is_isolated=False)
             if status < 0:
                 sys.stderr.write(f"an attempt has killed the process (signal {-status}): each gets its own now\n")
-                problem = self._forked(script, is_isolated=True)[1]
+                problem = self._forked(script, error, is_isolated=True)[1]
         self._on_end(error, problem)
 
-    def _forked(self, script: str, *, is_isolated: bool) -> tuple[int, str | None]:
+    def _forked(self, script: str, error: str, *, is_isolated: bool) -> tuple[int, str | None]:
         """Run the script in a fork; return its status, and what went wrong."""
         reader, writer = os.pipe()
         sys.stdout.flush()
@@ -98,9 +102,7 @@ class MinifyingProcess:
             os.close(reader)
             problem = "the fork failed"
             try:
-                if is_isolated and ATTEMPTS.problem is None:
-                    _fork_for_attempts()
-                problem = self._run(script) or ""
+                problem = self._run(script, error, is_isolated=is_isolated) or ""
             finally:
                 os.write(writer, problem.encode(errors="replace")[:4096])
                 sys.stderr.flush()
@@ -111,9 +113,14 @@ class MinifyingProcess:
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         return status, text or (None if status == 0 else f"signal {-status} ended it")
 
-    def _run(self, script: str) -> str | None:
-        """Run the script on a thread that is in no compile; return what went wrong."""
+    def _run(self, script: str, error: str, *, is_isolated: bool = False) -> str | None:
+        """Run the script on a thread that is in no compile; return what went wrong.
+
+        ``error`` is how the compile failed.
+        """
         os.chdir(self._folder)
+        if ATTEMPTS.problem is None:
+            _change_minifier(is_isolated=is_isolated)
         lookup = MINIFYING.resolve(_LOOKUP)
         name, backend = self._name, self._backend
         module: Any = sys.modules[_AFTER_DYNAMO]
@@ -121,6 +128,8 @@ class MinifyingProcess:
         # The compiling thread holds this lock, and never runs on to release it.
         MINIFYING.resolve(_LOCK)._at_fork_reinit()
         sys.argv = ["minifier_launcher.py", "minify", "--no-isolate"]
+        if "after_aot" in script and (kind := _kind_of(error)):
+            sys.argv += ["--check-str", kind]
         problems: list[str] = []
 
         def run() -> None:
@@ -128,9 +137,9 @@ class MinifyingProcess:
             config.repro_after = None
             try:
                 exec(compile(script, "minifier_launcher.py", "exec"), {"__name__": "__main__"})
-            except BaseException as error:  # noqa: BLE001 (whatever ends the minifier is reported)
+            except BaseException as ended:  # noqa: BLE001 (whatever ends the minifier is reported)
                 traceback.print_exc()
-                problems.append(_text_of(error))
+                problems.append(_text_of(ended))
 
         _on_new_thread(run)
         result = self._folder / _RESULT
@@ -149,7 +158,8 @@ def _on_new_thread(run: Callable[[], None]) -> None:
     thread.join()
 
 
-def _fork_for_attempts() -> None:
+def _change_minifier(*, is_isolated: bool) -> None:
+    """Have torch's minifier start from the failing operation; ``is_isolated``: a fork makes each attempt."""
     minifier = ATTEMPTS.resolve(_MINIFIER)
 
     def fails_in_fork(fails: Callable[..., bool]) -> Callable[..., bool]:
@@ -164,10 +174,31 @@ def _fork_for_attempts() -> None:
 
         return attempt
 
-    def isolated(*arguments: Any, module_fails: Callable[..., bool], **named: Any) -> Any:
-        return minifier(*arguments, module_fails=fails_in_fork(module_fails), **named)
+    def changed(graph: Any, given: Any, *more: Any, module_fails: Callable[..., bool], **named: Any) -> Any:
+        fails = fails_in_fork(module_fails) if is_isolated else module_fails
+        before = len(graph.graph.nodes)
+        sys.stderr.write(f"Started off with {before} nodes\n")
+        try:
+            graph, given = smaller_graph(graph, given, fails) or (graph, given)
+        except Exception:  # noqa: BLE001  (whatever an operation raises that runs by itself: torch starts from all)
+            traceback.print_exc()
+        if len(graph.graph.nodes) < before:
+            sys.stderr.write(f"SUCCESS: Went from {before} to {len(graph.graph.nodes)} nodes\n")
+        return minifier(graph, given, *more, module_fails=fails, **named)
 
-    sys.modules["functorch.compile"].minifier = isolated  # type: ignore[attr-defined]  # a module as a value
+    sys.modules["functorch.compile"].minifier = changed  # type: ignore[attr-defined]  # a module as a value
+
+
+_KINDS = re.compile(r"(?:[\w.]*(?:Error|Exception): )+")
+
+
+def _kind_of(error: str) -> str | None:
+    """Return the classes of a failure as its ``repr`` has them: ``LoweringException: RuntimeError``."""
+    found = _KINDS.match(error)
+    if found is None:
+        return None
+    outer, *inner = found[0].strip(": ").split(": ")
+    return ": ".join(inner) if inner else outer.rpartition(".")[2]
 
 
 def _with_backend(program: str, name: str, backend: Any) -> str:

@@ -1,0 +1,117 @@
+"""Finds the operation with which a graph begins to fail, for torch's minifier to start from.
+
+Torch's minifier removes parts of a graph and compiles what is left, hundreds of times for a large graph. Here the first
+failing operation is found by bisection, and is then tried by itself, on the operands that it has in the graph. On the
+thread that minifies.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+_MOST_BEFORE = 6
+"""So many levels of operands are added to an operation that does not fail alone."""
+
+Fails = Callable[[Any, Sequence[Any]], bool]
+"""Whether a graph (torch's ``GraphModule``) fails with such inputs, for the reason that is looked for."""
+
+
+def smaller_graph(graph: Any, inputs: Sequence[Any], fails: Fails) -> tuple[Any, Sequence[Any]] | None:
+    """Return the failing operation of a graph with as little as possible around it; None where none is found."""
+    values = _values_of(graph, inputs)
+    ends = [node for node in graph.graph.nodes if node.op.startswith("call_") and _is_tensor(values.get(node))]
+    if len(ends) < 2 or not fails(_upto(graph, ends[-1]), inputs):
+        return None
+    low, high = 0, len(ends) - 1
+    while low < high:
+        middle = (low + high) // 2
+        if fails(_upto(graph, ends[middle]), inputs):
+            high = middle
+        else:
+            low = middle + 1
+    wanted = {ends[low]}
+    for _ in range(_MOST_BEFORE):
+        wanted |= _with_tuples(wanted, values)
+        part, given = _only(graph, ends[low], wanted, values)
+        if len(part.graph.nodes) >= len(graph.graph.nodes):
+            break
+        if fails(part, given):
+            return part, given
+        wanted |= {each for node in wanted for each in node.all_input_nodes if each.op.startswith("call_")}
+    upto = _upto(graph, ends[low])
+    return (upto, inputs) if len(upto.graph.nodes) < len(graph.graph.nodes) else None
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, sys.modules["torch"].Tensor)
+
+
+def _values_of(graph: Any, inputs: Sequence[Any]) -> dict[Any, Any]:
+    """Run a graph, and return what each node gives, before a later one writes to it."""
+    torch: Any = sys.modules["torch"]
+    found: dict[Any, Any] = {}
+
+    class Noting(torch.fx.Interpreter):  # type: ignore[misc]  # the base is known at run time
+        def run_node(self, node: Any) -> Any:
+            result = super().run_node(node)
+            if _is_tensor(result):
+                kept = result.detach().clone(memory_format=torch.preserve_format)
+                found[node] = kept.requires_grad_(result.requires_grad)
+            else:
+                found[node] = result
+            return result
+
+    copies = [each.detach().clone().requires_grad_(each.requires_grad) if _is_tensor(each) else each for each in inputs]
+    with torch.enable_grad() if any(getattr(each, "requires_grad", False) for each in inputs) else torch.no_grad():
+        Noting(graph).run(*copies)
+    return found
+
+
+def _upto(graph: Any, end: Any) -> Any:
+    """Return the graph as far as ``end``, which it returns."""
+    torch: Any = sys.modules["torch"]
+    part, copies = torch.fx.Graph(), dict[Any, Any]()
+    for node in graph.graph.nodes:
+        copies[node] = part.node_copy(node, copies.__getitem__)
+        if node is end:
+            break
+    return _returning(graph, part, copies, end)
+
+
+def _only(graph: Any, end: Any, wanted: set[Any], values: Mapping[Any, Any]) -> tuple[Any, list[Any]]:
+    """Return a graph of the ``wanted`` nodes, which returns ``end``, and its inputs: what else they are given."""
+    torch: Any = sys.modules["torch"]
+    part, copies, given = torch.fx.Graph(), dict[Any, Any](), []
+    operands = {each for node in wanted for each in node.all_input_nodes}
+    for node in graph.graph.nodes:
+        if node in operands and node not in wanted and node.op != "get_attr":
+            copies[node] = part.placeholder(node.name)
+            copies[node].meta = dict(node.meta)
+            given.append(values[node])
+    for node in graph.graph.nodes:
+        if node in wanted or (node in operands and node.op == "get_attr"):
+            copies[node] = part.node_copy(node, copies.__getitem__)
+    return _returning(graph, part, copies, end), given
+
+
+def _returning(graph: Any, part: Any, copies: Mapping[Any, Any], end: Any) -> Any:
+    torch: Any = sys.modules["torch"]
+    part.output((copies[end],))
+    module = torch.fx.GraphModule(graph, part)
+    module.graph.eliminate_dead_code()
+    module.recompile()
+    return module
+
+
+def _with_tuples(nodes: set[Any], values: Mapping[Any, Any]) -> set[Any]:
+    """Return the nodes that give tuples to ``nodes``, and those before them: a graph takes no tuple as an input."""
+    found: set[Any] = set()
+    left = list(nodes)
+    while left:
+        for operand in left.pop().all_input_nodes:
+            if operand.op.startswith("call_") and isinstance(values.get(operand), list | tuple):
+                found.add(operand)
+                left.append(operand)
+    return found
