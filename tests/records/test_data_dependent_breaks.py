@@ -65,11 +65,12 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_program(tmp_path_factory.mktemp("data"))
 
 
-def _run(program: Path, *command: str) -> subprocess.CompletedProcess[str]:
+def _run(program: Path, *command: str, typed: str | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "dynamo_dap", *command],
         env={**os.environ, RECORDS_VARIABLE: str(program.parent / "records"), "PYTHONUNBUFFERED": "1"},
         cwd=program.parent,
+        input=typed,
         capture_output=True,
         text=True,
         timeout=DEADLINE,
@@ -178,3 +179,34 @@ def test_a_number_that_an_operation_does_not_return_stops_and_is_reported(sessio
     del lines[marked.line("made") - 1]
     program.write_text("".join(lines), encoding="utf-8")
     assert _run(program, "run", *python_option(program), program.name).stdout.startswith("4.0")
+
+
+FOUND = """\
+import torch
+
+torch._dynamo.config.capture_dynamic_output_shape_ops = True
+
+
+@torch.compile(backend="eager")
+def fn(x, mask):
+    found = mask.nonzero()  #@made
+    y = x + 1  #@after
+    if found.shape[0] > 2:  #@asked
+        return y
+    return x
+
+
+print(fn(torch.ones(3), torch.ones(3) > 0).sum().item())
+"""
+
+
+def test_a_stop_goes_back_to_where_the_number_was_made(tmp_path: Path) -> None:
+    program = tmp_path / "found.py"
+    program.write_text(FOUND, encoding="utf-8")
+    lines = Fixture(program)
+    catch = ["--break", f"found.py:{lines.line('after')}", "--catch", "graph-break"]
+    ran = _run(program, "debug", *catch, program.name, typed="c\norigin u0 made\norigin u7 made\nq\ny\n")
+    at_break, back = ran.stdout.split("(dynamo) origin u0 made")
+    assert f"in fn at found.py:{lines.line('asked')}" in at_break
+    assert f"back in fn at found.py:{lines.line('made')}" in back
+    assert "no statement of this trace has added a node 'u7'" in back

@@ -30,6 +30,7 @@ from dynamo_dap.debuggee.history.trace_changes import CHANGES, TRACE_LOG
 from dynamo_dap.debuggee.history.trace_log import TraceLog
 from dynamo_dap.debuggee.numerics.not_finite import NAN, kinds_of
 from dynamo_dap.debuggee.replay.saved_traces import CannotKeep
+from dynamo_dap.debuggee.torch_api.data_dependence import node_of_symbol
 from dynamo_dap.debuggee.torch_api.dynamo_names import goes_on_after_break, resume_function, user_function_name
 from dynamo_dap.debuggee.torch_api.generated_code import user_function_of
 from dynamo_dap.debuggee.torch_api.graph import with_operands
@@ -255,7 +256,8 @@ class Standpoint:
         if depth >= len(frames):
             raise _no_origin("a function that is not traced keeps nothing of its past")
         if what == MADE:
-            return _found(past.made_at(at, name), f"no statement of this trace has added a node '{name}'")
+            node = node_of_symbol(name, frames[depth].frame) or name
+            return _found(past.made_at(at, node), f"no statement of this trace has added a node '{name}'")
         value = frames[depth].frame.lookup(name)
         if value is MISSING:
             raise _no_origin(f"there is no local variable '{name}' here")

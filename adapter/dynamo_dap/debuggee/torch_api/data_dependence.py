@@ -249,6 +249,18 @@ def _maker_of(symbol: Any, frame: TracedFrame) -> tuple[Any, int | None]:
     return None, None
 
 
+def node_of_symbol(name: str, frame: TracedFrame) -> str | None:
+    """Return the node whose result has a number that depends on data, by torch's name of the number: ``u0``."""
+    symbol = next((each for each in _symbols_in(frame) if str(each) == name), None)
+    found = None if symbol is None else _maker_of(symbol, frame)[0]
+    return None if found is None else str(found.name)
+
+
+def _symbols_in(frame: TracedFrame) -> list[Any]:
+    shape_env = getattr(frame.translator.output, "shape_env", None)
+    return [] if shape_env is None else list(getattr(shape_env, "var_to_stack", {}))
+
+
 def value_in_call(symbol: DataSymbol, frame: TracedFrame) -> int | float | bool | None:
     """Return the number that ``symbol`` is in the call being traced; None where it cannot be computed.
 
