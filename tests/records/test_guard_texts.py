@@ -38,6 +38,9 @@ TEXTS = {
     "expected type of 'L['cache'].keys' to be a tensor type, ' but found <class 'NoneType'>": (
         "cache.keys was a tensor and is None"
     ),
+    "expected type of 'L['cache'].keys' to be <class 'torch.Tensor'>, but found <class 'NoneType'>": (
+        "cache.keys was a tensor and is None"
+    ),
     "tensor 'x' requires_grad mismatch. expected requires_grad=0. Actual": (
         "tensor 'x' requires_grad mismatch. expected requires_grad=0. Actual"
     ),

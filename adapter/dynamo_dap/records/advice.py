@@ -26,7 +26,10 @@ _MISMATCH = re.compile(
     r"tensor '(?P<name>.+)' (?P<what>[\w ]+) mismatch\b.*?expected (?P<then>.+?), actual (?P<now>.+)"
 )
 _GRADIENT = re.compile(r"tensor '(?P<name>.+)' requires_grad mismatch")
-_NO_TENSOR = re.compile(r"expected type of '(?P<name>.+)' to be a tensor type")
+_NO_TENSOR = re.compile(
+    r"expected type of '(?P<name>.+)' to be (?:a tensor type|<class 'torch\.[^']+'>, but .*'NoneType')"
+)
+"""Up to torch 2.14, and from 2.15 on."""
 _EQUAL = re.compile(r"(?P<name>.+?) (?:==|is) (?P<then>.+)")
 _CACHE = re.compile(r"^(?P<root>.*?(?:cache|past_key|\bkv\b)\w*(?:'\])?)|\.(?:keys|values)\b", re.IGNORECASE)
 _SIZE_OF = re.compile(r"(?P<name>.+)\.size\(\)\[(?P<index>\d+)\]")

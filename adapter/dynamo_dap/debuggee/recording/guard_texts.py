@@ -157,7 +157,10 @@ _FORMS: list[tuple[re.Pattern[str], Callable[[re.Match[str]], str]]] = [
         ),
     ),
     (
-        re.compile(r"expected type of '(?P<name>.+)' to be a tensor type, ' but found <class '(?P<type>[^']+)'>"),
+        re.compile(
+            r"expected type of '(?P<name>.+)' to be (?:a tensor type, '|<class 'torch\.[^']+'>,) "
+            r"but found <class '(?P<type>[^']+)'>"
+        ),
         lambda match: (
             f"{plain_name(match['name'])} was a tensor and is {_KINDS.get(match['type'], _type(match['type']))}"
         ),

@@ -22,7 +22,9 @@ SIZES = "SHAPE_ENV"
 _MARK = re.compile(r"hasattr\((?P<name>.+), '_dynamo_\w+'\) == False$")
 _OF_TENSOR = re.compile(r"check_tensor\((?P<name>.+?), [\w.<>]+, DispatchKeySet\(")
 """As ``torch._dynamo.guards.get_tensor_guard_code_part`` writes it."""
-_TENSOR_FAILURE = re.compile(r"tensor '(?P<name>.+?)' .*mismatch|expected type of '(?P<typed>.+?)' to be a tensor type")
+_TENSOR_FAILURE = re.compile(
+    r"tensor '(?P<name>.+?)' .*mismatch|expected type of '(?P<typed>.+?)' to be (?:a tensor type|<class 'torch\.)"
+)
 """How a check of a tensor says what failed."""
 
 

@@ -194,8 +194,8 @@ class InputSizes:
 
     def _why_static(self, source: Any, tensor: Any, position: int) -> SizeReason | None:
         config = _config()
-        if getattr(config, "_shapes_spec", None) is not None:
-            return SizeReason(names.SETTING, "static by shapes_spec")
+        if (declared := _declared(config)) is not None:
+            return SizeReason(names.SETTING, f"static by {declared}")
         forced = self._forced(source, tensor, config)
         if forced is not None:
             return forced
@@ -222,8 +222,8 @@ class InputSizes:
 
     def _why_dynamic(self, tensor: Any, policy: Any, position: int, kind: str) -> SizeReason | None:
         config = _config()
-        if getattr(config, "_shapes_spec", None) is not None:
-            return SizeReason(names.SETTING, "dynamic by shapes_spec")
+        if (declared := _declared(config)) is not None:
+            return SizeReason(names.SETTING, f"dynamic by {declared}")
         if tensor is not None and (mark := _mark(tensor, position)) is not None:
             return SizeReason(names.MARKED, f"marked with {mark}")
         if kind == "DUCK" and not getattr(config, "assume_static_by_default", True):
@@ -240,6 +240,12 @@ def _changed(policy: Any, position: int) -> SizeReason | None:
     if position < len(before) and is_exactly(before[position], (int,)):
         return SizeReason(names.AUTOMATIC, f"the size was {before[position]} in an earlier call")
     return None if _has_lists() else SizeReason(names.AUTOMATIC, "the size was another one in an earlier call")
+
+
+def _declared(config: Any) -> str | None:
+    """Return the argument of ``torch.compile`` that declares sizes; from torch 2.15 on it is another. None if unset."""
+    arguments = {"_shapes_spec": "shapes_spec", "_dynamic_shapes_spec": "dynamic_shapes"}
+    return next((argument for name, argument in arguments.items() if getattr(config, name, None) is not None), None)
 
 
 def _dynamic_setting() -> SizeReason:
