@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -142,8 +142,18 @@ def row_of(program: Path, python: Path = PYTHON) -> Row:
     return row
 
 
-def page(rows: list[Row], missing: list[str]) -> str:
-    """Return the table in Markdown."""
+_HEADER = "| program | same exit, output, random numbers | lines run | lines hit | not hit |"
+
+
+def rows_of(text: str) -> dict[str, str]:
+    """Return the rows of a page, by program."""
+    _, found, table = text.partition(f"{_HEADER}\n")
+    rows = (line for line in table.split("\n\n")[0].splitlines()[1:])
+    return {line.split("|")[1].strip(): line for line in rows} if found else {}
+
+
+def page(rows: list[Row], missing: list[str], kept: Mapping[str, str] | None = None) -> str:
+    """Return the table in Markdown; ``kept`` has the rows of programs that did not run this time."""
     lines = [
         "# Programs of other packages",
         "",
@@ -152,16 +162,18 @@ def page(rows: list[Row], missing: list[str]) -> str:
         "compared. A line counts as hit when the debugger stops there at least once. Some programs name a function of",
         "their package, whose lines count as well; these runs have `justMyCode` off.",
         "",
-        "| program | same exit, output, random numbers | lines run | lines hit | not hit |",
+        _HEADER,
         "| --- | --- | --- | --- | --- |",
     ]
+    table = dict(kept or {})
     for row in rows:
         same = "yes" if not row.problems else "; ".join(row.problems).replace("|", "/")
         missed = [
             f"{Path(path).name}:{line}: {row.reasons.get((path, line), 'no reason known')}" for path, line in row.missed
         ]
         hit = len(row.executed) - len(row.missed)
-        lines.append(f"| {row.name} | {same} | {len(row.executed)} | {hit} | {'<br>'.join(missed) or 'none'} |")
+        table[row.name] = f"| {row.name} | {same} | {len(row.executed)} | {hit} | {'<br>'.join(missed) or 'none'} |"
+    lines += [table[name] for name in sorted(table)]
     lines += ["", f"Not run, as the package was not installed: {', '.join(missing)}."] if missing else []
     return "\n".join(lines) + "\n"
 
@@ -174,6 +186,8 @@ def main() -> int:
     options = parser.parse_args()
     os.chdir(ROOT)
     rows, missing = [], []
+    is_old = options.programs and options.output.exists()
+    kept = rows_of(options.output.read_text(encoding="utf-8")) if is_old else {}
     for program in sorted(PROGRAMS.glob("*.py")):
         if options.programs and program.stem not in options.programs:
             continue
@@ -188,7 +202,7 @@ def main() -> int:
             continue
         row = row_of(program)
         rows.append(row)
-        options.output.write_text(page(rows, missing), encoding="utf-8")
+        options.output.write_text(page(rows, missing, kept), encoding="utf-8")
         print(
             row.name, f"{len(row.executed) - len(row.missed)} of {len(row.executed)} lines", *row.problems, flush=True
         )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.zoo.run import page, row_of
+from tests.zoo.run import Row, page, row_of, rows_of
 
 SAME = """\
 # also: helper scaled
@@ -53,3 +53,11 @@ def test_a_program_that_differs_is_reported(program: Path) -> None:
         "breakpoints: exit status 3",
     ]
     assert "idle debugger: exit status 3" in page([row], ["other"])
+
+
+def test_rows_of_programs_that_do_not_run_again_are_kept() -> None:
+    old = page([Row("second"), Row("third", ["it fails"])], ["missing"])
+    assert list(rows_of(old)) == ["second", "third"]
+    new = page([Row("first"), Row("third")], [], rows_of(old))
+    assert new == page([Row("first"), Row("second"), Row("third")], [])
+    assert rows_of("no page") == {}
