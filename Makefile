@@ -69,7 +69,7 @@ unit: $(READY)  ## Every test in Python, or those that ARGUMENTS name
 unit-core: $(READY)
 	$(PYTEST) $(CORE) $(ARGUMENTS)
 
-unit-long: $(READY)
+unit-long: $(READY) $(RELEASE_READY) $(DOCS_READY) $(TYPESCRIPT_READY)  # so that no test of a release is left out
 	$(PYTEST) $(LONG) $(ARGUMENTS)
 
 test-vscode: $(READY) $(TYPESCRIPT_READY)  ## End-to-end tests in a real VS Code in a browser

@@ -1,5 +1,5 @@
-// Writes l10n/bundle.l10n.json, the catalogue that translations begin with: every text of `vscode.l10n.t` in src.
-// With --check it only compares, and finds texts for users that are not translated. Pages (src/webview) are not read.
+// Writes l10n/bundle.l10n.json, the catalogue that translations begin with: every text of `vscode.l10n.t` in src, and of
+// `localized`, which pages call. With --check it only compares, and finds texts for users that are not translated.
 
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -16,14 +16,15 @@ const NOT_FOR_USERS = [
     /^\s*import /, // Python
     /^No module named$|^at $|^a breakpoint is set here$/, // looked for in other texts
     /^(True|False|Inf)$|^Test(Case)?$|^\\\(/, // Python's words
-    /^[KMG]iB$|^\{0\}…$/,
+    /^[KMG]iB$|^NaN$|^Arrow(Up|Down)$|^(\{0\} ?)?…( \{1\})?$/,
+    /^the page has no #|^#\{0\} is no field$/, // mistakes in the program
     /^Scripts\//,
     /^> dynamo-dap|-m pip install/, // commands, in a log
-    /^default-src|<\w+/, // pages
+    /^default-src /, // a page's policy
+    /^With uPlot:/,
     /^(function|compile|guard|node|snapshot|more|finding|cached|line) \{0\}/, // identities of rows
     /^\{0\} (failure|break|size|CUDA graph|attempt|graph|resume|guard) \{1\}$/,
     /^cache entries\.txt$|^code of the call\.py$|^Graph$/, // names of documents
-    /^torch\.compile|^Debug torch\.compile: (current|module|pytest)|^Minified: /, // names
     /^the editor did not start/, // an answer to an assistant
     /^\{0\} \(\{1\}\) of|^\{0\} of \{1\}$/,
 ];
@@ -40,6 +41,15 @@ function textOf(node) {
         return node.head.text + node.templateSpans.map(({ literal }, index) => `{${index}}${literal.text}`).join("");
     }
     return undefined;
+}
+
+/** What people read of a text: of HTML what is between its tags, and in attributes. */
+function readable(text) {
+    if (text === undefined || !/<\/?[a-z]+/.test(text)) {
+        return text;
+    }
+    const attributes = [...text.matchAll(/(?:title|placeholder|aria-label)="([^"]*)"/g)].map(([, value]) => value);
+    return [...attributes, text.replace(/<[^>]*>/g, " ")].join(" ").replace(/\{\d+\}|\s+/g, " ").trim();
 }
 
 function read(path) {
@@ -59,7 +69,7 @@ function read(path) {
             values.forEach(visit);
             return;
         }
-        const text = textOf(node);
+        const text = readable(textOf(node));
         if (text !== undefined && IS_TEXT.test(text) && !NOT_FOR_USERS.some((each) => each.test(text))) {
             problems.push(`${place(node)}: ${JSON.stringify(text)} is not translated: vscode.l10n.t("…")`);
         }
@@ -70,7 +80,7 @@ function read(path) {
 
 for (const name of readdirSync("src", { recursive: true }).sort()) {
     // The structures are generated, and localized.ts is where one of the functions is.
-    if (name.endsWith(".ts") && !name.startsWith("webview") && name !== join("session", "structures.ts")) {
+    if (name.endsWith(".ts") && name !== join("session", "structures.ts")) {
         read(join("src", name));
     }
 }

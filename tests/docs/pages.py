@@ -18,6 +18,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -91,24 +92,32 @@ def _read_console(page: Page, text: str, line: int) -> None:
             page.commands[-1].expected.append(row)
 
 
-def run_page(page: Page, folder: Path) -> list[str]:
-    """Run a page's commands; return the places where the page says something else."""
+_OWN = (sys.executable, "-m", "dynamo_dap")
+
+
+def run_page(
+    page: Page, folder: Path, command: Sequence[str] = _OWN, variables: Mapping[str, str] = os.environ
+) -> list[str]:
+    """Run a page's commands; return the places where the page says something else.
+
+    ``command`` is ``dynamo-dap`` as it is installed, ``variables`` are those of the shell.
+    """
     for name, text in page.files.items():
         (folder / name).write_text(text, encoding="utf-8")
     if any("fixtures/" in command.text for command in page.commands):
         shutil.copytree(ROOT / "fixtures", folder / "fixtures", ignore=shutil.ignore_patterns("__pycache__"))
-    environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "120", "TERM": "dumb", "PYTHONHASHSEED": "0"}
+    environment = {**variables, "NO_COLOR": "1", "COLUMNS": "120", "TERM": "dumb", "PYTHONHASHSEED": "0"}
     environment |= {"XDG_CACHE_HOME": str(folder / ".cache"), "XDG_STATE_HOME": str(folder / ".state")}
     wrong = []
-    for number, command in enumerate(page.commands):
-        arguments = shlex.split(command.text)
-        assert arguments.pop(0) == "dynamo-dap", f"{page.path}:{command.line}: only dynamo-dap is run"
-        if command.is_session:
+    for number, shown in enumerate(page.commands):
+        arguments = shlex.split(shown.text)
+        assert arguments.pop(0) == "dynamo-dap", f"{page.path}:{shown.line}: only dynamo-dap is run"
+        if shown.is_session:
             script = folder / f".typed-{number}"
-            script.write_text("".join(f"{line}\n" for line in command.typed), encoding="utf-8")
+            script.write_text("".join(f"{line}\n" for line in shown.typed), encoding="utf-8")
             arguments += ["-x", str(script)]
         ran = subprocess.run(
-            [sys.executable, "-m", "dynamo_dap", *arguments],
+            [*command, *arguments],
             cwd=folder,
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -118,10 +127,10 @@ def run_page(page: Page, folder: Path) -> list[str]:
             check=False,
         )
         printed = [normal(line, folder) for line in ran.stdout.splitlines()]
-        expected = [normal(line, folder) for line in command.expected]
-        missing = _not_in_order(printed, expected) if command.is_session else _difference(printed, expected)
+        expected = [normal(line, folder) for line in shown.expected]
+        missing = _not_in_order(printed, expected) if shown.is_session else _difference(printed, expected)
         if missing is not None:
-            where = f"{page.path.relative_to(ROOT)}:{command.line}: $ {command.text}"
+            where = f"{page.path.relative_to(ROOT)}:{shown.line}: $ {shown.text}"
             wrong.append(f"{where}\nthe page has: {missing}\nprinted:\n{ran.stdout}{ran.stderr[-2000:]}")
     return wrong
 

@@ -32,9 +32,20 @@ local function stopped()
   return session and session.stopped_thread_id and session.current_frame
 end
 
+local function is_loaded(frame)
+  local scope = (frame.scopes or {})[1]
+  return scope and scope.variables
+end
+
+-- Why it stopped last.
+local why = ""
+
 local function drive()
   dofile(vim.env.CONFIGURATION)
   dap = require("dap")
+  dap.listeners.before.event_stopped.driver = function(_, body)
+    why = body.description or body.reason
+  end
   local configuration = dap.configurations.python[tonumber(vim.env.NUMBER)]
   vim.cmd.edit(vim.env.PROGRAM)
   if vim.env.LINE ~= "0" then
@@ -57,8 +68,15 @@ local function drive()
   if configuration.request == "attach" then
     dap.disconnect({ terminateDebuggee = false })
   end
+  local shown = stopped() and stopped().id
+  if configuration.request == "launch" then
+    dap.continue()
+  end
   wait("the end", function()
-    if dap.session() and dap.session().stopped_thread_id and configuration.request == "launch" then
+    local frame = stopped()
+    if frame and frame.id ~= shown and configuration.request == "launch" and is_loaded(frame) then
+      shown = frame.id
+      tell("again", frame.line, frame.name, local_variable(frame, "y") or "", why)
       dap.continue()
     end
     return not dap.session()

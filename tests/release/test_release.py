@@ -1,23 +1,23 @@
-"""A release is complete, can be built twice with equal bytes, and installs into an empty environment."""
+"""A release is complete, can be built twice with equal bytes, and the registries' tools accept it."""
 
 from __future__ import annotations
 
 import email.parser
 import hashlib
 import json
-import os
-import shutil
+import re
 import subprocess
 import sys
 import tarfile
+import xml.etree.ElementTree as ET
 import zipfile
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 import dynamo_dap
 from release.build import CHECKSUMS, copy_tracked_files
+from tests.release.artifacts import Release, build
 from tests.structure.sources import ADAPTER, ROOT
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]
@@ -38,43 +38,6 @@ _DATA = {
 }
 _METADATA = {"METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE"}
 _EXTENSION = {"LICENSE.txt", "changelog.md", "package.json", "readme.md"}
-
-
-@dataclass(frozen=True)
-class Release:
-    """What was built, and the checkout that it was built in."""
-
-    checkout: Path
-    folder: Path
-
-    def file(self, pattern: str) -> Path:
-        """Return the one file with that name."""
-        (path,) = self.folder.glob(pattern)
-        return path
-
-
-def _build(checkout: Path, output: Path, **changed: str) -> None:
-    environment = {**os.environ, **changed}
-    command = [sys.executable, "-m", "release.build", "--output", str(output)]
-    ran = subprocess.run(
-        command, cwd=checkout, env=environment, capture_output=True, check=False, text=True, timeout=600
-    )
-    assert ran.returncode == 0, ran.stderr
-
-
-@pytest.fixture(scope="module")
-def release(tmp_path_factory: pytest.TempPathFactory) -> Release:
-    """Build a release of a copy of the repository, which may change while it is tested."""
-    pytest.importorskip("build", reason="the extra 'release' is not installed")
-    packages = ROOT / "vscode-extension" / "node_modules"
-    if not packages.exists() or shutil.which("node") is None:
-        pytest.skip("the extension's packages are not installed: make check-typescript installs them")
-    checkout = tmp_path_factory.mktemp("checkout")
-    copy_tracked_files(ROOT, checkout)
-    (checkout / "vscode-extension" / "node_modules").symlink_to(packages)
-    folder = tmp_path_factory.mktemp("release") / "dist"
-    _build(checkout, folder)
-    return Release(checkout, folder)
 
 
 def test_the_wheel_has_the_package_and_nothing_else(release: Release) -> None:
@@ -117,6 +80,36 @@ def test_the_extension_carries_this_wheel_and_no_sources(release: Release) -> No
     assert not [name for name in names if name.endswith((".ts", ".map"))]
 
 
+def test_galleries_get_what_they_show(release: Release) -> None:
+    """Open VSX's rules for metadata, in the manifest that vsce wrote; texts are no keys of translations."""
+    with zipfile.ZipFile(release.file("*.vsix")) as archive:
+        manifest = ET.fromstring(archive.read("extension.vsixmanifest"))
+        package = json.loads(archive.read("extension/package.json"))
+        texts = json.loads(archive.read("extension/package.nls.json"))
+        readme = archive.read("extension/readme.md").decode()
+    spaces = {"v": "http://schemas.microsoft.com/developer/vsx-schema/2011"}
+    (metadata,) = manifest.findall("v:Metadata", spaces)
+    shown = {name: metadata.findtext(f"v:{name}", "", spaces) for name in ("DisplayName", "Description")}
+    assert shown == {"DisplayName": texts["displayName"], "Description": texts["description"]}
+    assert len(shown["DisplayName"]) <= 255
+    assert len(shown["Description"]) <= 2048
+    assert re.fullmatch(r"[\w+$~-]+", package["publisher"])
+    assert re.fullmatch(r"[\w+$~-]+", package["name"])
+    assert re.fullmatch(r"\d+\.\d+\.\d+", package["version"])
+    assert metadata.findtext("v:License", "", spaces) == "extension/LICENSE.txt", "refused without a licence"
+    assert len(package["galleryBanner"]["color"]) <= 16
+    properties = {
+        each.get("Id"): each.get("Value", "") for each in metadata.iterfind("v:Properties/v:Property", spaces)
+    }
+    links = [value for name, value in properties.items() if name and ".Links." in name]
+    assert len(links) >= 5
+    assert not [link for link in [*links, package["qna"]] if not link.startswith("https://")]
+    pictures = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", readme)
+    base = package["vsce"]["baseImagesUrl"]
+    assert pictures
+    assert not [each for each in pictures if not (ROOT / "vscode-extension" / each.removeprefix(f"{base}/")).is_file()]
+
+
 def test_the_bill_of_materials_is_valid_and_names_what_is_inside(release: Release) -> None:
     validation = pytest.importorskip("cyclonedx.validation.json")
     schema = pytest.importorskip("cyclonedx.schema")
@@ -144,7 +137,7 @@ def test_two_builds_have_equal_bytes(release: Release, tmp_path: Path) -> None:
         if path.is_file():
             path.chmod(path.stat().st_mode & 0o700)
     (checkout / "vscode-extension" / "node_modules").symlink_to(ROOT / "vscode-extension" / "node_modules")
-    _build(checkout, tmp_path / "dist", TZ="Pacific/Chatham", LC_ALL="C")
+    build(checkout, tmp_path / "dist", TZ="Pacific/Chatham", LC_ALL="C")
     again = (tmp_path / "dist" / CHECKSUMS).read_text(encoding="utf-8")
     assert again == (release.folder / CHECKSUMS).read_text(encoding="utf-8")
 
@@ -157,67 +150,6 @@ def test_the_registries_tools_accept_the_packages(release: Release) -> None:
             [sys.executable, "-m", *command], cwd=ROOT, capture_output=True, check=False, text=True, timeout=300
         )
         assert ran.returncode == 0, ran.stdout + ran.stderr
-
-
-def _new_user(release: Release, folder: Path) -> tuple[Path, dict[str, str]]:
-    """Make an empty environment with the wheel, and a home; torch is this environment's, at the end of the path."""
-    environment = folder / "environment"
-    subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True, timeout=300)
-    python = environment / "bin" / "python"
-    command = [str(python), "-m", "pip", "install", "--quiet", "--only-binary=:all:", str(release.file("*.whl"))]
-    installed = subprocess.run(command, capture_output=True, check=False, text=True, timeout=600, cwd=folder)
-    if installed.returncode and "No matching distribution" in installed.stderr + installed.stdout:
-        pytest.skip("no package index can be reached")
-    assert installed.returncode == 0, installed.stderr
-    import torch
-
-    (site_packages,) = environment.glob("lib/python*/site-packages")
-    (site_packages / "torch_of_another_environment.pth").write_text(f"{Path(torch.__file__).parents[1]}\n")
-    home = folder / "home"
-    home.mkdir()
-    kept = {name: os.environ[name] for name in ("LANG", "TMPDIR") if name in os.environ}
-    path = f"{environment / 'bin'}{os.pathsep}{os.environ['PATH']}"
-    return environment, {**kept, "HOME": str(home), "PATH": path, "TERM": "dumb"}
-
-
-@pytest.fixture(scope="module")
-def new_user(release: Release, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
-    """Return a new user's environment and variables."""
-    return _new_user(release, tmp_path_factory.mktemp("user"))
-
-
-def test_a_new_user_reaches_a_stop_in_a_cached_call(new_user: tuple[Path, dict[str, str]], tmp_path: Path) -> None:
-    """Nothing but the wheel: the second stop at the line is in a cached call, with that call's values."""
-    _, variables = new_user
-    program = tmp_path / "program.py"
-    program.write_text(
-        "import torch\n\n\n@torch.compile(backend='eager')\ndef scale(x, y):\n    z = x * 2\n    return z + y\n\n\n"
-        "for number in range(3):\n    scale(torch.full((2,), float(number)), torch.ones(2))\n"
-    )
-    ran = subprocess.run(
-        ["dynamo-dap", "debug", "program.py", "--break", "program.py:7"],
-        cwd=tmp_path,
-        env=variables,
-        input="continue\nprint z\nwhere\ncontinue\nprint z\nquit\n",
-        capture_output=True,
-        check=False,
-        text=True,
-        timeout=300,
-    )
-    assert "call 2 of scale, served by cache entry" in ran.stdout, ran.stdout + ran.stderr
-    assert "[2.0, 2.0]" in ran.stdout
-    assert "[4.0, 4.0]" in ran.stdout
-
-
-def test_a_new_users_doctor_finds_everything(new_user: tuple[Path, dict[str, str]], tmp_path: Path) -> None:
-    environment, variables = new_user
-    command = ["dynamo-dap", "doctor", "--json"]
-    ran = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, check=False, text=True, timeout=300)
-    answer = json.loads(ran.stdout)
-    own = next(check for check in answer["checks"] if check["name"] == "dynamo-dap")
-    assert str(environment) in own["text"], "the repository is used, not the wheel"
-    assert not [check for check in answer["checks"] if check["result"] == "problem"], ran.stdout
-    assert ran.returncode == 0
 
 
 def test_a_release_without_a_dated_version_is_refused(tmp_path: Path) -> None:

@@ -33,9 +33,24 @@ def manifest_texts() -> tuple[str, ...]:
         "launch": {"properties": _properties(LaunchArguments)},
         "attach": {"properties": _properties(AttachArguments)},
     }
+    manifest |= _addresses(manifest)
     known = json.loads(TEXTS.read_text(encoding="utf-8"))
-    manifest["contributes"], texts = localized(manifest["contributes"], known)
+    manifest, texts = localized(manifest, known)
     return tuple(json.dumps(each, indent=2, ensure_ascii=False) + "\n" for each in (manifest, texts))
+
+
+def _addresses(manifest: dict[str, Any]) -> dict[str, Any]:
+    """Return the addresses that galleries show and take pictures from, by those of ``pyproject.toml``."""
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    urls = dict(re.findall(r'^(\w+) = "(https://[^"]+)"$', text, re.MULTILINE))
+    files = f"{urls['Repository'].removesuffix('.git')}/raw/HEAD/vscode-extension"
+    return {
+        "homepage": urls["Homepage"],
+        "repository": {**manifest["repository"], "url": urls["Repository"]},
+        "bugs": {"url": urls["Issues"]},
+        "qna": urls["Issues"],
+        "vsce": {**manifest["vsce"], "baseImagesUrl": files},
+    }
 
 
 def page_text() -> str:

@@ -18,14 +18,15 @@ _TEXTS = {
     "contextualTitle",
     "altText",
 }
-_NAMED = {"views", "viewsContainers"}
-"""Contributions whose ``name`` is a text as well; elsewhere it is an identifier."""
-_UNTOUCHED = {"default", "body", "defaultSnippets", "enum"}
+_OF_THE_EXTENSION = ("displayName", "description")
+_NAMED = {"views", "viewsContainers", "body"}
+"""Contributions, and what a snippet inserts, whose ``name`` is a text as well; elsewhere it is an identifier."""
+_UNTOUCHED = {"default", "defaultSnippets", "enum"}
 _IDENTIFIERS = ("command", "id", "type", "view", "mode")
 
 
-def localized(contributes: dict[str, Any], known: dict[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the contributions with keys in place of texts, and the text of each key.
+def localized(manifest: dict[str, Any], known: dict[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the manifest with keys in place of texts, and the text of each key.
 
     ``known`` has the texts of keys that are there already.
     """
@@ -53,10 +54,14 @@ def localized(contributes: dict[str, Any], known: dict[str, str]) -> tuple[dict[
             elif is_text and isinstance(each, list):
                 found[name] = [text(one, f"{path}.{name}.{index}") for index, one in enumerate(each)]
             else:
-                found[name] = walked(each, f"{path}.{name}", part)
+                found[name] = walked(each, f"{path}.{name}", name if name in _NAMED else part)
         return found
 
-    made = {part: walked(value, part, part) for part, value in contributes.items()}
+    made = dict(manifest)
+    for name in _OF_THE_EXTENSION:
+        made[name] = text(manifest[name], name)
+    for parts in ("contributes", "capabilities"):
+        made[parts] = {part: walked(value, part, part) for part, value in manifest[parts].items()}
     return made, dict(sorted(texts.items()))
 
 

@@ -20,12 +20,14 @@ def test_the_extension_has_the_packages_version() -> None:
     assert not re.search(r"^version =", _PROJECT, re.MULTILINE), "the version is in dynamo_dap/__init__.py only"
 
 
-def test_the_extension_has_the_projects_addresses() -> None:
-    package = json.loads((_EXTENSION / "package.json").read_text(encoding="utf-8"))
+def test_every_address_is_one_of_the_project() -> None:
+    """A release needs one change of addresses: those in ``pyproject.toml``, and ``make generate``."""
     urls = dict(re.findall(r'^(\w+) = "(https://[^"]+)"$', _PROJECT, re.MULTILINE))
-    assert package["homepage"] == urls["Homepage"]
-    assert package["repository"]["url"] == urls["Repository"]
-    assert package["bugs"]["url"] == urls["Issues"]
+    manifest = (_EXTENSION / "package.json").read_text(encoding="utf-8")
+    found = re.findall(r'"(https://[^"]+)"', manifest)
+    assert len(found) == 5
+    assert not [url for url in found if not url.startswith(urls["Homepage"])]
+    assert f"site_url: {urls['Documentation']}/\n" in (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
 
 
 def test_the_extensions_changelog_has_the_version() -> None:

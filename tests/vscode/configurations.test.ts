@@ -1,7 +1,7 @@
 /** Starting: with and without launch.json, from the editor's buttons, and what is said when it cannot start. */
 
-import { mkdir, readdir, readFile, rm, symlink } from "node:fs/promises";
-import { dirname, join } from "node:path";
+import { mkdir, rm, symlink } from "node:fs/promises";
+import { join } from "node:path";
 
 import { run } from "./harness/commands.js";
 import { cache } from "./harness/places.js";
@@ -102,42 +102,6 @@ test("a program that does not exist is told", async ({ vscode, workspace }) => {
     await vscode.startDebugging();
     await expect(await vscode.dialog()).toContainText(`${workspace.folder}/missing.py does not exist`);
 });
-
-test("the package that is offered is the one in the extension, and debugs", async ({ vscode, workspace }) => {
-    const environment = join(cache, "environment-to-install-into");
-    await rm(environment, { recursive: true, force: true });
-    await run(python(), ["-m", "venv", environment]);
-    await shareOtherPackages(environment);
-    // "-I": what PYTHONPATH names is not in that environment.
-    const chosen = [join(environment, "bin/python"), "-I"];
-    await workspace.write(".vscode/launch.json", launchJson({ python: chosen }));
-    const line = await workspace.line("basic.py", "first");
-    await vscode.openFile("basic.py");
-    await vscode.editor.setBreakpoint(line);
-    await vscode.startDebugging();
-    await (await vscode.dialog()).getByRole("button", { name: "Install" }).click();
-    await vscode.debug.waitForStop(at("compute", "basic.py", line));
-    const [installed] = (await readdir(await sitePackages(environment))).filter((name) => /^dynamo_dap-.*dist-info$/.test(name));
-    const origin = await readFile(join(await sitePackages(environment), installed ?? "", "direct_url.json"), "utf8");
-    expect(origin, "installed from the extension, not by a name in a registry").toMatch(/file:.*wheel.*\.whl/);
-});
-
-async function sitePackages(environment: string): Promise<string> {
-    const [version] = await readdir(join(environment, "lib"));
-    return join(environment, "lib", version ?? "", "site-packages");
-}
-
-/** Links torch and the rest from the environment of the tests, all but dynamo-dap itself and what installs. */
-async function shareOtherPackages(environment: string): Promise<void> {
-    const shared = await sitePackages(dirname(dirname(python())));
-    const own = await sitePackages(environment);
-    const present = await readdir(own);
-    for (const name of await readdir(shared)) {
-        if (!name.includes("dynamo_dap") && !/^(pip|setuptools|__pycache__)/.test(name) && !present.includes(name)) {
-            await symlink(join(shared, name), join(own, name));
-        }
-    }
-}
 
 test("F5 on a file without a name asks for one", async ({ vscode, workspace }) => {
     const { editor, page } = vscode;

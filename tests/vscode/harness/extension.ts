@@ -7,11 +7,14 @@ import { basename, join } from "node:path";
 import { run } from "./commands.js";
 import { cache, extensionRoot } from "./places.js";
 
-/** Where `packageExtension` puts the extension. */
-export const packagedExtension = join(cache, "dynamo-dap.vsix");
+/** The extension that is tested: `DYNAMO_DAP_VSIX`, which was released, or where `packageExtension` puts it. */
+export const packagedExtension = process.env.DYNAMO_DAP_VSIX ?? join(cache, "dynamo-dap.vsix");
 
-/** Makes the .vsix afresh and returns its path. */
+/** Makes the .vsix afresh unless one is given, and returns its path. */
 export async function packageExtension(): Promise<string> {
+    if (process.env.DYNAMO_DAP_VSIX !== undefined) {
+        return packagedExtension;
+    }
     if (!existsSync(join(extensionRoot, "node_modules/.package-lock.json"))) {
         await run("npm", ["ci", "--ignore-scripts", "--no-audit", "--no-fund"], { cwd: extensionRoot });
     }

@@ -21,6 +21,8 @@ import { Workspace } from "./workspace.js";
 interface PerWorker {
     /** Folders of extensions that are installed besides the project's own. */
     otherExtensions: string[];
+    /** Settings of the machine. */
+    settings: Record<string, unknown>;
     server: Server;
     window: Page;
 }
@@ -49,14 +51,15 @@ export const test = base.extend<PerTest, PerWorker>({
         { scope: "worker" },
     ],
     otherExtensions: [[], { scope: "worker", option: true }],
+    settings: [{ "dynamo.python": python() }, { scope: "worker", option: true }],
     server: [
-        async ({ otherExtensions }, use, { parallelIndex }): Promise<void> => {
+        async ({ otherExtensions, settings }, use, { parallelIndex }): Promise<void> => {
             await rm(join(cache, `workspaces-${parallelIndex}`), { recursive: true, force: true });
             const server = await Server.start({
                 installation: await codeServer(cache),
                 folder: join(cache, `run-${parallelIndex}`),
                 extensions: [packagedExtension, ...(await Promise.all(otherExtensions.map(packageOther)))],
-                settings: { "dynamo.python": python() },
+                settings,
             });
             await use(server);
             await server.stop();

@@ -5,21 +5,21 @@ import * as vscode from "vscode";
 import { DEBUG_TYPE } from "./options.js";
 
 export const currentFile: vscode.DebugConfiguration = {
-    name: "Debug torch.compile: current file",
+    name: vscode.l10n.t("Debug torch.compile: current file"),
     type: DEBUG_TYPE,
     request: "launch",
     program: "${file}",
 };
 
 export const currentModule: vscode.DebugConfiguration = {
-    name: "Debug torch.compile: module",
+    name: vscode.l10n.t("Debug torch.compile: module"),
     type: DEBUG_TYPE,
     request: "launch",
     module: "${command:dynamo.askModule}",
 };
 
 export const pytest: vscode.DebugConfiguration = {
-    name: "Debug torch.compile: pytest",
+    name: vscode.l10n.t("Debug torch.compile: pytest"),
     type: DEBUG_TYPE,
     request: "launch",
     module: "pytest",

@@ -31,7 +31,7 @@ interface Minified {
 }
 
 class FailingCompiles implements vscode.Disposable {
-    private readonly runs = new WatchedRuns("torch.compile: Bisect and Minify");
+    private readonly runs = new WatchedRuns(vscode.l10n.t("torch.compile: Bisect and Minify"));
     private readonly registrations: vscode.Disposable[] = [
         vscode.commands.registerCommand("dynamo.bisect", () => reporting(() => this.bisect(programInEditor()))),
         vscode.commands.registerCommand("dynamo.minify", () => reporting(() => this.minify(programInEditor()))),
@@ -98,7 +98,7 @@ class FailingCompiles implements vscode.Disposable {
         const { path, nodes, before, error } = minified;
         await vscode.window.showTextDocument(vscode.Uri.file(path), { preview: false });
         // What is in the result's folder is found from there: the tensors that it is given.
-        const configuration = { name: `Minified: ${program.name}`, type: DEBUG_TYPE, request: "launch", program: path, cwd: dirname(path) };
+        const configuration = { name: vscode.l10n.t("Minified: {0}", program.name), type: DEBUG_TYPE, request: "launch", program: path, cwd: dirname(path) };
         const fails = error === "" ? "" : vscode.l10n.t(" It fails with: {0}", error);
         const text = vscode.l10n.t("Minimized the graph from {0} nodes to {1}.{2}", before, nodes, fails);
         let chosen = await vscode.window.showInformationMessage(text, DEBUG, ...(program.folder === undefined ? [] : [KEEP]));

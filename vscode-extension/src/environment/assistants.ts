@@ -6,7 +6,7 @@ import * as vscode from "vscode";
 import { findInterpreter } from "./interpreter.js";
 
 const ID = "dynamo.assistants";
-const LABEL = "torch.compile (dynamo-dap)";
+const LABEL = vscode.l10n.t("torch.compile (dynamo-dap)");
 const CHECK_MILLISECONDS = 20_000;
 /** Python puts its working directory first on its path: the user's files must not shadow modules there. */
 const COMMAND = "import sys; del sys.path[0]; from dynamo_dap.command_line import main; sys.exit(main())";

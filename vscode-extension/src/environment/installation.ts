@@ -17,7 +17,7 @@ const CHECK_MILLISECONDS = 20_000;
 const CREATE_ENVIRONMENT = "python.createEnvironment";
 
 /** What pip wrote when it failed. */
-const log = vscode.window.createOutputChannel("torch.compile installation");
+const log = vscode.window.createOutputChannel(vscode.l10n.t("torch.compile installation"));
 
 interface Ended {
     ok: boolean;

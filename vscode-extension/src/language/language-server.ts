@@ -8,7 +8,7 @@ import { DEBUG_TYPE } from "../configuration/options.js";
 import { findInterpreter } from "../environment/interpreter.js";
 
 const CHECK_MILLISECONDS = 20_000;
-const NAME = "torch.compile record";
+const NAME = vscode.l10n.t("torch.compile record");
 const SETTINGS = "dynamo";
 const INTERPRETER = "dynamo.python";
 

@@ -8,7 +8,7 @@ import * as vscode from "vscode";
 import { DEBUG_TYPE } from "../configuration/options.js";
 
 const PATIENCE_MILLISECONDS = 2000;
-const TITLE = "torch.compile debugger";
+const TITLE = vscode.l10n.t("torch.compile debugger");
 
 /** Does `work`, which ends early when its signal is aborted; returns undefined when the user has given it up. */
 export async function unlessGivenUp<T>(what: string, work: (signal: AbortSignal) => Promise<T>): Promise<T | undefined> {

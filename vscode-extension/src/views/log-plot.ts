@@ -3,10 +3,10 @@
 import * as vscode from "vscode";
 
 import type { LoggedValues } from "../session/logged.js";
-import { openPage } from "./page.js";
+import { asHtml, openPage } from "./page.js";
 
 const QUIET_MILLISECONDS = 250;
-const BODY = `<p id="empty">No numbers logged yet. Add a logpoint such as <code>{loss.item()}</code> to plot it here.</p><div id="plots"></div>`;
+const EXAMPLE = "<code>{loss.item()}</code>";
 
 /** Registers `dynamo.plotLogMessages`. */
 export function registerLogPlot(extension: vscode.Uri, logged: LoggedValues): vscode.Disposable {
@@ -21,7 +21,9 @@ export function registerLogPlot(extension: vscode.Uri, logged: LoggedValues): vs
             panel.reveal();
             return;
         }
-        panel = openPage(extension, "dynamo.logPlot", vscode.l10n.t("Log Messages"), "plot", BODY);
+        const empty = asHtml(vscode.l10n.t("No numbers logged yet. Add a logpoint such as {0} to plot it here.")).replace("{0}", EXAMPLE);
+        const body = `<p id="empty">${empty}</p><div id="plots"></div>`;
+        panel = openPage(extension, "dynamo.logPlot", vscode.l10n.t("Log Messages"), "plot", body);
         panel.webview.onDidReceiveMessage(say);
         panel.onDidDispose(() => {
             panel = undefined;

@@ -20,9 +20,10 @@ export function openPage(extension: vscode.Uri, viewType: string, title: string,
     const { webview } = panel;
     const uri = (file: string): string => webview.asWebviewUri(vscode.Uri.joinPath(out, file)).toString();
     const nonce = randomBytes(16).toString("base64");
+    const language = vscode.l10n.bundle === undefined ? "en" : vscode.env.language;
     const policy = `default-src 'none'; script-src 'nonce-${nonce}'; style-src ${webview.cspSource};`;
     webview.html = `<!DOCTYPE html>
-<html lang="en">
+<html lang="${language}">
 <head>
 <meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="${policy}">
@@ -30,8 +31,19 @@ export function openPage(extension: vscode.Uri, viewType: string, title: string,
 </head>
 <body>
 ${body}
+<script type="application/json" id="translations">${translations()}</script>
 <script nonce="${nonce}" src="${uri(`${name}.js`)}"></script>
 </body>
 </html>`;
     return panel;
+}
+
+/** The translations of the user's language; none for English. In a script's text, "<" must not end it. */
+function translations(): string {
+    return JSON.stringify(vscode.l10n.bundle ?? {}).replaceAll("<", "\\u003c");
+}
+
+/** A translated text as HTML. */
+export function asHtml(text: string): string {
+    return text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll('"', "&quot;");
 }

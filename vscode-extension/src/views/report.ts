@@ -19,7 +19,7 @@ async function openReport(): Promise<void> {
     if (path !== null) {
         // The page allows its own scripts and nothing else, whatever is in the record.
         const options = { enableScripts: true, enableFindWidget: true, retainContextWhenHidden: true, localResourceRoots: [] };
-        const panel = vscode.window.createWebviewPanel("dynamo.report", "torch.compile report", vscode.ViewColumn.Active, options);
+        const panel = vscode.window.createWebviewPanel("dynamo.report", vscode.l10n.t("torch.compile report"), vscode.ViewColumn.Active, options);
         panel.webview.html = await readFile(path, "utf8");
     }
 }

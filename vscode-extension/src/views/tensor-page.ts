@@ -1,27 +1,45 @@
 /** What the page of a tensor consists of; its script fills it. */
 
-export const TENSOR_PAGE = `
+import * as vscode from "vscode";
+
+import { asHtml } from "./page.js";
+
+/** The page's HTML, in the user's language. */
+export function tensorPage(): string {
+    const text = {
+        minus: asHtml(vscode.l10n.t("Minus")),
+        other: asHtml(vscode.l10n.t("another tensor")),
+        difference: asHtml(vscode.l10n.t("An expression: what is shown is the difference from it")),
+        elements: asHtml(vscode.l10n.t("Elements")),
+        statistics: asHtml(vscode.l10n.t("Statistics")),
+        histogram: asHtml(vscode.l10n.t("Histogram")),
+        logarithmic: asHtml(vscode.l10n.t("logarithmic")),
+        picture: asHtml(vscode.l10n.t("Picture")),
+        kind: asHtml(vscode.l10n.t("Kind of picture")),
+    };
+    return `
 <header>
   <span id="name"></span><span id="text"></span><span id="note"></span><span id="stop"></span>
-  <label>Minus <input type="text" id="minus" placeholder="another tensor" title="An expression: what is shown is the difference from it"></label>
+  <label>${text.minus} <input type="text" id="minus" placeholder="${text.other}" title="${text.difference}"></label>
   <span id="problem" role="alert"></span>
 </header>
 <main>
   <section id="elements">
-    <h2 id="table-title">Elements</h2>
+    <h2 id="table-title">${text.elements}</h2>
     <div id="selection"></div>
     <div id="scroller" tabindex="0" role="grid" aria-labelledby="table-title" aria-activedescendant="active-cell"><div id="sizer"><div id="window"><table id="cells" role="presentation"></table></div></div></div>
     <div id="cell" aria-live="polite"></div>
   </section>
   <div id="side">
-    <section><h2>Statistics</h2><div id="statistics"></div></section>
+    <section><h2>${text.statistics}</h2><div id="statistics"></div></section>
     <section>
-      <div class="heading"><h2>Histogram</h2><label><input type="checkbox" id="logarithmic"> logarithmic</label></div>
+      <div class="heading"><h2>${text.histogram}</h2><label><input type="checkbox" id="logarithmic"> ${text.logarithmic}</label></div>
       <div id="histogram" role="img"></div>
     </section>
     <section id="picture-section">
-      <div class="heading"><h2>Picture</h2><select id="kind" aria-label="Kind of picture"></select></div>
+      <div class="heading"><h2>${text.picture}</h2><select id="kind" aria-label="${text.kind}"></select></div>
       <div id="picture"></div><div id="legend"></div><p id="picture-note"></p>
     </section>
   </div>
 </main>`;
+}

@@ -10,7 +10,7 @@ import { requestTensor } from "../session/requests.js";
 import { countStops, errorText, evaluated, stoppedFrame, type Evaluated, type StoppedFrame } from "../session/stopped-frame.js";
 import type { ToExtension, ToPage } from "../webview/messages.js";
 import { openPage } from "./page.js";
-import { TENSOR_PAGE } from "./tensor-page.js";
+import { tensorPage } from "./tensor-page.js";
 
 /** What VS Code gives to a command in the menu of a variable. */
 interface VariableInMenu {
@@ -71,7 +71,7 @@ class TensorViewer {
         private viewed: Evaluated,
         private readonly expression: string | undefined,
     ) {
-        this.panel = openPage(extension, "dynamo.tensor", name, "tensor", TENSOR_PAGE);
+        this.panel = openPage(extension, "dynamo.tensor", name, "tensor", tensorPage());
         this.registrations = [
             this.panel.webview.onDidReceiveMessage((message: ToExtension) => this.take(message)),
             vscode.debug.onDidChangeActiveStackItem((item) => this.follow(item)),

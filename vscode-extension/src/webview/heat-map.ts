@@ -4,6 +4,7 @@
  */
 
 import type { TensorBody } from "../session/structures.js";
+import { localized } from "../localized.js";
 import { byId, make } from "./elements.js";
 
 type Picture = NonNullable<TensorBody["picture"]>;
@@ -27,7 +28,7 @@ export function drawPicture(picture: Picture, isImage: boolean, chosen: Chosen):
     const size = picture.width * picture.height;
     const tiles = Array.from({ length: picture.tiles }, (_, tile) => {
         const points = isImage ? Uint8ClampedArray.from(bytes) : coloured(bytes.subarray(tile * size, (tile + 1) * size), palette);
-        const canvas = canvasOf(points, picture, isImage ? "Image" : "Heat map");
+        const canvas = canvasOf(points, picture, isImage);
         canvas.addEventListener("click", (event) => {
             const row = Math.floor((event.offsetY / canvas.clientHeight) * picture.height) * picture.rowStep;
             const column = Math.floor((event.offsetX / canvas.clientWidth) * picture.width) * picture.columnStep;
@@ -46,20 +47,29 @@ export function noteOf(picture: Picture, isImage: boolean): string {
     const { rowStep, columnStep, isSampled, tileCount, tiles } = picture;
     const said = [];
     if (rowStep * columnStep > 1) {
-        const mean = isImage ? "the first" : isSampled ? "the mean of a few" : "the mean";
-        said.push(`A point is ${mean} of ${rowStep} × ${columnStep} elements; NaN and Inf are marked where ${isSampled ? "one of these is" : "any is"}.`);
+        said.push(pointOf(isImage, isSampled, rowStep, columnStep));
     }
     if (tileCount !== undefined) {
-        said.push(`The first ${tiles} of ${tileCount}.`);
+        said.push(localized("The first {0} of {1}.", tiles, tileCount));
     }
     if (isImage && (picture.low !== 0 || (picture.high !== 1 && picture.high !== 255))) {
-        said.push(`Colours go from ${short(picture.low)} to ${short(picture.high)}.`);
+        said.push(localized("Colours go from {0} to {1}.", short(picture.low), short(picture.high)));
     }
     return said.join(" ");
 }
 
-function canvasOf(points: Uint8ClampedArray<ArrayBuffer>, { width, height }: Picture, label: string): HTMLCanvasElement {
-    const canvas = make("canvas", { width, height, role: "img", "aria-label": `${label}, ${height} × ${width} points` });
+function pointOf(isImage: boolean, isSampled: boolean | undefined, rows: number, columns: number): string {
+    const point = isImage
+        ? localized("A point is the first of {0} × {1} elements.", rows, columns)
+        : isSampled
+          ? localized("A point is the mean of a few of {0} × {1} elements.", rows, columns)
+          : localized("A point is the mean of {0} × {1} elements.", rows, columns);
+    return `${point} ${isSampled ? localized("NaN and Inf are marked where one of these is.") : localized("NaN and Inf are marked where any is.")}`;
+}
+
+function canvasOf(points: Uint8ClampedArray<ArrayBuffer>, { width, height }: Picture, isImage: boolean): HTMLCanvasElement {
+    const label = isImage ? localized("Image, {0} × {1} points", height, width) : localized("Heat map, {0} × {1} points", height, width);
+    const canvas = make("canvas", { width, height, role: "img", "aria-label": label });
     // A narrow one is to be seen, too.
     canvas.style.aspectRatio = String(Math.min(Math.max(width / height, 1 / 8), 8));
     canvas.getContext("2d")?.putImageData(new ImageData(points, width, height), 0, 0);

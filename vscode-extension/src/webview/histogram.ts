@@ -3,6 +3,7 @@
 import uPlot from "uplot";
 
 import type { TensorHistogram } from "../session/structures.js";
+import { localized } from "../localized.js";
 import { byId, isTicked, themeColour } from "./elements.js";
 
 const HEIGHT = 180;
@@ -19,14 +20,14 @@ export function drawHistogram(histogram: TensorHistogram | undefined): void {
     last = histogram;
     place.replaceChildren();
     if (histogram === undefined) {
-        place.textContent = "No finite elements.";
+        place.textContent = localized("No finite elements.");
         return;
     }
     const { low, high, counts } = histogram;
     const width = (high - low) / counts.length;
     const middles = counts.map((_, at) => low + (at + 0.5) * width);
     const isLogarithmic = isTicked("logarithmic");
-    place.setAttribute("aria-label", `Histogram from ${low} to ${high}, ${counts.length} bars, the highest ${Math.max(...counts)}`);
+    place.setAttribute("aria-label", localized("Histogram from {0} to {1}, {2} bars, the highest {3}", low, high, counts.length, Math.max(...counts)));
     shown = new uPlot(options(place.clientWidth, width, [low, high], isLogarithmic), [middles, counts.map((count) => (isLogarithmic && count === 0 ? null : count))], place);
 }
 
@@ -37,7 +38,7 @@ export function redrawHistogram(): void {
 
 function options(width: number, bar: number, [low, high]: [number, number], isLogarithmic: boolean): uPlot.Options {
     const axis = { stroke: themeColour("foreground"), grid: { stroke: themeColour("panel-border"), width: 1 }, ticks: { show: false } };
-    const drawn: uPlot.Series = { label: "elements", fill: themeColour("charts-blue"), stroke: themeColour("charts-blue"), width: 0, points: { show: false }, value: (_plot, value: number | null) => value?.toLocaleString("en") ?? "" };
+    const drawn: uPlot.Series = { label: localized("elements"), fill: themeColour("charts-blue"), stroke: themeColour("charts-blue"), width: 0, points: { show: false }, value: (_plot, value: number | null) => value?.toLocaleString("en") ?? "" };
     if (BARS !== undefined) {
         drawn.paths = BARS;
     }
@@ -51,7 +52,7 @@ function options(width: number, bar: number, [low, high]: [number, number], isLo
         cursor: { drag: { x: false, y: false }, y: false },
         legend: { live: true, markers: { show: false } },
         scales: { x: { time: false, range: [low, high] }, y },
-        series: [{ label: "from … to", value: (_plot, value) => interval(value, bar) }, drawn],
+        series: [{ label: localized("from … to"), value: (_plot, value) => interval(value, bar) }, drawn],
         axes: [{ ...axis, size: 30 }, { ...axis, size: 60 }],
     };
 }

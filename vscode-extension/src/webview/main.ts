@@ -1,6 +1,9 @@
 /** The page of a tensor: its table, statistics, histogram and picture. Runs in a webview of VS Code. */
 
+import "./translation.js";
+
 import type { TensorArguments, TensorBody } from "../session/structures.js";
+import { localized } from "../localized.js";
 import { ask, listen, textOf } from "./asking.js";
 import { byId, field, make } from "./elements.js";
 import { drawPicture, noteOf } from "./heat-map.js";
@@ -13,10 +16,10 @@ import { Table } from "./table.js";
 type Kind = NonNullable<TensorArguments["picture"]>;
 
 const PICTURES: Record<Kind, string> = {
-    map: "Heat map",
-    tiles: "Heat map of each index",
-    chw: "Image (C, H, W)",
-    hwc: "Image (H, W, C)",
+    map: localized("Heat map"),
+    tiles: localized("Heat map of each index"),
+    chw: localized("Image (C, H, W)"),
+    hwc: localized("Image (H, W, C)"),
 };
 const IMAGE_POINTS = 512;
 const MAP_POINTS = 256;
@@ -69,7 +72,7 @@ async function showStatistics(isWhole: boolean): Promise<void> {
     selection.setShape(body.shape);
     offer(body.pictures);
     if (body.statistics !== undefined) {
-        const all = make("button", {}, "Look at All Elements");
+        const all = make("button", {}, localized("Look at All Elements"));
         all.addEventListener("click", () => {
             void showStatistics(true).catch(() => undefined);
         });
@@ -122,7 +125,7 @@ byId("kind").addEventListener("change", () => {
 byId("logarithmic").addEventListener("change", redrawHistogram);
 byId("minus").addEventListener("change", () => {
     minus = field("minus").value.trim();
-    byId("table-title").textContent = minus === "" ? "Elements" : `Elements of ${name} - (${minus})`;
+    byId("table-title").textContent = minus === "" ? localized("Elements") : localized("Elements of {0} - ({1})", name, minus);
     void show();
 });
 new MutationObserver(redrawHistogram).observe(document.body, { attributes: true, attributeFilter: ["class"] });

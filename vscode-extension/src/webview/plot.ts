@@ -1,7 +1,10 @@
 /** The page of log messages: a chart for each, its expressions over the hits. */
 
+import "./translation.js";
+
 import uPlot from "uplot";
 
+import { localized } from "../localized.js";
 import { byId, make, themeColour } from "./elements.js";
 import type { Logged } from "./messages.js";
 
@@ -36,7 +39,7 @@ function draw(all: Logged[]): void {
         const chart = chartOf(logged, data);
         chart.plot.setData(data);
         chart.note.textContent = Object.entries(logged.notFinite)
-            .map(([name, { count, first }]) => `${name}: ${count} × NaN or Inf, first at hit ${first}.`)
+            .map(([name, { count, first }]) => localized("{0}: {1} × NaN or Inf, first at hit {2}.", name, count, first))
             .join(" ");
     }
 }
@@ -51,7 +54,7 @@ function chartOf(logged: Logged, data: uPlot.AlignedData): Chart {
     before?.plot.destroy();
     before?.place.remove();
     const note = make("p", { class: "nan-note" });
-    const place = make("section", { "aria-label": `Plot of ${logged.title}` }, make("h2", {}, logged.title));
+    const place = make("section", { "aria-label": localized("Plot of {0}", logged.title) }, make("h2", {}, logged.title));
     byId("plots").append(place);
     const plot = new uPlot(options(place.clientWidth, Object.keys(logged.series)), data, place);
     place.append(note);
@@ -71,7 +74,7 @@ function options(width: number, names: string[]): uPlot.Options {
         height: HEIGHT,
         padding: [8, 12, 0, 0],
         scales: { x: { time: false } },
-        series: [{ label: "hit", value: (_plot, value: number | null) => value?.toString() ?? "" }, ...drawn],
+        series: [{ label: localized("hit"), value: (_plot, value: number | null) => value?.toString() ?? "" }, ...drawn],
         axes: [{ ...axis, size: 30 }, { ...axis, size: 60 }],
     };
 }

@@ -1,5 +1,6 @@
 /** Which part of a tensor of many dimensions is shown: an index for each dimension, or `:` where it is shown whole. */
 
+import { localized } from "../localized.js";
 import { byId, make } from "./elements.js";
 
 /** Null where a dimension is shown. */
@@ -61,13 +62,13 @@ export class SelectionBar {
 
     private draw(): void {
         const boxes = this.shape.map((size, number) => this.box(size, number));
-        byId("selection").replaceChildren(...(this.shape.length > MOST_SHOWN ? ["Index ", ...boxes] : []));
+        byId("selection").replaceChildren(...(this.shape.length > MOST_SHOWN ? [`${localized("Index")} `, ...boxes] : []));
     }
 
     private box(size: number, number: number): HTMLElement {
         const text = String(this.chosen[number] ?? ":");
-        const input = make("input", { type: "text", value: text, size: 4, "aria-label": `Dimension ${number}, of ${size}` });
-        input.title = `Dimension ${number}: an index below ${size}, or : to show it`;
+        const input = make("input", { type: "text", value: text, size: 4, "aria-label": localized("Dimension {0}, of {1}", number, size) });
+        input.title = localized("Dimension {0}: an index below {1}, or : to show it", number, size);
         input.addEventListener("change", () => {
             this.take(number, input.value);
         });

@@ -1,6 +1,7 @@
 /** The numbers about all elements of a tensor. */
 
 import type { TensorStatistics } from "../session/structures.js";
+import { localized } from "../localized.js";
 import { make } from "./elements.js";
 
 /** Names and numbers as a list, and what they are of; `all` is the button that has them computed of every element. */
@@ -11,7 +12,7 @@ export function statisticsOf(found: TensorStatistics, shape: number[], all: HTML
         ["max", found.maximum, undefined],
         ["mean", found.mean, undefined],
         ["std", found.deviation, undefined],
-        ["zeros", counted(found.zeros), undefined],
+        [localized("zeros"), counted(found.zeros), undefined],
         ["NaN", counted(found.nans), found.nans > 0 ? "nan" : undefined],
         ["Inf", counted(infs), infs > 0 ? "inf" : undefined],
     ];
@@ -23,9 +24,9 @@ export function statisticsOf(found: TensorStatistics, shape: number[], all: HTML
     }
     const total = shape.reduce((product, size) => product * size, 1);
     const of = {
-        all: `Of all ${counted(total)} elements; min to std of the finite ones.`,
-        sample: `Of ${counted(found.count)} of ${counted(total)} elements, taken at random; min to std of the finite ones. `,
-        beginning: `Of the first ${counted(found.count)} of ${counted(total)} elements: more would take too long. `,
+        all: localized("Of all {0} elements; min to std of the finite ones.", counted(total)),
+        sample: `${localized("Of {0} of {1} elements, taken at random; min to std of the finite ones.", counted(found.count), counted(total))} `,
+        beginning: localized("Of the first {0} of {1} elements: more would take too long.", counted(found.count), counted(total)),
     }[found.of];
     return [list, make("p", { class: "note" }, of, ...(found.of === "sample" ? [all] : []))];
 }
