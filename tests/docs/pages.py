@@ -7,7 +7,7 @@ A page's blocks, from top to bottom:
   ``…`` any text within a line. Seconds, the page's folder and runs of spaces are compared by their form only.
 - Lines ``(dynamo) …`` are typed into the debugger that the last command started, also in later blocks of the page. Its
   output is compared in order only, since pages leave out the source that each stop shows.
-- ``<!-- not run: REASON -->`` above a block says why that is not run.
+- ``<!-- not run: REASON -->`` above a block says why that is not run. An indented block has no commands.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +27,7 @@ from tests.structure.sources import ROOT
 
 HOME = "/project"
 _BLOCK = re.compile(r"(?P<above>[^\n]*)\n+^```(?P<language>\w*)(?P<rest>[^\n]*)\n(?P<text>.*?)^```$", re.M | re.S)
+_INDENTED = re.compile(r"\n\n(?P<text>(?: {4}[^\n]*\n)+)(?=\n)")
 _TITLE = re.compile(r'title="([\w./-]+)"')
 _REASON = re.compile(r"<!-- not run: .{10,} -->")
 _LOOKS_LIKE_A_COMMAND = re.compile(r"^(?:\$ |\(dynamo\) |dynamo-dap |make |pip |python )", re.M)
@@ -74,6 +76,9 @@ def read_page(path: Path) -> Page:
             _read_console(page, block["text"], line)
         elif _is_shell(block) and not _REASON.search(block["above"]):
             page.unexplained.append(f"{path.relative_to(ROOT)}:{line}")
+    for block in _INDENTED.finditer(_BLOCK.sub(lambda fenced: "\n" * fenced[0].count("\n"), "\n" + text)):
+        if _LOOKS_LIKE_A_COMMAND.search(textwrap.dedent(block["text"])):
+            page.unexplained.append(f"{path.relative_to(ROOT)}: indented, so it cannot be run: {block['text'].strip()}")
     return page
 
 

@@ -33,9 +33,12 @@ async function tutorial(page: string, name: string): Promise<string> {
 }
 
 /** Ticks a filter of the Breakpoints pane. The pane is made anew when a session begins. */
-async function tick({ debug }: Workbench, filter: string): Promise<void> {
+async function tick({ debug, page }: Workbench, filter: string): Promise<void> {
     await debug.foldPane("Watch", false);
     await debug.foldPane("Call Stack", false);
+    // Panes moved below the mouse: what is there now shows a description, over the box.
+    await page.mouse.move(900, 600);
+    await expect(page.locator(".context-view .hover-contents")).toBeHidden();
     const box = (await debug.reveal("breakpoints", filter)).getByRole("checkbox");
     await box.click();
     await expect(box).toBeChecked();
