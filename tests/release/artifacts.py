@@ -97,6 +97,8 @@ def new_user(release: Release, folder: Path, interpreter: Path, *, with_torch: b
     )
     if "No matching distribution" in installed.stderr and "(from versions: none)" in installed.stderr:
         pytest.skip("no package index can be reached")
+    if "Traceback (most recent call last)" in installed.stderr:
+        pytest.skip(f"this environment's pip is too old for {interpreter}")
     assert installed.returncode == 0, installed.stderr
     if with_torch:
         # torch looks for a C++ compiler by its own.

@@ -43,7 +43,8 @@ _EXTENSION = {"LICENSE.txt", "changelog.md", "package.json", "readme.md"}
 def test_the_wheel_has_the_package_and_nothing_else(release: Release) -> None:
     with zipfile.ZipFile(release.file("*.whl")) as archive:
         names = set(archive.namelist())
-    modules = {str(path.relative_to(ADAPTER)) for path in (ADAPTER / "dynamo_dap").rglob("*.py")}
+    sources = release.checkout / "adapter"
+    modules = {str(path.relative_to(sources)) for path in (sources / "dynamo_dap").rglob("*.py")}
     expected = modules | {f"dynamo_dap/{name}" for name in _DATA}
     assert names == expected | {f"dynamo_dap-{_VERSION}.dist-info/{name}" for name in _METADATA}
 

@@ -36,10 +36,10 @@ async function tutorial(page: string, name: string): Promise<string> {
 async function tick({ debug, page }: Workbench, filter: string): Promise<void> {
     await debug.foldPane("Watch", false);
     await debug.foldPane("Call Stack", false);
-    // Panes moved below the mouse: what is there now shows a description, over the box.
+    // The description of the row under the mouse would lie over the box.
     await page.mouse.move(900, 600);
     await expect(page.locator(".context-view .hover-contents")).toBeHidden();
-    const box = (await debug.reveal("breakpoints", filter)).getByRole("checkbox");
+    const box = debug.row("breakpoints", filter).getByRole("checkbox");
     await box.click();
     await expect(box).toBeChecked();
 }
