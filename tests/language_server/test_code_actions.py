@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 
 import pytest
 from lsprotocol import types
-from tests.language_server.fixed_programs import ASSERT, MARK, MOVE, PROGRAMS, REFUSED, RUN, Program
 
 from dynamo_dap.records.file import read_record
 from dynamo_dap.records.folders import SUFFIX
 from dynamo_dap.records.model import CompiledFunction, Counts, counts_of
 from tests.language_server.editor import Editor, run
+from tests.language_server.fixed_programs import ASSERT, MARK, MOVE, PROGRAMS, REFUSED, RUN, Program
 
 _ALL = [*PROGRAMS, *REFUSED]
 _DRIVER = """
