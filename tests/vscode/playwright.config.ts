@@ -1,13 +1,20 @@
 import { defineConfig } from "@playwright/test";
 import { join } from "node:path";
 
+import { NEWEST, OLDEST } from "./harness/code-server.js";
 import { output } from "./harness/places.js";
+import type { PerWorker } from "./harness/test.js";
 
 const MINUTES = 60_000;
 
-export default defineConfig({
+export default defineConfig<object, PerWorker>({
     testDir: ".",
     testMatch: "*.test.ts",
+    projects: [
+        { name: OLDEST, use: { version: OLDEST } },
+        // What a new user meets first is tried in the newest VS Code as well.
+        { name: NEWEST, testMatch: "first-minutes.test.ts", use: { version: NEWEST } },
+    ],
     globalSetup: "./harness/prepare.ts",
     outputDir: join(output, "failures"),
     reporter: [["list"], ["./harness/summary-reporter.ts"]],

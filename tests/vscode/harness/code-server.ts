@@ -14,10 +14,21 @@ import { join } from "node:path";
 import { run } from "./commands.js";
 import { nodeRuntime, type NodeRuntime } from "./node-runtime.js";
 
-const VERSION = "4.100.3";
-const NODE_MAJOR = 20;
+/** The releases of code-server that tests run on, by VS Code's version, with the node that each wants. */
+const RELEASES = {
+    "1.100": { version: "4.100.3", nodeMajor: 20 },
+    "1.139": { version: "4.139.1", nodeMajor: 24 },
+};
+
+export type VSCodeVersion = keyof typeof RELEASES;
+
+/** All tests run on this one, and those of the first minutes on the others, too. */
+export const OLDEST: VSCodeVersion = "1.100";
+export const NEWEST: VSCodeVersion = "1.139";
+
 const RIPGREP = `@vscode/ripgrep-${process.platform}-${process.arch}`;
-const NATIVE_MODULES = ["@vscode/spdlog", "native-watchdog", "node-pty"];
+/** Those of all releases: each has some of them. */
+const NATIVE_MODULES = ["@vscode/spdlog", "native-watchdog", "@vscode/native-watchdog", "node-pty"];
 
 export interface CodeServer {
     node: string;
@@ -25,28 +36,29 @@ export interface CodeServer {
 }
 
 /** Returns an installed code-server, installing it below `cache` the first time (about a minute). */
-export async function codeServer(cache: string): Promise<CodeServer> {
-    const destination = join(cache, `code-server-${VERSION}`);
-    const runtime = await nodeRuntime(NODE_MAJOR, join(cache, `node-${NODE_MAJOR}`));
+export async function codeServer(cache: string, wanted: VSCodeVersion = OLDEST): Promise<CodeServer> {
+    const { version, nodeMajor } = RELEASES[wanted];
+    const destination = join(cache, `code-server-${version}`);
+    const runtime = await nodeRuntime(nodeMajor, join(cache, `node-${nodeMajor}`));
     const complete = join(destination, "complete");
     if (!existsSync(complete)) {
-        console.log(`Installing code-server ${VERSION} from npm (once, about a minute) ...`);
+        console.log(`Installing code-server ${version} from npm (once, about a minute) ...`);
         await rm(destination, { recursive: true, force: true });
         await mkdir(destination, { recursive: true });
-        await install(destination, runtime);
+        await install(destination, version, runtime);
         await writeFile(complete, "");
     }
     return { node: runtime.executable, entry: join(destination, "node_modules/code-server/out/node/entry.js") };
 }
 
-async function install(destination: string, runtime: NodeRuntime): Promise<void> {
+async function install(destination: string, version: string, runtime: NodeRuntime): Promise<void> {
     await writeFile(join(destination, "package.json"), '{"private": true}');
     const root = join(destination, "node_modules/code-server");
     const vscode = join(root, "lib/vscode");
     const logFile = join(destination, "install.log");
     const npm = (cwd: string, ...args: string[]): Promise<void> =>
         run("npm", ["install", "--ignore-scripts", "--no-audit", "--no-fund", ...args], { cwd, logFile });
-    await npm(destination, `code-server@${VERSION}`, `${RIPGREP}@1.18.0`);
+    await npm(destination, `code-server@${version}`, `${RIPGREP}@1.18.0`);
     await npm(vscode, "--omit=dev");
     await npm(join(vscode, "extensions"), "--omit=dev");
     await buildArgon2(destination, logFile);

@@ -4,7 +4,7 @@
  */
 
 import { chromium } from "./chromium.js";
-import { codeServer } from "./code-server.js";
+import { codeServer, NEWEST, OLDEST } from "./code-server.js";
 import { packageExtension } from "./extension.js";
 import { cache } from "./places.js";
 import { python } from "./python.js";
@@ -12,7 +12,9 @@ import { python } from "./python.js";
 export default async function prepare(): Promise<void> {
     console.log(`Python: ${python()}`);
     console.log(`Browser: ${await chromium()}`);
-    const { entry } = await codeServer(cache);
-    console.log(`VS Code: ${entry}`);
+    for (const version of [OLDEST, NEWEST]) {
+        const { entry } = await codeServer(cache, version);
+        console.log(`VS Code ${version}: ${entry}`);
+    }
     console.log(`Extension: ${await packageExtension()}`);
 }

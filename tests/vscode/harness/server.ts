@@ -18,32 +18,40 @@ const STOP_MILLISECONDS = 10_000;
 /** Moving pictures are made in both. */
 export const theme = process.env.DYNAMO_DAP_THEME === "light" ? "light" : "dark";
 
-/** Settings of the user: a quiet window, with nothing that asks or fetches. */
-const QUIET = {
+/** Settings of every profile: nothing asks, fetches, or outlives a test. */
+const NECESSARY = {
     "workbench.colorTheme": theme === "light" ? "Default Light Modern" : "Default Dark Modern",
     "security.workspace.trust.enabled": false,
-    "workbench.startupEditor": "none",
-    "workbench.tips.enabled": false,
     "workbench.enableExperiments": false,
     "workbench.settings.enableNaturalLanguageSearch": false,
-    "workbench.secondarySideBar.defaultVisibility": "hidden",
-    "chat.commandCenter.enabled": false,
     "chat.disableAIFeatures": true,
     "telemetry.telemetryLevel": "off",
     "update.mode": "none",
     "extensions.autoCheckUpdates": false,
     "extensions.autoUpdate": false,
-    "extensions.ignoreRecommendations": true,
     "git.enabled": false,
-    "remote.autoForwardPorts": false,
     "files.hotExit": "off",
     "window.confirmBeforeClose": "never",
+    "debug.toolBarLocation": "docked",
+};
+
+/** Settings of a quiet window. */
+const QUIET = {
+    ...NECESSARY,
+    "workbench.startupEditor": "none",
+    "workbench.tips.enabled": false,
+    "workbench.secondarySideBar.defaultVisibility": "hidden",
+    "chat.commandCenter.enabled": false,
+    "extensions.ignoreRecommendations": true,
+    "remote.autoForwardPorts": false,
     "editor.minimap.enabled": false,
     // What earlier tests recorded would stand in the lines of later ones.
     "dynamo.inlayHints": false,
     "debug.openDebug": "openOnDebugBreak",
-    "debug.toolBarLocation": "docked",
 };
+
+/** Whose settings: those of a quiet window, or of somebody who has set nothing yet. */
+export type Profile = "quiet" | "empty";
 
 export interface ServerOptions {
     installation: CodeServer;
@@ -54,6 +62,7 @@ export interface ServerOptions {
     /** Settings of the machine, such as paths of interpreters. */
     settings: Record<string, unknown>;
     port?: number;
+    profile?: Profile;
 }
 
 export class Server {
@@ -76,7 +85,8 @@ export class Server {
         for (const name of ["user/User", "user/Machine", "extensions", "home", "tmp"]) {
             await mkdir(join(folder, name), { recursive: true });
         }
-        await writeFile(join(folder, "user/User/settings.json"), JSON.stringify(QUIET, null, 2));
+        const users = options.profile === "empty" ? NECESSARY : QUIET;
+        await writeFile(join(folder, "user/User/settings.json"), JSON.stringify(users, null, 2));
         await writeFile(join(folder, "user/Machine/settings.json"), JSON.stringify(options.settings, null, 2));
         const profile = ["--user-data-dir", join(folder, "user"), "--extensions-dir", join(folder, "extensions")];
         const env = environment(folder);

@@ -10,15 +10,17 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 
 import { chromium, CHROMIUM_ARGUMENTS } from "./chromium.js";
-import { codeServer } from "./code-server.js";
+import { codeServer, OLDEST, type VSCodeVersion } from "./code-server.js";
 import { packagedExtension, packageOther } from "./extension.js";
 import { cache, output } from "./places.js";
 import { python } from "./python.js";
-import { Server, theme } from "./server.js";
+import { Server, theme, type Profile } from "./server.js";
 import { Workbench } from "./workbench.js";
 import { Workspace } from "./workspace.js";
 
-interface PerWorker {
+export interface PerWorker {
+    version: VSCodeVersion;
+    profile: Profile;
     /** Folders of extensions that are installed besides the project's own. */
     otherExtensions: string[];
     /** Settings of the machine. */
@@ -41,7 +43,7 @@ interface PerTest {
 }
 
 const START_MILLISECONDS = 5 * 60_000;
-const VIEWPORT = { width: 1400, height: 900 };
+const VIEWPORT = { width: 1440, height: 900 };
 
 export const test = base.extend<PerTest, PerWorker>({
     launchOptions: [
@@ -52,11 +54,14 @@ export const test = base.extend<PerTest, PerWorker>({
     ],
     otherExtensions: [[], { scope: "worker", option: true }],
     settings: [{ "dynamo.python": python() }, { scope: "worker", option: true }],
+    version: [OLDEST, { scope: "worker", option: true }],
+    profile: ["quiet", { scope: "worker", option: true }],
     server: [
-        async ({ otherExtensions, settings }, use, { parallelIndex }): Promise<void> => {
+        async ({ otherExtensions, settings, version, profile }, use, { parallelIndex }): Promise<void> => {
             await rm(join(cache, `workspaces-${parallelIndex}`), { recursive: true, force: true });
             const server = await Server.start({
-                installation: await codeServer(cache),
+                installation: await codeServer(cache, version),
+                profile,
                 folder: join(cache, `run-${parallelIndex}`),
                 extensions: [packagedExtension, ...(await Promise.all(otherExtensions.map(packageOther)))],
                 settings,

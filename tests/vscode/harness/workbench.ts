@@ -9,6 +9,7 @@ import { CompileViews } from "./compile-views.js";
 import { DebugPanes } from "./debug-panes.js";
 import { Editor } from "./editor.js";
 import { QuickInput } from "./quick-input.js";
+import { openSideBar } from "./side-bar.js";
 
 const START_MILLISECONDS = 120_000;
 const SIDE_BAR_PIXELS = 410;
@@ -31,8 +32,7 @@ export class Workbench {
         await this.page.goto(address, { waitUntil: "domcontentloaded" });
         const explorer = this.page.locator(".explorer-folders-view .monaco-list-row").first();
         await expect(explorer, "the explorer shows the workspace").toBeVisible({ timeout: START_MILLISECONDS });
-        await this.page.keyboard.press("Control+Shift+D");
-        await expect(this.page.locator(".debug-viewlet"), "the Run and Debug view opens").toBeVisible();
+        await openSideBar(this.page, /^Run and Debug/, this.page.locator(".debug-viewlet"));
         await this.widenSideBar();
     }
 

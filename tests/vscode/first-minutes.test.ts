@@ -1,0 +1,79 @@
+/**
+ * The first minutes of a new user: nothing is set, there is no launch.json, and no Python extension. Each task is done in
+ * at most five gestures. Runs in the oldest and in the newest VS Code.
+ */
+
+import { symlink } from "node:fs/promises";
+import { dirname, join } from "node:path";
+
+import { at } from "./harness/debug-panes.js";
+import { Gestures } from "./harness/gestures.js";
+import { python } from "./harness/python.js";
+import { expect, test as base } from "./harness/test.js";
+
+/** A workspace as users have it: programs beside an environment with torch, and nothing else. */
+const test = base.extend<{ gestures: Gestures }>({
+    gestures: async ({ vscode, workspace }, use) => {
+        await expect(vscode.page.locator(".monaco-workbench")).toBeVisible();
+        await workspace.remove(".vscode/launch.json");
+        await symlink(dirname(dirname(python())), join(workspace.folder, ".venv"));
+        const gestures = new Gestures();
+        await use(gestures);
+        gestures.expectFew();
+    },
+});
+
+test.use({ profile: "empty", settings: {} });
+
+test("F5 finds the workspace's environment and stops in a trace", async ({ gestures, vscode, workspace, picture }, { project }) => {
+    const { debug, editor, page } = vscode;
+    const line = await workspace.line("basic.py", "first");
+    await gestures.do("open the file", () => vscode.openFile("basic.py"));
+    await gestures.do("click left of the line", () => editor.setBreakpoint(line));
+    await gestures.do("F5", () => vscode.startDebugging());
+    await debug.waitForStop(at("compute", "basic.py", line));
+    await expect(page.locator(".notification-toast"), "nothing asks").toHaveCount(0);
+    await picture(`first-stop-${project.name}`);
+});
+
+test("a recompile says which value changed and what to do", async ({ gestures, vscode, workspace, picture }, { project }) => {
+    const { debug, editor, page } = vscode;
+    await workspace.write("steps.py", STEPS);
+    await gestures.do("open the file", () => vscode.openFile("steps.py"));
+    // VS Code shows the filters from the first session on.
+    await gestures.do("click left of the first line", () => editor.setBreakpoint(3));
+    await gestures.do("F5", () => vscode.startDebugging());
+    await debug.waitForStop(at("<module>", "steps.py", 3));
+    await gestures.do("tick the filter", async () => (await debug.reveal("breakpoints", "Recompiles")).getByRole("checkbox").click());
+    await gestures.do("F5", () => page.keyboard.press("F5"));
+    await debug.waitForStop(/^train_step steps.py/);
+    const widget = page.locator(".exception-widget");
+    await expect(widget).toContainText("value then: 0");
+    await expect(widget).toContainText("value now: 1");
+    await expect(widget).toContainText("Not tried: Dynamo makes a constant of the first number: torch.compile(..., dynamic=True)");
+    const line = STEPS.split("\n").findIndex((text) => text.includes("(step + 1)")) + 1;
+    await widget.getByText(`steps.py:${line}`).click({ modifiers: ["Control"] });
+    await expect(page.locator(".statusbar-item", { hasText: /^Ln / })).toContainText(`Ln ${line},`);
+    await picture(`first-recompile-${project.name}`);
+});
+
+/** A training loop that hands its step as a number: it is compiled again for each of the first steps. */
+const STEPS = `import torch
+
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+@torch.compile
+def train_step(batch, step):
+    loss = model(batch).square().mean() / (step + 1)
+    return loss
+
+
+for step in range(4):
+    loss = train_step(torch.ones(2, 4), step)
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+print("trained")
+`;
