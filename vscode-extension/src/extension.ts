@@ -4,11 +4,13 @@ import * as vscode from "vscode";
 
 import { registerConfigurations } from "./configuration/provider.js";
 import type { ConfigurationSchemas } from "./configuration/validation.js";
+import { registerBreakpointDiagnosis } from "./editor/breakpoint-diagnosis.js";
 import { registerCodeLenses } from "./editor/code-lens.js";
 import { registerCommands } from "./editor/commands.js";
 import { registerFailingCompiles } from "./editor/failing-compiles.js";
 import { registerInlineValues } from "./editor/inline-values.js";
 import { registerAssistants } from "./environment/assistants.js";
+import { registerDiagnosticLogs } from "./environment/diagnostic-logs.js";
 import { registerInstallation } from "./environment/installation.js";
 import { registerRecording } from "./editor/recording.js";
 import { registerSavedCalls } from "./editor/saved-calls.js";
@@ -63,6 +65,8 @@ export function activate(context: vscode.ExtensionContext): void {
         registerSlowStart(),
         registerInstallation(context.extensionPath),
         registerCommands(),
+        registerBreakpointDiagnosis(),
+        registerDiagnosticLogs(manifest.version),
         registerRecording(),
         registerWalkthrough(context),
         registerSavedCalls(),

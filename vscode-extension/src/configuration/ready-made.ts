@@ -26,7 +26,15 @@ export const pytest: vscode.DebugConfiguration = {
     args: ["-x", "${file}"],
 };
 
-export const all: readonly vscode.DebugConfiguration[] = [currentFile, currentModule, pytest];
+export const torchrun: vscode.DebugConfiguration = {
+    name: vscode.l10n.t("Debug torch.compile: torchrun"),
+    type: DEBUG_TYPE,
+    request: "launch",
+    module: "torch.distributed.run",
+    args: ["--standalone", "--nproc-per-node=2", "${file}"],
+};
+
+export const all: readonly vscode.DebugConfiguration[] = [currentFile, currentModule, pytest, torchrun];
 
 /** The file on disk behind `uri`. For one that has no name yet VS Code asks for it; undefined when the user declines. */
 export async function savedFile(uri: vscode.Uri): Promise<vscode.Uri | undefined> {

@@ -1,7 +1,4 @@
-/**
- * What the debug session with the focus says about compiles, fetched when a view asks for it, and which compile is
- * selected. Lives as long as the extension: after the session's end the last answer stays.
- */
+/** What the debug session with the focus says about compiles, and which is selected. The last answer outlives it. */
 
 import type { DebugProtocol } from "@vscode/debugprotocol";
 import * as vscode from "vscode";
@@ -51,7 +48,7 @@ export class Compiles implements vscode.Disposable {
                 }
             }),
             vscode.debug.onDidTerminateDebugSession((session) => {
-                this.session = session.id === this.session?.id ? undefined : this.session;
+                this.setSession(session.id === this.session?.id ? undefined : this.session);
             }),
             vscode.debug.onDidReceiveDebugSessionCustomEvent(({ session, event }) => {
                 if (event === COMPILES_CHANGED_EVENT && session.id === this.session?.id) {
@@ -133,12 +130,16 @@ export class Compiles implements vscode.Disposable {
 
     private follow(session: vscode.DebugSession): void {
         if (session.type === DEBUG_TYPE) {
-            this.session = session;
-            this.functions = [];
-            this.chosen = undefined;
-            void vscode.commands.executeCommand("setContext", "dynamo.hasSession", true);
+            this.setSession(session);
+            [this.functions, this.chosen] = [[], undefined];
             this.changed.fire();
         }
+    }
+
+    /** Commands that ask a session are offered while there is one; what the views show stays. */
+    private setSession(session: vscode.DebugSession | undefined): void {
+        this.session = session;
+        void vscode.commands.executeCommand("setContext", "dynamo.hasSession", session !== undefined);
     }
 
     /** Steps in quick succession ask the server once. */

@@ -88,6 +88,7 @@ export class LoggedValues implements vscode.Disposable {
         const logged = this.logged.get(key) ?? { key, title: `${basename(path)}:${line}`, hits: [], series: {}, notFinite: {} };
         this.logged.set(key, logged);
         append(logged, new Map(numbers));
+        void vscode.commands.executeCommand("setContext", "dynamo.hasLogged", true);
         this.changed.fire();
     }
 }

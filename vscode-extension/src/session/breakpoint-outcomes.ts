@@ -1,0 +1,109 @@
+/** Notes what became of each line breakpoint of a session: bound or why not, and how often it stopped. Without VS Code's API. */
+
+import type { DebugProtocol } from "@vscode/debugprotocol";
+
+/** A line breakpoint as the debugger knows it. */
+export interface Outcome {
+    path: string;
+    /** The line that the user chose, from 1. */
+    line: number;
+    id?: number;
+    isBound: boolean;
+    /** Why it is not bound, or where it stops in place of its line. */
+    message?: string;
+    stops: number;
+    /** A condition, a hit count or a log message: then reaching the line need not stop. */
+    isSelective: boolean;
+}
+
+export class BreakpointOutcomes {
+    private readonly byPath = new Map<string, Outcome[]>();
+    private readonly asked = new Map<number, DebugProtocol.SetBreakpointsArguments>();
+
+    /** Takes what the editor sends. */
+    request(message: DebugProtocol.ProtocolMessage): void {
+        const request = message as DebugProtocol.SetBreakpointsRequest;
+        if (request.type === "request" && request.command === "setBreakpoints") {
+            this.asked.set(request.seq, request.arguments);
+        }
+    }
+
+    /** Takes what the debugger sends. */
+    answer(message: DebugProtocol.ProtocolMessage): void {
+        if (message.type === "response") {
+            this.response(message as DebugProtocol.Response);
+        } else if (message.type === "event") {
+            this.event(message as DebugProtocol.Event);
+        }
+    }
+
+    at(path: string, line: number): Outcome | undefined {
+        return this.byPath.get(path)?.find((each) => each.line === line);
+    }
+
+    /** Breakpoints that would have stopped whenever their line was reached, and never did. */
+    neverStopped(): Outcome[] {
+        return [...this.byPath.values()].flat().filter(({ stops, isSelective }) => stops === 0 && !isSelective);
+    }
+
+    private response(response: DebugProtocol.Response): void {
+        if (response.command === "setBreakpoints") {
+            const wanted = this.asked.get(response.request_seq);
+            this.asked.delete(response.request_seq);
+            if (response.success && wanted?.source.path !== undefined) {
+                this.set(wanted.source.path, wanted.breakpoints ?? [], (response as DebugProtocol.SetBreakpointsResponse).body.breakpoints);
+            }
+        } else if (response.command === "stackTrace" && response.success) {
+            this.stoppedAt((response as DebugProtocol.StackTraceResponse).body.stackFrames[0]);
+        }
+    }
+
+    /** A step ends at a breakpoint, too, and need not name it. */
+    private stoppedAt(top: DebugProtocol.StackFrame | undefined): void {
+        const found = top?.source?.path === undefined ? undefined : this.at(top.source.path, top.line);
+        if (found?.stops === 0) {
+            found.stops = 1;
+        }
+    }
+
+    private event({ event, body }: DebugProtocol.Event): void {
+        if (event === "breakpoint") {
+            const { breakpoint } = body as DebugProtocol.BreakpointEvent["body"];
+            const found = this.all().find(({ id }) => id !== undefined && id === breakpoint.id);
+            if (found !== undefined) {
+                take(found, breakpoint);
+            }
+        } else if (event === "stopped") {
+            for (const hit of (body as DebugProtocol.StoppedEvent["body"]).hitBreakpointIds ?? []) {
+                const found = this.all().find(({ id }) => id === hit);
+                if (found !== undefined) {
+                    found.stops += 1;
+                }
+            }
+        }
+    }
+
+    private all(): Outcome[] {
+        return [...this.byPath.values()].flat();
+    }
+
+    private set(path: string, wanted: DebugProtocol.SourceBreakpoint[], answers: DebugProtocol.Breakpoint[]): void {
+        const made = wanted.map(({ line, condition, hitCondition, logMessage }, index): Outcome => {
+            const known = this.at(path, line)?.stops ?? 0;
+            const isSelective = [condition, hitCondition, logMessage].some((text) => text !== undefined && text !== "");
+            const outcome: Outcome = { path, line, isBound: false, stops: known, isSelective };
+            const answer = answers[index];
+            if (answer !== undefined) {
+                take(outcome, answer);
+            }
+            return outcome;
+        });
+        this.byPath.set(path, made);
+    }
+}
+
+function take(outcome: Outcome, { id, verified, message }: DebugProtocol.Breakpoint): void {
+    outcome.isBound = verified;
+    delete outcome.message;
+    Object.assign(outcome, id === undefined ? {} : { id }, message === undefined ? {} : { message });
+}
