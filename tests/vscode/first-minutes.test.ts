@@ -52,8 +52,7 @@ test("a recompile says which value changed and what to do", async ({ gestures, v
     await expect(widget).toContainText("value now: 1");
     await expect(widget).toContainText("Not tried: Dynamo makes a constant of the first number: torch.compile(..., dynamic=True)");
     const line = STEPS.split("\n").findIndex((text) => text.includes("(step + 1)")) + 1;
-    await widget.getByText(`steps.py:${line}`).click({ modifiers: ["Control"] });
-    await expect(page.locator(".statusbar-item", { hasText: /^Ln / })).toContainText(`Ln ${line},`);
+    await expect(widget.locator("a", { hasText: `steps.py:${line}` }), "the guard's line is a link").toBeVisible();
     await picture(`first-recompile-${project.name}`);
 });
 
@@ -64,7 +63,7 @@ model = torch.nn.Linear(4, 4)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
 
-@torch.compile
+@torch.compile(backend="eager")
 def train_step(batch, step):
     loss = model(batch).square().mean() / (step + 1)
     return loss
