@@ -219,6 +219,39 @@ def test_dynamo_traces_nothing_of_ours(session: Session, tmp_path: Path) -> None
     assert len(session.output("stderr").splitlines()) == len(alone.stderr.splitlines())
 
 
+CONTEXT_MANAGERS = """
+import contextlib
+import torch
+from torch._dynamo.utils import counters
+
+@contextlib.contextmanager
+def factor():
+    yield 2
+
+@torch.compile(backend="eager")
+def skipped(x):
+    with torch.device("cpu"):
+        y = x + 1
+    with factor() as times:
+        return y * times
+
+print(skipped(torch.ones(2)).tolist(), dict(counters["frames"]))
+"""
+
+
+def test_functions_of_the_library_that_both_use_are_compiled_as_without_us(session: Session, tmp_path: Path) -> None:
+    """The code of what ``contextmanager`` returns is one for all functions, ours and the program's.
+
+    Filters only: where ordinary Python is traced for a breakpoint, debugpy calls a function of ``dis``, which counts.
+    """
+    program = program_of(CONTEXT_MANAGERS, tmp_path)
+    alone = subprocess.run([sys.executable, str(program.path)], capture_output=True, text=True, timeout=300, check=True)
+    with session.launching(program):
+        _set_all(session, program, {})
+    assert session.wait_for_exit() == 0
+    assert session.output("stdout") == alone.stdout
+
+
 def _set_all(session: Session, program: Fixture, places: dict[str, str | None]) -> None:
     """Set breakpoints and every filter, none of which stops."""
     never = {"condition": "False"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from pathlib import Path
 
 import psutil
@@ -10,6 +11,8 @@ import pytest
 
 from tests.client import Fixture, Session
 from tests.conftest import NewSession
+
+DEADLINE = 60.0
 
 PROGRAM = """\
 import torch
@@ -33,6 +36,15 @@ def process_of(session: Session) -> psutil.Process:
     return psutil.Process(reported["systemProcessId"])
 
 
+def suspend(process: psutil.Process) -> None:
+    """Suspend the program: its threads stop some time after the signal was sent."""
+    process.send_signal(signal.SIGSTOP)
+    deadline = time.monotonic() + DEADLINE
+    while not all(psutil.Process(thread.id).status() == psutil.STATUS_STOPPED for thread in process.threads()):
+        assert time.monotonic() < deadline, "the program was not suspended"
+        time.sleep(0.01)
+
+
 @pytest.fixture(params=["traced", "eager"])
 def stopped(request: pytest.FixtureRequest, new_session: NewSession, tmp_path: Path) -> tuple[Session, int]:
     path = tmp_path / "program.py"
@@ -51,7 +63,7 @@ def test_every_request_is_answered_and_all_goes_on(stopped: tuple[Session, int])
     variables = session.request("variables", local)
     threads = session.request("threads")
     process = process_of(session)
-    process.send_signal(signal.SIGSTOP)
+    suspend(process)
     try:
         # What was asked before is known.
         assert session.request("threads") == threads
@@ -80,7 +92,7 @@ def test_breakpoints_take_effect_when_the_program_goes_on(stopped: tuple[Session
     session, _ = stopped
     program = Fixture(tmp_path / "program.py")
     process = process_of(session)
-    process.send_signal(signal.SIGSTOP)
+    suspend(process)
     try:
         (pending,) = session.set_breakpoints(program, "last")
         assert not pending.verified
@@ -97,7 +109,7 @@ def test_breakpoints_take_effect_when_the_program_goes_on(stopped: tuple[Session
 def test_a_session_ends_while_the_program_is_suspended(stopped: tuple[Session, int]) -> None:
     session, _ = stopped
     process = process_of(session)
-    process.send_signal(signal.SIGSTOP)
+    suspend(process)
     session.request("disconnect", {"terminateDebuggee": True})
     psutil.wait_procs([process], timeout=60)
     assert not process.is_running() or process.status() == psutil.STATUS_ZOMBIE

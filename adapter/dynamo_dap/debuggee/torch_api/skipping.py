@@ -40,8 +40,8 @@ def never_compile(function: Callable[..., Any] | CodeType) -> None:
 def never_compile_below(*folders: str) -> None:
     """Let Dynamo trace no function of the modules in ``folders``, as far as they are imported, nor what they call."""
     inside = tuple(os.path.join(folder, "") for folder in folders)
-    found = [(name, namespace) for name, path, namespace in loaded_files() if path.startswith(inside)]
-    _skip(code for name, namespace in found for code in _codes_of(name, namespace))
+    found = [each for each in loaded_files() if each[1].startswith(inside)]
+    _skip(code for each in found for code in _codes_of(*each))
 
 
 def never_compile_own_functions() -> None:
@@ -51,7 +51,7 @@ def never_compile_own_functions() -> None:
     """
     new = [each for each in loaded_files() if each[0].partition(".")[0] == _PACKAGE and each[0] not in _skipped]
     _skipped.update(name for name, _, _ in new)
-    codes = (code for name, _, names in new for code in _codes_of(name, names))
+    codes = (code for each in new for code in _codes_of(*each))
     _skip((code for code in codes if id(code) not in _marked), with_calls=False)
 
 
@@ -66,13 +66,18 @@ def _skip(codes: Iterable[CodeType], *, with_calls: bool = True) -> None:
             _marked[id(code)] = code
 
 
-def _codes_of(module: str, namespace: dict[str, Any]) -> Iterator[CodeType]:
-    """Yield the code of each function that the text of a module makes and that can still be reached."""
+def _codes_of(module: str, path: str, namespace: dict[str, Any]) -> Iterator[CodeType]:
+    """Yield the code of each function that the text of a module makes and that can still be reached.
+
+    What a decorator of the standard library returns has the library's code, which the program's functions have as well.
+    """
     for value in list(namespace.values()):
         if is_one_of(value, (type, FunctionType)) and value.__module__ == module:
             members = list(vars(value).values()) if is_a(value, type) else [value]
             for member in members:
-                yield from _codes_of_member(member)
+                for code in _codes_of_member(member):
+                    if code.co_filename == path:
+                        yield code
 
 
 def _codes_of_member(member: object) -> Iterator[CodeType]:
@@ -80,9 +85,11 @@ def _codes_of_member(member: object) -> Iterator[CodeType]:
         members: tuple[object, ...] = (member.fget, member.fset, member.fdel)
     else:
         members = (getattr(member, "__func__", member),)  # what is behind a static or class method
-    for function in members:
-        if isinstance(function, FunctionType):
+    for outermost in members:
+        function = outermost
+        while isinstance(function, FunctionType):
             yield from _with_inner(function.__code__)
+            function = vars(function).get("__wrapped__")
 
 
 def _with_inner(code: CodeType) -> Iterator[CodeType]:
