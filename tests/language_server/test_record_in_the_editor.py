@@ -283,7 +283,7 @@ def test_what_was_written_to_be_shown_goes_with_the_server(recorded: tuple[Path,
     program, records = recorded
     with Editor(program.parent, records) as editor:
         editor.wait("the findings", lambda: program in editor.diagnostics)
-        editor.execute(types.Command("", OPEN_RECORD, arguments=[-1]))
+        editor.execute(types.Command("", OPEN_RECORD, arguments=[-1, str(program)]))
         file = shown_file(editor)
         assert file.exists()
     editor.wait("its folder to be removed", lambda: not file.parent.exists())
