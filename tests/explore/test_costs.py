@@ -111,8 +111,8 @@ def test_why_a_fallback_or_a_copy(compiles: dict[str, Explored], program: Fixtur
     }
     gives_up = "a fallback: Inductor's lowering of aten.sort.stable calls ATen's kernel for these arguments"
     assert said["gives_up"] == {gives_up}
-    assert "mm wants its operand in other strides" in said["strides"]
-    assert "a copy: the program changes an input" in said["in_place"]
+    assert any("mm wants its operand in other strides" in text for text in said["strides"])
+    assert any("a copy: the program changes an input" in text for text in said["in_place"])
 
 
 @pytest.mark.skipif(not IS_REFERENCE, reason="the texts are those of this torch")

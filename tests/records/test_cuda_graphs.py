@@ -89,7 +89,7 @@ def test_skipped_graphs_stop_and_are_recorded_with_the_line_that_cost_them(sessi
         assert stop.frame.name == function
         assert info["exceptionId"].startswith("CUDA graph: skipped"), info
         assert f"program.py:{lines[place]}" in info["description"], info
-        assert "Not tried: " in info["description"], info
+        assert "Advice (not tried): " in info["description"], info
         assert stop.frame["Locals"]["x"].text.startswith("Tensor f32[")
         session.resume()
     # The second calls use what is compiled, and the backward pass has none because its forward has none.

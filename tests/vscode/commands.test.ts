@@ -39,13 +39,13 @@ test("a run of the file is profiled: a flame chart that leads to lines, and VS C
     const width = async (): Promise<number> => (await compile.boundingBox())?.width ?? 0;
     const before = await width();
     await compile.click({ force: true });
-    await expect(chart.locator("#told")).toContainText("compile train_step [0/0]");
+    await expect(chart.locator("#details")).toContainText("compile train_step [0/0]");
     await chart.getByRole("button", { name: "Zoom in" }).click();
     await expect.poll(width, "it fills the chart").toBeGreaterThan(before + 100);
     await box(/^train_step: /).click();
-    await expect(chart.locator("#told")).toContainText("3 × in all");
+    await expect(chart.locator("#details")).toContainText("3 × in all");
     await picture("flame-chart");
-    await chart.locator("#told a").click();
+    await chart.locator("#details a").click();
     await expect(page.locator(".tab.active", { hasText: "graph_break.py" })).toBeVisible();
     await expect(editor.area.locator(".view-line", { hasText: "train_step" }).first()).toBeVisible();
     // Not as text: VS Code has an editor of its own for it.

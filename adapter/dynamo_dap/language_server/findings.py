@@ -143,7 +143,7 @@ def _where_it_is(record: Record, function: CompiledFunction, compiled: Compile) 
     for item in cuda_graph_items([CompiledFunction(function.name, function.place, [compiled])]):
         if item.place is not None:
             related = [Related(place, "called here") for place in item.callers]
-            related += [Related(item.place, f"Not tried: {advice}") for advice in item.advice]
+            related += [Related(item.place, f"Advice (not tried): {advice}") for advice in item.advice]
             is_about_function = item.place == function.place
             yield Finding(
                 Kind.CUDA_GRAPH,
@@ -206,7 +206,7 @@ def _recompiled(function: CompiledFunction, compiled: Compile, failure: GuardFai
             [
                 f"Recompiled: {failure.text or failure.expression}",
                 f"A guard of [{failure.compile_id}] failed{values}",
-                *(f"Not tried: {text}" for text in advice),
+                *(f"Advice (not tried): {text}" for text in advice),
             ]
         ),
         at.line,

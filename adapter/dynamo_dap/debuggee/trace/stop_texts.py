@@ -255,7 +255,7 @@ def recompiled(compiling: FrameCompile, failures: Sequence[Failure]) -> RaisedEx
             # An id before the path would be taken for a part of it.
             links.append(f"at {failure.place.path}:{failure.place.line}")
     links = list(dict.fromkeys(links))
-    lines += [f"Not tried: {advice}" for advice in advice_about(compiling, failures)]
+    lines += [f"Advice (not tried): {advice}" for advice in advice_about(compiling, failures)]
     reasons = "\n".join(failure.reason for failure in failures)
     return _raised(
         f"Recompile: {name} [{compiling.compile_id}]", lines, message=reasons, links=list(dict.fromkeys(links))
@@ -318,7 +318,7 @@ def cuda_graph(facts: CudaGraphFacts) -> RaisedException:
         f"{facts.text[:1].upper()}{facts.text[1:]}.",
         None if place is None else f"Where: {place}" + (f": {code}" if code else ""),
         f"Recorded for {part}: {facts.count} CUDA graphs." if facts.outcome == RERECORDED else None,
-        None if advice is None else f"Not tried: {advice}",
+        None if advice is None else f"Advice (not tried): {advice}",
     ]
     links = [None if place is None else f"at {place}"]
     return _raised(f"CUDA graph: {_CUDA_GRAPHS[facts.outcome]}: {facts.text}", lines, links=links)
