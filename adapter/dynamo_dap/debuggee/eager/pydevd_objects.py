@@ -15,6 +15,7 @@ from typing import Any
 
 from dynamo_dap.debuggee.agent.eager_expressions import kinds_at
 from dynamo_dap.debuggee.bytecode.exact_types import is_a, is_exactly, is_one_of
+from dynamo_dap.debuggee.values.model import Interrupted
 from dynamo_dap.debuggee.values.type_facts import find_in_type, qualified_name_of
 
 _OF_OBJECTS = ("__class__", "__getattribute__", "__getattr__")
@@ -41,8 +42,13 @@ def data(own: Callable[..., Any], variable: Any, fmt: Any, context: str | None, 
     safe_repr: Any = importlib.import_module("_pydevd_bundle.pydevd_safe_repr").SafeRepr()
     vars(safe_repr).update(limits)
     value = variable.value
-    parts = safe_repr._repr_obj(value, 0, safe_repr.maxother_inner, safe_repr.maxother_outer)
-    fields = {"name": variable.name, "value": "".join(parts), "type": qualified_name_of(type(value))}
+    try:
+        text = "".join(safe_repr._repr_obj(value, 0, safe_repr.maxother_inner, safe_repr.maxother_outer))
+    except (Exception, Interrupted):
+        raise
+    except BaseException:  # noqa: BLE001  (debugpy does so for each Exception)
+        text = object.__repr__(value)
+    fields = {"name": variable.name, "value": text, "type": qualified_name_of(type(value))}
     if variable.evaluate_name is not None:
         fields["evaluateName"] = variable.evaluate_name
     return {**fields, "variablesReference": variable.get_variable_reference()}
