@@ -88,7 +88,7 @@ def test_a_setting_that_is_a_program_is_refused_and_shown(tmp_path: Path) -> Non
         ([Function(0, "f", "f", 2, source="sources/f.py")], "at line 2"),
         ([Named("typing"), Function(3, "_eval_type", "Any", 1)], "is not the name of"),
         ([Class(0, "C", 1, "sources/f.py")], "has no C"),
-        ([Class(0, "f", 1, "sources/f.py", names={"a=print()": 2})], "no valid name"),
+        ([Class(0, "f", 1, "sources/f.py", names={"a=print()": 2})], "an invalid name"),
     ],
 )
 def test_code_that_could_not_be_shown_is_refused(tmp_path: Path, values: list[Value], said: str) -> None:

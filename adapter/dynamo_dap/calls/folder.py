@@ -286,7 +286,7 @@ def _check_code(call: SavedCall, value: Function | Class, texts: dict[str, str])
         if not isinstance(owner, Space):
             raise BadFolder(f"{value.qualified_name} is in no module of the call")
         if not all(each.isidentifier() and not keyword.iskeyword(each) for each in value.names):
-            raise BadFolder(f"{value.qualified_name} reads what is no valid name")
+            raise BadFolder(f"{value.qualified_name} refers to an invalid name")
     elif value.source is None and not (isinstance(owner, Named) and not owner.name):
         raise BadFolder(f"{value.qualified_name} is in no source file of this call")
     if value.source is None:

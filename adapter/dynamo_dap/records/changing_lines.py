@@ -1,7 +1,7 @@
 """Finds the lines of a program that change what a guard is about: assignments to the attribute, key or global variable.
 
 The lines are read from the recorded sources by their syntax, so they are those that may change it: another object can
-have an attribute of the same name. A file that is no longer as it was recorded is left out. Any thread.
+have an attribute of the same name. Files that have changed since the recording are left out. Any thread.
 """
 
 from __future__ import annotations

@@ -135,7 +135,7 @@ class History(Protocol):
     def origin(self, depth: int, name: str, what: str) -> int:
         """Return the snapshot at which something came about in the function at ``depth`` of the stack.
 
-        ``what`` is one of ``ORIGINS``. Raises ``RequestError`` when there is no such snapshot.
+        ``what`` is one of ``ORIGINS``. Raises ``RequestError`` if the history has no such snapshot.
         """
 
 

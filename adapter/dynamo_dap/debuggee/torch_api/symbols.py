@@ -163,7 +163,7 @@ class SpecializationFacts(NamedTuple):
 
 
 def specialization_of(shape_env: Any, symbol: Any, value: Any) -> SpecializationFacts | None:
-    """Say which input became which number; None when ``symbol`` was merely found equal to another, or is no input."""
+    """Return which input ``symbol`` stands for; None if it stands for no input, or torch found it equal to another."""
     sources = getattr(shape_env, "var_to_sources", {}).get(symbol)
     if not getattr(value, "is_number", False) or not sources:
         return None
