@@ -144,16 +144,24 @@ def _add_engines(agent: Agent, crash_folder: str | None) -> None:
         agent.print(f"dynamo-dap: warning: {problem}\n", "important")
     # Imported only now: a program without Dynamo pays nothing for the engines.
     try:
+        import dis
+
         from dynamo_dap.debuggee.composition.compile_time_engine import CompileTimeEngine
         from dynamo_dap.debuggee.generated.engine import RunTimeEngine
         from dynamo_dap.debuggee.launch.entries import CountedEntries, known_of
         from dynamo_dap.debuggee.launch.recording import make_explorer, make_recorder
         from dynamo_dap.debuggee.launch.recording_calls import HeldCalls
-        from dynamo_dap.debuggee.torch_api.skipping import never_compile_below, never_compile_own_functions
+        from dynamo_dap.debuggee.torch_api.skipping import (
+            never_compile,
+            never_compile_below,
+            never_compile_own_functions,
+        )
 
         # They are called in the midst of what is compiled: at breakpoint(), at a pause, when a process is started.
         own = os.path.dirname(__file__)
         never_compile_below(own, os.path.join(os.path.dirname(own), "agent"))
+        # debugpy calls it for each function with a breakpoint. Dynamo compiles no generators, but counts them.
+        never_compile(dis.findlinestarts)
         # First, so that whatever stops is in the record already.
         recorder = make_recorder(
             agent.compiles_changed,
