@@ -94,7 +94,7 @@ PROGRAMS = [
         INTEGERS,
         "its values count up",
         cause="self.step: 2, 3",
-        origin="set at: steps_of_a_module_before.py:17  self.step += 1",
+        origin="may be set at: steps_of_a_module_before.py:17  self.step += 1",
     ),
     Program(
         "logged_info",

@@ -273,7 +273,7 @@ def _with_lines(item: Item, record: Record) -> Item:
         return item
     texts = [f"{at(place)}  {recorded_line(record.sources, place)}" for place in places[:_LINES]]
     more = f" and {len(places) - _LINES} more" if len(places) > _LINES else ""
-    return replace(item, facts=[*item.facts, f"set at: {'; '.join(texts)}{more}"])
+    return replace(item, facts=[*item.facts, f"may be set at: {'; '.join(texts)}{more}"])
 
 
 _LINES = 3
