@@ -1,7 +1,8 @@
 """Chooses the tests that ``make test`` leaves out, from the durations of a run.
 
 ``pytest --junitxml=FILE`` measures; ``python -m tests.durations FILE > tests/long.txt`` chooses. A test function is
-long if one of its cases, or all of them together, take longer than the limits. Each file keeps its quickest test.
+long if one of its cases, or all of them together, take longer than the limits. Each file keeps its quickest test, but
+for those of ``_LONG_FILES``.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from pathlib import Path
 LONG = Path(__file__).parent / "long.txt"
 _CASE_SECONDS = 4.0
 _FUNCTION_SECONDS = 8.0
-_LONG_FOLDERS = ("tests.soak.",)
+_LONG_FILES = ("tests.soak.", "tests.compile_time.test_walks", "tests.compile_time.test_value_stops")
+"""Beginnings of module names. All their tests may be long: others of ``make test`` have the same features."""
 
 
 def long_tests() -> frozenset[str]:
@@ -34,7 +36,7 @@ def chosen(report: Path) -> list[str]:
     found = []
     for file, tests in by_file.items():
         long = [test for test, each in tests.items() if max(each) > _CASE_SECONDS or sum(each) > _FUNCTION_SECONDS]
-        if len(long) == len(tests) and not file.startswith(_LONG_FOLDERS):
+        if len(long) == len(tests) and not file.startswith(_LONG_FILES):
             long.remove(min(tests, key=lambda test: sum(tests[test])))
         found += [f"{file.replace('.', '/')}.py::{test.partition('::')[2]}" for test in long]
     return sorted(found)
