@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import sys
 import types
-import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,6 +21,7 @@ from dynamo_dap.debuggee.eager.kernel_programs import KernelPrograms, line_outsi
 from dynamo_dap.debuggee.triton.argument_copies import KernelDifference
 from dynamo_dap.debuggee.triton.launches import Launch
 from dynamo_dap.debuggee.triton.real_launches import LaunchObserver, Wish, names_of
+from dynamo_dap.debuggee.wrapping.weak_collections import WeakKeyDictionary
 from dynamo_dap.protocol.contract import KERNEL_MISMATCH, OUT_OF_BOUNDS, RACE
 
 _FILTERS = (OUT_OF_BOUNDS, RACE, KERNEL_MISMATCH)
@@ -36,7 +36,7 @@ class KernelLaunches(LaunchObserver):
         """Work for ``host``, the agent; ``programs`` stops in what the interpreter runs."""
         self._host = host
         self._programs = programs
-        self._places: weakref.WeakKeyDictionary[types.FunctionType, list[_Place]] = weakref.WeakKeyDictionary()
+        self._places: WeakKeyDictionary[types.FunctionType, list[_Place]] = WeakKeyDictionary()
         self._reported: set[str] = set()
 
     def is_alert(self) -> bool:

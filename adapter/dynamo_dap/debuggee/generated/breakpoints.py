@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import dis
 import threading
-import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType
@@ -31,6 +30,7 @@ from dynamo_dap.debuggee.generated.generated import (
 )
 from dynamo_dap.debuggee.generated.listing import Group
 from dynamo_dap.debuggee.generated.purpose import Kind
+from dynamo_dap.debuggee.wrapping.weak_collections import WeakKeyDictionary
 from dynamo_dap.protocol.contract import LISTING_FORMS, RUN_TIME
 from dynamo_dap.protocol.types import Breakpoint, InstructionBreakpoint, SourceBreakpoint
 
@@ -285,7 +285,7 @@ class Plans:
         """Take ``lines``, breakpoints on the user's lines, and ``instructions`` those on addresses and in listings."""
         self._lines = lines
         self._instructions = instructions
-        self._plans: weakref.WeakKeyDictionary[GeneratedCode, Plan] = weakref.WeakKeyDictionary()
+        self._plans: WeakKeyDictionary[GeneratedCode, Plan] = WeakKeyDictionary()
 
     def of(self, generated: GeneratedCode, *, any_mode: bool) -> Plan:
         """Return the plan of ``generated``; ``any_mode`` to have breakpoints stop that were set for no mode."""

@@ -48,6 +48,7 @@ from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.trace.frames import TracedFunction, frames_of
 from dynamo_dap.debuggee.trace.stepping import TracePoint
 from dynamo_dap.debuggee.values.model import ScopeOfFrame, Value, VirtualSource
+from dynamo_dap.debuggee.wrapping.weak_collections import WeakSet
 from dynamo_dap.protocol.contract import BACKWARD, COMPILE_TIME
 
 GRADIENT = "__grad__"
@@ -151,7 +152,7 @@ class BackwardPasses:
         self._traces = 0
         self._address_of = address_of
         self._thread = _Thread()
-        self._kept: weakref.WeakSet[KeptCall] = weakref.WeakSet()
+        self._kept: WeakSet[KeptCall] = WeakSet()
         self._numbers = itertools.count()
         self._reported: set[tuple[str, str]] = set()
 

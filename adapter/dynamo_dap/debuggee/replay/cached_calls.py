@@ -38,6 +38,7 @@ from dynamo_dap.debuggee.torch_api.traced_paths import PATHS, NotValid
 from dynamo_dap.debuggee.trace.frames import TracedFunction
 from dynamo_dap.debuggee.trace.stepping import ProgressOfTraces
 from dynamo_dap.debuggee.trace.stepping import Visit as VisitKey
+from dynamo_dap.debuggee.wrapping.weak_collections import WeakSet
 from dynamo_dap.protocol.contract import COMPILE_TIME, RUN_TIME
 from dynamo_dap.protocol.options import AS_PYTHON, REPLAY
 
@@ -403,7 +404,7 @@ class _Kept:
 
     past: Past
     trace: KeptTrace
-    traced_calls: weakref.WeakSet[TracedCall] = field(default_factory=weakref.WeakSet)
+    traced_calls: WeakSet[TracedCall] = field(default_factory=WeakSet)
     """Who refers to it."""
     code: weakref.ref[types.CodeType] | None = None
     """What the cache entry runs; where it is known, the trace lives no longer than that."""

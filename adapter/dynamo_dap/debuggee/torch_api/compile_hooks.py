@@ -38,6 +38,7 @@ from dynamo_dap.debuggee.torch_api.symbols import (
 )
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.wrapping.patches import Given, Outcome, Patches, calling_frame
+from dynamo_dap.debuggee.wrapping.weak_collections import WeakKeyDictionary
 
 _COMPILE = "torch._dynamo.convert_frame:_compile"
 _TRANSFORM = "torch._dynamo.convert_frame:transform_code_object"
@@ -172,7 +173,7 @@ class CompileHooks:
         self._lock = threading.Lock()
         self._wanted: dict[Event, dict[CompileObserver, Callable[..., None]]] = {}
         """Who wants an event, and the method to call."""
-        self._observers: weakref.WeakKeyDictionary[CompileObserver, Patches] = weakref.WeakKeyDictionary()
+        self._observers: WeakKeyDictionary[CompileObserver, Patches] = WeakKeyDictionary()
         self._patches = {name: Patches(hook.feature.name) for name, hook in _HOOKS.items()}
         self._current = threading.local()
         self.cuda_graphs = CudaGraphHooks(

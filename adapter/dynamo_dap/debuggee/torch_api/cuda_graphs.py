@@ -12,7 +12,6 @@ import contextlib
 import sys
 import threading
 import types
-import weakref
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -25,6 +24,7 @@ from dynamo_dap.debuggee.torch_api.graph import nodes_of, places_in, user_place
 from dynamo_dap.debuggee.torch_api.import_hooks import when_imported
 from dynamo_dap.debuggee.torch_api.skipping import never_compile_own_functions
 from dynamo_dap.debuggee.wrapping.patches import Given, Outcome, Patches, calling_frame
+from dynamo_dap.debuggee.wrapping.weak_collections import WeakKeyDictionary
 from dynamo_dap.protocol.cuda_graphs import (
     CPU,
     FORWARD,
@@ -72,7 +72,7 @@ class _Tree:
     """How many recordings each function has."""
     sizes: dict[Any, dict[int, int]] = field(default_factory=dict)
     """The numbers that each function was recorded for, by the input's index."""
-    made_at: weakref.WeakKeyDictionary[Any, CallSite] = field(default_factory=weakref.WeakKeyDictionary)
+    made_at: WeakKeyDictionary[Any, CallSite] = field(default_factory=WeakKeyDictionary)
     """Which line called when a node of the tree ran last."""
     reported: set[tuple[object, ...]] = field(default_factory=set)
 
@@ -106,8 +106,8 @@ class CudaGraphHooks:
         self._is_wanted = False
         self._waiting: list[Callable[[], None]] = []
         self._thread = _OfThread()
-        self._trees: weakref.WeakKeyDictionary[Any, _Tree] = weakref.WeakKeyDictionary()
-        self._compile_ids: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+        self._trees: WeakKeyDictionary[Any, _Tree] = WeakKeyDictionary()
+        self._compile_ids: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
         """Of models that the backend ``cudagraphs`` wraps: it does not name the tree."""
 
     def want(self, *, wanted: bool) -> None:

@@ -11,7 +11,7 @@ import functools
 import math
 import sys
 from typing import Any
-from weakref import WeakKeyDictionary, ref
+from weakref import ref
 
 from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
 from dynamo_dap.debuggee.torch_api.features import Feature
@@ -35,6 +35,7 @@ from dynamo_dap.debuggee.torch_api.tensor_facts import is_tensor, version_of
 from dynamo_dap.debuggee.torch_api.traced_paths import PATHS
 from dynamo_dap.debuggee.torch_api.translator import with_callers
 from dynamo_dap.debuggee.torch_api.variable_trackers import mutation_state
+from dynamo_dap.debuggee.wrapping.weak_collections import WeakKeyDictionary
 
 _VISIT = "torch._dynamo.variables.base:VariableTracker.visit"
 

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
-from weakref import WeakKeyDictionary
 
 from dynamo_dap.debuggee.agent.breakpoints import CHANGED, DataEntry
 from dynamo_dap.debuggee.agent.eager_expressions import is_true_python
@@ -75,6 +74,7 @@ from dynamo_dap.debuggee.trace.stop_texts import (
     user_error,
 )
 from dynamo_dap.debuggee.values.model import text_of_raised
+from dynamo_dap.debuggee.wrapping.weak_collections import WeakKeyDictionary
 from dynamo_dap.protocol.contract import (
     BACKEND_FAILURE,
     CUDA_GRAPH,

@@ -6,7 +6,6 @@ passed to. Runs on the tracing thread only; between traces only the place where 
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +17,7 @@ from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.variable_trackers import is_tracker, is_unrealized, unwrapped
 from dynamo_dap.debuggee.trace.forms import form_family
 from dynamo_dap.debuggee.trace.traced_view import TracedView
+from dynamo_dap.debuggee.wrapping.weak_collections import WeakKeyDictionary
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class DataWatch:
     """Looks at the watched variables of the traces of this process."""
 
     def __init__(self) -> None:
-        self._states: weakref.WeakKeyDictionary[Any, dict[str, VariableState | None]] = weakref.WeakKeyDictionary()
+        self._states: WeakKeyDictionary[Any, dict[str, VariableState | None]] = WeakKeyDictionary()
 
     def changes(self, entries: tuple[DataEntry, ...], innermost: TracedFrame) -> list[Change]:
         """Return what has changed since this was last asked in the trace."""

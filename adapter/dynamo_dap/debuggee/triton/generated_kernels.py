@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import functools
 import sys
-import weakref
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.import_hooks import when_imported
+from dynamo_dap.debuggee.wrapping.weak_collections import WeakKeyDictionary
 
 _MODULE = "torch._inductor.runtime.triton_heuristics"
 _AUTOTUNER = f"{_MODULE}:CachingAutotuner.run"
@@ -60,7 +60,7 @@ def _watch(is_alert: Callable[[], bool], look_into: Callable[[Any, Callable[[], 
     autotuner.run = functools.wraps(own)(run)
 
 
-_kernels: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+_kernels: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
 
 def _kernel_of(autotuner: Any) -> Any:

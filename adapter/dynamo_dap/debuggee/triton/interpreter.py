@@ -15,7 +15,6 @@ import itertools
 import os
 import sys
 import threading
-import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
@@ -24,6 +23,7 @@ from dynamo_dap.debuggee.torch_api.import_hooks import when_imported
 from dynamo_dap.debuggee.triton.launches import LAUNCHES, MARK, Argument, Launch
 from dynamo_dap.debuggee.triton.pointers import Outside, outside
 from dynamo_dap.debuggee.triton.races import Access, Order
+from dynamo_dap.debuggee.wrapping.weak_collections import WeakValueDictionary
 from dynamo_dap.protocol.contract import TRITON_INTERPRET_VARIABLE
 
 _INTERPRETER = "triton.runtime.interpreter"
@@ -346,7 +346,7 @@ def _as_mask(mask: Any, lanes: Any) -> Any:
 # -- kernels and what wraps them ---------------------------------------------------------------------------------------
 
 _numbers = itertools.count(1)
-_kernels: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+_kernels: WeakValueDictionary[int, Any] = WeakValueDictionary()
 
 
 def kernel_of(number: int) -> Any:

@@ -10,10 +10,11 @@ from __future__ import annotations
 import contextlib
 import threading
 import types
-import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+from dynamo_dap.debuggee.wrapping.weak_collections import WeakKeyDictionary
 
 MARK = "dynamo_dap_argument"
 """The attribute of a pointer's type that says which argument it began as. Whatever is computed of it has its type."""
@@ -96,7 +97,7 @@ class Launches:
         self._of_thread = _OfThread()
         self._by_frame: dict[int, Launch] = {}
         """By ``id`` of the frame that makes the launch, which lives as long."""
-        self._counts: weakref.WeakKeyDictionary[types.FunctionType, int] = weakref.WeakKeyDictionary()
+        self._counts: WeakKeyDictionary[types.FunctionType, int] = WeakKeyDictionary()
 
     @property
     def current(self) -> Launch | None:

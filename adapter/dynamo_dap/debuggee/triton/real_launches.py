@@ -14,7 +14,6 @@ import itertools
 import sys
 import threading
 import types
-import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from dynamo_dap.debuggee.triton.device_functions import device_functions
 from dynamo_dap.debuggee.triton.generated_kernels import Given, watch_generated_launches
 from dynamo_dap.debuggee.triton.interpreter import Observer, follow, note_arguments
 from dynamo_dap.debuggee.triton.launches import LAUNCHES, Launch
+from dynamo_dap.debuggee.wrapping.weak_collections import WeakKeyDictionary
 
 _KERNELS = "triton.runtime.jit"
 _AUTOTUNER = "triton.runtime.autotuner"
@@ -287,7 +287,7 @@ def names_of(function: types.FunctionType) -> dict[str, Any]:
     return {**function.__globals__, **{name: cell.cell_contents for name, cell in closure}}
 
 
-_rewritten: weakref.WeakKeyDictionary[types.FunctionType, types.FunctionType] = weakref.WeakKeyDictionary()
+_rewritten: WeakKeyDictionary[types.FunctionType, types.FunctionType] = WeakKeyDictionary()
 
 
 def _interpreted(kernel: Any) -> types.FunctionType:

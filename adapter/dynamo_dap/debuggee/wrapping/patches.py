@@ -19,9 +19,10 @@ import os
 import sys
 import threading
 import types
-import weakref
 from collections.abc import Callable, Generator, Iterator
 from typing import Any, NamedTuple, ParamSpec, TypeVar
+
+from dynamo_dap.debuggee.wrapping.weak_collections import WeakSet
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -73,7 +74,7 @@ reporters: list[Callable[[str], None]] = []
 """Each gets a line for the user when a feature is switched off, while the exception is being handled."""
 _lock = threading.RLock()
 os.register_at_fork(after_in_child=_lock._at_fork_reinit)  # type: ignore[attr-defined]  # not in the stubs
-_groups: weakref.WeakSet[Patches] = weakref.WeakSet()
+_groups: WeakSet[Patches] = WeakSet()
 
 
 class Patches:

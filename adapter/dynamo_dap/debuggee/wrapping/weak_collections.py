@@ -1,0 +1,61 @@
+"""Weak sets and dictionaries whose callbacks Dynamo takes for code of ours.
+
+The library's ``WeakSet`` and its two dictionaries drop an entry in a Python function, which runs wherever the object
+dies. If it dies while a compiled function runs, Dynamo meets that function and counts a frame of the program. Its code
+must not be marked as skipped, since the collections of the program share it. So the collections here run copies of it,
+and ``never_compile_own_functions`` finds the copies in this module.
+"""
+
+from __future__ import annotations
+
+import weakref
+from types import FunctionType
+from typing import Any, TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def _own_copy(collection: Any) -> FunctionType:
+    """Return the callback of ``collection`` with code that names this file."""
+    original: FunctionType = collection._remove
+    copy = FunctionType(original.__code__.replace(co_filename=__file__), original.__globals__)
+    copy.__module__ = __name__
+    return copy
+
+
+_remove_from_set = _own_copy(weakref.WeakSet())
+_remove_key = _own_copy(weakref.WeakKeyDictionary())
+_remove_value = _own_copy(weakref.WeakValueDictionary())
+
+
+def _use_own(collection: Any, own: FunctionType) -> None:
+    """Let ``collection``, which is empty, call the code of ``own`` when one of its objects dies."""
+    original = collection._remove
+    collection._remove = FunctionType(
+        own.__code__, original.__globals__, original.__name__, original.__defaults__, original.__closure__
+    )
+
+
+class WeakSet(weakref.WeakSet[K]):
+    """Holds objects as long as somebody else does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        _use_own(self, _remove_from_set)
+
+
+class WeakKeyDictionary(weakref.WeakKeyDictionary[K, V]):
+    """Maps objects, as long as somebody else holds them, to values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        _use_own(self, _remove_key)
+
+
+class WeakValueDictionary(weakref.WeakValueDictionary[K, V]):
+    """Maps keys to objects as long as somebody else holds them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        _use_own(self, _remove_value)
