@@ -84,7 +84,7 @@ def _serve(options: argparse.Namespace) -> int:
             return _fail("--filters cannot be combined with --listen")
         return _serve_tcp(options.listen, options.access_token or os.environ.get(ACCESS_TOKEN_VARIABLE) or None)
     if options.access_token is not None:
-        return _fail("--access-token is for --listen; over stdin and stdout, whoever started the server is its user")
+        return _fail("--access-token needs --listen: only the parent process reaches stdin and stdout")
 
     from dynamo_dap.protocol.streams import take_standard_streams
     from dynamo_dap.server.transports import serve_pipes

@@ -186,7 +186,7 @@ def compared(ours: Visits, theirs: Visits, tolerance: float = 0.0) -> Comparison
         if len(ours[place]) != len(theirs[place]):
             continue
         for mine, other in zip(ours[place], theirs[place], strict=True):
-            for name in mine.keys() & other.keys():  # an input that nothing has used yet is no part of the graph
+            for name in mine.keys() & other.keys():  # an input that nothing has used yet is not a part of the graph
                 difference = _difference(mine[name], other[name])
                 found.largest = max(found.largest, difference)
                 if difference <= tolerance:

@@ -3,7 +3,7 @@
     python -m tests.benchmarks.language_server
 
 The records are made here, with events as the recorder writes them, of a file of 2000 lines. In one, values and nodes
-take the room, in the other the guards of large models, with what is no ASCII in them.
+take the room, in the other the guards of large models, with what is not ASCII in them.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class VirtualEnvironment:
         self.site_packages = next(folder.glob("lib/python*/site-packages"))
         for name in packages:
             found = importlib.import_module(name).__file__
-            assert found is not None, f"{name} is no package with a file"
+            assert found is not None, f"{name} is not a package with a file"
             source = Path(found)
             source = source.parent if source.name == "__init__.py" else source
             (self.site_packages / source.name).symlink_to(source)

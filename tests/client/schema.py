@@ -33,7 +33,7 @@ def problems_of(message: dict[str, Any]) -> list[str]:
             f"{_title(message)}: {'.'.join(map(str, one['loc']))}: {one['msg']} (got {one['input']!r})"
             for one in error.errors()
         ]
-    return [f"{_title(message)}: {path} is no field of DAP" for path in _extras(checked, "")]
+    return [f"{_title(message)}: {path} is not a field of DAP" for path in _extras(checked, "")]
 
 
 def _title(message: dict[str, Any]) -> str:

@@ -70,7 +70,7 @@ class Timeline:
         self.entries: list[Entry] = []
         self._consumed = 0
         self.problems: list[str] = []
-        """Messages that break the schema, and lines that are no messages."""
+        """Messages that break the schema, and lines that are not messages."""
         self.ended = False
 
     def record(self, sent: bool, message: dict[str, Any]) -> None:

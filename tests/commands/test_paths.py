@@ -1,4 +1,4 @@
-"""A path that is no file of the right kind gives one line for a person, from every command, and keeps none waiting."""
+"""A path that is not a file of the right kind gives one readable line from every command, and no command hangs."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from torch._dynamo.utils import CleanupManager, counters
 
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 
-# What torch's modules consist of is no garbage: each of the many collections here has to look at the rest only.
+# What torch's modules consist of is not garbage: each of the many collections here has to look at the rest only.
 gc.collect()
 gc.freeze()
 

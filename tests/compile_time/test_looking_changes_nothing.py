@@ -115,7 +115,7 @@ def test_looking_leaves_no_garbage(program: Program) -> None:
             gc.garbage.clear()
 
     lines = EachLine(look)
-    gc.freeze()  # What is there by now is no garbage of ours: each collection has to look at the rest only.
+    gc.freeze()  # What is there by now is not our garbage: each collection has to look at the rest only.
     try:
         observe(program, watch=lambda frame: lines(frame) if len(frame.with_callers()) == 1 else None)
     finally:

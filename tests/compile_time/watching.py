@@ -103,7 +103,7 @@ class TensorLooker:
                     try:
                         tensor = evaluate_to_tensor(frame, expression, lambda text: None, {})
                         self.seen[f"{part} of {expression}"] = look(tensor, TensorArguments(part)).text
-                    except Exception as problem:  # noqa: BLE001  (most expressions are no tensors)
+                    except Exception as problem:  # noqa: BLE001  (most expressions are not tensors)
                         self.seen[f"{part} of {expression}"] = f"{type(problem).__name__}: {problem}"
 
 

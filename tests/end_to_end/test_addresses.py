@@ -120,7 +120,7 @@ def open_everything(session: Session, stop: Stop, expressions: Iterable[str]) ->
     for expression in expressions:
         for context in ("watch", "hover", "repl", "clipboard", "variables"):
             for frame_id in (frame.data.id, None):
-                with contextlib.suppress(RequestFailed):  # locals are no globals
+                with contextlib.suppress(RequestFailed):  # locals are not globals
                     session.client.evaluate(expression, frame_id, context)
     if stop.reason in ("exception", "graph break", "graph-break"):
         session.client.exception_info(stop.thread_id)

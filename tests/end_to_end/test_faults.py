@@ -246,7 +246,7 @@ def test_messages_that_cannot_be_read_change_nothing(session: Session) -> None:
             assert answer(stop, "len('ab')", "watch") == "2", f"{name} at an {kind} stop"
         session.stream.write_unchecked(b"Content-Length: " + b"1" * 5000 + b"\r\n\r\n{}")
         assert answer(stop, "len('abc')", "watch") == "3", f"a length of 5,000 digits at an {kind} stop"
-        # What is no character by itself is a text all the same.
+        # What is not a character by itself is a text all the same.
         assert answer(stop, "'a' + chr(0xd83d)", "watch").count("d83d") == 1
         refused = [one for one in session.timeline.entries if not one.sent and one.message.get("success") is False]
         assert {9001, 9002, 9003, 9004} <= {one.message["request_seq"] for one in refused}

@@ -133,7 +133,7 @@ LOOKS: list[tuple[str, list[str], list[str]]] = [
     ("source", ["source scale"], ["basic.py:6", "6 │ def scale(tensor, factor):", "8 │     return"]),
     ("an expression", ["factor * 21"], ["42"]),
     ("! and a statement", ["!counted = 3", "counted"], ["3"]),
-    ("a loop is no 'forget'", ["for each in range(2): print('each', each)"], ["each 0", "each 1"]),
+    ("a loop is not a 'forget'", ["for each in range(2): print('each', each)"], ["each 0", "each 1"]),
     ("a block", ["for each in (5, 6):", "    print('item', each)", "", "factor"], ["item 5", "item 6", "2"]),
     ("a pasted block", ["if factor == 2:\n    print('two')\nelse:\n    print('other')\n"], ["two"]),
     ("pasted lines", ["p factor\nw"], ["2", "#0  scale"]),

@@ -315,5 +315,5 @@ def test_a_call_without_its_data_and_folders_that_hold_none(tmp_path: Path) -> N
         read_snapshot(tmp_path)
     (folder / CALL_FILE).write_text(content)
     (folder / "sources" / "small.py").write_text("def (")
-    with pytest.raises(BadFolder, match="is no Python"):
+    with pytest.raises(BadFolder, match="is not Python"):
         read_snapshot(folder)

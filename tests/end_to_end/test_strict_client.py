@@ -106,7 +106,7 @@ def test_a_session_through_eager_compile_time_and_run_time_stops(strict: Strict)
     marker, names = strict.go("continue")
     assert (marker, names["a"]) == ("call", "2")
     marker, names = strict.go("stepIn")
-    assert marker is None, "the second call runs what was generated, whose listing is no file"
+    assert marker is None, "the second call runs what was generated, whose listing is not a file"
     assert "x" in names
     strict.break_at()
     assert strict.go("stepOut")[0] is None, "it shows what is about to be returned"

@@ -198,7 +198,7 @@ def test_a_wrong_value_in_the_console_changes_nothing(session: Session) -> None:
     session.launch("settings", "end", stance="eager_on_recompile")
     session.wait_for_stop("breakpoint", at="end")
     for line, said in {
-        "%stances x": "is no option that can be changed here; did you mean stance",
+        "%stances x": "is not an option that can be changed here; did you mean stance",
         "%stance never": '"stance" is "never"; it must be one of "default"',
         "%torchConfig _dynamo.recompil_limit=3": "did you mean _dynamo.recompile_limit",
         "%backend inducter": "did you mean inductor",

@@ -284,7 +284,7 @@ PROGRAMS = {
         kept = os.dup(1); os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         os.write(1, b"away"); os.dup2(kept, 1); os.write(1, b"back")
     """,
-    "bytes that are no text": "import sys; sys.stdout.buffer.write(b'one\\n'); print(ascii('\\udcff'))",
+    "bytes that are not text": "import sys; sys.stdout.buffer.write(b'one\\n'); print(ascii('\\udcff'))",
     "stdin at its end": """
         import sys
         print(repr(sys.stdin.read()))

@@ -346,7 +346,7 @@ def test_the_page_runs_nothing_but_its_own_script(tmp_path: Path) -> None:
 def test_what_is_no_profile(tmp_path: Path) -> None:
     path = tmp_path / "a.profile.json"
     path.write_text('{"version": 1}')
-    with pytest.raises(UnreadableProfile, match="is no profile"):
+    with pytest.raises(UnreadableProfile, match="is not a profile"):
         read_profile(path)
     path.write_bytes(msgspec.json.encode(Profile(99, [], [], [])))
     with pytest.raises(UnreadableProfile, match="newer version"):

@@ -1,4 +1,4 @@
-"""The base protocol: messages come out whole however the stream is cut, and what is no DAP is told."""
+"""The base protocol: messages come out whole however the stream is cut, and invalid DAP is reported."""
 
 from __future__ import annotations
 

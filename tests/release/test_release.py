@@ -82,7 +82,7 @@ def test_the_extension_carries_this_wheel_and_no_sources(release: Release) -> No
 
 
 def test_galleries_get_what_they_show(release: Release) -> None:
-    """Open VSX's rules for metadata, in the manifest that vsce wrote; texts are no keys of translations."""
+    """Open VSX's rules for metadata, in the manifest that vsce wrote; texts are not keys of translations."""
     with zipfile.ZipFile(release.file("*.vsix")) as archive:
         manifest = ET.fromstring(archive.read("extension.vsixmanifest"))
         package = json.loads(archive.read("extension/package.json"))

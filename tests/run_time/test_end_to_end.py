@@ -98,7 +98,7 @@ def test_statements_and_instructions_of_the_same_code(session: Session) -> None:
     assert "replay lines" in lines[again.frame.line - 1]
     reported = again.frame.evaluate(f"__listing__[{again.frame.line}]", "hover")
     assert reported.text.startswith("replay: d.update(")
-    assert "is no form of a listing" in session.refusal("dynamoListing", {"form": "letters"})
+    assert "is not a form of a listing" in session.refusal("dynamoListing", {"form": "letters"})
     session.disconnect()
 
 

@@ -113,7 +113,7 @@ def test_cells() -> None:
     assert Kind.CELLS in kinds
     assert _statements(outer, Kind.SIDE_EFFECT).popitem()[1] == [("count += 1", line("count"))]
     resume = [group.purpose.title for group in outer.groups if group.purpose.kind is Kind.RESUME]
-    assert len(resume) == 1, "making the resume function with its cells is no second call of it"
+    assert len(resume) == 1, "making the resume function with its cells is not a second call of it"
     assert Kind.CELLS in {group.purpose.kind for group in resumed.groups}
 
 

@@ -130,7 +130,7 @@ class _Replacing:
         made = symbolic_execution._constant
 
         def constant(value: object, text: str, producer: int) -> Any:
-            # Objects of the program are no text: they stand among the globals meanwhile.
+            # Objects of the program are not text: they stand among the globals meanwhile.
             if type(value) is not slice and ("<" in text or "…" in text):
                 text = f"constant_{len(global_names)}"
                 global_names[text] = value

@@ -111,7 +111,7 @@ def test_a_held_program_is_terminated(session: Session, tmp_path: Path) -> None:
     session.wait_for_stop("breakpoint")
     session.request("terminate")
     assert session.wait_for_exit() == -signal.SIGTERM, "it was killed, and not asked"
-    assert "SIGTERM" not in session.output(), "what the user asked for is no news"
+    assert "SIGTERM" not in session.output(), "what the user asked for is not news"
 
 
 def test_another_process_cannot_pose_as_the_agent(session: Session, tmp_path: Path) -> None:

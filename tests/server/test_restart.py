@@ -44,7 +44,7 @@ def test_the_program_starts_anew(session: Session, tmp_path: Path) -> None:
     names = [event["event"] for event in session.timeline.events]
     assert names.count("initialized") == 1
     assert names.count("terminated") == 1
-    assert names.count("exited") == 1, "the end of the first process is no end of the session"
+    assert names.count("exited") == 1, "the end of the first process is not an end of the session"
 
 
 def test_the_thread_that_was_stopped_is_asked_to_go_on_and_to_end(session: Session, tmp_path: Path) -> None:

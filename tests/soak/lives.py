@@ -225,7 +225,7 @@ class Life:
         self.session.request("pause", {"threadId": threads[0].id})
 
     def _answered(self, command: str, arguments: Any) -> None:
-        """The answer may be a refusal, for a person; ``TimeoutError`` if there is none."""
+        """The answer may be a refusal, as readable text; ``TimeoutError`` if there is none."""
         try:
             self.session.client.request(command, arguments, timeout=ANSWER)
             return

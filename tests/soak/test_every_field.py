@@ -79,7 +79,7 @@ class Asked:
 
 
 def check_reason(answer: dict[str, Any], request: bytes) -> None:
-    """A refusal says why, for a person, and why is not a defect of ours."""
+    """A refusal says why, as readable text, and why is not a defect of ours."""
     error = (answer.get("body") or {}).get("error") or {}
     text = error.get("format", "")
     for name, value in (error.get("variables") or {}).items():

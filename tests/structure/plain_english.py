@@ -55,6 +55,15 @@ BANNED = {
     r"^See ``": "what it does",
     r"\bcame to (?:its|this|that|the) (?:line|stop)": "reached",
     r"\b(?:no|none|nobody|nothing) (?:\w+ ){0,2}any more\b": "no longer",
+    r"(?<!there )\b(?:is|are) no (?!longer|use|way|such|overhead|other|business|growth|need|more)[a-z]": "is not a",
+    r"\bwhoever\b": "the actor",
+    r"\bfor a person\b": "readable",
+    r"\bonce more\b": "again; replays, of a call",
+    r"\band (?:its|the|their) like\b": "similar ones, or name them",
+    r"\b(?:is|are|was|were) to (?:be|run|stop|end|go|come)\b": "must, will, or an active verb",
+    r"\b(?:by|to|for) who\b": "the actor",
+    r"\bas (?:it|they) comes?\b": "dynamic, of sizes; at once",
+    r"\bc[ao]mes? about\b": "is created, is made",
 }
 # Texts that users saw before they were written anew.
 OLD_TEXTS = (

@@ -74,7 +74,7 @@ test("a trace is gone back in, by buttons, by the timeline and from variables", 
     await debug.waitForStop(at("scale", FILE, helper));
     // The rows move when those of this stop take the place of the ones before.
     await expect(debug.row("variables", "doubled ="), "it is not bound yet").toHaveCount(0);
-    expect(await debug.offers("factor ="), "what is no tensor becomes no NaN").not.toContain("Go Back to First NaN");
+    expect(await debug.offers("factor ="), "what is not a tensor becomes no NaN").not.toContain("Go Back to First NaN");
     await choose(vscode, () => debug.reveal("variables", "factor ="), "Go Back to In-Place Change");
     await expect(page.locator(".notification-toast"), "an answer, too").toContainText("'factor'");
     await compiles.show("Graph");

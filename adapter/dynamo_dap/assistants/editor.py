@@ -44,7 +44,7 @@ class _Refusal(msgspec.Struct):
 
 
 class NotShown(Exception):
-    """No editor shows the session; the text says why, for a person."""
+    """No editor shows the session; the message says why."""
 
 
 class EditorStream(SocketStream):

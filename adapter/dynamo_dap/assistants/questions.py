@@ -291,7 +291,7 @@ class Questions:
         max_recompiles: Annotated[int | None, Field(ge=0)] = None,
         max_graphs: Annotated[int | None, Field(ge=0)] = None,
         max_compile_seconds: Annotated[float | None, Field(ge=0)] = None,
-        no_skips: Annotated[bool, Field(description="Every function is to be compiled.")] = False,
+        no_skips: Annotated[bool, Field(description="Every function has to be compiled.")] = False,
         module: Module = None,
         arguments: Arguments = (),
         folder: Folder = None,

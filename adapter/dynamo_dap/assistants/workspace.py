@@ -52,7 +52,7 @@ class Workspace:
         """Take in what the client said."""
         uris = [urlsplit(str(root.uri)) for root in reported.roots]
         found = [Path(os.path.realpath(unquote(uri.path))) for uri in uris if uri.scheme == "file"]
-        # Roots that are no folders of this machine allow nothing.
+        # Roots that are not folders of this machine allow nothing.
         self.roots = found if reported.roots else [self._own]
 
     def folder(self, given: str | None) -> Path:
@@ -95,7 +95,7 @@ class Workspace:
     def program(
         self, program: str | None, module: str | None, arguments: tuple[str, ...], folder: str | None
     ) -> Program:
-        """Return what is to be run.
+        """Return what to run.
 
         Raises:
             ToolError: it is not below a root, or not given.

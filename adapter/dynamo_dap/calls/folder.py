@@ -1,7 +1,7 @@
 """The folder of a saved call: ``call.json``, ``tensors.pt``, and the source files of the code that it needs.
 
 ``call.json`` is a table of values, none of which is code: what replaying runs is in the source files, and named in the
-table by file and line. A folder may come from anybody. Reading it runs nothing and imports nothing; whoever wants to
+table by file and line. A folder may come from anybody. Reading it runs nothing and imports nothing; a user who wants to
 run it is asked first, once for each content (``consent``). Any process; a ``SavedCall`` lives as long as its reader.
 """
 
@@ -181,7 +181,7 @@ class SavedCall(Struct, rename="camel", omit_defaults=True):
     version: int
     function: int
     name: str
-    """For a person."""
+    """The function as users read it."""
     arguments: dict[str, int]
     """By parameter."""
     conditions: Conditions
@@ -190,7 +190,7 @@ class SavedCall(Struct, rename="camel", omit_defaults=True):
     """By file in the folder: where it was."""
     has_data: bool = True
     notes: list[str] = []
-    """What is not as it was, for a person."""
+    """What is not as it was, as readable text."""
 
     @property
     def lost(self) -> list[Lost]:
@@ -199,7 +199,7 @@ class SavedCall(Struct, rename="camel", omit_defaults=True):
 
 
 class BadFolder(Exception):
-    """It is no folder of a saved call; the text says why, for a person."""
+    """It is not a folder of a saved call; the message says why."""
 
 
 def write_call(folder: Path, call: SavedCall) -> None:
@@ -259,7 +259,7 @@ def read_snapshot(folder: Path) -> Snapshot:
             texts[name] = files[name].decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
             ast.parse(texts[name])
         except (SyntaxError, ValueError) as error:
-            raise BadFolder(f"{folder / name} is no Python: {error}") from None
+            raise BadFolder(f"{folder / name} is not Python: {error}") from None
     _check(call, texts)
     return Snapshot(folder, call, texts, files.get(TENSORS_FILE), digest.hexdigest())
 
@@ -377,7 +377,7 @@ def _first_statement(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) 
 
 
 def reported(saved: RecordCallBody) -> str:
-    """Return what was saved, for a person."""
+    """Return what was saved, as readable text."""
     lines = [f"Saved the call of {saved.function} in {saved.folder} ({saved.bytes:,} bytes)"]
     lines += [f"  {note}" for note in saved.notes]
     lines += [f"  not saved: {each.path} ({each.text}): {each.reason}" for each in saved.lost]

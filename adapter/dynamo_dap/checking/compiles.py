@@ -168,7 +168,7 @@ def record(function: Callable[..., Any] | None = None) -> Any:
 
 
 def difference_from(made: Recording, wanted: Mapping[str, int]) -> str | None:
-    """Return for a person what is other than ``wanted``, by the names of what is counted; None if nothing is."""
+    """Return which counts differ from ``wanted``, as readable text; None if none does."""
     words = {"graphs": "graph", "breaks": "graph break", "recompiles": "recompile"}
     counts = {name: len(getattr(made, name)) for name in wanted}
     lines = [

@@ -37,7 +37,7 @@ class Finding(Struct, rename="camel", omit_defaults=True, frozen=True):
     line: int | None = None
     column: int | None = None
     title: str = ""
-    """For a person, with the values of this run."""
+    """The readable text, with the values of this run."""
     details: list[str] = []
     hints: list[str] = []
     link: str | None = None
@@ -49,7 +49,7 @@ class Finding(Struct, rename="camel", omit_defaults=True, frozen=True):
 
     @property
     def where(self) -> str:
-        """The place, for a person: ``model.py:31``; empty if it has none."""
+        """The place as readable text: ``model.py:31``; empty if it has none."""
         return "" if self.path is None else f"{self.path}:{self.line}"
 
 

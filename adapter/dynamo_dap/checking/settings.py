@@ -22,7 +22,7 @@ _VERSION = 1
 
 
 class WrongSettings(Exception):
-    """Something that was given cannot be used; the text is for a person."""
+    """Something that was given cannot be used; the message is for the user."""
 
 
 class Limits(Struct, rename="kebab", forbid_unknown_fields=True, frozen=True):

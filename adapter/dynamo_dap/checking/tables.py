@@ -31,7 +31,7 @@ def as_line(recorded: Recorded) -> str:
 
 
 def as_text(recorded: Recorded, problem: str | None) -> str:
-    """Return a list for a terminal: what is to be fixed, with the lines, then each compile."""
+    """Return a list for a terminal: what to fix, with the lines, then each compile."""
     lines = [as_line(recorded), *([problem] if problem else [])]
     findings = list(_findings(recorded))
     for place, source, what, why, hints in findings[:_ROWS]:

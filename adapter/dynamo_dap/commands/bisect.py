@@ -71,7 +71,7 @@ class Verdict:
     settings: dict[str, bool] = field(default_factory=dict)
     """A setting that helps."""
     text: str = ""
-    """All of it, for a person."""
+    """The whole result as readable text."""
 
 
 def main(arguments: list[str]) -> int:
@@ -157,7 +157,7 @@ class _Bisection:
         return Verdict(_AS_IT_IS, ended.problem)
 
     def _prove_repeatable(self) -> None:
-        """Run the program uncompiled once more: a check that fails then says nothing of a stage."""
+        """Run the program uncompiled again: a check that fails then says nothing of a stage."""
         if self._options.check != _EXIT and not self._run("uncompiled, again", UNCOMPILED).is_good:
             raise _NothingToFind(
                 "the check gives another answer in each uncompiled run: seed the program's random numbers "
@@ -272,7 +272,7 @@ def _run_limited(
 
 
 def text_without_fault(check: str) -> str:
-    """Return what was checked in every stage where none is wrong, for a person."""
+    """Return what was checked in every stage where none is wrong, as readable text."""
     if check == _EXIT:
         return (
             "Every stage ends with exit status 0. The results were not compared: --check output compares what the "
@@ -284,7 +284,7 @@ def text_without_fault(check: str) -> str:
 
 
 def verdict_text(found: Verdict) -> str:
-    """Return what was found, for a person."""
+    """Return what was found, as readable text."""
     meaning = STAGES.get(found.stage, _AS_IT_IS_MEANING)
     lines = [f"Wrong: {found.stage} ({meaning}): {found.problem}"]
     thing = found.thing

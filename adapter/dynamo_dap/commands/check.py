@@ -99,7 +99,7 @@ def _parser() -> argparse.ArgumentParser:
     limits.add_argument("--max-recompiles", type=int, metavar="N")
     limits.add_argument("--max-graphs", type=int, metavar="N")
     limits.add_argument("--max-compile-seconds", type=float, metavar="S")
-    limits.add_argument("--no-skips", action="store_true", help="every function is to be compiled")
+    limits.add_argument("--no-skips", action="store_true", help="every function must be compiled")
     limits.add_argument(
         "--function",
         action="append",

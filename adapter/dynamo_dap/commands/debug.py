@@ -68,7 +68,7 @@ class _Prompt:
         self._debugger = debugger
         self._lines = lines
         self._waiting: list[str] = []
-        """Lines that were read after a block, and are no part of it."""
+        """Lines that were read after a block, and are not part of it."""
         debugger.prompt.read = self.read_further
 
     def read(self) -> str | None:

@@ -215,7 +215,7 @@ def _watched(
     end: float,
     given: int,
 ) -> int:
-    """Run a command and return its status; each line that it prints is given to ``note`` as it comes.
+    """Run a command and return its status; each line that it prints is given to ``note`` at once.
 
     Raises:
         _Timeout: it was ended at ``end``, with the processes that it started; so it is when the user interrupts.

@@ -22,7 +22,7 @@ from dynamo_dap.records.signed import is_own
 
 
 class CannotTry(Exception):
-    """The program cannot be run again; the text is for a person."""
+    """The program cannot be run again; the message is for the user."""
 
 
 @dataclass(frozen=True)
@@ -141,5 +141,5 @@ def asks_for_untrusted(options: argparse.Namespace) -> Consents:
 
 def add_consent(parser: argparse.ArgumentParser, when: str = "") -> None:
     """Add the options by which a user agrees to run what a record names."""
-    parser.add_argument("--yes", action="store_true", help=f"{when}run what the record names, whoever wrote it")
+    parser.add_argument("--yes", action="store_true", help=f"{when}run the recorded command, whatever user wrote it")
     parser.add_argument("--content", metavar="DIGEST", help=argparse.SUPPRESS)

@@ -166,7 +166,7 @@ class Trial:
         return ", ".join(f"{name} {old} → {new}" for name, (old, new) in pairs if old != new)
 
     def text(self) -> str:
-        """Return everything, as lines for a person."""
+        """Return the whole result as readable lines."""
         rows = [("graphs", *(str(one.counts.graphs) for one in (self.before, self.after)))]
         rows += [("graph breaks", *(str(one.counts.breaks) for one in (self.before, self.after)))]
         rows += [("recompiles", *(str(one.counts.recompiles) for one in (self.before, self.after)))]
@@ -399,7 +399,7 @@ def try_fixes(fixes: Sequence[Fix], runner: Runner, texts: Mapping[str, str]) ->
         own = {name for edit in fix.edits for name in _ASSIGNED.findall(edit.text)}
         difference = _difference(reference or before, after, own, with_calls=reference is None)
         is_random = difference is not None and reference is None and before.status == after.status
-        is_random = is_random and _difference(before, runner.run(texts, "without the edit, once more"), ()) is not None
+        is_random = is_random and _difference(before, runner.run(texts, "without the edit, again"), ()) is not None
         trials.append(Trial(fix, before, after, difference, is_random, reference))
     return trials
 

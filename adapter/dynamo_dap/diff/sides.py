@@ -25,7 +25,7 @@ _MOST_OUTPUT = 64 * 1024 * 1024
 
 
 class CannotCompare(Exception):
-    """A side cannot be read or run; the text is for a person."""
+    """A side cannot be read or run; the message is for the user."""
 
 
 @dataclass(frozen=True)

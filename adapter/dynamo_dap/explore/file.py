@@ -25,7 +25,7 @@ BOUND = 128 * 1024 * 1024
 
 
 class UnreadableStages(Exception):
-    """A file of stages cannot be read; the text is for a person."""
+    """A file of stages cannot be read; the message is for the user."""
 
 
 class _Begun(msgspec.Struct, rename="camel"):
@@ -111,7 +111,7 @@ def read_stages(path: Path) -> list[Explored]:
     except OSError as error:
         raise UnreadableStages(f"cannot read {path}: {error.strerror or error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError):
-        raise UnreadableStages(f"{path} is no file of explored stages") from None
+        raise UnreadableStages(f"{path} is not a file of explored stages") from None
     if begun.stages > VERSION:
         raise UnreadableStages(f"{path} has version {begun.stages} of the format, this dynamo-dap knows {VERSION}")
     compiles: dict[str, tuple[Explored, dict[str, Document]]] = {}

@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 class RecordFollower:
-    """Finds and reads records. ``poll`` is to be called again and again."""
+    """Finds and reads records. Call ``poll`` again and again."""
 
     def __init__(self, roots: Callable[[], Sequence[Path]]) -> None:
         """Follow ``roots``: the folders of the workspace, or files that are open alone."""

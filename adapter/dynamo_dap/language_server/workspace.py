@@ -77,7 +77,7 @@ def _read(path: str) -> str:
 
 
 def path_of(uri: str) -> str | None:
-    """Return the real path of a document of the client's; None for what is no file."""
+    """Return the real path of a document of the client's; None if it is not a file."""
     path = to_fs_path(uri) if uri.startswith("file:") else None
     return os.path.realpath(path) if path else None
 

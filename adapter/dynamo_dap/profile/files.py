@@ -61,13 +61,13 @@ def read_profile(path: Path) -> Profile:
     """Read what ``write_profile`` wrote.
 
     Raises:
-        UnreadableProfile: it is no profile.
+        UnreadableProfile: it is not a profile.
         OSError: it cannot be read.
     """
     try:
         profile = msgspec.json.decode(read_regular(path), type=Profile)
     except msgspec.DecodeError as error:
-        raise UnreadableProfile(f"{path} is no profile of dynamo-dap: {error}") from None
+        raise UnreadableProfile(f"{path} is not a profile of dynamo-dap: {error}") from None
     if profile.version > VERSION:
         raise UnreadableProfile(f"{path} was written by a newer version of dynamo-dap")
     return profile

@@ -1,4 +1,4 @@
-"""A profile as Python's ``pstats`` reads it, for snakeviz: sums by function, and by who called it. Pure."""
+"""A profile as Python's ``pstats`` reads it, for snakeviz: sums by function and by caller. Pure."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class Welcome(Struct, rename="camel", omit_defaults=True):
     """Body of the response to ``AUTHORIZE`` for a program."""
 
     is_wanted: bool = True
-    """Whether it is to be debugged; a rank of a job may not be."""
+    """Whether to debug it; a rank of a job may not be wanted."""
     stretch_timeouts: bool = True
     """Whether one that is not wanted waits for those that are held, as long as the connection lasts."""
     rank_output: str = "plain"
@@ -131,7 +131,7 @@ def _response(request: Request, *, success: bool, body: object, message: str | N
 
 
 def show_token(connected: socket.socket, token: str) -> None:
-    """Begin a connection that is not ours to go on with. Raises ``OSError`` when it is refused."""
+    """Begin a connection that other code goes on with. Raises ``OSError`` when it is refused."""
     arguments = encode_body(AuthorizeArguments(token))
     connected.sendall(frame(encode(Envelope("request", seq=1, command=AUTHORIZE, arguments=arguments))))
     first = FirstMessage()

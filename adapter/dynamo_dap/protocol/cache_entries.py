@@ -125,7 +125,7 @@ class EntriesBody(Struct, rename="camel", omit_defaults=True):
 
     functions: list[CachedFunction]
     text: str
-    """All of it, for a person."""
+    """The whole result as readable text."""
 
 
 class ForgetArguments(Struct, rename="camel", omit_defaults=True):

@@ -66,7 +66,7 @@ class ComparisonBody(Struct, rename="camel", omit_defaults=True):
     call: int
     """Which call of the graph it is, of those that were looked at."""
     verdict: str
-    """The cause of a difference, or that nothing differs, for a person."""
+    """The cause of a difference, or that nothing differs, as readable text."""
     same: bool
     outputs: Deviation
     """Of what the compiled graph returned, the output that differs most."""

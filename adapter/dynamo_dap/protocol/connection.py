@@ -168,7 +168,7 @@ class Connection:
     ) -> None:
         """Answer ``request`` with a failure.
 
-        ``text`` is for a person; ``message`` is DAP's short machine-readable form (``cancelled``, ``notStopped``),
+        ``text`` is for the user; ``message`` is DAP's short machine-readable form (``cancelled``, ``notStopped``),
         the text itself when there is none; ``error_id`` is stable per kind of error.
         """
         # A reason quotes what it refuses, which may be of any length. Some exceptions have no text.

@@ -25,7 +25,7 @@ CUSTOM_PREFIX = "dynamo"
 # -- environment variables ---------------------------------------------------------------------------------------------
 
 ENTRY = str(Path(__file__).resolve().parents[1] / "debuggee" / "launch" / "entry.py")
-"""The script that every process begins with that is to be debugged or recorded."""
+"""The script with which every debugged or recorded process begins."""
 LAUNCH_VARIABLE = "DYNAMO_DAP_LAUNCH"
 """What to run and where to connect: a ``LaunchDescription`` as JSON."""
 CRASH_CELL_VARIABLE = "DYNAMO_DAP_CRASH_CELL"
@@ -78,7 +78,7 @@ EXCEPTION_FILTERS = (*FILTERS_OF_COMPILES, GENERATED_CODE, NAN, MISMATCH, OUT_OF
 # -- a connection's beginning ------------------------------------------------------------------------------------------
 
 AUTHORIZE = "dynamoAuthorize"
-"""The first request on each connection between the server and a process of the program. Whoever connects sends it.
+"""The first request on each connection between server and program. The side that connects sends it.
 
 Its arguments are ``AuthorizeArguments`` with those of ``ProcessInformation`` (a program), ``ChildOffer`` or
 ``TerminalStarted``. A program that listens is asked, and answers with its ``ProcessInformation``.
@@ -130,9 +130,9 @@ class Invitation(Struct, frozen=True):
     address: str
     token: str
     ranks: list[int] | None = None
-    """Of a distributed job only these are to come for a session."""
+    """Only these ranks of a distributed job get a session."""
     stretch_timeouts: bool = True
-    """Whether those that do not come are to wait for those that are held."""
+    """Whether the other ranks wait for those that are held."""
     rank_output: str = "plain"
 
 
@@ -151,7 +151,7 @@ class RecordedRun(Struct, rename="camel", omit_defaults=True):
     """The same; all processes write to the one file."""
     compare_every: int = 0
     rank: Rank | None = None
-    """The child's, where it is known to who makes it."""
+    """The child's rank, if the parent knows it."""
 
 
 class LaunchDescription(Struct, rename="camel", omit_defaults=True):

@@ -25,7 +25,7 @@ class FramingError(Exception):
 
 
 class MessageTooLarge(FramingError):
-    """A message announces more bytes than are accepted; the text is for a person. The next ones can be read."""
+    """A message announces more bytes than are accepted; the message is for the user. The next ones can be read."""
 
 
 def frame(body: bytes) -> bytes:

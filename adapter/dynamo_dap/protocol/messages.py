@@ -22,7 +22,7 @@ _TOO_DEEP = f"message is nested more than {MAXIMUM_NESTING} deep"
 
 
 class ProtocolError(Exception):
-    """A message that is not DAP, or arguments of the wrong type; the text says where, for a person."""
+    """A message that is not DAP, or arguments of the wrong type; the message says where."""
 
     request: Request | None = None
     """The request that it was meant to be, when that can be made out: it can be answered. Its arguments are missing."""
@@ -64,7 +64,7 @@ class Response(msgspec.Struct, frozen=True):
 
     @property
     def error_text(self) -> str:
-        """What went wrong, as text for a person: the error's ``format`` with its variables filled in."""
+        """What went wrong, as text for the user: the error's ``format`` with its variables filled in."""
         error = decode(self.body, ErrorBody, "error response").error
         return error.text if error is not None else (self.message or "request failed")
 
@@ -139,7 +139,7 @@ def parse(data: bytes) -> Request | Response | Event:
     """Read one message body.
 
     Raises:
-        ProtocolError: not JSON, or JSON that is no DAP message.
+        ProtocolError: not JSON, or JSON that is not a DAP message.
     """
     try:
         return _parse(data)
@@ -150,7 +150,7 @@ def parse(data: bytes) -> Request | Response | Event:
 
 def _parse(data: bytes) -> Request | Response | Event:
     try:
-        # Texts in arguments are not looked at by the decoder, and whoever reads them next may end with its connection.
+        # The decoder does not check texts in arguments, and the next reader may close its connection for one.
         if not data.isascii():
             data.decode()
         envelope = _envelope_decoder.decode(data)

@@ -178,7 +178,7 @@ class SetOptionBody(Struct, rename="camel"):
     """Body of the response to ``SET_OPTION``, which can answer ``evaluate`` as well."""
 
     result: str
-    """The option as it is now, for a person."""
+    """The option as it is now, as readable text."""
     variables_reference: int = 0
 
 
@@ -259,7 +259,7 @@ class AgentOptions(DebuggingOptions, rename="camel", frozen=True, kw_only=True):
     eager: bool = False
     """Whether ordinary Python is debugged in this session, by another backend."""
     eager_address: str | None = None
-    """``HOST:PORT`` where the server waits for debugpy, when it is to be started by this request.
+    """``HOST:PORT`` where the server waits for debugpy, when this request starts it.
 
     Empty for where this program has connected to itself.
     """

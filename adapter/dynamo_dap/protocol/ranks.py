@@ -60,7 +60,7 @@ _OF_JOB = ("SLURM_JOB_ID", "SLURM_STEP_ID", "MASTER_ADDR", "MASTER_PORT", "TORCH
 
 
 def invitation_text(file: str, rank: Rank | None) -> str:
-    """Return what a child is given: the file of an ``Invitation``, and its rank if whoever makes it knows that."""
+    """Return what a child is given: the file of an ``Invitation``, and its rank if the parent knows it."""
     return file if rank is None else file + _MARK + msgspec.json.encode(rank).decode()
 
 

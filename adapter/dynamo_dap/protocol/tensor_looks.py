@@ -37,7 +37,7 @@ class TensorArguments(Struct, rename="camel", omit_defaults=True):
     """Of a picture, at most."""
     height: int = 256
     is_whole: bool = False
-    """Whether statistics are to be of every element, however many there are: it takes its time."""
+    """Whether statistics cover every element, however many there are; this may take long."""
 
 
 class TensorHistogram(Struct, rename="camel"):

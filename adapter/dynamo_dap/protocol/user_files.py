@@ -1,6 +1,6 @@
 """Opens files that a user names, or that lie where the debugger looks, so that none of them can keep it waiting.
 
-A pipe without a writer would block whoever opens it. Any thread; no state.
+Opening a pipe without a writer would block. Any thread; no state.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def why_not_a_program(path: Path | str) -> str | None:
         if not stat.S_ISDIR(mode):
             _check_regular(mode, path)
     except FileNotFoundError:
-        # Some names are no files, as "pytest": whoever runs it says what is missing.
+        # Some names are not files, such as "pytest": running it reports what is missing.
         return None
     except OSError as error:
         return error.strerror or str(error)

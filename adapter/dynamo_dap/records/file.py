@@ -31,7 +31,7 @@ _FIRST_LINE = 1024 * 1024
 
 
 class UnreadableRecord(Exception):
-    """A record file cannot be read; the text is for a person."""
+    """A record file cannot be read; the message is for the user."""
 
 
 class RecordWriter:
@@ -80,7 +80,7 @@ class RecordReader:
         """Read what is new; whether there was something. A last line that is not whole yet is left for later.
 
         Raises:
-            UnreadableRecord: it is no record, or one of a newer version of the format.
+            UnreadableRecord: it is not a record, or one of a newer version of the format.
         """
         try:
             with open_regular(self.path) as file:
@@ -125,7 +125,7 @@ def read_record(path: Path) -> Record:
     """Return what a record file contains. A last line that was cut off is left out.
 
     Raises:
-        UnreadableRecord: it is no record, or one of a newer version of the format.
+        UnreadableRecord: it is not a record, or one of a newer version of the format.
     """
     reader = RecordReader(path)
     if not reader.read():

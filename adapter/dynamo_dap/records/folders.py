@@ -77,5 +77,5 @@ def remove_old_records(folder: Path) -> None:
 
 
 def trace_folder(directory: Path) -> Path:
-    """Return a new folder for torch's own trace of a program that is to run in ``directory``."""
+    """Return a new folder for torch's own trace of a program that will run in ``directory``."""
     return records_folder(directory) / f"{new_name()}{TRACE_SUFFIX}"

@@ -380,7 +380,7 @@ def _graph(graph: Graph, compiled: Compile) -> str:
 
 
 def _sizes(compiled: Compile) -> str:
-    """Return what the compile takes as it comes, and the conditions on it, with the lines that asked."""
+    """Return the dynamic sizes of the compile, and the conditions on them, with the lines that asked."""
     conditions = [guard for guard in compiled.guards if guard.type == "SHAPE_ENV" and guard.expression != "SHAPE_ENV"]
     rows = [
         f"<tr class=row><td class=code>{escape(symbol.name)}</td><td class=code>{escape(symbol.source)}</td>"

@@ -156,7 +156,7 @@ class Guard(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
 
 
 class Symbol(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
-    """A size or number that compiled code takes as it comes."""
+    """A dynamic size or number of compiled code."""
 
     name: str
     """``s77``"""
@@ -189,7 +189,7 @@ class Size(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
     value: str | None = None
     """In the call that was compiled."""
     reasons: list[SizeReason] = []
-    """In the order in which they came about."""
+    """In order of creation."""
 
 
 class GuardFailure(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
@@ -292,7 +292,7 @@ class Sharding(Struct, rename="camel", omit_defaults=True, frozen=True):
     is_gathered: bool
     """Whether they were whole when the compile began: a hook had gathered them, in no graph."""
     is_sharded_again: bool
-    """Whether they are freed after the forward, and gathered once more for the backward."""
+    """Whether they are freed after the forward, and gathered again for the backward."""
 
 
 class Compile(Struct, rename="camel", omit_defaults=True):
@@ -315,7 +315,7 @@ class Compile(Struct, rename="camel", omit_defaults=True):
     guard_count: int = 0
     guards: list[Guard] = []
     symbols: list[Symbol] = []
-    """The sizes and numbers that it takes as they come."""
+    """Its dynamic sizes and numbers."""
     sizes: list[Size] = []
     """Why each size of its inputs is static or dynamic; cut off at a bound."""
     problem: str | None = None

@@ -26,7 +26,7 @@ _COLUMN_WIDTH = 44
 """Characters, on a page."""
 _RED, _YELLOW = (218, 54, 51), (178, 123, 0)
 _THEME = TerminalTheme((255, 255, 255), (0, 0, 0), [(0, 0, 0), _RED, (0, 128, 0), _YELLOW, *[(110, 118, 129)] * 4])
-"""Colours that can be read on a light page and on a dark one; others than these two are not used."""
+"""Colours that can be read on a light page and on a dark one; no other ones are used."""
 
 
 def print_ranks(compared: JsonRanks, records: Mapping[int, Record], console: Console) -> None:

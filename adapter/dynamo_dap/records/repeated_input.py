@@ -46,7 +46,7 @@ class RepeatedInput:
     def _feed(self, source: int, writer: int, stopped: int) -> None:
         os.set_blocking(writer, False)
         at = 0
-        # The program may close its input at any time, and so may whoever gives us ours.
+        # The program may close its input at any time, and so may the process at our own input.
         with contextlib.suppress(OSError):
             while at < len(self._known) or not self._is_over:
                 has_more = at < len(self._known)

@@ -319,7 +319,7 @@ EAGER_REQUESTS: dict[str, object] = {
     "modules": {"modules": [], "totalModules": 0},
     "stepInTargets": {"targets": []},
 }
-"""Requests that only debugpy knows, and what is answered for what is not debugpy's."""
+"""Requests that only debugpy knows, and the answer where debugpy is not in charge."""
 
 EAGER_ARGUMENTS: dict[str, type] = {
     "modules": ModulesArguments,

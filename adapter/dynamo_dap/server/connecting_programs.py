@@ -90,7 +90,7 @@ class ConnectingPrograms:
         variable = self._target.access_token_variable
         value = shlex.quote(str(server)) if variable is None else f'"{server.address}#${variable}"'
         self._client.output(f'Waiting for a program that calls dynamo_dap.connect(("{host}", {port})).')
-        # With the token in it, which no log is to have.
+        # It contains the token, which must not be in a log.
         text = f"For programs on other machines, and for ranks: export {CONNECT_VARIABLE}={value}\n"
         self._client.program_output(text, "console")
         return server

@@ -149,7 +149,7 @@ class Debuggee:
         self.eager: EagerSide | None = None
         """debugpy's side, when the session wants ordinary Python debugged."""
         self.children: ChildSessions | None = None
-        """Where its child processes come, when they are to be debugged."""
+        """Where its child processes connect, if they are debugged."""
         self.ranks: RankMeeting | None = None
         """Where those meet that were attached to with it and stop together."""
         self.connecting_programs: ConnectingPrograms | None = None

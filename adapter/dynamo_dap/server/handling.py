@@ -102,7 +102,7 @@ def serve(session: Session, request: Request) -> None:
         _handle(session, request, handler)
     elif (expected := _ARGUMENTS.get(request.command)) is not None:
         session.require_program()
-        # Nobody behind us is asked something malformed: debugpy, for one, does not survive all of it.
+        # Malformed requests are not forwarded: debugpy, for example, crashes on some of it.
         given: object = decode(request.arguments, expected, f"{request.command} arguments")
         _refuse_unknown_granularity(given)
         if isinstance(given, EvaluateArguments) and _names_option(given):
@@ -137,7 +137,7 @@ def _refuse_unknown_granularity(given: object) -> None:
 
 
 def _names_option(given: EvaluateArguments) -> bool:
-    """Whether a line of the debug console shows or changes an option, and is no Python."""
+    """Whether a line of the debug console shows or changes an option, and is not Python."""
     return given.context == "repl" and given.expression.lstrip().startswith(CONSOLE_PREFIX)
 
 

@@ -256,7 +256,7 @@ class Router:
                 self._client.refuse(request, refusal)
 
     def cancel(self, request_id: int) -> bool:
-        """Ask whoever has the client's request ``request_id`` to give it up. False when nobody has it."""
+        """Ask the backend that serves request ``request_id`` to cancel it. False if no backend serves it."""
         holders = self._in_flight.get(request_id, [])
         for backend, seq in holders:
             if backend.takes_cancel:
@@ -284,7 +284,7 @@ class Router:
         agent, debugpy = backends
         if _is_agents(request.command) and request.command != TENSOR:
             return agent
-        if request.command in _EVALUATING:  # in the program's globals, on a thread of whoever has stopped one
+        if request.command in _EVALUATING:  # in the program's globals, on a thread that a backend has stopped
             threads = self._stopped_threads()
             return debugpy if threads.of(DEBUGPY) and not threads.of(AGENT) else agent
         if references.thread_id is None:

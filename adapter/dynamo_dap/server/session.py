@@ -190,7 +190,7 @@ class Session:
         debuggee.watch()
 
     async def join_ranks(self, debuggee: Debuggee, meeting: ConnectTarget, name: str) -> None:
-        """Stop and step together with the other ranks that join ``meeting``; ``name`` is for a person."""
+        """Stop and step together with the other ranks that join ``meeting``; ``name`` is shown to the user."""
         rank = debuggee.information.rank
         member = RankMember(self.client, self.router, self._stopped_threads, name if rank is None else str(rank))
         await member.join(meeting)

@@ -59,7 +59,7 @@ _log = logging.getLogger(__name__)
 
 
 class CannotListen(Exception):
-    """The address cannot be listened on; the text is for a person."""
+    """The address cannot be listened on; the message is for the user."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def _listen(address: Address, has_token: bool) -> socket.socket:
     family, _, _, _, resolved = found[0]
     if not has_token and not ipaddress.ip_address(str(resolved[0]).partition("%")[0]).is_loopback:
         raise CannotListen(
-            f"cannot listen on {where} without an access token: whoever reaches that address could run code as you. "
+            f"cannot listen on {where} without an access token: anyone who reaches that address could run code as you. "
             f"Give --access-token or set {ACCESS_TOKEN_VARIABLE}, or listen on 127.0.0.1."
         )
     try:

@@ -36,7 +36,7 @@ async def connections_to(listening: socket.socket) -> AsyncIterator[socket.socke
             connected, _ = await loop.sock_accept(listening)
         except OSError as error:
             _log.warning("cannot accept a connection: %s", error)
-            # Whoever comes has more to say, perhaps, than who came first and has said nothing.
+            # Drop the oldest silent connection: the new one may be the client.
             _make_room()
             await asyncio.sleep(_RETRY_INTERVAL)
             continue

@@ -62,7 +62,7 @@ def parse_place(text: str, current_path: str | None) -> BreakpointRequest:
     """Read ``text``; a bare line number is one of ``current_path``.
 
     Raises:
-        UsageError: the text is no place; says what one looks like.
+        UsageError: the text is not a place; says what one looks like.
     """
     # As pdb writes a condition: 18, x > 1
     match = _PARTS.fullmatch(re.sub(r"^([^\s,]+)\s*,\s*", r"\1 if ", text.strip()))

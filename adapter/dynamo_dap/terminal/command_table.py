@@ -96,7 +96,7 @@ def count(text: str) -> int:
     """Read how often to do something; once without a number.
 
     Raises:
-        UsageError: it is no number from 1 on.
+        UsageError: it is not a number from 1 on.
     """
     read = number(text or "1")
     if not read:

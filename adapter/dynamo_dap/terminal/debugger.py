@@ -305,7 +305,7 @@ class Debugger:
                     self.pause()
 
     def _ignores_stop(self) -> bool:
-        """Go on from a stop at breakpoints whose hits are to be ignored."""
+        """Go on from a stop at breakpoints whose hits the user ignores."""
         stop = self.stops.get(self.thread_id) if self.thread_id is not None else None
         hit = self.breakpoints.hit(stop.hit_breakpoint_ids or []) if stop is not None else []
         if not hit or not all(one.ignored_hits for one in hit):

@@ -28,7 +28,7 @@ class LineSource(Protocol):
     """Gives one command after the other."""
 
     echoes: bool
-    """Whether the command is to be printed, since nobody has seen it being typed."""
+    """Whether to print the command, since nobody has seen it being typed."""
 
     def read(self, prompt: str) -> str | None:
         """Show ``prompt`` to a person and return the next line; None at the end.
@@ -55,7 +55,7 @@ class GivenLines:
 
 
 class PipedLines:
-    """Commands from a standard input that is no terminal."""
+    """Commands from a standard input that is not a terminal."""
 
     echoes = True
 
@@ -87,7 +87,7 @@ def standard_lines(complete: Complete) -> LineSource:
     """Return a prompt when standard input is a terminal, else a reader of its lines."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         return PipedLines()
-    # Whoever started this in the background of a shell has it ignore Ctrl-C, which pauses the program here.
+    # A shell that starts this in the background makes it ignore Ctrl-C, which pauses the program here.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     return PromptLines(complete)
 

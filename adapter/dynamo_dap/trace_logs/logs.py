@@ -142,7 +142,7 @@ def read_ranks(path: Path, mappings: Mappings = ()) -> dict[int, Record]:
 
 
 class WrongMapping(Exception):
-    """A mapping of paths is not REMOTE=LOCAL; the text is for a person."""
+    """A mapping of paths is not REMOTE=LOCAL; the message is for the user."""
 
 
 def mappings_of(given: Iterable[str]) -> Mappings:
@@ -189,7 +189,7 @@ class PathMap:
 
 
 def _lines_now(path: str) -> list[str]:
-    """Return the lines of a file here; none for what is not source code. A language server reads it again and again."""
+    """Return the lines of a file here; none if it is not source code. A language server reads it again and again."""
     if not is_readable_source(path):
         return []
     try:

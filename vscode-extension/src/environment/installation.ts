@@ -1,5 +1,5 @@
 /**
- * Makes sure that dynamo-dap is in the environment that is to be debugged, and offers to install it: from the wheel that
+ * Makes sure that dynamo-dap is in the environment to debug, and offers to install it: from the wheel that
  * travels in the extension, so that the two fit, and never by a name that anybody could register.
  */
 

@@ -33,7 +33,7 @@ class LanguageServer implements vscode.Disposable {
 
     private async start(): Promise<void> {
         const python = await findInterpreter(vscode.workspace.workspaceFolders?.[0]?.uri).catch(() => undefined);
-        // Whoever has not installed the package yet is asked when debugging, not for opening a Python file.
+        // A user without the package is asked when debugging, not when opening a Python file.
         if (python === undefined || !(await this.canServe(python))) {
             return;
         }

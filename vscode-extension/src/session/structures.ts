@@ -83,7 +83,7 @@ export interface TensorArguments {
     /** Of a picture, at most. */
     width?: number;
     height?: number;
-    /** Whether statistics are to be of every element, however many there are: it takes its time. */
+    /** Whether statistics cover every element, however many there are; this may take long. */
     isWhole?: boolean;
 }
 
@@ -212,7 +212,7 @@ export interface ComparisonBody {
     backend: string;
     /** Which call of the graph it is, of those that were looked at. */
     call: number;
-    /** The cause of a difference, or that nothing differs, for a person. */
+    /** The cause of a difference, or that nothing differs, as readable text. */
     verdict: string;
     same: boolean;
     /** Of what the compiled graph returned, the output that differs most. */
@@ -275,7 +275,7 @@ export interface WhatIfBody {
 /** Body of the response to `ENTRIES`. */
 export interface EntriesBody {
     functions: CachedFunction[];
-    /** All of it, for a person. */
+    /** The whole result as readable text. */
     text: string;
 }
 
@@ -328,7 +328,7 @@ export interface Compile {
     graphs: GraphSummary[];
     breaks: GraphBreak[];
     guardCount?: number;
-    /** The sizes and numbers that it takes as they come. */
+    /** Its dynamic sizes and numbers. */
     symbols?: Symbol[];
     /** Why each size of its inputs is static or dynamic; cut off at a bound. */
     sizes?: Size[];
@@ -586,7 +586,7 @@ export interface GraphBreak {
     data?: DataSymbol[];
 }
 
-/** A size or number that compiled code takes as it comes. */
+/** A dynamic size or number of compiled code. */
 export interface Symbol {
     /** `s77` */
     name: string;
@@ -607,7 +607,7 @@ export interface Size {
     symbol?: string;
     /** In the call that was compiled. */
     value?: string;
-    /** In the order in which they came about. */
+    /** In order of creation. */
     reasons?: SizeReason[];
 }
 
@@ -660,7 +660,7 @@ export interface Sharding {
     ranks: number;
     /** Whether they were whole when the compile began: a hook had gathered them, in no graph. */
     isGathered: boolean;
-    /** Whether they are freed after the forward, and gathered once more for the backward. */
+    /** Whether they are freed after the forward, and gathered again for the backward. */
     isShardedAgain: boolean;
 }
 

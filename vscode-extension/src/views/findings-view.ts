@@ -114,7 +114,7 @@ class Findings implements vscode.Disposable {
 function recorded(): Finding[] {
     return vscode.languages.getDiagnostics().flatMap(([uri, diagnostics]) =>
         diagnostics
-            // Lines that were never traced are greyed in the editor; they are no problem.
+            // Lines that were never traced are greyed in the editor; they are not a problem.
             .filter(({ source, tags }) => source === SOURCE && !tags?.includes(vscode.DiagnosticTag.Unnecessary))
             .map((diagnostic): Finding => {
                 const [title = "", ...details] = diagnostic.message.split("\n");

@@ -9,7 +9,7 @@ import type { TreeNode } from "./pull-tree.js";
 
 type Origin = NonNullable<RunBackArguments["to"]>;
 
-/** Registers `dynamo.runBackToBound` and its like (of a variable), and `dynamo.runBackToMade` (of a node). */
+/** Registers `dynamo.runBackToBound` and the other commands of a variable, and `dynamo.runBackToMade` (of a node). */
 export function registerRunBack(): vscode.Disposable {
     const ofVariable = (command: string, to: Origin): vscode.Disposable =>
         vscode.commands.registerCommand(command, ({ variable }: { variable: DebugProtocol.Variable }) => runBack(variable.name, to));

@@ -14,7 +14,7 @@ const vscode = acquireVsCodeApi();
 const waiting = new Map<number, Waiting>();
 let last = 0;
 
-/** The part of the tensor; rejects with a text for a person. */
+/** The part of the tensor; rejects with a readable text. */
 export function ask(wanted: Wanted): Promise<TensorBody> {
     last += 1;
     const id = last;

@@ -42,7 +42,7 @@ export function drawPicture(picture: Picture, isImage: boolean, chosen: Chosen):
     byId("legend").replaceChildren(...(isImage ? [] : legend(picture, palette, bytes)));
 }
 
-/** What is to be said of how the picture was made. */
+/** Notes on how the picture was made. */
 export function noteOf(picture: Picture, isImage: boolean): string {
     const { rowStep, columnStep, isSampled, tileCount, tiles } = picture;
     const said = [];
@@ -70,7 +70,7 @@ function pointOf(isImage: boolean, isSampled: boolean | undefined, rows: number,
 function canvasOf(points: Uint8ClampedArray<ArrayBuffer>, { width, height }: Picture, isImage: boolean): HTMLCanvasElement {
     const label = isImage ? localized("Image, {0} × {1} points", height, width) : localized("Heat map, {0} × {1} points", height, width);
     const canvas = make("canvas", { width, height, role: "img", "aria-label": label });
-    // A narrow one is to be seen, too.
+    // A narrow one must be visible, too.
     canvas.style.aspectRatio = String(Math.min(Math.max(width / height, 1 / 8), 8));
     canvas.getContext("2d")?.putImageData(new ImageData(points, width, height), 0, 0);
     return canvas;

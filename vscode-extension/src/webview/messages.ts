@@ -8,7 +8,7 @@ export type Wanted = Omit<TensorArguments, "variablesReference" | "expression" |
 export type ToExtension = { kind: "ready" } | { kind: "ask"; id: number; wanted: Wanted };
 
 export type ToPage =
-    /** There is a tensor, or the one of the next stop: everything is to be asked for again. */
+    /** There is a tensor, or a new stop: ask for everything again. */
     | { kind: "show"; name: string; stop: string }
     /** The tensor is not there any more; what is shown stays. */
     | { kind: "stale"; problem: string }

@@ -69,7 +69,7 @@ def _bind_in_table(table: LineTable, line: int) -> Binding:
 
 
 def _when_it_stops(mode: str | None, options: AgentOptions) -> str | None:
-    """Return in which calls of compiled functions a breakpoint stops, for a person; the server adds ordinary Python."""
+    """Return text about the compiled calls in which a breakpoint stops; the server adds ordinary Python."""
     if mode == COMPILE_TIME:
         return "stops while Dynamo traces the line"
     if mode == BACKWARD:

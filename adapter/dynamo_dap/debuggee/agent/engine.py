@@ -37,7 +37,7 @@ from dynamo_dap.protocol.types import (
 
 
 class RequestError(Exception):
-    """A request cannot be served; the text is for a person."""
+    """A request cannot be served; the message is for the user."""
 
     def __init__(self, text: str, *, error_id: ErrorId, message: str = "") -> None:
         """Keep DAP's short form as ``message``, such as ``notStopped``."""
@@ -101,15 +101,15 @@ class InstructionEngine(Protocol):
 
 
 class NoSuchCompile(Exception):
-    """There is no such compile or graph; the text is for a person."""
+    """There is no such compile or graph; the message is for the user."""
 
 
 class NoSuchEntry(Exception):
-    """There is no such function or cache entry, or it cannot be forgotten now; the text says so, for a person."""
+    """There is no such function or cache entry, or it cannot be forgotten now; the message says so."""
 
 
 class CannotSaveCall(Exception):
-    """The call in which a thread is stopped cannot be saved; the text says why, for a person."""
+    """The call in which a thread is stopped cannot be saved; the message says why."""
 
 
 class CallSaver(Protocol):
@@ -363,7 +363,7 @@ class CachedCalls(Protocol):
         """
 
     def stop_in(self, call: CachedCall, known: CallFacts | None) -> CallFacts | None:
-        """Stop where the call is to stop, before it begins. On the thread that makes the call.
+        """Stop where the call has to stop, before it begins. On the thread that makes the call.
 
         ``known`` is what was returned for an earlier call of the same cache entry. None when it cannot be stopped in.
         """
@@ -372,7 +372,7 @@ class CachedCalls(Protocol):
         """Whether calls for which code was generated just now may have to be noted. Any thread."""
 
     def wants_compiled(self, code: types.CodeType) -> bool:
-        """Whether the call is to be noted for which ``code``, about to run, was generated. On the call's thread."""
+        """Whether to note the call that is about to run the generated ``code``. On the call's thread."""
 
     def note_compiled(self, call: CachedCall) -> CallFacts | None:
         """Note what is before the graph break that such a call reaches; it stops nowhere. Returns as ``stop_in``."""

@@ -80,7 +80,7 @@ class Frame(ABC):
         ``context`` is DAP's: watch, hover, repl, clipboard, variables.
 
         Raises:
-            EvaluationError: it has no value; the text is for a person. Anything else raised is shown as the
+            EvaluationError: it has no value; the message is for the user. Anything else raised is shown as the
                 expression's own exception.
         """
         raise EvaluationError("nothing can be evaluated in this frame")

@@ -21,7 +21,7 @@ _reported: Rank | None = None
 
 
 def be_spawned_as(rank: Rank | None) -> None:
-    """Take the number that whoever started this process gave it."""
+    """Take the number that the parent gave this process."""
     global _spawned
     _spawned = rank
 

@@ -48,7 +48,7 @@ class Work:
     """One request to be served on a held thread. ``run`` answers the request itself, whatever happens."""
 
     def __init__(self, seq: int, name: str, reply: Reply, seconds: float | None) -> None:
-        """Take a request's ``seq``, to cancel it, its ``name`` for a person, and the ``seconds`` that bound it."""
+        """Take a request's ``seq``, to cancel it, its displayed ``name``, and the ``seconds`` that bound it."""
         self.seq = seq
         self.name = name
         self.reply = reply
@@ -74,7 +74,7 @@ class Pause:
     """A held thread, from its stop until it goes on."""
 
     def __init__(self, stop: Stop, thread_id: int) -> None:
-        """Made on the thread that is to be held; ``thread_id`` is its DAP id."""
+        """Made on the thread to hold; ``thread_id`` is its DAP id."""
         self.stop = stop
         self.thread_id = thread_id
         self.ident = threading.get_ident()

@@ -163,7 +163,7 @@ class _Backlog:
         self._has_thread = False
 
     def takes(self, command: str, serve: Callable[[], None]) -> bool:
-        """Take a request over, to ``serve`` it in its turn; False when it is to be served at once."""
+        """Take a request over, to ``serve`` it when its turn comes; False if it must be served at once."""
         with self._lock:
             if command not in _SLOW and not (self._unfinished and command in _IN_ORDER):
                 return False

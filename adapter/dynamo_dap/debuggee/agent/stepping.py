@@ -55,7 +55,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Jump:
-    """Another place in a traced function, at which it is to go on."""
+    """Another place in a traced function, at which to go on."""
 
     line: int
     index: int
@@ -133,7 +133,7 @@ class History(Protocol):
         """Return the statements that were visited, from one on; None: those around the snapshot that is shown."""
 
     def origin(self, depth: int, name: str, what: str) -> int:
-        """Return the snapshot at which something came about in the function at ``depth`` of the stack.
+        """Return the snapshot at which something was created in the function at ``depth`` of the stack.
 
         ``what`` is one of ``ORIGINS``. Raises ``RequestError`` if the history has no such snapshot.
         """

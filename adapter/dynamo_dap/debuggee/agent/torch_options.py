@@ -44,7 +44,7 @@ _AT_ONCE = "cache"
 
 
 class BadOption(Exception):
-    """An option has an impossible value; the text says why, for a person."""
+    """An option has an impossible value; the message says why."""
 
 
 class TorchOptions:
@@ -75,7 +75,7 @@ class TorchOptions:
         with self._lock:
             self._options = CompilingOptions()
             for name in list(self._undo):
-                self._take_back(name)
+                self._revert(name)
 
     def report_unused(self) -> None:
         """Report options that had no effect, just before the program ends."""
@@ -93,7 +93,7 @@ class TorchOptions:
         if name not in COMPILING_OPTIONS:
             known = ", ".join(COMPILING_OPTIONS)
             raise BadOption(
-                f'"{name}" is no option that can be changed here{nearest(name, COMPILING_OPTIONS)} ({known})'
+                f'"{name}" is not an option that can be changed here{nearest(name, COMPILING_OPTIONS)} ({known})'
             )
         if value is not None:
             self._change(name, value)
@@ -149,7 +149,7 @@ class TorchOptions:
     def _apply(self, name: str) -> None:
         """Apply the option's present value, at once or when Dynamo is imported."""
         with self._lock:
-            self._take_back(name)
+            self._revert(name)
             value = self._given(name)
             if not value:
                 return
@@ -158,7 +158,7 @@ class TorchOptions:
                 return
             self._undo[name] = _APPLY[name](self, value)
 
-    def _take_back(self, name: str) -> None:
+    def _revert(self, name: str) -> None:
         undo = self._undo.pop(name, None)
         if undo is not None:
             undo()

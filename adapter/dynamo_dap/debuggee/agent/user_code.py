@@ -17,7 +17,7 @@ _OWN_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(_
 def normalized_path(path: str) -> str:
     """Return the key of a file: absolute, symbolic links resolved, case folded where the file system does.
 
-    Names in angle brackets (``<string>``, ``<frozen ...>``) are no files and come back as they are.
+    Names in angle brackets (``<string>``, ``<frozen ...>``) are not files and come back as they are.
     """
     if path.startswith("<") and path.endswith(">"):
         return path

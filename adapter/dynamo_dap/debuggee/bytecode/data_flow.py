@@ -21,7 +21,7 @@ _UNKNOWN = "…"
 
 
 NO_CONSTANT = object()
-"""What an expression that is no constant has as its ``constant``: any object may be one."""
+"""What an expression that is not a constant has as its ``constant``: any object may be one."""
 
 
 @dataclass(eq=False)

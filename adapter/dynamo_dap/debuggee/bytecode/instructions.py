@@ -59,7 +59,7 @@ class Instruction(Struct, frozen=True):
     value: object
     """The argument resolved: a name, a constant, an offset to jump to."""
     text: str
-    """The argument for a person; empty when there is none."""
+    """The argument as readable text; empty when there is none."""
     target: int | None
     """Offset that it jumps to, or None."""
     place: InstrLocation | None

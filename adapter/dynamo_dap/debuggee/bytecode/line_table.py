@@ -41,7 +41,7 @@ _RETURN_GENERATOR = opcode.opmap.get("RETURN_GENERATOR")
 
 
 class LineTableError(Exception):
-    """The file has no line table; the text says why, for a person."""
+    """The file has no line table; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +229,7 @@ def line_table(path: str) -> LineTable:
     """Return the line table of the Python file at ``path``.
 
     Raises:
-        LineTableError: the file cannot be read, or is no Python that this interpreter can parse.
+        LineTableError: the file cannot be read, or is not Python that this interpreter can parse.
     """
     seen: dict[str, LineTable | LineTableError] | None = getattr(_looking, "seen", None)
     if seen is None:
@@ -301,7 +301,7 @@ def line_table_of_text(text: str, path: str = "<string>") -> LineTable:
     """Return the line table of source text that is in no file.
 
     Raises:
-        LineTableError: it is no Python that this interpreter can parse.
+        LineTableError: it is not Python that this interpreter can parse.
     """
     return _make(path, text)
 

@@ -105,7 +105,7 @@ _COMPARISONS = {"<": "LT", "<=": "LE", "==": "EQ", "!=": "NE", ">": "GT", ">=": 
 _TESTS = {"is": 0, "is not": 1, "in": 0, "not in": 1}
 _NULL = re.compile(r"(?:NULL(?:\|self)? \+ )?(?P<name>\w+)(?: \+ NULL(?:\|self)?)?")
 _SEPARATOR = re.compile(r";(?=\s*[A-Z][A-Z_0-9]*\s*(?:\s\S|;|$))")
-"""What stands between instructions; in a text that is a constant it is rarely followed by the like of one."""
+"""Separates instructions. In a constant text, an instruction name rarely follows it."""
 _OFFSET = re.compile(r"(?:to )?(\d+)")
 _LEAST_ARGUMENT = {"SWAP": 2, "COPY": 1, "ROT_N": 2, "BUILD_SLICE": 2, **dict.fromkeys(_CONTAINER, 1)}
 """Instructions that count slots from the top: 0 would be one that is not there."""
@@ -116,7 +116,7 @@ _HAS_EMPTY_SLOT = frozenset({"CALL", "CALL_METHOD", "CALL_KW", *(["CALL_FUNCTION
 
 
 class PatchRefused(Exception):
-    """A patch cannot be made; the text says why, for a person, and nothing was changed."""
+    """A patch cannot be made; the message says why, and nothing was changed."""
 
 
 def patched(code: CodeType, index: int, text: str) -> CodeType:
@@ -125,7 +125,7 @@ def patched(code: CodeType, index: int, text: str) -> CodeType:
     ``text`` is an instruction as listings show it (``LOAD_FAST x``), several with ``;`` between, or ``EXCHANGE``.
 
     Raises:
-        PatchRefused: it does not name instructions, or what comes out could not be run.
+        PatchRefused: it does not name instructions, or the result could not be run.
     """
     table = InstructionTable(code)
     decoded = Bytecode.from_code(code, conserve_exception_block_stackdepth=True)
@@ -191,7 +191,7 @@ def _instruction(code: CodeType, text: str, label_at: Callable[[str], Label]) ->
     name, _, argument = text.partition(" ")
     number = dis.opmap.get(name)
     if number is None:
-        raise PatchRefused(f"'{name}' is no instruction of this Python")
+        raise PatchRefused(f"'{name}' is not an instruction of this Python")
     if not _can_be_put_in(name):
         raise PatchRefused(f"{name} cannot be put in: it relies on more than can be checked")
     try:
@@ -234,7 +234,7 @@ def _argument(code: CodeType, number: int, name: str, text: str, label_at: Calla
         operators: Sequence[tuple[str, str]] = getattr(opcode, "_nb_ops", ())
         found = next((at for at, (_, symbol) in enumerate(operators) if symbol == text), None)
         if found is None:
-            raise PatchRefused(f"'{text}' is no operator")
+            raise PatchRefused(f"'{text}' is not an operator")
         return BinaryOp(found)
     if name in ("IS_OP", "CONTAINS_OP") and text in _TESTS:
         return _TESTS[text]
@@ -251,7 +251,7 @@ def _literal(text: str) -> object:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         raise PatchRefused(
-            f"'{text}' is no literal: a constant is a number, a text, None, or a tuple of these"
+            f"'{text}' is not a literal: a constant is a number, a text, None, or a tuple of these"
         ) from None
 
 
@@ -260,7 +260,7 @@ def _local(code: CodeType, text: str) -> object:
     known = [name for name in code.co_varnames if name not in code.co_cellvars]
     unknown = next((name for name in names if name not in known), None)
     if unknown is not None:
-        raise PatchRefused(f"'{unknown}' is no local variable of this code: it has {', '.join(known)}")
+        raise PatchRefused(f"'{unknown}' is not a local variable of this code: it has {', '.join(known)}")
     return names[0] if len(names) == 1 else tuple(names)
 
 
@@ -269,13 +269,13 @@ def _cell(code: CodeType, text: str) -> object:
         return CellVar(text)
     if text in code.co_freevars:
         return FreeVar(text)
-    raise PatchRefused(f"'{text}' is no variable that this code shares with a closure")
+    raise PatchRefused(f"'{text}' is not a variable that this code shares with a closure")
 
 
 def _name(number: int, text: str) -> object:
     match = _NULL.fullmatch(text)
     if match is None:
-        raise PatchRefused(f"'{text}' is no name")
+        raise PatchRefused(f"'{text}' is not a name")
     return (text != match["name"], match["name"]) if number in BITFLAG_OPCODES else match["name"]
 
 
@@ -283,7 +283,7 @@ def _comparison(text: str) -> Compare:
     symbol = text.removeprefix("bool(").removesuffix(")")
     name = _COMPARISONS.get(symbol)
     if name is None:
-        raise PatchRefused(f"'{text}' is no comparison: it is one of {', '.join(_COMPARISONS)}")
+        raise PatchRefused(f"'{text}' is not a comparison: it is one of {', '.join(_COMPARISONS)}")
     found: Compare = Compare[f"{name}_CAST" if text != symbol else name]
     return found
 

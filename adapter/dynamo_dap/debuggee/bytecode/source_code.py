@@ -18,7 +18,7 @@ def codes_in(text: str, path: str) -> list[types.CodeType]:
     """Return the code of every function in a file, in the order of the text; it will say that it is from ``path``.
 
     Raises:
-        SyntaxError: it is no Python.
+        SyntaxError: it is not Python.
     """
     return list(_below(compile(text, path, "exec", dont_inherit=True)))
 
@@ -89,7 +89,7 @@ def names_of_statement(code: types.CodeType) -> set[str]:
         str(each.argval) for each in dis.get_instructions(code) if each.opname.startswith(("LOAD_GLOBAL", "LOAD_NAME"))
     }
     for constant in code.co_consts:
-        # The body of a class is no function.
+        # The body of a class is not a function.
         if isinstance(constant, types.CodeType) and not constant.co_flags & 0x2:
             names |= names_of_statement(constant)
     return names

@@ -199,7 +199,7 @@ class StackDepths:
         """Return how many slots at the bottom hold objects before the instruction ``index``.
 
         From Python 3.14 on a handler finds the offset of the instruction that raised as a bare number, and from 3.15 on
-        a loop has its index so. Whoever reads such a slot as an object crashes.
+        a loop has its index so. Reading such a slot as an object crashes.
         """
         return self._objects[index]
 

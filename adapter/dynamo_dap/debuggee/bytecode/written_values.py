@@ -1,8 +1,8 @@
 """Values on the stack as they are written in Python: trees of parts, made instruction by instruction.
 
-What a value depends on is noted with it, so that whoever writes it out late can find out whether it would be another
-one by then. Lists and tuples that only the stack knows are computed with, not written: Dynamo packs and unpacks frames
-in them. Pure; a value belongs to one pass of ``decompiling``.
+Each value has a note of what it depends on, so that a later use can find out whether the expression gives another one
+by then. Lists and tuples that only the stack knows are computed with, not written: Dynamo packs and unpacks frames in
+them. Pure; a value belongs to one pass of ``decompiling``.
 """
 
 from __future__ import annotations

@@ -164,7 +164,7 @@ class CompileTimeEngine:
             self._watch(frame, watched)
         if frame.has_line(index):
             return
-        # As ``step`` would do next; the frame stands at the instruction, for whoever looks.
+        # As ``step`` would do next; the frame shows the instruction to its readers.
         frame.next_index = index + 1
         try:
             progress = self._progress_of(frame)
@@ -359,7 +359,7 @@ class CompileTimeEngine:
                 self._travel(attempts, stop, point, place, top)
 
     def _hold(self, stop: Stop, top: types.FrameType, *, is_over: bool = False) -> bool:
-        """Hold the thread; True when it was in a trace with changes meanwhile, and is to go on.
+        """Hold the thread; True if the thread was in a changed trace meanwhile, and has to go on.
 
         ``is_over``: the stop is in a trace that nothing goes on from any more.
         """
@@ -386,7 +386,7 @@ class CompileTimeEngine:
             self._traces, self._attempt, self._progress = known
 
     def _travel(self, attempts: Attempts, present: Stop, point: TracePoint, now: Place, top: types.FrameType) -> None:
-        """Hold the thread wherever the user goes in the past, until the trace is to go on from where it stands."""
+        """Hold the thread wherever the user goes in the past, until the trace goes on from where it stands."""
         destination = here = Destination(now, present.reason)
         attempt = attempts.present
         try:
@@ -448,7 +448,7 @@ class CompileTimeEngine:
         return StopsInThePast(self._host, past, self._functions_begun, self._codes.address_of)
 
     def _walk(self, present: Attempt) -> None:
-        """Go through the trace of a cached call that is kept: hold the thread wherever the call is to stop."""
+        """Go through the trace of a cached call that is kept: hold the thread wherever the call stops."""
         top, past, attempt = caller_frame(), present.past, present
         destination = furthest = Destination(Place(past.beginning - 1, is_after=True), "entry")
         past.stopped.clear()

@@ -98,7 +98,7 @@ class DebugpyDebugger:
         self._agent.eager_debugger = self
 
     def watch_compiles(self) -> None:
-        """Dynamo has been imported: its compiles are to be left alone."""
+        """Leave the compiles of Dynamo alone, which has been imported."""
         if self.is_active:
             self._compiles.watch(lambda problem: self._agent.print(f"dynamo-dap: {problem}\n", "important"))
 

@@ -88,7 +88,7 @@ class HandingOver:
             self._agent.steps.begin(ident, step)
 
     def _give_up_steps(self, thread_id: int) -> None:
-        """Debugpy has seen to what the agent was to do on the thread."""
+        """Debugpy has done what the agent was asked to do on the thread."""
         ident = self._agent.threads.ident_of(thread_id)
         if ident is not None:
             self._agent.steps.give_up(ident)

@@ -226,7 +226,7 @@ def _program_going_on() -> Iterator[None]:
 
 
 class _OfThread(threading.local):
-    """What is to be undone at the end of the program that a thread runs."""
+    """What to undo at the end of the program that a thread runs."""
 
     is_other = False
     has_passed = False

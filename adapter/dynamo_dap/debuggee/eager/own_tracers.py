@@ -144,5 +144,5 @@ def _resume_tracing(function: Any) -> None:
 
 
 def restores_tracing() -> bool:
-    """Whether a thread is to be traced again: with ``sys.monitoring`` also for the next session."""
+    """Whether to trace a thread again: with ``sys.monitoring`` also for the next session."""
     return pydevd_internals.uses_monitoring() or pydevd_internals.debugger() is not None

@@ -64,7 +64,7 @@ class _LeftToDebugpy(Value):
 
 
 class _Shown:
-    """Stands in debugpy's table for what is no object of the program: the shape of a tensor, a group of items."""
+    """Represents what the program has no object for, in debugpy's table: a tensor's shape, a group of items."""
 
     __slots__ = ("value",)
 
@@ -104,7 +104,7 @@ class Presentation(pydevd_variables.Presentation):
         self._marks_tensors = marks_tensors
 
     def data(self, variable: Any, context: str | None) -> dict[str, Any] | None:
-        """Return the fields of a DAP variable that are ours to say; None to leave the variable to debugpy."""
+        """Return the fields of a DAP variable that we set; None to leave the variable to debugpy."""
         value = None if context == "clipboard" else self._value(variable)
         if value is None:
             return None

@@ -298,7 +298,7 @@ def _guard_evaluations() -> None:
             return evaluate(py_db, frame, expression, is_exec)
         except (Exception, Interrupted):
             raise
-        except BaseException as error:  # noqa: BLE001  (SystemExit and its like)
+        except BaseException as error:  # noqa: BLE001  (SystemExit, for example)
             substitute = _as_exception(error)
             if is_exec:
                 raise substitute.with_traceback(error.__traceback__) from None
@@ -328,7 +328,7 @@ def _guard_evaluations() -> None:
                 # It would write a traceback to the program's stderr, or make a variable that nobody reads.
                 raise Raised(f"no variable is called '{name}' here")
             if sys.version_info >= (3, 13) and not is_global and "." not in attr:
-                # pydevd would run an assignment, and with it the expression once more. Frames take values there.
+                # pydevd would run an assignment, and with it the expression again. Frames take values there.
                 frame.f_locals[attr] = value
                 return value
         return change(frame, attr, expression, dbg, value, scope)

@@ -40,7 +40,7 @@ _MAKES_STACK = "make_get_thread_stack_message"
 
 
 class DebugpyMissing(Exception):
-    """debugpy cannot be used here; the text says why, for a person."""
+    """debugpy cannot be used here; the message says why."""
 
 
 def load() -> None:

@@ -38,7 +38,7 @@ class Copies:
         """By ``id`` of the original."""
 
     def remember(self, code: types.CodeType) -> None:
-        """Have it known that ``code`` is not traced. Whoever notes that next finds the key there, and takes it."""
+        """Note that ``code`` is not traced. The next thread to note it finds this key and uses it."""
         key = id(code)
         known = self._copies.get(key)
         if known is None:

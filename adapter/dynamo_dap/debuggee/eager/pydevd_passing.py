@@ -109,8 +109,7 @@ def never_step_into(paths: Iterable[str], is_passed: Callable[[types.FrameType],
     apply_files_filter.shows_more = getattr(is_filtered, "shows_more", False)  # type: ignore[attr-defined]  # a mark on the function
     pydb.apply_files_filter = apply_files_filter
     if pydevd_internals.uses_monitoring():
-        # There the filter is asked once for each code, whoever steps through it. (Where libraries are not stepped in,
-        # it has said no.)
+        # There the filter is asked once for each code, for all threads. (It refuses libraries that are not stepped in.)
         _go_on_stepping_in(pydb, is_passed)
 
 

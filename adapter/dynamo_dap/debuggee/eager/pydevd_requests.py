@@ -187,7 +187,7 @@ def _completing() -> Any:
 
 
 def cancel(py_db: Any, asked: dict[str, Any]) -> None:
-    """Give up the request that is to be cancelled, if it has not been answered. pydevd's reader thread."""
+    """Cancel a request that has not been answered yet. pydevd's reader thread."""
     seq = asked["arguments"].get("requestId")
     with _lock:
         served = _served.get(seq)

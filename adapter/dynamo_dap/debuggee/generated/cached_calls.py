@@ -1,6 +1,6 @@
 """Calls of compiled functions, noticed as their generated code begins: which are served by the cache, and may stop.
 
-Whoever stops in such calls (``agent.engine.CachedCalls``) is asked before the code runs. A call that was compiled just
+``agent.engine.CachedCalls`` decides before the code runs whether such a call stops. A call that was compiled just
 now has been stopped in already, and is at most noted. One ``CallEntries`` for each engine; its decisions run on the
 program's threads.
 """
@@ -96,7 +96,7 @@ class CallEntries:
         return generated.may_stop
 
     def about_to_run(self, generated: GeneratedCode) -> bool:
-        """Count the call for which ``generated`` is about to run on this thread; return whether it is to be noted."""
+        """Count the call for which ``generated`` is about to run on this thread; return whether to note it."""
         original = generated.original
         self._thread.is_replayed_anew = self._thread.is_counted = False
         self._thread.number = None if original is None else self._count(generated, original)

@@ -25,7 +25,7 @@ def disassemble(codes: GeneratedCodes, arguments: DisassembleArguments) -> Disas
     """Return exactly the number of rows asked for, around the address asked for.
 
     Raises:
-        BadAddress: the memory reference is no address, or the count is absurd.
+        BadAddress: the memory reference is not an address, or the count is absurd.
         CodeGone: it was one of code that does not exist any more.
     """
     address = parsed_address(arguments.memory_reference) + (arguments.offset or 0)

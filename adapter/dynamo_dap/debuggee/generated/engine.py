@@ -31,7 +31,7 @@ from dynamo_dap.debuggee.generated.evaluation import ConditionFilter
 from dynamo_dap.debuggee.generated.events import Sink, Source
 from dynamo_dap.debuggee.generated.frames import GeneratedFrame, Phase, RunningFrame, UserFrame, listing_source
 from dynamo_dap.debuggee.generated.generated import BadAddress, CodeGone, GeneratedCode, GeneratedCodes, parsed_address
-from dynamo_dap.debuggee.generated.patches import patch, runs_next, take_all_back, take_back
+from dynamo_dap.debuggee.generated.patches import patch, revert, revert_all, runs_next
 from dynamo_dap.debuggee.generated.purpose import Kind
 from dynamo_dap.debuggee.generated.raising import RaisedExceptions, raised_exception
 from dynamo_dap.debuggee.generated.stepping import Origin, ends_at, is_on_stack
@@ -210,7 +210,7 @@ class RunTimeEngine:
 
     def close(self) -> None:
         """Take the hooks out, and patches back. Any thread."""
-        take_all_back(self.codes)
+        revert_all(self.codes)
         self._wants = _Wants()
         self._calls.close()
         self._gradients.close()
@@ -244,8 +244,8 @@ class RunTimeEngine:
         if wants.breakpoints:
             for changed in self._lines.update():
                 self._host.breakpoint_changed(changed)
-        # A step, which leads into whatever runs next, has everything wanted. Whether a call that was compiled for is to
-        # be noted says nothing of others.
+        # A step may end in any code that runs next, so it wants all of it. That one call is wanted because it was just
+        # compiled says nothing about other calls.
         is_wanted = self._is_wanted(generated, wants)
         if self._calls.number != 0:
             only_counts = self._calls.only_counts(generated) and self.is_followed_no_further(generated)
@@ -455,7 +455,7 @@ class RunTimeEngine:
         """Serve the DAP request.
 
         Raises:
-            RequestError: the memory reference is no address of generated code, or of code that is gone.
+            RequestError: the memory reference is not an address of generated code, or of code that is gone.
         """
         with _refusals():
             return disassemble(self.codes, arguments)
@@ -467,7 +467,7 @@ class RunTimeEngine:
     def set_listing_breakpoints(
         self, virtual: VirtualSource, requested: Sequence[SourceBreakpoint]
     ) -> list[Breakpoint] | None:
-        """Replace the breakpoints on lines of a listing; None when ``virtual`` is no listing of generated code.
+        """Replace the breakpoints on lines of a listing; None when ``virtual`` is not a listing of generated code.
 
         The caller arms the engines afterwards.
         """
@@ -490,9 +490,9 @@ class RunTimeEngine:
         """Serve ``UNPATCH``; see ``agent.engine.InstructionEngine``."""
         reference = arguments.instruction_reference
         if reference is None:
-            return UnpatchBody(take_all_back(self.codes))
+            return UnpatchBody(revert_all(self.codes))
         with _refusals():
-            return UnpatchBody(take_back(self.codes.instruction_at(parsed_address(reference))[0]))
+            return UnpatchBody(revert(self.codes.instruction_at(parsed_address(reference))[0]))
 
     def _shown_by(self, virtual: VirtualSource) -> tuple[GeneratedCode, str] | None:
         """Return of which code a document is the listing, and in which form."""

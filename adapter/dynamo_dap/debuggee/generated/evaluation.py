@@ -99,7 +99,7 @@ def is_surely_false(generated: GeneratedCode, frame: types.FrameType, offset: in
     """Whether a condition that calls nothing is false, at the least cost.
 
     It is asked at every instruction that has a conditional breakpoint. False also when the answer is not that simple:
-    then it is to be evaluated with all due care.
+    then it needs the full evaluation.
     """
     condition = _compiled_condition(expression)
     if condition is None or condition.calls:
@@ -112,7 +112,7 @@ def is_surely_false(generated: GeneratedCode, frame: types.FrameType, offset: in
         return not eval(condition.code, frame.f_globals, used)
     except Interrupted:
         raise
-    except BaseException:  # noqa: BLE001  (whoever evaluates it with care reports it)
+    except BaseException:  # noqa: BLE001  (the full evaluation reports it)
         return False
 
 

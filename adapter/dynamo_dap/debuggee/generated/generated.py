@@ -62,7 +62,7 @@ _OF_COMPILE = ("record", "continuation", "listing", "statements", "table", "dept
 
 
 class CodeGone(Exception):
-    """The code object that something asks about does not exist any more; the text says so, for a person."""
+    """The code object that something asks about does not exist any more; the message says so."""
 
 
 class GeneratedCode:
@@ -106,9 +106,9 @@ class GeneratedCode:
         self.keeping_decided_at = -1
         """The version of the breakpoints for which ``keeps_inputs`` holds."""
         self.cannot_be_kept = False
-        """Whether the inputs of a call were to be kept, and could not."""
+        """Whether the inputs of a call should have been kept, and could not."""
         self.cannot_be_stopped = False
-        """Whether a call was to stop before this ran, and could not."""
+        """Whether a call should have stopped before this ran, and could not."""
         self.passes_for: tuple[object, ...] | None = None
         """What was on when a call needed nothing: while that stays on, other calls need nothing either."""
         self.only_counts = False
@@ -165,7 +165,7 @@ class GeneratedCode:
 
     @property
     def unpatched(self) -> GeneratedCode:
-        """The code as Dynamo generated it: itself, if it is no patch of another."""
+        """The code as Dynamo generated it: itself, if it is not a patch of another."""
         return self.codes.versions(self)[0]
 
     @cached_property
@@ -394,14 +394,14 @@ def made_once(make: Callable[[], str]) -> Callable[[], str]:
 
 
 class BadAddress(Exception):
-    """No address of an instruction; the text says why, for a person."""
+    """No address of an instruction; the message says why."""
 
 
 def parsed_address(reference: str) -> int:
     """Return the address that a memory reference is.
 
     Raises:
-        BadAddress: it is no number.
+        BadAddress: it is not a number.
     """
     try:
         return int(reference, 0)

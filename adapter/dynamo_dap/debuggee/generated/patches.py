@@ -47,7 +47,7 @@ def patch(generated: GeneratedCode, index: int, text: str) -> Instruction:
     return runs_next(generated).table[index]
 
 
-def take_back(generated: GeneratedCode) -> int:
+def revert(generated: GeneratedCode) -> int:
     """Have calls run what Dynamo generated; return how many instructions were patched.
 
     Raises:
@@ -59,13 +59,13 @@ def take_back(generated: GeneratedCode) -> int:
     return count
 
 
-def take_all_back(codes: GeneratedCodes) -> int:
+def revert_all(codes: GeneratedCodes) -> int:
     """Have every patched call run what Dynamo generated; return how many instructions were patched."""
     count = 0
     for generated in codes:
         # Code that Dynamo has dropped since does not run.
         with contextlib.suppress(PatchRefused):
-            count += take_back(generated)
+            count += revert(generated)
     return count
 
 

@@ -10,7 +10,7 @@ from dynamo_dap.debuggee.bytecode.patching import PatchRefused
 from dynamo_dap.debuggee.generated import evaluation
 from dynamo_dap.debuggee.generated.frame_values import BARE_NUMBER, FrameValues
 from dynamo_dap.debuggee.generated.generated import CodeGone, GeneratedCode, made_once
-from dynamo_dap.debuggee.generated.patches import patch, runs_next, take_back
+from dynamo_dap.debuggee.generated.patches import patch, revert, runs_next
 from dynamo_dap.debuggee.torch_api.cache_entries import checks_of
 from dynamo_dap.debuggee.torch_api.compile_records import (
     count_of_operations,
@@ -219,7 +219,7 @@ class _Instruction(Children):
     def write(self, name: str, expression: str) -> Value:
         try:
             if name == _PATCHES and expression.strip() in ("0", "None"):
-                take_back(self._generated)
+                revert(self._generated)
                 return Value("0")
             if name not in (_WHOLE, _ARGUMENT):
                 raise WriteRefused(f"'{name}' is read-only: set '{_WHOLE}' or '{_ARGUMENT}', or '{_PATCHES}' to 0")

@@ -59,7 +59,7 @@ def ends_at(step: Step, generated: GeneratedCode, frame: FrameType, index: int) 
         return _ends_in_same_frame(step, origin, index)
     if step.kind is StepKind.IN:
         return True
-    # Another frame runs: one that the step's frame called, or, once that has ended, whoever comes next.
+    # Another frame runs: one that the step's frame called, or, once that has ended, any later frame.
     return not is_on_stack(origin.frame, frame)
 
 

@@ -119,7 +119,7 @@ class _ThreadTracer(ChainingTracer):
     def _put_in(self) -> None:
         current: Any = sys.gettrace()
         if current is not self._function:
-            # Frames traced so far, if any, lost their events to whoever set another function.
+            # Frames traced so far, if any, lost their events to the other trace function.
             self._traced.clear()
             self.before = current
             set_trace(self._function)

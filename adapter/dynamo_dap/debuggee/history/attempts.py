@@ -247,7 +247,7 @@ class Standpoint:
         )
 
     def origin(self, depth: int, name: str, what: str) -> int:
-        """Return the number, over all attempts, of the snapshot at which something came about."""
+        """Return the number, over all attempts, of the snapshot at which something was created."""
         return self._attempts.number(self._running, self._origin(depth, name, what))
 
     def _origin(self, depth: int, name: str, what: str) -> int:
@@ -278,7 +278,7 @@ class Standpoint:
     def _first_nan(self, frame: TracedFrame, value: object, name: str) -> int:
         form = frame.form_of(value) if is_tracker(value) else None
         if not isinstance(form, TensorForm) or form.node is None:
-            raise _no_origin(f"'{name}' is no tensor that this trace has computed")
+            raise _no_origin(f"'{name}' is not a tensor that this trace has computed")
         for node in with_operands(form.node):
             try:
                 has_nan = NAN in kinds_of(frame.real_value(node))

@@ -333,7 +333,7 @@ class SizeChange:
 
 
 def size_change(frame: TracedFrame, tensor: Any, source: str | None, dimension: int, wanted: object) -> SizeChange:
-    """Return what a size is to be when its trace begins: ``wanted`` is ``STATIC``, ``SYMBOLIC`` or its number.
+    """Return how a size has to begin its trace: ``wanted`` is ``STATIC``, ``SYMBOLIC`` or its number.
 
     ``tensor`` is the FakeTensor, or that of the call where there is none yet; ``source`` is how the call gives it, None
     where it is computed.

@@ -22,7 +22,7 @@ class HeldCall:
     call: CachedCall
     is_full_graph: bool = False
     note: str | None = None
-    """What is not as it was when the call began, for a person."""
+    """What is not as it was when the call began, as readable text."""
 
 
 def held_call(top: types.FrameType) -> HeldCall | None:

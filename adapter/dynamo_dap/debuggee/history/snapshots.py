@@ -33,7 +33,7 @@ PUSHED: Mapping[str, int] = {
 QUIET = frozenset({*PUSHED, "COPY", "JUMP_BACKWARD", "JUMP_FORWARD", "KW_NAMES", "POP_TOP", "STORE_FAST", "SWAP"})
 """Instructions that change nothing but the stack and variables, where the same function goes on."""
 NO_PROGRESS: Mapping[str, Any] = {}
-"""Of functions that are no generators."""
+"""Of functions that are not generators."""
 _OF_RESUMED_STACK = "__stack"
 """Begins the names of variables in which resume functions get what was on the stack: to load one deletes it."""
 

@@ -43,7 +43,7 @@ class ChangeLog(Protocol):
 
     @property
     def is_showing(self) -> bool:
-        """Whether the past is put in place of the present: what happens then is no change of the trace."""
+        """Whether the past is put in place of the present: what happens then is not a change of the trace."""
 
     def add_change(self, change: Change) -> None:
         """Something is about to change in place."""

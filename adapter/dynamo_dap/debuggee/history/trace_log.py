@@ -2,7 +2,7 @@
 
 Names and the value stack are copied before an instruction runs, or derived from the copy at the next one
 (``trace_moments``). What Dynamo changes in place (contents of containers, attributes, lazy values) is copied before the
-change. ``show`` puts the past into Dynamo's own objects, so that whoever looks at the trace sees it, and restores the
+change. ``show`` puts the past into Dynamo's own objects, so that all readers of the trace see it, and restores the
 present, with which tracing goes on. Tracing thread; a log lives as long as its attempt.
 """
 
@@ -369,7 +369,7 @@ class TraceLog:
             if index is None:
                 return
             self._present = _Present(self._output)
-        self._present.take_back()
+        self._present.revert()
         if index is None:
             self._redo(len(self._changes))
             self._present = None
@@ -560,7 +560,7 @@ class _Present:
             for node in removed & users.keys():
                 del users[node]
 
-    def take_back(self) -> None:
+    def revert(self) -> None:
         if self._has_values:
             put_values_back(self._output, self._values)
             self._values, self._has_values = None, False

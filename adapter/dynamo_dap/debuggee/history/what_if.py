@@ -71,7 +71,7 @@ class ChangesAt:
     assigned: tuple[_Assigned, ...] = ()
     jump: Jump | None = None
     texts: tuple[str, ...] = ()
-    """The changes for a person."""
+    """The changes as readable text."""
 
 
 @dataclass(eq=False)
@@ -129,7 +129,7 @@ class WhatIfs(CompileObserver):
         """The compile that goes on after such a trace."""
         self._served: ServedOnce | None = None
 
-    # -- for whoever hooks traces ----------------------------------------------------------------------------------
+    # -- for the hooks of traces ----------------------------------------------------------------------------------
 
     @property
     def are_lines_wanted(self) -> bool:
@@ -143,7 +143,7 @@ class WhatIfs(CompileObserver):
         return branch is not None and any(each.jump is not None for each in branch.changes)
 
     def is_silent(self, identity: CompileIdentity) -> bool:
-        """Whether a trace is to stop nowhere: the user has seen the changed one."""
+        """Whether a trace must not stop: the user has seen the changed one."""
         silent = self._silent
         return silent is not None and silent[0] == identity.compile_id and silent[1]() is retraced_call()
 
@@ -166,7 +166,7 @@ class WhatIfs(CompileObserver):
     def on_reached(self, frame: TracedFrame, progress: TraceProgress) -> bool | None:
         """Make the changes that belong to the line which the trace has reached.
 
-        True: the thread is to be held here. None: the trace is to go on without stops for now.
+        True: hold the thread here. None: let the trace go on, without stops for now.
         """
         branch = self._branch
         if branch is None:
@@ -234,7 +234,7 @@ class WhatIfs(CompileObserver):
     def follow(self, asked: AskedChange, origin: object, top: types.FrameType) -> bool:
         """Make a change that the user asks for at a stop, and stay in the changed trace until the user leaves it.
 
-        ``origin`` is the stop's. False: it was refused, and the thread is to be held where it was.
+        ``origin`` is the stop's. False: it was refused, and the thread has to be held where it was.
         """
         self._host.steps.finish()
         branch = self._branch
@@ -323,7 +323,7 @@ class WhatIfs(CompileObserver):
             sizes = [size for one in branch.changes for each in one.assigned for size in each.sizes]
             with self._apart(), beside_running_trace(top, held), sizes_changed(sizes):
                 trace_again(branch.call, take, made_code=branch.made_code)
-        except Exception as problem:  # noqa: BLE001  (whatever it is, the program's own trace is to go on)
+        except Exception as problem:  # noqa: BLE001  (whatever it is, the program's own trace must go on)
             log_exception("tracing with changes")
             return f"{type(problem).__name__}: {(str(problem).strip().splitlines() or [''])[0]}"
         finally:

@@ -91,7 +91,7 @@ def describe(function: Callable[..., Any] | None = None) -> str:
     from the beginning in a debug session.
 
     Raises:
-        TypeError: that is no function.
+        TypeError: that is not a function.
     """
     # Imported only now: a program that describes nothing pays nothing.
     from dynamo_dap.debuggee.launch.entries import describe as described

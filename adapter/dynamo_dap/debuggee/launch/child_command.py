@@ -25,7 +25,7 @@ _TOOLS = frozenset({"pip", "ensurepip", "venv"})
 
 _OWN = frozenset({"dynamo_dap", "debugpy", "pydevd", "_pydev_bundle", "_pydevd_bundle"})
 _MEANS = frozenset({"os", "subprocess", "multiprocessing", "concurrent", "asyncio", "threading", "pty", "contextlib"})
-"""Modules by which processes are made for whoever calls them."""
+"""Modules that start processes for their callers."""
 _COMPILERS = frozenset({"torch", "functorch", "triton"})
 _RUNNERS = ("torch.utils.data", "torch.multiprocessing", "torch.distributed", "torch.backends.xeon")
 """Parts of torch whose processes run the program: workers that load data, ranks, launchers."""
@@ -35,7 +35,7 @@ def is_for_program(maker: types.FrameType | None, *, is_fork: bool) -> bool:
     """Whether the process that is made in the frame ``maker`` runs the user's program.
 
     torch, Triton and the standard library start processes for their own ends: probes, compile workers, bookkeeping. A
-    fork by the standard library goes on with the program, whoever it was made for.
+    fork by the standard library goes on with the program, whichever module asked for it.
     """
     while maker is not None:
         name = str(maker.f_globals.get("__name__", ""))

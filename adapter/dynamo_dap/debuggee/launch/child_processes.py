@@ -51,7 +51,7 @@ from dynamo_dap.protocol.streams import SocketStream
 
 @dataclass(frozen=True)
 class _Wish:
-    """What a session wants of the children: ``invitation_file`` is None when they are to be left alone."""
+    """What a session wants of the children: ``invitation_file`` is None to leave them alone."""
 
     invitation_file: str | None
     is_in_force: Callable[[], bool]
@@ -120,7 +120,7 @@ def _rewritten(command: Sequence[Argument]) -> Sequence[Argument]:
     try:
         reported = invitation_text(wish.invitation_file, rank_of_spawned(sys._getframe()))
         debugged = debugged_command(command, ENTRY, reported)
-    except TypeError:  # what is no command is the program's own affair
+    except TypeError:  # what is not a command is the program's own affair
         return command
     if debugged is None or not is_for_program(sys._getframe(), is_fork=False):
         return command
@@ -135,7 +135,7 @@ def _after_fork(agent: Agent) -> None:
     try:
         be_spawned_as(rank_of_spawned(sys._getframe()))
         offer_session(lambda: agent, wish.invitation_file)
-    except Exception:  # noqa: BLE001  (whatever it is, the child is to run)
+    except Exception:  # noqa: BLE001  (whatever it is, the child must run)
         log_exception("offering a forked process")
 
 

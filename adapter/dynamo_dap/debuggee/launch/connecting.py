@@ -31,7 +31,7 @@ _LOOK_SECONDS = 0.05
 
 
 def connect_to(server: NamedServer) -> bool:
-    """Connect this process, and return whether it is to be debugged.
+    """Connect this process, and return whether to debug it.
 
     Raises:
         PermissionError: the server does not want the token, or any program.
@@ -105,7 +105,7 @@ def _show(agent: Agent, text: str, category: str) -> bool:
 
 
 class _ServerReceiver:
-    """Receives from the server: first its answer, then requests for the agent, if there is to be one."""
+    """Receives from the server: first its answer, then requests for the agent, if it gets one."""
 
     def __init__(self, connection: Connection, server: NamedServer) -> None:
         self.welcome = Welcome()

@@ -38,7 +38,7 @@ def start_eager(
 ) -> DebugpyDebugger | None:
     """Start debugpy, which connects to the server at ``address``; None when that is not possible.
 
-    ``greet`` begins the connection, where others than debugpy come to that address.
+    ``greet`` begins the connection, if other programs than debugpy connect to that address.
     """
     debugger = DebugpyDebugger(agent)
     problem: str | None = None
@@ -46,7 +46,7 @@ def start_eager(
         debugger.start(address, token, greet)
     except DebugpyMissing as missing:
         problem = str(missing)
-    except Exception as error:  # noqa: BLE001  (whatever is wrong with it, the program is to run)
+    except Exception as error:  # noqa: BLE001  (whatever is wrong with it, the program must run)
         log_exception("starting debugpy")
         problem = f"debugpy could not be started: {type(error).__name__}: {error}"
     agent.send_event(EAGER_EVENT, EagerEventBody(problem))

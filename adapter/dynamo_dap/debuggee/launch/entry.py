@@ -88,7 +88,7 @@ def offer_worker(invitation: str) -> None:
         from dynamo_dap.debuggee.launch.launch import join
 
         join(invitation)
-    except Exception as error:  # noqa: BLE001  (whatever it is, the worker is to run)
+    except Exception as error:  # noqa: BLE001  (whatever it is, the worker must run)
         _say_undebugged(invitation, str(error))
 
 

@@ -28,7 +28,7 @@ from dynamo_dap.protocol.own_threads import own_thread
 from dynamo_dap.protocol.streams import SocketStream
 
 _PATIENCE = 10.0
-"""Seconds for whoever connects to show the token."""
+"""Seconds in which a new connection has to show the token."""
 _MAXIMUM_UNAUTHENTICATED = 16
 _RETRY_INTERVAL = 0.1
 """Seconds."""
@@ -52,7 +52,7 @@ def listen_for(agent: Callable[[], Agent], address: tuple[str, int] | int, acces
         token = access_token or secrets.token_urlsafe(32)
         bound = listener.getsockname()
         try:
-            # Before anyone can connect: whoever does then looks for the token.
+            # Before anyone can connect: a client then looks for the token.
             token_file = write_token_file(bound[0], bound[1], token)
             _begin_to_listen(listener, token_file)
         except OSError:

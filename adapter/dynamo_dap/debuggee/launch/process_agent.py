@@ -129,7 +129,7 @@ class _ThisProcess:
 
 
 def unsupported_build() -> str | None:
-    """Return what is not supported on this build of Python, for a person; None if it is an ordinary one."""
+    """Return what is not supported on this build of Python, as readable text; None if it is an ordinary one."""
     if not sysconfig.get_config_var("Py_GIL_DISABLED"):
         return None
     version = "{}.{}t".format(*sys.version_info[:2])

@@ -75,7 +75,7 @@ def _rewritten(command: Sequence[Argument]) -> Sequence[Argument]:
     reported = _reported()
     try:
         recorded = None if reported is None else debugged_command(command, ENTRY, reported)
-    except TypeError:  # what is no command is the program's own affair
+    except TypeError:  # what is not a command is the program's own affair
         return command
     if recorded is None or not is_for_program(sys._getframe(), is_fork=False):
         return command

@@ -45,7 +45,7 @@ def make_recorder(
 ) -> Recorder:
     """Return a recorder.
 
-    ``on_change`` hears that something is known that was not; ``is_wanted`` says whether a file is to be written, once
+    ``on_change`` hears that something is known that was not; ``is_wanted`` says whether to write a file, once
     there is something to write; ``report`` gets problems with the file, as text for the user; ``clock`` gives the
     seconds that compiles are measured by; ``notes_traces`` says whether what lines leave in variables is
     noted. If it is missing, that is noted whenever a file is wanted.
@@ -130,7 +130,7 @@ class OwnRecording:
         self._recorder: Recorder | None = None
         self._forget: Callable[[], None] = lambda: None
         self._is_begun = False
-        # Another thread may import torch right when it is to end.
+        # Another thread may import torch just as the session ends.
         self._lock = threading.RLock()
 
     def begin(self) -> None:

@@ -129,7 +129,7 @@ class _Thread(threading.local):
 
 @dataclass
 class _Target:
-    """Where a trace is to be held."""
+    """Where to hold a trace."""
 
     visit: Visit
     arrived: Callable[[TracePoint], None]
@@ -205,12 +205,12 @@ class BackwardPasses:
                 if self.may_stop(lines.lines):
                     self._thread.begun[id(call.frame)] = self.keep(call, lines, global_state())
                 return lines
-        except Exception as problem:  # noqa: BLE001  (whatever it is, the call itself is to run)
+        except Exception as problem:  # noqa: BLE001  (whatever it is, the call itself must run)
             self._report_failure(call, problem)
             return None
 
     def survey(self, call: CachedCall) -> BackwardLines:
-        """Trace ``call`` once more, and return what holds for every call of its cache entry."""
+        """Replay ``call``, and return what holds for every call of its cache entry."""
         survey = Survey()
         self._thread.survey = survey
         try:
@@ -293,11 +293,11 @@ class BackwardPasses:
         return isinstance(step and step.origin, BackwardOrigin) or bool(self._breakpoints_in(kept.lines))
 
     def _look(self, kept: KeptCall, run: GradientRun) -> None:
-        """Stop where the backward pass is to stop."""
+        """Stop where the backward pass has to stop."""
         self.go_on(kept, run, None)
 
     def go_on(self, kept: KeptCall, run: GradientRun, after: Visit | None) -> None:
-        """Stop where the backward pass is to stop, after a visit or from the beginning."""
+        """Stop where the backward pass has to stop, after a visit or from the beginning."""
         visits = kept.lines.visits[::-1]
         left = visits if after is None else visits[visits.index(after) + 1 :]
         breakpoints = self._breakpoints_in(kept.lines)
@@ -377,7 +377,7 @@ class BackwardPasses:
             self._hold(point, reached, gradient, hit)
 
     def at_line(self, kept: KeptCall, run: GradientRun, visit: Visit, arrived: Callable[[TracePoint], None]) -> None:
-        """Trace the call up to the visit, and do there what is to be done.
+        """Trace the call up to the visit, and do what is due there.
 
         Raises:
             NoRealValue: the call cannot be traced up to it any more.
@@ -481,7 +481,7 @@ class _ReachedLine:
 
 
 def _headline(kept: KeptCall, visit: Visit) -> str:
-    """Say where a backward pass is, for a person."""
+    """Say where a backward pass is, as readable text."""
     call = kept.call
     name = name_of_call(call)
     which = f"a call of {name}" if call.number is None else f"call {call.number or 1} of {name}"

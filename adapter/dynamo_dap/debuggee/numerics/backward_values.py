@@ -2,7 +2,7 @@
 
 While the filter is on, each call of a compiled graph that autograd records is noted, with what it was given. At the end
 of a backward pass that leaves NaN or Inf in the gradients of parameters, the calls that it reached are differentiated
-once more, operation by operation, and the thread is held at the line of the first operation that passes back what it
+again, operation by operation, and the thread is held at the line of the first operation that passes back what it
 did not get. ``backward()`` has not returned yet. Runs on the threads of the program that call and that run hooks of
 autograd; what is noted lives as long as the program's autograd graph.
 """

@@ -242,7 +242,7 @@ def is_inductor(backend: Any) -> bool:
 
 
 def draws_its_own_numbers(backend: Any) -> bool:
-    """Whether random numbers of the compiled graph are others than those of its operations."""
+    """Whether the compiled graph draws random numbers that differ from those of its operations."""
     config: Any = sys.modules.get("torch._inductor.config")
     return is_inductor(backend) and not getattr(config, "fallback_random", False)
 

@@ -8,7 +8,7 @@ what Dynamo has traced as a whole is known to do nothing outside of the process.
 What the function stores is compared as well: another fork goes on with the generated code, which replays it, until
 that returns. Where the two differ, a third one runs the function and watches which line stores it.
 
-``run_in_fork`` and its like run on the thread that makes the call; all that they call, in the fork.
+``run_in_fork`` and similar functions run on the thread that makes the call; all that they call, in the fork.
 """
 
 from __future__ import annotations
@@ -468,7 +468,7 @@ def _by_line(reference: Reference, is_passed_over: Callable[[str], bool]) -> Map
 
 
 def _pairs(own: bool, of_graph: Sequence[Any], values: Sequence[Any]) -> list[tuple[Any, Any]]:
-    """Return which value of the graph goes with which of Python: one for one, or else the graph's last."""
+    """Return which value of the graph goes with which of Python: by position, or else the graph's last."""
     if not of_graph or not values:
         return []
     if own and len(of_graph) == len(values):

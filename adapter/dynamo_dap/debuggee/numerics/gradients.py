@@ -2,7 +2,7 @@
 
 ``OutputGradients`` hears of them in the program's backward pass. The hooks are on the nodes of the program's autograd
 graph and change nothing: what the program sees of its tensors is as before. ``GradientRun`` then runs the graph of the
-call once more with autograd on, on detached copies of its inputs and with its random numbers, and differentiates it
+call again with autograd on, on detached copies of its inputs and with its random numbers, and differentiates it
 from the outputs. Thread of the program that runs the hook: for tensors on the CPU the one that called ``backward()``,
 else a thread of autograd's.
 """
@@ -262,7 +262,7 @@ class DifferentiableGraph(Protocol):
 
 
 class GradientRun:
-    """A graph run once more, for the gradients of its nodes."""
+    """A graph run again, for the gradients of its nodes."""
 
     def __init__(
         self,

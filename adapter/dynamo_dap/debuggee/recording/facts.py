@@ -283,7 +283,7 @@ _MAXIMUM_BYTES = 4 * 1024 * 1024
 
 
 def digests_of(path: str, not_after: float) -> str:
-    """Return the digests of all lines, one after the other; empty for what is no file, or is changed.
+    """Return the digests of all lines, one after the other; empty if it is not a file, or is changed.
 
     ``not_after`` is in seconds since the epoch: a file changed later is not what the program was made from.
     """

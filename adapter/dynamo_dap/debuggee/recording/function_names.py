@@ -83,7 +83,7 @@ def _note(wrapper: types.CodeType, wrapped: NamedFunction) -> None:
 
 
 def _wrapped(code: types.CodeType, variables: Mapping[str, object]) -> NamedFunction | None:
-    """Return the function that a decorator's wrapper is about to call; None for what is not a wrapper.
+    """Return the function that a decorator's wrapper is about to call; None if it is not a wrapper.
 
     A wrapper captures one function and passes its own arguments on. A training step that captures a loss does not.
     """

@@ -255,7 +255,7 @@ class Recorder(CompileObserver):
     # -- reported on compiling threads -----------------------------------------------------------------------------
 
     def _take(self, event: Event) -> None:
-        # Values of lines and generated code are read from files, by whoever looks back; here a session would grow by
+        # Values of lines and generated code are read from files, when a report is made; here a session would grow by
         # some kilobytes with each compile.
         is_for_files = isinstance(event, Traced | CompileEnded)
         self.record.apply(event.without_details() if is_for_files else event)

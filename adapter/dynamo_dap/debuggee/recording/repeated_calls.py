@@ -70,7 +70,7 @@ class RepeatedCall:
     """A saved call, about to be made."""
 
     def __init__(self, snapshot: Snapshot, report: Callable[[str], None]) -> None:
-        """Report what differs from the saved call by ``report``, for a person."""
+        """Report what differs from the saved call by ``report``, as readable text."""
         self._snapshot = snapshot
         self._folder = snapshot.folder
         self._call = snapshot.call
@@ -154,7 +154,7 @@ class RepeatedCall:
         if value.type in ("dtype", "layout", "memory_format"):
             found = getattr(torch, value.text.removeprefix("torch."))
             if not isinstance(found, getattr(torch, value.type)):
-                raise BadFolder(f"{value.text} is no {value.type}")
+                raise BadFolder(f"{value.text} is not a {value.type}")
             return found
         if value.type == "device":
             return torch.device(self._place_of(value.text))
@@ -355,7 +355,7 @@ class RepeatedCall:
         """Return a captured variable; what it holds may be the function that captures it."""
         value = self._call.values[number]
         if not isinstance(value, Cell):
-            raise BadFolder(f"value {number} is no captured variable")
+            raise BadFolder(f"value {number} is not a captured variable")
         made: types.CellType = self._value(number)
         return made
 

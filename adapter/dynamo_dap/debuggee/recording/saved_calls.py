@@ -75,7 +75,7 @@ _NOT_KEPT = {"_compiled_call_impl"}
 
 
 class CannotSave(Exception):
-    """A call cannot be saved at all; the text says why, for a person."""
+    """A call cannot be saved at all; the message says why."""
 
 
 class CallWriter:

@@ -202,7 +202,7 @@ class Visit:
     def foretold(
         cls, breakpoint: LineBreakpoint, frame: TracedFrame, shown: Frame, graph: KeptGraph, call: CachedCall
     ) -> Visit | None:
-        """Return what ``breakpoint`` does in later calls where ``frame`` stands; None when each is to be traced.
+        """Return what ``breakpoint`` does in later calls where ``frame`` stands; None if each has to be traced.
 
         ``shown`` evaluates in the trace, which is one of ``call``.
         """

@@ -137,7 +137,7 @@ class ReplayedCalls:
                     self._trace(call, before, traced)
             self._note_begun(call, traced or known_call)
             return traced or known_call
-        except Exception as problem:  # noqa: BLE001  (whatever it is, the call itself is to run)
+        except Exception as problem:  # noqa: BLE001  (whatever it is, the call itself must run)
             self._report_failure(call, problem)
             return None
 
@@ -162,11 +162,11 @@ class ReplayedCalls:
         return self.are_traced() and (host.steps.any_step or host.breakpoints.any_line(COMPILE_TIME))
 
     def wants_compiled(self, code: types.CodeType) -> bool:
-        """Return whether the call that ``code`` was generated for is to be noted."""
+        """Return whether to note the call that ``code`` was generated for."""
         return self._logs.take_unkept(code) and self.are_compiled_wanted()
 
     def note_compiled(self, call: CachedCall) -> CallFacts | None:
-        """Trace what is before the graph break once more, without a stop: the call stopped there already."""
+        """Replay what is before the graph break, without a stop: the call stopped there already."""
         # The breakpoints have stopped, counted and logged this call already: what they do is learnt in the next.
         traced = TracedCall(_NEVER, call, None)
         try:
@@ -178,13 +178,13 @@ class ReplayedCalls:
                     self._thread.is_only_noting = False
             self._note_begun(call, traced)
         except Exception:  # noqa: BLE001  (the program's call must not fail)
-            log_exception("tracing a call once more that was compiled")
+            log_exception("replaying a call that was compiled")
             return None
         return traced
 
     @property
     def is_only_noting(self) -> bool:
-        """Whether this thread's trace is one that is to stop nowhere, of a call that was compiled just now."""
+        """Whether this thread replays a call that was just compiled, and must not stop in it."""
         return self._thread.is_only_noting
 
     def _walked(self, call: CachedCall, known: TracedCall | None, before: Attempt | None) -> bool:

@@ -126,7 +126,7 @@ class ObservedGraph:
     calls: int = 0
     """How many were reported."""
     attributes: tuple[weakref.ref[Any], ...] = ()
-    """Tensors of the program that belong to the graph and are no inputs, as an optimizer's parameters."""
+    """Tensors of the program that belong to the graph and are not inputs, as an optimizer's parameters."""
     written: frozenset[int] | None = None
     """Positions in ``given`` of what it writes to; None before its first call has shown it."""
     draws: bool = True
@@ -162,7 +162,7 @@ class GraphCalls:
                     self._set(scope, name, _kept_by(scope.get(name)))
 
     def compiled(self, code: types.CodeType, attributes: tuple[weakref.ref[Any], ...] = ()) -> None:
-        """Code was generated: its graph, to which ``attributes`` belong, is to be observed as well."""
+        """Code was generated: observe its graph, to which ``attributes`` belong, as well."""
         if GRAPHS.problem is None:
             with self._lock:
                 for scope, name in _installed([GRAPHS.resolve(_CLEANUPS).get(code, ())]):

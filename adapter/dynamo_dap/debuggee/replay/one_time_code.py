@@ -45,7 +45,7 @@ class ServedOnce:
             self._on_problem("nothing was compiled for the call, which runs as ordinary Python")
 
     def _instead(self, original: types.CodeType, generated: types.CodeType) -> types.CodeType | None:
-        """Return what the cache entry is to run first."""
+        """Return what the cache entry runs first."""
         made = self._made.code
         if original is not self._call.code or threading.get_ident() != self._thread or made is None:
             return None

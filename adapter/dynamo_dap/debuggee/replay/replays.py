@@ -1,6 +1,6 @@
 """The graph of a call, run again operation by operation on what the call was given.
 
-A ``ReplayedGraph`` is made during a replay of the call, with the complete graph, and lives as long as whoever
+A ``ReplayedGraph`` is made during a replay of the call, with the complete graph, and lives as long as the object that
 compares values. Thread of the program that makes the call.
 """
 
@@ -193,7 +193,7 @@ class ReplayedGraph:
 
 
 def graph_of(call: CachedCall, output_count: int | None) -> ReplayedGraph:
-    """Trace ``call`` once more and return its graph, which is to have so many outputs; None where that is not known.
+    """Replay ``call`` and return its graph, which must have this number of outputs; None if it is unknown.
 
     Dynamo may have learnt since the compile that a size varies: then it is traced as if nothing had been learnt.
 

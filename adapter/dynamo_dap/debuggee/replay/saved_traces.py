@@ -172,7 +172,7 @@ class KeptTrace:
         let_go(output)
         guards.inner, guards.source_to_guards = kept, others
         for guard in kept:
-            # The code of all frames below the trace, that of the cache entry among them: it is to go with the entry.
+            # The code of all frames below the trace, that of the cache entry among them: it has to go with the entry.
             guard.stack = None
         lasting = {id(tracker) for _, tracker, source in self._tracked if source is None}
         effects = output.side_effects
@@ -310,7 +310,7 @@ def _compiled(source: Any) -> types.CodeType:
     try:
         return compile(name or "", "<source>", "eval")
     except SyntaxError:
-        raise CannotKeep(f"the source {name} is no expression") from None
+        raise CannotKeep(f"the source {name} is not an expression") from None
 
 
 def _kept(module: Any) -> Any:

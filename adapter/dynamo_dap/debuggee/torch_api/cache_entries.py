@@ -245,7 +245,7 @@ def _is_filled(cell: types.CellType) -> bool:
 
 
 class CannotForget(Exception):
-    """Cache entries cannot be forgotten now; the text says why, for a person."""
+    """Cache entries cannot be forgotten now; the message says why."""
 
 
 _kept: list[CodeType] = []

@@ -111,7 +111,7 @@ def _named_of_torch(text: str) -> Any:
     torch: Any = sys.modules["torch"]
     value = getattr(torch, text.removeprefix("torch."), None)
     if not isinstance(value, torch.dtype):
-        raise ValueError(f"{text!r} is no dtype")
+        raise ValueError(f"{text!r} is not a dtype")
     return value
 
 

@@ -91,7 +91,7 @@ class ChosenCompiles:
         return None
 
     def answer(self, callback: Any, frame: Any) -> Any:
-        """Return Dynamo's instruction instead of a compile of ``frame``; None if it is to be compiled.
+        """Return Dynamo's instruction instead of a compile of ``frame``; None to compile it.
 
         Raises:
             Refusal: the call is to fail.

@@ -435,7 +435,7 @@ def _is_kept(node: Any, kept: CallSite, now: CallSite) -> bool:
     is_bound_again = kept.is_same_call(now) and kept.binds_a_name
     if not _is_alive(node, is_bound_again, []):
         return False
-    # Whoever looked at a frame's variables left references in a dict of the frame: the program does not have those.
+    # A look at a frame's variables left references in a dict of the frame: the program does not have those.
     shown = [snapshot for frame in _frames(sys._getframe()) if (snapshot := locals_snapshot(frame)) is not None]
     return not shown or _is_alive(node, is_bound_again, shown)
 

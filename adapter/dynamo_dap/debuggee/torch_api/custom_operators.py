@@ -22,7 +22,7 @@ FAKE_KERNEL = "fake kernel"
 OPERATOR = "custom operator"
 
 Promised = Sequence["_Result | None"]
-"""What a fake kernel says of each result; None for one that is no plain tensor."""
+"""What a fake kernel says of each result; None for one that is not a plain tensor."""
 
 
 @dataclass(frozen=True)

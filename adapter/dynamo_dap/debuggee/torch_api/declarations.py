@@ -25,7 +25,7 @@ SPECS = Feature("trials of shapes_spec", _SPEC, _TENSOR, _VARIABLE, _CONFIG)
 
 
 class DeclaredSize(NamedTuple):
-    """A size that is to be dynamic."""
+    """A size to make dynamic."""
 
     path: str
     """The tensor, as the function's code names it: ``x``, ``batch['x']``."""

@@ -19,7 +19,7 @@ from dynamo_dap.debuggee.torch_api.generated_code import original_of, user_funct
 from dynamo_dap.debuggee.torch_api.generated_names import is_generated
 
 GROUP = "of Dynamo"
-"""What the group of Dynamo's own variables is called, whoever shows it."""
+"""The name of the group of Dynamo's own variables, in all frames."""
 
 _RESUME_NAME = re.compile(r"torch_dynamo_resume_in_(?P<function>.+)_at_(?P<line>\d+)$")
 _LOCAL = re.compile(r"___|__nested_|__resume_frame_values|__is_tracing_resume_prologue$")
@@ -29,7 +29,7 @@ _GLOBAL = re.compile(
     r"|__(?:resume|comprehension_\w+)_at_\d+\w*$"
     r"|\w*_\d{6,}_c(?:None|\d+(?:/\d+)*)$"
 )
-"""What ``OutputGraph.install_global`` and its like make: with a count, or with an object's address and a compile."""
+"""Names that ``OutputGraph.install_global`` makes: with a count, or with an object's address and a compile."""
 
 _RANDOM = re.compile(r"_[0-9a-f]{8}(?:_[0-9a-f]{4}){3}_[0-9a-f]{12}\b")
 """What distinguishes a compiled graph from those of other processes."""

@@ -56,7 +56,7 @@ def _is_of_dynamo(exception: BaseException) -> bool:
 
 
 def is_error_of_program(exception: BaseException) -> bool:
-    """Whether the program gets the exception: it asks Dynamo for nothing, and is no graph break or failed backend."""
+    """Whether the exception reaches the program: not control flow of Dynamo, a graph break or a failed backend."""
     if is_control_flow(exception) or is_graph_break(exception) or type(exception).__name__ == "BackendCompilerFailed":
         return False
     return not sys.modules["torch._dynamo.config"].suppress_errors
@@ -130,7 +130,7 @@ def failure_of(problem: BaseException) -> BackendFailure | None:
 
 
 def is_failure_of_dynamo(problem: BaseException | None) -> TypeGuard[BaseException]:
-    """Whether Dynamo itself failed, which is no graph break and no failure of what it called."""
+    """Whether Dynamo itself failed, which is not a graph break nor a failure of what it called."""
     return any(kind.__name__ == "InternalTorchDynamoError" for kind in type(problem).__mro__)
 
 

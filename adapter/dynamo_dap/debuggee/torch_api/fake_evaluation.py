@@ -212,7 +212,7 @@ def switches() -> list[Callable[[], None]]:
 
 
 def data_dependent_reason(problem: BaseException) -> str | None:
-    """Return, for a person, why an operation needs a tensor's data; None for any other exception."""
+    """Return a readable explanation why an operation needs a tensor's data; None for any other exception."""
     for cls in type(problem).__mro__:
         if cls.__name__ in ("DataDependentOutputException", "DynamicOutputShapeException"):
             return f"{getattr(problem, 'func', 'it')} depends on a tensor's data, which is not there while tracing"

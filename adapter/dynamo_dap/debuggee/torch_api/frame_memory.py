@@ -35,7 +35,7 @@ _KNOWN = sys.implementation.name == "cpython" and (3, 11) <= sys.version_info < 
 
 
 class LayoutUnknown(Exception):
-    """This interpreter keeps frames in another way than expected; the text says so, for a person."""
+    """This interpreter keeps frames in another way than expected; the message says so."""
 
 
 def write_slot_in_memory(frame: FrameType, stack: list[Any], index: int, value: Any) -> None:

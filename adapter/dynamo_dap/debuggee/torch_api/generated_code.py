@@ -64,7 +64,7 @@ class Notifier:
     _tracked_codes: tuple[CodeType, ...] = ()
 
     def __init__(self, notify: Callable[[CodeType], None], on_problem: Callable[[str], None]) -> None:
-        """Call ``notify`` on the thread that is to run the code; ``on_problem`` logs the current exception."""
+        """Call ``notify`` on the thread that will run the code; ``on_problem`` logs the current exception."""
         self._notify = notify
         self._on_problem = on_problem
         self._previous: Callable[[CodeType], None] | None = None

@@ -38,7 +38,7 @@ def users_path(file_name: str) -> str:
 
 
 class _Constants(tuple[Any, ...]):
-    """Constants of a code object that can be hashed whatever they are; any other tuple to whoever saves them."""
+    """Constants of a code object, hashable whatever they are; code that saves them sees an ordinary tuple."""
 
     __slots__ = ()
 

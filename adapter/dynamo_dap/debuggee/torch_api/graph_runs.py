@@ -57,11 +57,11 @@ class Limits:
 
 
 class NoRealValue(Exception):
-    """A node has no real value; the text says why, for a person."""
+    """A node has no real value; the message says why."""
 
 
 class _WritesProgramsMemory(Exception):
-    """A node is about to write to memory of the program, which is to be copied first."""
+    """A node is about to write to memory of the program, which must be copied first."""
 
     def __init__(self, storage: object) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ _GONE = object()
 """In place of a result that was let go."""
 
 Wanted = Callable[[], "frozenset[Any] | None"]
-"""Returns the nodes whose results are to be kept; None for all."""
+"""Returns the nodes whose results to keep; None for all."""
 
 Ran = Callable[[Any, "Mapping[Any, Any]"], None]
 """Gets each node that has run, and the results so far by node: its operands' and its own are among them."""
@@ -438,7 +438,7 @@ class GraphRun:
                 f"{name} is a collective: it is not run again, since other processes would have to as well"
             )
         if _ACCUMULATING in name:
-            raise NoRealValue(f"{name} is not run again: it would add to a gradient of the program once more")
+            raise NoRealValue(f"{name} is not run again: it would add to a gradient of the program again")
         if name.endswith("_set_grad_enabled"):
             self._records = bool(node.args[0])
         if any(part in name for part in LEFT_OUT):
@@ -502,7 +502,7 @@ class GraphRun:
         raise _WritesProgramsMemory(storage)
 
     def _hold(self, node: Any) -> None:
-        """Count what the results hold, and let go of what no later node takes, if not all is to be kept."""
+        """Count what the results hold, and free what no later node takes, unless all results are kept."""
         self._count(self._results[node], 1)
         if self._keep is not None:
             for operand in node.all_input_nodes:

@@ -1,7 +1,7 @@
 """The checks that a cache entry makes of each call, read from torch's tree of guards. The one count of guards.
 
 Torch's own ``guard_count`` has checks twice, and the guards that a trace asks for include some that no call is checked
-for. Here a check counts once, and the marks of one tensor (``_dynamo_dynamic_indices`` and its like) count as one.
+for. Here a check counts once, and the marks of one tensor (such as ``_dynamo_dynamic_indices``) count as one.
 No guard is evaluated. Any thread; nothing is kept.
 """
 

@@ -30,7 +30,7 @@ def when_imported(name: str, callback: Callable[[], object]) -> Callable[[], Non
     A second wish for the same is the first: each debugger that attaches may have it.
 
     Returns:
-        What takes the wish back, for who does not want to know any more.
+        A function that ends the notification.
     """
     module = sys.modules.get(name)
     if module is not None and not getattr(module.__spec__, "_initializing", False):
@@ -160,7 +160,7 @@ class _ReportingLoader(importlib.abc.Loader):
         self._arrived = arrived
 
     def __getattr__(self, name: str) -> Any:
-        # For who looks at a module's spec before it is imported, as libraries do that can live without torch.
+        # For libraries that can work without torch: they look at its spec before they import it.
         return getattr(self._loader, name)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType | None:

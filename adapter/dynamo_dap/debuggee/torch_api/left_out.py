@@ -25,7 +25,7 @@ LEAVING_OUT = Feature("naming the pass or the lowering at fault", _BISECTOR)
 
 
 def wrong_part(stage: str, is_right: Callable[[], bool]) -> str | None:
-    """Return what makes a compile by ``stage`` wrong, for a person, or the setting with which it is right.
+    """Return what makes a compile by ``stage`` wrong, as readable text, or the setting with which it is right.
 
     None where nothing alone does.
     ``is_right`` compiles the graph again and says whether it is right.

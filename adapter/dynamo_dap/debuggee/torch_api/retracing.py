@@ -121,7 +121,7 @@ class CachedCall:
     forgets_sizes: bool = False
     """Whether it is traced without what Dynamo remembers of sizes: every one is a constant, as in a first compile."""
     changes: tuple[str, ...] = ()
-    """What the debugger changes in this trace of it, for a person."""
+    """What the debugger changes in this trace, as readable text."""
     is_compiled_now: bool = False
     """Whether no cache entry serves it: what is traced for that waits meanwhile."""
 
@@ -131,7 +131,7 @@ class MadeCode:
     """The code made of such a trace, if somebody wants to keep it."""
 
     is_wanted: Callable[[], bool]
-    """Asked when the trace has ended, and its graph is to be compiled."""
+    """Asked when the trace has ended, before its graph is compiled."""
     code: types.CodeType | None = None
     cleanups: list[Any] = field(default_factory=list)
     """Torch's hooks for when it is not needed any more: they take names out of globals."""
@@ -179,7 +179,7 @@ def trace_again(
     keep: bool = False,
     made_code: MadeCode | None = None,
 ) -> CompleteTrace | None:
-    """Trace ``call`` from its arguments. Whoever hooks Dynamo's interpreter sees the trace as any other.
+    """Trace ``call`` from its arguments. Hooks of Dynamo's interpreter see the trace like any other.
 
     It may be ended early: see ``TraceIsOver``. ``on_graph`` gets the finished ``torch.fx.Graph``. With ``keep`` the
     trace ends where Dynamo would make code of it, and is returned as it is then, to be given to ``clear`` one day; None

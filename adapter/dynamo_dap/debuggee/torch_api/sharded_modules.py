@@ -47,7 +47,7 @@ class ModuleSharding:
     is_gathered: bool
     """Whether they are whole, at the time."""
     is_sharded_again: bool
-    """Whether they are freed after the forward, and gathered once more for the backward."""
+    """Whether they are freed after the forward, and gathered again for the backward."""
 
 
 def sharding_of(frame_locals: dict[str, Any], code: types.CodeType) -> ModuleSharding | None:

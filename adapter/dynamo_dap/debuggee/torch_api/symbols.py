@@ -100,7 +100,7 @@ def sources_of(value: Any) -> list[tuple[str, str]]:
 
 
 class SymbolFacts(NamedTuple):
-    """A size or number that the compiled code takes as it comes."""
+    """A dynamic size or number of compiled code."""
 
     name: str
     source: str
@@ -185,7 +185,7 @@ class NumbersOfTrace:
         for symbol, sources in list(getattr(shape_env, "var_to_sources", {}).items()):
             names = [name for name in map(source_name, sources) if name]
             if symbol in values and names:
-                # A size of a nested tensor, for one, has a source that is not an expression.
+                # A size of a nested tensor, for example, has a source that is not an expression.
                 with contextlib.suppress(SyntaxError):
                     self._sources[symbol] = compile(names[0], "<source>", "eval")
         self.is_complete = self._sources.keys() >= values.keys()

@@ -58,7 +58,7 @@ TRACED_LINES = Feature("the user's line of a message in torch's logs", _TRACING_
 
 
 class BadSetting(Exception):
-    """A value that torch does not take; the text says why, for a person, and what it would take."""
+    """A value that torch does not take; the message says why, and what it would take."""
 
 
 def nearest(name: str, known: Collection[str]) -> str:
@@ -106,7 +106,9 @@ def _find_config(key: str) -> tuple[Any, str]:
     begin = next((one for one in sorted(CONFIGS, key=len, reverse=True) if plain.startswith(f"{one}.")), None)
     if begin is None:
         known = ", ".join(f'"{one}."' for one in CONFIGS)
-        raise BadSetting(f'"{key}" is no setting of torch: it must begin with one of {known}{_nearest_anywhere(key)}')
+        raise BadSetting(
+            f'"{key}" is not a setting of torch: it must begin with one of {known}{_nearest_anywhere(key)}'
+        )
     try:
         module = importlib.import_module(CONFIGS[begin])
         names: Collection[str] = getattr(module, "_config")  # noqa: B009  (mypy knows of no such attribute)
@@ -240,7 +242,7 @@ def _loggers() -> list[logging.Logger]:
 
 
 def _prints(handler: logging.Handler) -> bool:
-    # Torch 2.15 has a kind of its own, which is no ``StreamHandler``.
+    # Torch 2.15 has a kind of its own, which is not a ``StreamHandler``.
     is_stream = hasattr(handler, "stream") and not isinstance(handler, logging.FileHandler)
     return is_stream and handler in LOGS.resolve(_HANDLERS)
 

@@ -44,7 +44,7 @@ def counts_of(tx: Any) -> dict[str, Any]:
 
 
 def differences(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    """Return what changed between two ``counts_of``, for a person: ``3 more guards``."""
+    """Return what changed between two ``counts_of``, as readable text: ``3 more guards``."""
     texts: list[str] = []
     for name, count in before.items():
         change = after[name] - count
@@ -66,7 +66,7 @@ class TraceState:
         self._counters = {group: dict(each) for group, each in _statistics().items()}
 
     def changes(self) -> list[str]:
-        """Return what is different now, for a person; empty when nothing is."""
+        """Return what is different now, as readable text; empty when nothing is."""
         counted = differences(self._counts, counts_of(self._tx))
         if counted:
             return counted
@@ -100,8 +100,8 @@ class Undo:
         self._trace = TraceState(tx) if whole_trace else None
         self._counts = counts_of(tx)
 
-    def take_back(self) -> tuple[list[str], list[str]]:
-        """Put the trace back; return what had changed, and what still is different, for a person."""
+    def revert(self) -> tuple[list[str], list[str]]:
+        """Put the trace back; return what had changed, and what still is different, as readable text."""
         changes = self._trace.changes() if self._trace is not None else []
         if self._trace is not None:
             if changes:

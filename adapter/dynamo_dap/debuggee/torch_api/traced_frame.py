@@ -187,7 +187,7 @@ class TracedFrame:
         return [TracedFrame(each) for each in with_callers(self.translator)]
 
     def running(self, top: types.FrameType) -> list[TracedFrame]:
-        """Return the function, whoever runs it, and so on out to the one being compiled.
+        """Return the function, its caller, and so on out to the one being compiled.
 
         Read off the Python frames of the interpreter above ``top``, since a generator's ``parent`` made it, and another
         function may run it.

@@ -226,7 +226,7 @@ ORIGINALS = "_dynamo_dap_originals"
 
 
 def _tensors_of(graph: Any) -> dict[str, Any]:
-    """Return the tensors that a graph has for its own; parameters and buffers of the program are no constants."""
+    """Return the tensors that a graph has for its own; parameters and buffers of the program are not constants."""
     module = graph.owning_module
     if module is None:
         return {}  # its trace still runs

@@ -23,7 +23,7 @@ def is_tracker(value: object) -> bool:
     module: Any = sys.modules.get("torch._dynamo.variables.base")
     if module is None:
         return False
-    # By identity: the metaclass of a user's class may have an ``__eq__``, which is not ours to call.
+    # By identity: the metaclass of a user's class may have an ``__eq__``, which we must not call.
     return any(base is module.VariableTracker for base in type.__dict__["__mro__"].__get__(type(value)))
 
 
@@ -154,7 +154,7 @@ _MUTATIONS = {
 
 
 def node_of(tracker: object) -> Any:
-    """Return the FX node that computes the value; None for what is not in the graph."""
+    """Return the FX node that computes the value; None if it is not in the graph."""
     return getattr(fields_of(tracker).get("proxy"), "node", None)
 
 
@@ -200,7 +200,7 @@ def key_of(key: Any) -> Any:
 
 
 def constant_in(value: Any) -> Any:
-    """Return the constant of a ConstantVariable, or ``value`` when it is no tracker."""
+    """Return the constant of a ConstantVariable, or ``value`` when it is not a tracker."""
     value = unwrapped(value) if "_cache" in getattr(value, "__dict__", ()) else value
     return fields_of(value)["value"] if type(value).__name__ == "ConstantVariable" else value
 

@@ -129,7 +129,7 @@ class _Stopped:
 
 
 class CompileStops(CompileObserver):
-    """Stops at what the client's exception filters name. See ``CompileObserver`` for who calls what when."""
+    """Stops at what the client's exception filters name. ``CompileObserver`` says on which events and threads."""
 
     feature = "exception breakpoints of compiles"
 

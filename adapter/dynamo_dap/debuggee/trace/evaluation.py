@@ -137,13 +137,13 @@ def _with_data(value: Any) -> Any:
     return value
 
 
-def _take_back(undo: Undo) -> list[str]:
-    """Restore the trace, and return what had changed, for a person.
+def _revert(undo: Undo) -> list[str]:
+    """Restore the trace, and return what had changed, as readable text.
 
     Raises:
         EvaluationError: it could not be restored.
     """
-    changes, left = undo.take_back()
+    changes, left = undo.revert()
     if left:
         raise EvaluationError(f"the expression changed the trace, and this could not be reverted: {', '.join(left)}")
     return changes
@@ -231,11 +231,11 @@ class _Evaluation:
                 result = self._run(parsed, names, finish)
             self._converter.check_unchanged()
         except BaseException as problem:
-            _take_back(undo)
+            _revert(undo)
             if isinstance(problem, FeatureMissing):
                 raise EvaluationError(str(problem)) from None
             raise
-        changes = _take_back(undo)
+        changes = _revert(undo)
         if changes:
             text = f"this would have changed the trace ({', '.join(changes)}); it was reverted"
             if not self._reports:

@@ -80,7 +80,7 @@ def names_used(parsed: Parsed) -> set[str]:
 
 
 def names_asked(expression: str) -> set[str]:
-    """Return the names that an expression needs of whoever evaluates it."""
+    """Return the names that the evaluator of an expression has to provide."""
     parsed = parse(expression, statements_allowed=False)
     bound = set() if parsed.expression is None else names_bound(parsed.expression)
     return names_used(parsed) - bound - set(vars(builtins))
@@ -157,7 +157,7 @@ def assignment(frame: object, target: str, value: str) -> Assignment:
     """Return the statement that gives ``target`` another value in a traced function.
 
     Raises:
-        EvaluationError: one of them is no Python that can stand there.
+        EvaluationError: one of them is not Python that can stand there.
     """
     text = f"{target.strip()} = ({value.strip()}\n)"
     try:

@@ -36,7 +36,7 @@ class _Condition:
 
 
 def truth(frame: TracedFrame, condition: str, names: Mapping[str, object]) -> bool | None:
-    """Return whether a condition holds; None when that is to be evaluated with all due care.
+    """Return whether a condition holds; None when that needs the full evaluation.
 
     ``names`` can be used besides those of the frame.
     """
@@ -54,7 +54,7 @@ def truth(frame: TracedFrame, condition: str, names: Mapping[str, object]) -> bo
         values[name] = value
     try:
         return bool(eval(compiled.code, {"__builtins__": {}}, values))
-    except Exception:  # noqa: BLE001  (whoever evaluates it with care reports it)
+    except Exception:  # noqa: BLE001  (the full evaluation reports it)
         return None
 
 

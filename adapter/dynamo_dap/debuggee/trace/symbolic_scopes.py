@@ -114,7 +114,7 @@ class _Variables(Deferred):
 
     def write(self, name: str, expression: str) -> Value:
         if not self._frame.is_declared(name):
-            raise WriteRefused(f"'{name}' is no variable of the function")
+            raise WriteRefused(f"'{name}' is not a variable of the function")
         if name in self._read_only:
             raise WriteRefused(f"the rest of the function does not use '{name}': this is its value before the break")
         raise ChangeAsked(assignment(self._frame, name, expression))

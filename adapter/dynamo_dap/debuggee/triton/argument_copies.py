@@ -25,11 +25,11 @@ _ATOMIC_WITHOUT_MASK = "atomic compare-and-swap"
 
 
 class CannotCopy(Exception):
-    """An argument cannot be copied; the text says which and why, for a person."""
+    """An argument cannot be copied; the message says which and why."""
 
 
 class OutsideOfCopies(Exception):
-    """The kernel accesses what it was not given; the text is for a person."""
+    """The kernel accesses what it was not given; the message is for the user."""
 
 
 @dataclass(frozen=True)

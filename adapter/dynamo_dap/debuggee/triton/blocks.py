@@ -51,7 +51,7 @@ class Block:
 
 
 def block_of(value: Any) -> Block | None:
-    """Return what a ``tl.tensor`` holds; None for what is no array: a pointer to a block."""
+    """Return what a ``tl.tensor`` holds; None if it is not an array: a pointer to a block."""
     handle = value.handle
     data: Any = getattr(handle, "data", None)
     if not hasattr(data, "dtype") or not hasattr(handle, "dtype"):

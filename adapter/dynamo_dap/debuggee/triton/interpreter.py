@@ -50,7 +50,7 @@ class Observer(Protocol):
         """Observe that all programs of a launch have run, or one has raised."""
 
     def checks_accesses(self) -> bool:
-        """Whether accesses are to be compared with the bounds of tensors."""
+        """Whether to compare accesses with the bounds of tensors."""
 
     def is_outside(self, launch: Launch, access: Outside) -> None:
         """Observe that the running program is about to access memory outside of a tensor."""
@@ -63,7 +63,7 @@ class Observer(Protocol):
 
 
 class CannotInterpret(Exception):
-    """Kernels cannot be interpreted; the text says why, for a person."""
+    """Kernels cannot be interpreted; the message says why."""
 
 
 _observer: Observer | None = None

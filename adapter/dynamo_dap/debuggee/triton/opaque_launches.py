@@ -4,7 +4,7 @@ Dynamo would trace into the interpreter, and fail there. The operator's operands
 may write to apart, and numbers; the rest of the arguments is in a text. It has no gradient, as the launch has none.
 
 ``launch`` is called in place of every launch: by Dynamo, which traces it, and by programs, where it launches at once.
-The operator is called by what was compiled, on any thread of the program, and by whoever runs a graph.
+The operator is called by what was compiled, on any thread of the program, and by code that runs a graph.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Launches of kernels that are compiled for a device: where one is to be looked into, it runs in the interpreter first.
+"""Launches of kernels that are compiled for a device: one that is debugged runs in the interpreter first.
 
 That is on copies of what it is given; the launch itself then goes on as it would have. Put in when the program imports
 Triton, for the life of the process. The interpreter patches the language that kernels are written in, for all threads:
@@ -40,9 +40,9 @@ class Wish:
     """The observations that a launch is interpreted for."""
 
     is_of_all_programs: bool
-    """Whether every program is to be interpreted, not only the chosen one."""
+    """Whether to interpret every program, not only the chosen one."""
     is_compared: bool = False
-    """Whether what the launch wrote is to be compared with what the interpreter wrote."""
+    """Whether to compare what the launch wrote with what the interpreter wrote."""
 
 
 class LaunchObserver(Protocol):

@@ -82,7 +82,7 @@ class _Reader(ast.NodeVisitor):
                 self._sources.setdefault(name.id, set()).update(sources)
 
     def _sources_of(self, value: ast.expr) -> set[str]:
-        """Return the parameters that a value is computed from; what is loaded from memory is no pointer to it."""
+        """Return the parameters that a value is computed from; what is loaded from memory is not a pointer to it."""
         if isinstance(value, ast.Call) and _called(value) == "load":
             return set()
         found = set(self._sources.get(value.id, ())) if isinstance(value, ast.Name) else set()

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Protocol
 
 
 class EvaluationError(Exception):
-    """An expression has no value to show; the text says why, for a person."""
+    """An expression has no value to show; the message says why."""
 
 
 class Interrupted(BaseException):

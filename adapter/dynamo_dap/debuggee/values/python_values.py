@@ -34,7 +34,7 @@ _MAXIMUM_LENGTH = 120
 
 
 def values_then_and_now(failure: Failure, frame: Any) -> tuple[str | None, str | None]:
-    """Return both; None for what is not known. ``frame`` represents in torch the frame about to run."""
+    """Return both; None where one is not known. ``frame`` represents in torch the frame about to run."""
     then, now = then_and_now(failure, frame)
     if isinstance(now, str) and type(now) is not str:
         # Torch has written it already.

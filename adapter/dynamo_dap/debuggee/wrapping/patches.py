@@ -255,7 +255,7 @@ class _Call:
     __slots__ = ("_running", "answer", "given")
 
     def __init__(self, hooks: tuple[_Around, ...], arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-        """Run what is to run before the original."""
+        """Run what has to run before the original."""
         self._running: list[_Running] = []
         self.given = Given(arguments, named)
         self.answer: Result | None = None
@@ -422,7 +422,7 @@ class _Value(_Place):
         self._values: list[Any] = []
 
     def _now(self) -> Any:
-        # Settings of torch are no plain attributes of their module.
+        # Settings of torch are not plain attributes of their module.
         return getattr(self._owner, self.name)
 
     def add(self, hook: Any) -> None:

@@ -386,7 +386,7 @@ def _moved(situation: Situation) -> Iterator[Fix]:
 
 
 def _only_reports(document: Document, call: ast.Call) -> bool:
-    """Whether a call is for a person to read only: it prints or logs, and asks nothing that could change something."""
+    """Whether a call only prints or logs, and its arguments have no side effects."""
     text = document.source(call.func)
     if text == "print":
         known = not _is_bound(document, "print")

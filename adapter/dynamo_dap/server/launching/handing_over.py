@@ -144,7 +144,7 @@ def _send(taker: socket.socket, text: bytes, connected: socket.socket) -> None:
 
 
 class NotTaken(Exception):
-    """The connection cannot be had; the text says why, for a person."""
+    """The connection cannot be made; the message says why."""
 
 
 class Taker:

@@ -51,7 +51,7 @@ class OwnedProcess(Protocol):
 
 
 def death_by_signal(exit_code: int) -> str | None:
-    """Return ``SIGSEGV (signal 11)`` for exit code -11, None for an exit code that is no signal."""
+    """Return ``SIGSEGV (signal 11)`` for exit code -11, None for an exit code that is not a signal."""
     if exit_code >= 0:
         return None
     try:
@@ -99,7 +99,7 @@ class OutputPump:
     def drain(self) -> None:
         """Hand out all that is in the pipe and stop reading.
 
-        When the process has ended, that is all it ever wrote, whoever else may still hold the pipe.
+        When the process has ended, that is all it ever wrote, even if another process still holds the pipe.
         """
         for _ in range(_DRAIN_CHUNKS):
             if not self._is_reading or not self._read_chunk():

@@ -64,7 +64,7 @@ class ProgramListener(Listener):
         return token
 
     def forget(self, token: str) -> None:
-        """Whoever shows this token is refused from now on. Harmless when it is so already."""
+        """Refuse this token from now on. Has no effect if it is refused already."""
         self._expected.pop(token, None)
 
     def receive(self, connected: socket.socket) -> None:

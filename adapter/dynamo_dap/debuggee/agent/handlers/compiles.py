@@ -228,7 +228,7 @@ def disassemble(agent: Agent, arguments: DisassembleArguments) -> DisassembleRes
 def show_listings_as(agent: Agent, arguments: ListingArguments) -> None:
     """Show generated code in another form."""
     if arguments.form not in LISTING_FORMS:
-        text = f"'{arguments.form}' is no form of a listing: give one of {', '.join(LISTING_FORMS)}"
+        text = f"'{arguments.form}' is not a form of a listing: give one of {', '.join(LISTING_FORMS)}"
         raise RequestError(text, error_id=ErrorId.INVALID_ARGUMENTS)
     if (engine := agent.instruction_engine) is None:
         # Torch is not imported yet: the engine will begin so.

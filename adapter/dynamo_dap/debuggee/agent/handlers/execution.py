@@ -77,7 +77,7 @@ def configuration_done(agent: Agent, arguments: NoArguments) -> AndThen:
 
 @handles("disconnect", DisconnectArguments)
 def disconnect(agent: Agent, arguments: DisconnectArguments) -> AndThen:
-    """Let every thread go and the client with it; the program runs on, unless it is to be terminated."""
+    """Let every thread go and the client with it; the program runs on, unless the client asked to terminate it."""
     return AndThen(agent.process.terminate if arguments.terminate_debuggee else agent.detach_client)
 
 
@@ -208,7 +208,7 @@ def goto(agent: Agent, pause: Pause, arguments: GotoArguments) -> AnsweredLater:
     """Have the trace go on at another line, in a trace of its own."""
     found = agent.references.find(arguments.target_id, "target")
     if not isinstance(found.target, Jump) or found.pause is not pause:
-        raise RequestError(f"{arguments.target_id} is no target in this thread", error_id=ErrorId.UNKNOWN_REFERENCE)
+        raise RequestError(f"{arguments.target_id} is not a target in this thread", error_id=ErrorId.UNKNOWN_REFERENCE)
     return changed_trace(agent, pause, found.target, lambda value: None)
 
 

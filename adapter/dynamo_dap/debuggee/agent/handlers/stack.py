@@ -58,7 +58,7 @@ def _shown(pause: Pause, just_my_code: bool) -> list[Frame]:
 
 
 def _is_not_wanted(frame: Frame, just_my_code: bool, *, is_top: bool) -> bool:
-    """Whether a frame is to be greyed: torch's own always, installed packages' unless asked.
+    """Whether to grey a frame: torch's own always, installed packages' unless asked.
 
     An IDE goes to the first frame that is not greyed, which has to be the one that stopped; but where that stands in
     for something built in, it is the one that called it.

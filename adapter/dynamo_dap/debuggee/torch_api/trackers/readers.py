@@ -224,7 +224,7 @@ _TABLE: dict[tuple[str, ...], Reader] = {
     ("DictKeySetVariable",): lambda read: SetForm(read.keys, "dict_keys"),
     ("RangeVariable",): _range("range", range),
     ("SliceVariable",): _range("slice", slice),
-    # Functions and the like.
+    # Functions and similar values.
     ("UserMethodVariable",): lambda read: FunctionForm(
         read["fn"].__qualname__, read["fn"].__code__, bound_to=read["obj"], function=read["fn"]
     ),
