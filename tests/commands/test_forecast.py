@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from tests.client.environments import python_option
 from tests.client.timeline import DEADLINE
@@ -221,7 +223,8 @@ def test_a_list_of_sizes_and_a_mark_are_tried(tmp_path: Path) -> None:
     assert mark["title"] == "mark_dynamic(x, 0)"
     assert mark["compiled"][0] == 1
     assert sum(mark["compiled"]) == 1, "one entry serves every other size"
-    assert spec["title"] == 'shapes_spec={"x": TensorSpec([n, None])} with n = ShapeVar("n", min=1, max=40)'
+    argument = "dynamic_shapes" if "dynamic_shapes" in inspect.signature(torch.compile).parameters else "shapes_spec"
+    assert spec["title"] == argument + '={"x": TensorSpec([n, None])} with n = ShapeVar("n", min=1, max=40)'
     assert [(one["first"], one["last"]) for one in spec["served"]] == [(1, 40)], "one entry serves also a size of 1"
     assert sum(spec["compiled"]) == 1
 

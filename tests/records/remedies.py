@@ -419,8 +419,8 @@ PROGRAMS = [
     ),
     Program(
         "generation_with_a_growing_cache",
-        "class Attention(nn.Module):\n    def forward(self, x, cache):\n"
-        "        keys = x if cache is None else torch.cat([cache, x])\n"
+        "class Attention(nn.Module):\n    def forward(self, x, past):\n"
+        "        keys = x if past is None else torch.cat([past, x])\n"
         "        return x @ keys.T @ keys, keys\n\n\n"
         "def main():\n    model, cache, found = torch.compile(Attention(), backend='eager'), None, []\n"
         "    for _ in range(5):\n        out, cache = model(torch.ones(1, 4), cache)\n        found.append(out)\n"

@@ -193,7 +193,7 @@ def lenses(record: Record, document: Document, positions: Positions) -> list[Cod
 
 
 def title(function: CompiledFunction) -> str:
-    """Return ``2 graphs, 1 break, 3 recompiles, 0.8 s``; it says so when the newest compile is still traced."""
+    """Return ``2 graphs, 1 break, 3 recompiles, 0.8 s``, and how many compiles have not ended, if some have."""
     if all(one.state == TRACING for one in function.compiles):
         return _UNFINISHED
     counts = counts_of(function.compiles)
@@ -205,8 +205,8 @@ def title(function: CompiledFunction) -> str:
     ]
     if any(one.limit for one in function.compiles):
         parts.append("limit reached")
-    if function.compiles[-1].state == TRACING:
-        parts.append(_UNFINISHED)
+    if unfinished := sum(one.state == TRACING for one in function.compiles):
+        parts.append(f"{counted(unfinished, 'compile')} {_UNFINISHED}")
     return ", ".join(parts)
 
 

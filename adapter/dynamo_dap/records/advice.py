@@ -31,7 +31,9 @@ _NO_TENSOR = re.compile(
 )
 """Up to torch 2.14, and from 2.15 on."""
 _EQUAL = re.compile(r"(?P<name>.+?) (?:==|is) (?P<then>.+)")
-_CACHE = re.compile(r"^(?P<root>.*?(?:cache|past_key|\bkv\b)\w*(?:'\])?)|\.(?:keys|values)\b", re.IGNORECASE)
+_CACHE = re.compile(
+    r"^(?P<root>.*?(?:cache|past_key|\bkv\b|\bpast(?=[\[)]))\w*(?:'\])?)|\.(?:keys|values)\b", re.IGNORECASE
+)
 _SIZE_OF = re.compile(r"(?P<name>.+)\.size\(\)\[(?P<index>\d+)\]")
 _INTERMEDIATE = re.compile(r"___stack\d+")
 _EMPTY = re.compile(r"not (?P<name>[\w.\[\]'\"]+)")
@@ -433,7 +435,11 @@ class _Read:
     @property
     def root(self) -> str:
         """What belongs together: a cache has keys, values and lengths, all of which change at once."""
-        cache = _CACHE.search(self.name)
+        # A number of the name "past" is not a cache, but what has sizes, or is None in the first call, may be one.
+        is_number = not self.subject.startswith("size ") and any(
+            text.lstrip("-").isdigit() for text in (self.then, self.now) if text
+        )
+        cache = _CACHE.search(self.name if is_number else f"{self.name}[")
         if cache is not None:
             return f"the cache {cache['root'] or self.name.rpartition('.')[0]}"
         return self.subject

@@ -20,8 +20,9 @@ DECLARATIONS = Feature("trials of dynamic shapes", _MARK, _PATCH)
 _SPEC = "torch.fx.experimental.dynamic_spec:ShapesSpec"
 _TENSOR = "torch.fx.experimental.dynamic_spec:TensorSpec"
 _VARIABLE = "torch.fx.experimental.dynamic_spec:ShapeVar"
-_CONFIG = "torch._dynamo.config:_shapes_spec"
-SPECS = Feature("trials of shapes_spec", _SPEC, _TENSOR, _VARIABLE, _CONFIG)
+SPECS = Feature("trials of shapes_spec", _SPEC, _TENSOR, _VARIABLE)
+SPEC_ARGUMENTS = {"_shapes_spec": "shapes_spec", "_dynamic_shapes_spec": "dynamic_shapes"}
+"""Dynamo's setting that holds the spec, and the argument of ``torch.compile``: up to torch 2.14, and from 2.15 on."""
 
 
 class DeclaredSize(NamedTuple):
@@ -64,7 +65,8 @@ def compiled_as_dynamic() -> Declaration:
 
 def specified(sizes: Sequence[DeclaredSize], first: int, last: int) -> Declaration | None:
     """Return ``shapes_spec`` with one variable for all sizes; None where this torch or a tensor's place has none."""
-    if SPECS.problem is not None or not all(size.path.isidentifier() for size in sizes):
+    setting = _spec_setting()
+    if setting is None or SPECS.problem is not None or not all(size.path.isidentifier() for size in sizes):
         return None
     variable = SPECS.resolve(_VARIABLE)("n", min=first, max=last)
     tensors: dict[str, Any] = {}
@@ -77,9 +79,9 @@ def specified(sizes: Sequence[DeclaredSize], first: int, last: int) -> Declarati
         written.append(
             f'"{path}": TensorSpec([{", ".join("n" if each in dynamic else "None" for each in dimensions)}])'
         )
-    title = f'shapes_spec={{{", ".join(written)}}} with n = ShapeVar("n", min={first}, max={last})'
+    title = f'{SPEC_ARGUMENTS[setting]}={{{", ".join(written)}}} with n = ShapeVar("n", min={first}, max={last})'
     spec = SPECS.resolve(_SPEC)(tensors)
-    return Declaration(title, _no_marks, lambda: _patched(_shapes_spec=spec))
+    return Declaration(title, _no_marks, lambda: _patched(**{setting: spec}))
 
 
 def follows_calls() -> bool:
@@ -88,8 +90,13 @@ def follows_calls() -> bool:
     return bool(
         getattr(config, "automatic_dynamic_shapes", True)
         and getattr(config, "assume_static_by_default", True)
-        and getattr(config, "_shapes_spec", None) is None
+        and all(getattr(config, setting, None) is None for setting in SPEC_ARGUMENTS)
     )
+
+
+def _spec_setting() -> str | None:
+    config: Any = sys.modules["torch._dynamo.config"]
+    return next((setting for setting in SPEC_ARGUMENTS if hasattr(config, setting)), None)
 
 
 def _no_marks(tensor: Any, dimensions: Sequence[int]) -> None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
+from dynamo_dap.debuggee.torch_api.declarations import SPEC_ARGUMENTS
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.guards import ShapeGuardFacts, compared_sizes
 from dynamo_dap.debuggee.torch_api.isolation import metadata_reading
@@ -243,9 +244,9 @@ def _changed(policy: Any, position: int) -> SizeReason | None:
 
 
 def _declared(config: Any) -> str | None:
-    """Return the argument of ``torch.compile`` that declares sizes; from torch 2.15 on it is another. None if unset."""
-    arguments = {"_shapes_spec": "shapes_spec", "_dynamic_shapes_spec": "dynamic_shapes"}
-    return next((argument for name, argument in arguments.items() if getattr(config, name, None) is not None), None)
+    """Return the argument of ``torch.compile`` that declares sizes; None if unset."""
+    arguments = SPEC_ARGUMENTS.items()
+    return next((argument for name, argument in arguments if getattr(config, name, None) is not None), None)
 
 
 def _dynamic_setting() -> SizeReason:
