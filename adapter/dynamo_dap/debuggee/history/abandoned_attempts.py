@@ -12,9 +12,8 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from dynamo_dap.debuggee.torch_api.fake_evaluation import global_state, preserved_global_state
 from dynamo_dap.debuggee.torch_api.features import Feature
-from dynamo_dap.debuggee.torch_api.isolation import DYNAMO_OFF, READING
+from dynamo_dap.debuggee.torch_api.isolation import DYNAMO_OFF, READING, global_state, preserved_global_state
 from dynamo_dap.debuggee.torch_api.real_values import note_versions
 from dynamo_dap.debuggee.torch_api.retracing import clear, retraced_call
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame

@@ -38,8 +38,8 @@ from dynamo_dap.debuggee.numerics.gradients import (
     is_backward_compiled,
 )
 from dynamo_dap.debuggee.recording.function_names import name_of_call
-from dynamo_dap.debuggee.torch_api.fake_evaluation import global_state, preserved_global_state
 from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue, as_it_was, evaluating_on_real_values
+from dynamo_dap.debuggee.torch_api.isolation import global_state, preserved_global_state
 from dynamo_dap.debuggee.torch_api.real_values import limits_of_real_values
 from dynamo_dap.debuggee.torch_api.retracing import RETRACING, CachedCall, trace_again
 from dynamo_dap.debuggee.torch_api.saved_graphs import KeptGraphInCall

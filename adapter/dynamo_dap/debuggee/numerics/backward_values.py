@@ -36,9 +36,9 @@ from dynamo_dap.debuggee.numerics.not_finite import NAN, Made, kinds_of, may_hav
 from dynamo_dap.debuggee.recording.function_names import name_of_call
 from dynamo_dap.debuggee.replay.graph_calls import GraphCall
 from dynamo_dap.debuggee.replay.replays import place_of
-from dynamo_dap.debuggee.torch_api.fake_evaluation import preserved_global_state, switches
 from dynamo_dap.debuggee.torch_api.graph import module_path, target_name
 from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue
+from dynamo_dap.debuggee.torch_api.isolation import preserved_global_state, switches
 from dynamo_dap.debuggee.torch_api.real_values import limits_of_real_values
 from dynamo_dap.debuggee.torch_api.retracing import CachedCall
 from dynamo_dap.debuggee.torch_api.skipping import never_compile

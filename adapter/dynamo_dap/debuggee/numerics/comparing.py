@@ -41,10 +41,10 @@ from dynamo_dap.debuggee.replay.graph_calls import GRAPHS, GraphCall
 from dynamo_dap.debuggee.replay.replays import ReplayedGraph, graph_of, place_of, places_of
 from dynamo_dap.debuggee.torch_api.custom_operators import FAKE_KERNEL
 from dynamo_dap.debuggee.torch_api.dynamo_names import is_compiled_backward
-from dynamo_dap.debuggee.torch_api.fake_evaluation import preserved_global_state, switches
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
 from dynamo_dap.debuggee.torch_api.graph import target_name
 from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue
+from dynamo_dap.debuggee.torch_api.isolation import preserved_global_state, switches
 from dynamo_dap.debuggee.torch_api.retracing import CachedCall
 from dynamo_dap.debuggee.torch_api.traced_paths import PATHS, NotValid
 from dynamo_dap.debuggee.torch_api.tracing_hooks import NODES

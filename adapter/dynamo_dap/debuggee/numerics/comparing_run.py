@@ -40,10 +40,10 @@ from dynamo_dap.debuggee.replay.replays import place_of
 from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
 from dynamo_dap.debuggee.torch_api.compile_records import NOTED_PATHS
 from dynamo_dap.debuggee.torch_api.errors import BackendFailure, error_behind, failure_of, is_failure_of_dynamo
-from dynamo_dap.debuggee.torch_api.fake_evaluation import switches
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
 from dynamo_dap.debuggee.torch_api.graph_breaks import frame_of_break, is_control_flow, is_graph_break
 from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue
+from dynamo_dap.debuggee.torch_api.isolation import switches
 from dynamo_dap.debuggee.torch_api.real_values import limits_of_real_values
 from dynamo_dap.debuggee.torch_api.retracing import CachedCall
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame

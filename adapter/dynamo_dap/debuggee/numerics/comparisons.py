@@ -23,7 +23,6 @@ from dynamo_dap.debuggee.torch_api.custom_operators import (
     OperatorFault,
     changes_its_mind,
 )
-from dynamo_dap.debuggee.torch_api.fake_evaluation import random_state
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.graph_runs import (
     Failed,
@@ -31,7 +30,7 @@ from dynamo_dap.debuggee.torch_api.graph_runs import (
     has_own_memory,
     in_transform,
 )
-from dynamo_dap.debuggee.torch_api.isolation import data_reading
+from dynamo_dap.debuggee.torch_api.isolation import data_reading, random_state
 from dynamo_dap.debuggee.torch_api.left_out import wrong_part
 from dynamo_dap.debuggee.torch_api.operations import is_custom_operator
 from dynamo_dap.debuggee.torch_api.retracing import compile_by, compiling_apart_from_the_program

@@ -23,12 +23,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dynamo_dap.debuggee.torch_api.cache_entries import tensors_of
-from dynamo_dap.debuggee.torch_api.fake_evaluation import flattened, random_states, storage_of
+from dynamo_dap.debuggee.torch_api.fake_evaluation import flattened, storage_of
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.frame_memory import captured_cells
 from dynamo_dap.debuggee.torch_api.generated_code import cache_entry_of, original_of
 from dynamo_dap.debuggee.torch_api.graph_runs import REAL_VALUES, as_it_was, has_own_memory, in_transform
-from dynamo_dap.debuggee.torch_api.isolation import data_reading, uncompiled_data_reading
+from dynamo_dap.debuggee.torch_api.isolation import data_reading, random_states, uncompiled_data_reading
 from dynamo_dap.debuggee.torch_api.retracing import RETRACING, CachedCall
 from dynamo_dap.debuggee.torch_api.skipping import never_compile
 from dynamo_dap.debuggee.torch_api.tensor_facts import version_of

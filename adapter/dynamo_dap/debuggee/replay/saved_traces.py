@@ -20,7 +20,7 @@ from weakref import ref
 
 from dynamo_dap.debuggee.bytecode.exact_types import is_one_of
 from dynamo_dap.debuggee.history.trace_log import TraceLog
-from dynamo_dap.debuggee.torch_api.fake_evaluation import global_state
+from dynamo_dap.debuggee.torch_api.isolation import global_state
 from dynamo_dap.debuggee.torch_api.real_values import put_values_back, set_version
 from dynamo_dap.debuggee.torch_api.retracing import (
     CachedCall,

@@ -11,13 +11,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import random
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from dynamo_dap.debuggee.torch_api.features import Feature
-from dynamo_dap.debuggee.torch_api.isolation import data_reading, dynamo_off, not_reset, uncompiled_data_reading
+from dynamo_dap.debuggee.torch_api.isolation import isolated
 
 _FAKE_CONVERTER = "torch._subclasses.fake_tensor:FakeTensorConverter"
 _DISPATCH_MODE = "torch.utils._python_dispatch:TorchDispatchMode"
@@ -36,10 +35,7 @@ def evaluating(tx: Any) -> Iterator[None]:
     fake_mode = tx.output.fake_mode
     shape_env = tx.output.shape_env
     enable_python_dispatcher = EVALUATION.resolve(_PYTHON_DISPATCHER)
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(preserved_global_state())
-        stack.enter_context(dynamo_off())
-        stack.enter_context(not_reset())
+    with isolated(resets=True) as stack:
         stack.enter_context(_attributes(shape_env, settings=_without_data_dependent_symbols(shape_env.settings)))
         stack.enter_context(_attributes(fake_mode, fake_tensor_converter=_converter(), allow_non_fake_inputs=True))
         stack.enter_context(shape_env.suppress_guards())
@@ -128,87 +124,6 @@ def flattened(value: Any) -> Iterator[Any]:
             yield from flattened(each)
     else:
         yield value
-
-
-@contextlib.contextmanager
-def preserved_global_state() -> Iterator[None]:
-    """Restore random states and torch's global switches, whatever the code inside did to them."""
-    restore = global_state()
-    try:
-        yield
-    finally:
-        for put_back in restore:
-            put_back()
-
-
-def global_state() -> list[Callable[[], None]]:
-    """Return what puts back the present random states and global switches."""
-    return [*random_states(), *switches()]
-
-
-def random_states() -> list[Callable[[], None]]:
-    """Return what puts back the present states of all random number generators that are in use."""
-    torch: Any = sys.modules["torch"]
-    state = random.getstate()
-    # Each look at a call reads it: the generator itself has nothing that Dynamo would compile.
-    with uncompiled_data_reading():
-        tensor_state = torch.default_generator.get_state()
-    restore = [lambda: random.setstate(state), lambda: _set_torch_state(torch, tensor_state)]
-    numpy: Any = sys.modules.get("numpy")
-    if numpy is not None and "numpy.random" in sys.modules:
-        numpy_state = numpy.random.get_state()
-        restore.append(lambda: numpy.random.set_state(numpy_state))
-    if getattr(torch, "cuda", None) is not None and torch.cuda.is_initialized():
-        with data_reading():
-            cuda_states = torch.cuda.get_rng_state_all()
-        restore.append(lambda: _set_cuda_states(torch, cuda_states))
-    return restore
-
-
-def random_state() -> Any:
-    """Return torch's random number generators' states, one after another, as a tensor of bytes on the CPU."""
-    torch: Any = sys.modules["torch"]
-    with data_reading():
-        states = [torch.get_rng_state()]
-        if getattr(torch, "cuda", None) is not None and torch.cuda.is_initialized():
-            states += torch.cuda.get_rng_state_all()
-        return torch.cat(states)
-
-
-def _set_torch_state(torch: Any, state: Any) -> None:
-    with uncompiled_data_reading():
-        torch.default_generator.set_state(state)
-
-
-def _set_cuda_states(torch: Any, states: Any) -> None:
-    with data_reading():
-        torch.cuda.set_rng_state_all(states)
-
-
-def switches() -> list[Callable[[], None]]:
-    """Return what puts back the present global switches of torch."""
-    torch: Any = sys.modules["torch"]
-    grad = torch.is_grad_enabled()
-    dtype = torch.get_default_dtype()
-    deterministic = torch.are_deterministic_algorithms_enabled()
-    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
-    autocast = {device: torch.is_autocast_enabled(device) for device in ("cpu", "cuda")}
-    cache = torch.is_autocast_cache_enabled()
-
-    def put_back() -> None:
-        if torch.is_grad_enabled() is not grad:
-            torch._C._set_grad_enabled(grad)
-        if torch.get_default_dtype() is not dtype:
-            torch.set_default_dtype(dtype)
-        if torch.are_deterministic_algorithms_enabled() is not deterministic:
-            torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
-        for device, enabled in autocast.items():
-            if torch.is_autocast_enabled(device) is not enabled:
-                torch.set_autocast_enabled(device, enabled)
-        if torch.is_autocast_cache_enabled() is not cache:
-            torch.set_autocast_cache_enabled(cache)
-
-    return [put_back]
 
 
 def data_dependent_reason(problem: BaseException) -> str | None:

@@ -21,14 +21,12 @@ from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.torch_api.fake_evaluation import (
     flattened,
     guarding_mode,
-    preserved_global_state,
-    random_states,
     storage_of,
     written_arguments,
 )
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.graph import target_name
-from dynamo_dap.debuggee.torch_api.isolation import dynamo_off, not_reset
+from dynamo_dap.debuggee.torch_api.isolation import isolated, random_states
 from dynamo_dap.debuggee.torch_api.operations import COLLECTIVES, LEFT_OUT, is_custom_operator, is_ordinary
 from dynamo_dap.debuggee.torch_api.symbols import hint_of
 
@@ -125,15 +123,8 @@ def apart_from_the_program() -> Iterator[None]:
         with REAL_VALUES.resolve(_MODES)():
             yield
         return
-    torch: Any = sys.modules["torch"]
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(preserved_global_state())
-        stack.enter_context(dynamo_off())
-        stack.enter_context(not_reset())
-        stack.enter_context(REAL_VALUES.resolve(_TRANSFORMS)())
-        stack.enter_context(REAL_VALUES.resolve(_MODES)())
+    with isolated(modes=True, transforms=True, gradients=True, resets=True) as stack:
         stack.enter_context(REAL_VALUES.resolve(_TRACING)(None))
-        stack.enter_context(torch.no_grad())
         stack.callback(setattr, _thread, "is_apart", False)
         _thread.is_apart = True
         yield

@@ -1,7 +1,8 @@
 """Contexts in which the debugger may call torch without the program noticing.
 
 Modes, hooks and global switches of torch affect whatever runs, including the debugger's own calls. These contexts turn
-them off on the calling thread and restore them. Entered on the held thread, for the length of one read.
+them off on the calling thread and restore them. ``isolated`` combines them, always in the same order. Entered on the
+held thread, for the length of one look.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import ast
 import contextlib
 import itertools
+import logging
+import random
 import sys
 import threading
 from collections.abc import Callable, Generator, Iterator
@@ -31,6 +34,51 @@ DYNAMO_OFF = Feature("running an expression's own calls without compiling them",
 RESETTING = Feature("refusing to reset Dynamo while it traces", _RESET)
 READING = Feature("statistics and elements of tensors", _MODES, _TORCH_FUNCTION)
 TRANSFORMS_OFF = Feature("statistics of large tensors inside torch.func", _TRANSFORMS, _DEPTH)
+
+_LOCK = "torch._dynamo.convert_frame:compile_lock"
+_COUNTERS = "torch._dynamo.utils:counters"
+_TIMES = "torch._dynamo.utils:compilation_time_metrics"
+_NUMBERS = "torch._dynamo.bytecode_transformation:_unique_id_counter"
+COMPILES = (_LOCK, _COUNTERS, _TIMES, _NUMBERS)
+"""What a compile that the program does not notice needs: features that make one declare it too."""
+COMPILES_APART = Feature("compiling for looking only", *COMPILES)
+
+
+@contextlib.contextmanager
+def isolated(
+    *,
+    modes: bool = False,
+    transforms: bool = False,
+    gradients: bool = False,
+    resets: bool = False,
+    compiles: bool = False,
+    keeps_numbers: Callable[[], bool] = lambda: False,
+) -> Iterator[contextlib.ExitStack]:
+    """Run code of ours where the program does not notice; what comes after it goes into the stack that is given.
+
+    Nothing is compiled, and random states and global switches are restored, always. On top of that, ``modes`` keeps
+    the program's modes from acting on what is computed, ``transforms`` those of torch.func, and ``gradients`` the
+    recording of gradients; ``resets`` refuses to reset Dynamo, for code that the user writes. ``compiles``: it
+    compiles, under the compile lock. Torch's logs and counts do not hear of it, but for numbers in names when
+    ``keeps_numbers`` says at the end that the program keeps what was made.
+    """
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(dynamo_off())
+        if compiles:
+            stack.enter_context(COMPILES_APART.resolve(_LOCK))
+        stack.enter_context(preserved_global_state())
+        if resets:
+            stack.enter_context(not_reset())
+        if transforms:
+            stack.enter_context(transforms_off())
+        if modes:
+            stack.enter_context(READING.resolve(_MODES)())
+        if compiles:
+            stack.enter_context(_silent_logs())
+            stack.enter_context(_restored_statistics(keeps_numbers))
+        if gradients:
+            stack.enter_context(sys.modules["torch"].no_grad())
+        yield stack
 
 
 class _StanceOfThreads:
@@ -198,6 +246,138 @@ def tensor_texts(text: Callable[[Any], str]) -> Iterator[None]:
 
     with Texts():
         yield
+
+
+@contextlib.contextmanager
+def preserved_global_state() -> Iterator[None]:
+    """Restore random states and torch's global switches, whatever the code inside did to them."""
+    restore = global_state()
+    try:
+        yield
+    finally:
+        for put_back in restore:
+            put_back()
+
+
+def global_state() -> list[Callable[[], None]]:
+    """Return what puts back the present random states and global switches."""
+    return [*random_states(), *switches()]
+
+
+def random_states() -> list[Callable[[], None]]:
+    """Return what puts back the present states of all random number generators that are in use."""
+    torch: Any = sys.modules["torch"]
+    state = random.getstate()
+    # Each look at a call reads it: the generator itself has nothing that Dynamo would compile.
+    with uncompiled_data_reading():
+        tensor_state = torch.default_generator.get_state()
+    restore = [lambda: random.setstate(state), lambda: _set_torch_state(torch, tensor_state)]
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is not None and "numpy.random" in sys.modules:
+        numpy_state = numpy.random.get_state()
+        restore.append(lambda: numpy.random.set_state(numpy_state))
+    if getattr(torch, "cuda", None) is not None and torch.cuda.is_initialized():
+        with data_reading():
+            cuda_states = torch.cuda.get_rng_state_all()
+        restore.append(lambda: _set_cuda_states(torch, cuda_states))
+    return restore
+
+
+def random_state() -> Any:
+    """Return torch's random number generators' states, one after another, as a tensor of bytes on the CPU."""
+    torch: Any = sys.modules["torch"]
+    with data_reading():
+        states = [torch.get_rng_state()]
+        if getattr(torch, "cuda", None) is not None and torch.cuda.is_initialized():
+            states += torch.cuda.get_rng_state_all()
+        return torch.cat(states)
+
+
+def _set_torch_state(torch: Any, state: Any) -> None:
+    with uncompiled_data_reading():
+        torch.default_generator.set_state(state)
+
+
+def _set_cuda_states(torch: Any, states: Any) -> None:
+    with data_reading():
+        torch.cuda.set_rng_state_all(states)
+
+
+def switches() -> list[Callable[[], None]]:
+    """Return what puts back the present global switches of torch."""
+    torch: Any = sys.modules["torch"]
+    grad = torch.is_grad_enabled()
+    dtype = torch.get_default_dtype()
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    autocast = {device: torch.is_autocast_enabled(device) for device in ("cpu", "cuda")}
+    cache = torch.is_autocast_cache_enabled()
+
+    def put_back() -> None:
+        if torch.is_grad_enabled() is not grad:
+            torch._C._set_grad_enabled(grad)
+        if torch.get_default_dtype() is not dtype:
+            torch.set_default_dtype(dtype)
+        if torch.are_deterministic_algorithms_enabled() is not deterministic:
+            torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
+        for device, enabled in autocast.items():
+            if torch.is_autocast_enabled(device) is not enabled:
+                torch.set_autocast_enabled(device, enabled)
+        if torch.is_autocast_cache_enabled() is not cache:
+            torch.set_autocast_cache_enabled(cache)
+
+    return [put_back]
+
+
+@contextlib.contextmanager
+def _silent_logs() -> Iterator[None]:
+    """Drop what this thread logs through torch's loggers."""
+    thread = threading.get_ident()
+
+    def of_others(record: logging.LogRecord) -> bool:
+        return record.thread != thread or not record.name.startswith("torch")
+
+    loggers = [logging.root, *logging.root.manager.loggerDict.values()]
+    handlers = {
+        handler
+        for logger in loggers
+        if isinstance(logger, logging.Logger) and (logger is logging.root or logger.name.startswith("torch"))
+        for handler in logger.handlers
+    }
+    structured: Any = sys.modules.get("torch._logging.structured")
+    # A file's name is written to a structured trace once, with the number that stands for it from then on.
+    interned: dict[str, int] = getattr(structured, "INTERN_TABLE", {})
+    known = set(interned)
+    for handler in handlers:
+        handler.addFilter(of_others)
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            handler.removeFilter(of_others)
+        for name in [name for name in interned if name not in known]:
+            del interned[name]
+
+
+@contextlib.contextmanager
+def _restored_statistics(keeps_numbers: Callable[[], bool]) -> Iterator[None]:
+    counters, times = COMPILES_APART.resolve(_COUNTERS), COMPILES_APART.resolve(_TIMES)
+    transformation: Any = sys.modules["torch._dynamo.bytecode_transformation"]
+    counted = {group: dict(each) for group, each in counters.items()}
+    timed = {name: list(each) for name, each in times.items()}
+    numbers = copy_of_counter(transformation._unique_id_counter)
+    try:
+        yield
+    finally:
+        for group in list(counters):
+            counters[group].clear()
+            counters[group].update(counted.get(group, {}))
+            if group not in counted:
+                del counters[group]
+        times.clear()
+        times.update(timed)
+        if not keeps_numbers():  # never give a name twice
+            transformation._unique_id_counter = numbers
 
 
 def copy_of_counter(counter: Any) -> Any:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
-import logging
 import sys
 import threading
 import traceback
@@ -23,13 +22,11 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from dynamo_dap.debuggee.torch_api.dynamo_names import is_dynamos_global
-from dynamo_dap.debuggee.torch_api.fake_evaluation import preserved_global_state
 from dynamo_dap.debuggee.torch_api.features import Feature
-from dynamo_dap.debuggee.torch_api.isolation import copy_of_counter, dynamo_off
+from dynamo_dap.debuggee.torch_api.isolation import COMPILES, dynamo_off, isolated
 from dynamo_dap.debuggee.wrapping.patches import Outcome, Patches
 
 _COMPILE_FRAME = "torch._dynamo.convert_frame:compile_frame"
-_LOCK = "torch._dynamo.convert_frame:compile_lock"
 _COMPILING = "_compile_session_context"
 _MODES = "torch.utils._python_dispatch:_disable_current_modes"
 _FUNCTION_MODES = "torch._dynamo.variables.torch_function:torch_function_mode_stack_state_mgr"
@@ -37,9 +34,6 @@ _COMPILE_CONTEXT = "torch._guards:CompileContext"
 _COMPILE_ID = "torch._guards:CompileId"
 _IN_CONTEXT = "torch._guards:compile_context"
 _METRICS = "torch._dynamo.utils:get_metrics_context"
-_COUNTERS = "torch._dynamo.utils:counters"
-_TIMES = "torch._dynamo.utils:compilation_time_metrics"
-_NUMBERS = "torch._dynamo.bytecode_transformation:_unique_id_counter"
 _CODE_STATE = "torch._dynamo.pgo:get_code_state"
 _CLEANUPS = "torch._dynamo.utils:CleanupManager"
 _COMPILE_GRAPH = "torch._dynamo.output_graph:OutputGraph.compile_subgraph"
@@ -49,18 +43,15 @@ _TRACING = "torch._guards:tracing"
 RETRACING = Feature(
     "stopping in cached calls",
     _COMPILE_FRAME,
-    _LOCK,
     _MODES,
     _FUNCTION_MODES,
     _COMPILE_CONTEXT,
     _COMPILE_ID,
     _IN_CONTEXT,
     _METRICS,
-    _COUNTERS,
-    _TIMES,
-    _NUMBERS,
     _CODE_STATE,
     _CLEANUPS,
+    *COMPILES,
 )
 
 KEEPING = Feature("stopping in later calls without tracing them", _COMPILE_GRAPH, _OUTPUT, _TRACING)
@@ -144,6 +135,16 @@ def retraced_call() -> CachedCall | None:
     """Return the call that the calling thread replays."""
     call: CachedCall | None = getattr(_thread, "call", None)
     return call
+
+
+@contextlib.contextmanager
+def _replaying(call: CachedCall) -> Iterator[None]:
+    """Let ``call`` be the one that this thread replays."""
+    before, _thread.call = retraced_call(), call
+    try:
+        yield
+    finally:
+        _thread.call = before
 
 
 def begins_retrace(frame: types.FrameType) -> bool:
@@ -267,12 +268,8 @@ def finding_objects() -> Iterator[None]:
 @contextlib.contextmanager
 def looking_at(call: CachedCall, output: Any) -> Iterator[None]:
     """Look at a trace that is over, in place of the trace of ``call``."""
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(dynamo_off())
-        stack.callback(setattr, _thread, "call", retraced_call())
-        _thread.call = call
-        stack.enter_context(preserved_global_state())
-        stack.enter_context(RETRACING.resolve(_MODES)())
+    with isolated(modes=True) as stack:
+        stack.enter_context(_replaying(call))
         identity = RETRACING.resolve(_COMPILE_ID)(frame_id=_frame_id(call), frame_compile_id=0)
         stack.enter_context(RETRACING.resolve(_IN_CONTEXT)(RETRACING.resolve(_COMPILE_CONTEXT)(identity)))
         stack.enter_context(KEEPING.resolve(_TRACING)(output.tracing_context))
@@ -324,15 +321,10 @@ class _ThrownAway:
 @contextlib.contextmanager
 def _apart_from_the_program(call: CachedCall, made_code: MadeCode | None = None) -> Iterator[None]:
     identity = RETRACING.resolve(_COMPILE_ID)(frame_id=_frame_id(call), frame_compile_id=next(_OWN_COMPILES))
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(dynamo_off())
-        stack.enter_context(RETRACING.resolve(_LOCK))
-        stack.callback(setattr, _thread, "call", retraced_call())
-        _thread.call = call
-        stack.enter_context(preserved_global_state())
-        stack.enter_context(RETRACING.resolve(_MODES)())
-        stack.enter_context(_silent_logs())
-        stack.enter_context(_restored_statistics(made_code))
+    with isolated(
+        modes=True, compiles=True, keeps_numbers=lambda: made_code is not None and made_code.code is not None
+    ) as stack:
+        stack.enter_context(_replaying(call))
         stack.enter_context(_own_memory_of_sizes(forgotten=call.forgets_sizes))
         stack.enter_context(_restored_globals(call.frame.f_globals, made_code))
         stack.enter_context(RETRACING.resolve(_IN_CONTEXT)(RETRACING.resolve(_COMPILE_CONTEXT)(identity)))
@@ -344,15 +336,7 @@ def _apart_from_the_program(call: CachedCall, made_code: MadeCode | None = None)
 @contextlib.contextmanager
 def compiling_apart_from_the_program() -> Iterator[None]:
     """Compile a graph for looking only: its effects on statistics, random numbers and logs are reverted."""
-    torch: Any = sys.modules["torch"]
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(dynamo_off())
-        stack.enter_context(RETRACING.resolve(_LOCK))
-        stack.enter_context(preserved_global_state())
-        stack.enter_context(RETRACING.resolve(_MODES)())
-        stack.enter_context(_silent_logs())
-        stack.enter_context(_restored_statistics())
-        stack.enter_context(torch.no_grad())
+    with isolated(modes=True, gradients=True, compiles=True):
         yield
 
 
@@ -381,57 +365,6 @@ def _restored_globals(names: dict[str, Any], made_code: MadeCode | None) -> Iter
             cleanups.count = count
             for name in [name for name in list(names) if name not in before and is_dynamos_global(name)]:
                 names.pop(name, None)
-
-
-@contextlib.contextmanager
-def _silent_logs() -> Iterator[None]:
-    """Drop what this thread logs through torch's loggers."""
-    thread = threading.get_ident()
-
-    def of_others(record: logging.LogRecord) -> bool:
-        return record.thread != thread or not record.name.startswith("torch")
-
-    loggers = [logging.root, *logging.root.manager.loggerDict.values()]
-    handlers = {
-        handler
-        for logger in loggers
-        if isinstance(logger, logging.Logger) and (logger is logging.root or logger.name.startswith("torch"))
-        for handler in logger.handlers
-    }
-    structured: Any = sys.modules.get("torch._logging.structured")
-    # A file's name is written to a structured trace once, with the number that stands for it from then on.
-    interned: dict[str, int] = getattr(structured, "INTERN_TABLE", {})
-    known = set(interned)
-    for handler in handlers:
-        handler.addFilter(of_others)
-    try:
-        yield
-    finally:
-        for handler in handlers:
-            handler.removeFilter(of_others)
-        for name in [name for name in interned if name not in known]:
-            del interned[name]
-
-
-@contextlib.contextmanager
-def _restored_statistics(made_code: MadeCode | None = None) -> Iterator[None]:
-    counters, times = RETRACING.resolve(_COUNTERS), RETRACING.resolve(_TIMES)
-    transformation: Any = sys.modules["torch._dynamo.bytecode_transformation"]
-    counted = {group: dict(each) for group, each in counters.items()}
-    timed = {name: list(each) for name, each in times.items()}
-    numbers = copy_of_counter(transformation._unique_id_counter)
-    try:
-        yield
-    finally:
-        for group in list(counters):
-            counters[group].clear()
-            counters[group].update(counted.get(group, {}))
-            if group not in counted:
-                del counters[group]
-        times.clear()
-        times.update(timed)
-        if made_code is None or made_code.code is None:  # never give a name twice
-            transformation._unique_id_counter = numbers
 
 
 @contextlib.contextmanager
