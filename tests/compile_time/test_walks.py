@@ -174,7 +174,9 @@ class Walk:
             return Move(BACK[action.name], action.granularity, action.number % depth)
         if action.name == "go to":
             entries = past.timeline(0, 10_000).entries
-            return Move(StepKind.TO_SNAPSHOT, target=entries[action.number % len(entries)].moment) if entries else None
+            if not entries:
+                return None
+            return Move(StepKind.TO_SNAPSHOT, target=entries[action.number % len(entries)].snapshot)
         names = [name for name, _ in traced_frames(stop)[action.number % depth]._frame.locals()]
         if not names:
             return None

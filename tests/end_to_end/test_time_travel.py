@@ -194,13 +194,13 @@ def test_steps_back_and_forward(session: Session, origins: Fixture, call: int) -
     expected = ["total", "broken", "append", "call", "grown", "leave"]
     # A call that is known from an earlier one is known to its end.
     assert lines == (expected if call == 1 else [*expected, "passed", "end"])
-    assert timeline["current"] == timeline["entries"][0]["moment"]
+    assert timeline["current"] == timeline["entries"][0]["snapshot"]
     page = session.request("dynamoTimeline", {"threadId": stop.thread_id, "start": 1, "count": 2})
     assert (page["start"], page["entries"]) == (1, timeline["entries"][1:3])
-    session.request("dynamoGoTo", {"threadId": stop.thread_id, "moment": timeline["entries"][2]["moment"]})
+    session.request("dynamoGoTo", {"threadId": stop.thread_id, "snapshot": timeline["entries"][2]["snapshot"]})
     session.wait_for_stop("goto", at="append")
     around = session.request("dynamoTimeline", {"threadId": stop.thread_id, "count": 2})
-    assert (around["start"], around["current"]) == (2, timeline["entries"][2]["moment"])
+    assert (around["start"], around["current"]) == (2, timeline["entries"][2]["snapshot"])
     assert around["entries"] == timeline["entries"][2:4]
     session.go_on(at="leave")
     assert session.finish() == 0
@@ -238,7 +238,7 @@ def test_the_timeline_of_a_long_loop(session: Session, tmp_path: Path) -> None:
     stop = session.wait_for_stop("breakpoint", at="end")
     timeline = session.request("dynamoTimeline", {"threadId": stop.thread_id, "count": 400})
     assert (timeline["total"], timeline["start"]) == (6002, 5602)
-    assert timeline["entries"][-1]["moment"] == timeline["current"]
+    assert timeline["entries"][-1]["snapshot"] == timeline["current"]
     session.resume("stepBack")
     assert "1 statement back" in (session.wait_for_stop("step").description or "")
     session.go_on(at="end")

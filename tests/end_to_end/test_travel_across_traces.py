@@ -122,7 +122,7 @@ def _cached_call_has_a_timeline(session: Session, breaking: Fixture, stop: Stop)
     assert lines == ["first", "append", "call", "grown", None, "print", "after", "write", "break", "relu", "end"]
     marks = {breaking.marker_at(each["line"]): each["mark"] for each in entries if "mark" in each}
     assert marks == {"after": "after a graph break", "relu": "after a graph break"}
-    session.request("dynamoGoTo", {"threadId": stop.thread_id, "moment": entries[1]["moment"]})
+    session.request("dynamoGoTo", {"threadId": stop.thread_id, "snapshot": entries[1]["snapshot"]})
     stop = session.wait_for_stop("goto", at="append")
     assert (stop.description or "").startswith("Call ")
     reference = stop.frame["Locals"].variable.variables_reference
@@ -144,10 +144,10 @@ def test_the_timeline_has_breaks_and_attempts(session: Session, breaking: Fixtur
     assert list(marks) == ["first", "after", "relu"]
     assert "given up" in marks["first"]
     assert marks["relu"].startswith("after a graph break: ")
-    numbers = [entry["moment"] for entry in timeline["entries"]]
+    numbers = [entry["snapshot"] for entry in timeline["entries"]]
     assert numbers == sorted(set(numbers))
     for place in ("append", "write"):
-        session.request("dynamoGoTo", {"threadId": stop.thread_id, "moment": numbers[lines.index(place)]})
+        session.request("dynamoGoTo", {"threadId": stop.thread_id, "snapshot": numbers[lines.index(place)]})
         session.wait_for_stop("goto", at=place)
     session.go_on(at="end")
     for _ in range(2):
@@ -255,7 +255,7 @@ def test_back_from_a_branch_that_was_not_taken_before(session: Session, branchin
         assert [branching.marker_at(entry["line"]) for entry in timeline][:4] == ["first", "append", "branch", "else"]
         marks = {branching.marker_at(each["line"]): each["mark"] for each in timeline if "mark" in each}
         assert marks == {"else": "after a graph break"}
-        session.request("dynamoGoTo", {"threadId": stop.thread_id, "moment": timeline[1]["moment"]})
+        session.request("dynamoGoTo", {"threadId": stop.thread_id, "snapshot": timeline[1]["snapshot"]})
         session.wait_for_stop("goto", at="append")
         session.next(at="branch")
         if call == 3:

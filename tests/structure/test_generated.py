@@ -9,7 +9,7 @@ import pytest
 
 from dynamo_dap.debuggee.agent import handlers as _handlers  # noqa: F401  (registers the requests)
 from dynamo_dap.debuggee.agent.requests import HANDLERS
-from dynamo_dap.protocol.contract import CUSTOM_PREFIX
+from dynamo_dap.protocol.contract import CUSTOM_PREFIX, OLD_KEYS, GoToSnapshotArguments, TimelineEntry
 from dynamo_dap.protocol.options import AttachArguments, LaunchArguments
 from tests.structure import generate_options, generate_requests, generate_types
 from tests.structure.sources import ROOT
@@ -50,4 +50,21 @@ def test_the_guide_lists_our_requests_and_their_arguments() -> None:
     rows = re.findall(r"^\| `(\w+)` \| `\{(.*?)\}` \|", guide, re.MULTILINE)
     listed = {name: [one for one in arguments.split(", ") if one] for name, arguments in rows}
     served = {name: handler for name, handler in HANDLERS.items() if name.startswith(CUSTOM_PREFIX)}
-    assert listed == {name: [*handler.arguments_type.__struct_encode_fields__] for name, handler in served.items()}
+    expected = {
+        name: [key for key in kind.__struct_encode_fields__ if key not in OLD_KEYS.get(kind, ())]
+        for name, kind in ((name, handler.arguments_type) for name, handler in served.items())
+    }
+    assert listed == expected
+
+
+def test_the_reference_of_our_requests_is_the_contract() -> None:
+    guide = generate_requests.GUIDE.read_text(encoding="utf-8")
+    assert guide == generate_requests.guide_text(guide), "make generate"
+
+
+def test_the_old_name_of_a_snapshot_is_accepted_and_sent() -> None:
+    assert msgspec.convert({"threadId": 1, "moment": 7}, GoToSnapshotArguments).snapshot == 7
+    assert msgspec.convert({"threadId": 1, "snapshot": 0}, GoToSnapshotArguments).snapshot == 0
+    with pytest.raises(msgspec.ValidationError, match="snapshot"):
+        msgspec.convert({"threadId": 1}, GoToSnapshotArguments)
+    assert msgspec.to_builtins(TimelineEntry(7, "f", "f.py", 1, 0, 0))["moment"] == 7

@@ -364,9 +364,10 @@ class TimelineArguments(Struct, rename="camel", omit_defaults=True):
 
 
 class TimelineEntry(Struct, rename="camel", omit_defaults=True):
-    """A visited statement. ``moment`` is the snapshot's number, ``mark`` names an attempt or break that begins."""
+    """A visited statement. ``mark`` names an attempt or a graph break that begins there."""
 
-    moment: int
+    snapshot: int
+    """Its number, for ``GO_TO``."""
     function: str
     path: str
     line: int
@@ -376,6 +377,11 @@ class TimelineEntry(Struct, rename="camel", omit_defaults=True):
     """How many nodes the graph had."""
     has_breakpoint: bool = False
     mark: str = ""
+    moment: int | None = None
+
+    def __post_init__(self) -> None:
+        """Give clients of 0.2.0 the number under its name there."""
+        self.moment = self.snapshot
 
 
 class TimelineBody(Struct, rename="camel", omit_defaults=True):
@@ -393,7 +399,20 @@ class GoToSnapshotArguments(Struct, rename="camel", omit_defaults=True):
     """Arguments of ``GO_TO``."""
 
     thread_id: int
-    moment: int
+    snapshot: int = -1
+    """The number of a statement in the timeline."""
+    moment: int | None = None
+
+    def __post_init__(self) -> None:
+        """Accept the name of 0.2.0, too."""
+        if self.moment is not None:
+            self.snapshot = self.moment
+        if self.snapshot < 0:
+            raise ValueError("`snapshot` has to be the number of a snapshot")
+
+
+OLD_KEYS: dict[type[Struct], tuple[str, ...]] = {TimelineEntry: ("moment",), GoToSnapshotArguments: ("moment",)}
+"""Keys of earlier versions, which are accepted and sent still, and described nowhere."""
 
 
 BOUND, MUTATED, GUARDED_AT, BECAME_NAN, MADE = ORIGINS = ("bound", "mutated", "guarded", "nan", "made")

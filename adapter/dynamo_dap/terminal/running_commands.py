@@ -163,7 +163,7 @@ def timeline(debugger: Debugger, argument: str) -> None:
     if argument:
         if not argument.isdigit():
             raise UsageError("timeline [NUMBER]: a number, as 'timeline' shows them")
-        debugger.travel(GO_TO, {"threadId": thread_id, "moment": int(argument)})
+        debugger.travel(GO_TO, {"threadId": thread_id, "snapshot": int(argument)})
         return
     answer = debugger.client.request(TIMELINE, {"threadId": thread_id})
     debugger.screen.timeline(decode(answer, TimelineBody, f"body of '{TIMELINE}'"))

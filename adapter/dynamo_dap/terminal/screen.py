@@ -199,7 +199,7 @@ class Screen:
     def timeline(self, timeline: TimelineBody, around: int = 12) -> None:
         """Print the statements that were visited next to the one that is shown, each with its number."""
         entries = timeline.entries
-        here = max((at for at, entry in enumerate(entries) if entry.moment <= timeline.current), default=0)
+        here = max((at for at, entry in enumerate(entries) if entry.snapshot <= timeline.current), default=0)
         first, last = max(here - around, 0), min(here + around + 1, len(entries))
         if timeline.start + first:
             self.note(f"({timeline.start + first} before)")
@@ -208,7 +208,7 @@ class Screen:
             if entry.mark:
                 self.note(f"-- {entry.mark}")
             line = Text("→ " if at == here else "  ")
-            line.append(f"{entry.moment:>6} ", "dim")
+            line.append(f"{entry.snapshot:>6} ", "dim")
             line.append(_DOT if entry.has_breakpoint else " ", "red").append(
                 "  " * entry.depth + entry.function, "green"
             )

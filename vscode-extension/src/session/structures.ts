@@ -98,7 +98,8 @@ export interface TimelineArguments {
 /** Arguments of `GO_TO`. */
 export interface GoToSnapshotArguments {
     threadId: number;
-    moment: number;
+    /** The number of a statement in the timeline. */
+    snapshot?: number;
 }
 
 /** Arguments of `RUN_BACK`. */
@@ -296,6 +297,13 @@ export interface RecordCallBody {
     bytes?: number;
 }
 
+/** Body of the response to `SET_OPTION`, which can answer `evaluate` as well. */
+export interface SetOptionBody {
+    /** The option as it is now, as readable text. */
+    result: string;
+    variablesReference?: number;
+}
+
 /** Body of `LOGGED_EVENT`. */
 export interface LoggedEventBody {
     path: string;
@@ -478,9 +486,10 @@ export interface ComparedLine {
     gradient?: Deviation;
 }
 
-/** A visited statement. `moment` is the snapshot's number, `mark` names an attempt or break that begins. */
+/** A visited statement. `mark` names an attempt or a graph break that begins there. */
 export interface TimelineEntry {
-    moment: number;
+    /** Its number, for `GO_TO`. */
+    snapshot: number;
     function: string;
     path: string;
     line: number;

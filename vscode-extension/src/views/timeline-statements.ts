@@ -26,19 +26,19 @@ interface Shown {
 export async function statementNodes(body: TimelineBody): Promise<Shown> {
     const start = body.start ?? 0;
     const code = await linesOf(new Set(body.entries.map((entry) => entry.path)));
-    const current = body.entries.findLast((entry) => entry.moment <= body.current);
+    const current = body.entries.findLast((entry) => entry.snapshot <= body.current);
     const shown: Shown = { nodes: [] };
     const nodeOf = (statement: Statement): TreeNode => {
         const { entry, number, below } = statement;
         const text = code.get(entry.path)?.[entry.line - 1]?.trim();
         const parts = [text === undefined ? "" : placeText(entry), entry.function, entry.mark === undefined ? "" : `[${entry.mark}]`];
         const description = parts.filter((part) => part).join("  ");
-        const node = makeNode(`snapshot ${entry.moment}`, text ?? placeText(entry), "circle-small", {
+        const node = makeNode(`snapshot ${entry.snapshot}`, text ?? placeText(entry), "circle-small", {
             description,
             tooltip: vscode.l10n.t("{0}, {1}, with {2} nodes in the graph", entry.function, placeText(entry), entry.nodes),
             children: below.map(nodeOf),
         });
-        node.item.command = { command: "dynamo.goToSnapshot", title: vscode.l10n.t("Go There"), arguments: [entry.moment] };
+        node.item.command = { command: "dynamo.goToSnapshot", title: vscode.l10n.t("Go There"), arguments: [entry.snapshot] };
         if (entry === current) {
             node.item.iconPath = CURRENT;
             shown.current = { node, number };

@@ -29,7 +29,7 @@ export function createTimelineView(): vscode.Disposable {
     return vscode.Disposable.from(
         timeline,
         tree,
-        vscode.commands.registerCommand("dynamo.goToSnapshot", (moment: number) => timeline.goTo(moment)),
+        vscode.commands.registerCommand("dynamo.goToSnapshot", (snapshot: number) => timeline.goTo(snapshot)),
         vscode.commands.registerCommand("dynamo.showMoreOfTimeline", () => {
             timeline.showMore();
         }),
@@ -86,10 +86,10 @@ class Timeline implements vscode.Disposable {
         return nodes;
     }
 
-    async goTo(moment: number): Promise<void> {
+    async goTo(snapshot: number): Promise<void> {
         try {
             if (this.held !== undefined) {
-                await requestGoTo(this.held.session, { threadId: this.held.threadId, moment });
+                await requestGoTo(this.held.session, { threadId: this.held.threadId, snapshot });
             }
         } catch (problem) {
             void vscode.window.showInformationMessage(errorText(problem));

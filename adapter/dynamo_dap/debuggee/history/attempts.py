@@ -236,7 +236,7 @@ class Standpoint:
         snapshot = attempt.past.snapshot(at)
         then = snapshot.frames[0]
         return TimelineEntry(
-            moment=number,
+            snapshot=number,
             function=user_function_name(then.frame.code),
             path=then.path,
             line=then.line,

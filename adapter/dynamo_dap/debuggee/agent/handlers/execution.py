@@ -168,7 +168,7 @@ def timeline(agent: Agent, pause: Pause, arguments: TimelineArguments) -> Timeli
 def go_to_snapshot(agent: Agent, pause: Pause, arguments: GoToSnapshotArguments) -> None:
     """Go to a snapshot of a held trace."""
     _past_of(pause)
-    _travel(agent, pause, StepKind.TO_SNAPSHOT, arguments.moment)
+    _travel(agent, pause, StepKind.TO_SNAPSHOT, arguments.snapshot)
 
 
 @handles_while_held(RUN_BACK, RunBackArguments, _pause_of_frame)
