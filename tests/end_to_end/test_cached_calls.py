@@ -614,3 +614,57 @@ def test_a_helper_that_breaks_the_graph_stops_once_for_each_execution(
     assert stops == expected
     assert session.finish() == 0
     assert session.output("console").count("logged") == 10
+
+
+UNSTEADY = """
+import torch
+
+calls = 0
+
+def unsteady(graph, inputs):
+    def run(*given):
+        global calls
+        calls += 1
+        outputs = graph(*given)
+        {defect}
+        return outputs
+    return run
+
+@torch.compile(backend=unsteady)
+def function(x, seen):
+    y = x * 2
+    seen.add_(y)
+    return y + 1  # @last
+
+seen = torch.zeros(2)
+for n in range(5):
+    print(function(torch.full((2,), float(n)), seen).tolist(), seen.tolist())
+"""
+
+
+@pytest.mark.parametrize(
+    ("defect", "said"),
+    [
+        ("outputs = tuple(each + 0.5 for each in outputs) if calls == 3 else outputs", "result 0, largest difference"),
+        ("given[1].add_(calls == 3)", "the contents of seen, largest difference 1,"),
+        ("pass", ""),
+    ],
+)
+def test_values_that_the_call_did_not_compute_are_marked(
+    session: Session, tmp_path: Path, defect: str, said: str
+) -> None:
+    """A stop shows the replay's values before the call runs. What the call returns is compared with them."""
+    program = program_of(UNSTEADY.replace("{defect}", defect), tmp_path)
+    session.launch(program, "last")
+    for call in range(5):
+        stop = session.wait_for_stop("breakpoint", at="last") if call == 0 else session.go_on(at="last")
+        shown = stop.frame["Locals"]["y"]
+        is_marked = bool(said) and call > 2
+        assert f"[{2.0 * call}, {2.0 * call}]" in shown.text
+        assert shown.text.endswith("(not proven)") == is_marked
+        assert ("not proven" in shown.children) == is_marked
+        if is_marked:
+            assert said in shown["not proven"].text
+    assert session.finish() == 0
+    assert session.output("important").count("computed something else") == bool(said)
+    assert session.output("stdout") == untouched(program)

@@ -78,9 +78,10 @@ class CompileTimeEngine:
         self._compile_stops = CompileStops(host, self.name, self._stop_at_exception)
         self._lowering_stops = LoweringStops(host)
         self._data_watch = DataWatch()
-        self.cached_calls = ReplayedCalls(host, self._logs, self._walk, self._traces)
         self.backward_passes = BackwardPasses(host, self._codes.address_of, self.arm)
         self._value_stops = ValueStops(host, self._stop_at_exception, self.backward_passes)
+        shown = self._value_stops.shown
+        self.cached_calls = ReplayedCalls(host, self._logs, self._walk, self._traces, shown.looked_at)
         if LINES.problem is not None:
             host.print(f"dynamo-dap: {LINES.problem}\n", "important")
 

@@ -78,6 +78,28 @@ class WrittenInputs:
 
         Watching(self._graph.module).run(*given)
 
+    def _writer_by_contents(self, placeholder: Any) -> Any:
+        """Return the last operation that changes an input without a new version, as batch norm does; None if none."""
+        torch: Any = sys.modules["torch"]
+        found: list[Any] = []
+
+        def run(given: list[Any]) -> None:
+            tensor = given[self._placeholders.index(placeholder)]
+            known = [tensor.detach().clone()]
+
+            class Watching(torch.fx.Interpreter):  # type: ignore[misc]  # the base is known at run time
+                def run_node(self, node: Any) -> Any:
+                    result = super().run_node(node)
+                    if difference(known[0], tensor).largest:
+                        known[0] = tensor.detach().clone()
+                        found.append(node)
+                    return result
+
+            Watching(self._graph.module).run(*given)
+
+        self._run(run)
+        return found[-1] if found else None
+
     def first_difference(self, after: Sequence[Any]) -> WrittenInput | None:
         """Compare the inputs as a compiled call left them; return the first that differs in the order of writes."""
         order = {node: at for at, node in enumerate(self._graph.nodes)}
@@ -87,7 +109,8 @@ class WrittenInputs:
             if not how.is_same:
                 with data_reading():
                     value = other.detach().clone()
-                found.append(WrittenInput(placeholder, self._writers.get(placeholder), how, value))
+                writer = self._writers.get(placeholder) or self._writer_by_contents(placeholder)
+                found.append(WrittenInput(placeholder, writer, how, value))
         return min(found, key=lambda each: order.get(each.writer, len(order)), default=None)
 
     def left_by(self, backend: Callable[..., Any]) -> list[Any]:

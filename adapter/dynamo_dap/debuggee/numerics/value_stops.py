@@ -52,6 +52,7 @@ from dynamo_dap.debuggee.numerics.not_finite import (
     kinds_of,
     may_have_any,
 )
+from dynamo_dap.debuggee.numerics.shown_values import ShownValues
 from dynamo_dap.debuggee.numerics.stored_state import LeftOtherwise
 from dynamo_dap.debuggee.recording.function_names import name_of_call
 from dynamo_dap.debuggee.replay.graph_calls import GRAPH_CALLS, CallObserver, GraphCall
@@ -127,6 +128,7 @@ class ValueStops(CallObserver, CompileObserver):
         self._host = host
         self._backward = BackwardValues(host, passes)
         self._gradients = BackwardMismatches(host, passes)
+        self.shown = ShownValues(host)
         self._stop_trace = stop_trace
         self._reported: set[str] = set()
         self._made = _MadeGraph()
@@ -158,6 +160,7 @@ class ValueStops(CallObserver, CompileObserver):
         HOOKS.want(self, ())
         NOTED_PATHS.want(self, wanted=False)
         GRAPH_CALLS.want(self, None)
+        self.shown.close()
 
     def _report_once(self, text: str) -> None:
         if text not in self._reported:

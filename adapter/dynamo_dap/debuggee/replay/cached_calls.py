@@ -35,6 +35,7 @@ from dynamo_dap.debuggee.torch_api.retracing import RETRACING, CachedCall, clear
 from dynamo_dap.debuggee.torch_api.saved_graphs import KeptGraph
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.traced_paths import PATHS, NotValid
+from dynamo_dap.debuggee.torch_api.unproven_values import UNPROVEN
 from dynamo_dap.debuggee.trace.frames import TracedFunction
 from dynamo_dap.debuggee.trace.stepping import ProgressOfTraces
 from dynamo_dap.debuggee.trace.stepping import Visit as VisitKey
@@ -46,11 +47,19 @@ from dynamo_dap.protocol.options import AS_PYTHON, REPLAY
 class ReplayedCalls:
     """Replays cached calls that may have to stop: each is traced again, on its own inputs."""
 
-    def __init__(self, host: Host, logs: TraceLogs, walk: Callable[[Attempt], None], traces: ProgressOfTraces) -> None:
+    def __init__(
+        self,
+        host: Host,
+        logs: TraceLogs,
+        walk: Callable[[Attempt], None],
+        traces: ProgressOfTraces,
+        looked_at: Callable[[CachedCall], None],
+    ) -> None:
         """Work for ``host``, the agent; ``logs`` has the log of the running trace; ``walk`` stops in a saved trace.
 
-        ``traces`` knows what traces have reported.
+        ``traces`` knows what traces have reported; ``looked_at`` gets each call whose values were shown.
         """
+        self._looked_at = looked_at
         self._host = host
         self._traces = traces
         self._logs = logs
@@ -130,12 +139,15 @@ class ReplayedCalls:
         # The facts of an earlier trace of this entry hold for this call, too: do not note them again.
         traced = TracedCall(version, call, before) if known_call is None else None
         attempt = self._attempt_before(call)
+        UNPROVEN.take_looks()  # those of other calls
         try:
             self._report_not_valid(call, PATHS.why_not_valid(call))
             with self._learning(traced), self._logs.coming_from(attempt):
                 if not self._walked(call, before, attempt):
                     self._trace(call, before, traced)
             self._note_begun(call, traced or known_call)
+            if UNPROVEN.take_looks():
+                self._looked_at(call)
             return traced or known_call
         except Exception as problem:  # noqa: BLE001  (whatever it is, the call itself must run)
             self._report_failure(call, problem)

@@ -34,6 +34,7 @@ from dynamo_dap.debuggee.torch_api.symbols import hint_of
 from dynamo_dap.debuggee.torch_api.tensor_facts import is_tensor, version_of
 from dynamo_dap.debuggee.torch_api.traced_paths import PATHS
 from dynamo_dap.debuggee.torch_api.translator import with_callers
+from dynamo_dap.debuggee.torch_api.unproven_values import UNPROVEN
 from dynamo_dap.debuggee.torch_api.variable_trackers import mutation_state
 from dynamo_dap.debuggee.wrapping.weak_collections import WeakKeyDictionary
 
@@ -115,6 +116,7 @@ class RealValues:
         Raises:
             NoRealValue: there is none; the text says why.
         """
+        UNPROVEN.note_look()
         output: Any = self._trace()
         tracer = next((each for each in output.tracers if each.graph is node.graph), None)
         if tracer is None:

@@ -23,6 +23,7 @@ from dynamo_dap.debuggee.torch_api.symbols import is_symbolic
 from dynamo_dap.debuggee.torch_api.tensor_facts import is_fake_tensor, is_tensor, kind_of
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.trackers.forms import Form, Known, NumberForm, TensorForm, Unrealized, is_form
+from dynamo_dap.debuggee.torch_api.unproven_values import UNPROVEN
 from dynamo_dap.debuggee.torch_api.variable_trackers import (
     Place,
     Tracker,
@@ -111,7 +112,8 @@ class TracedView(View):
             real = self.frame.cheap_value(value.node)
         except (NoRealValue, FeatureMissing):
             return None
-        return None if real is None else little_data(real)
+        data = None if real is None else little_data(real)
+        return data if data is None or UNPROVEN.reason() is None else f"{data} (not proven)"
 
     def _tensor(self, node: Any) -> Any:
         try:
@@ -123,6 +125,9 @@ class TracedView(View):
         """Return what the node gives in this call, and in a backward pass its gradient, each computed when opened."""
         call = retraced_call()
         values = [lazy_variable("value", lambda: _real(lambda: self.frame.real_value(node)))]
+        reason = UNPROVEN.reason()
+        if reason is not None:
+            values.append(Variable("not proven", Value(reason, kind="virtual")))
         if call is not None and call.in_backward is not None:
             values.append(lazy_variable("grad", lambda: _real(lambda: self.frame.gradient(node))))
         return values

@@ -1,0 +1,119 @@
+"""Checks that a cached call computes the values that its stop has shown.
+
+Those values come from a replay, before the call runs. Once its graph has returned, its outputs and what it wrote to its
+inputs are compared with the replay's. A difference is reported once, and later stops of the cache entry mark their
+values. Calls 1, 2, 4, 8, ... of those with shown values are checked, if they are small: a stop is not to cost seconds.
+Thread that makes the call.
+"""
+
+from __future__ import annotations
+
+import threading
+import types
+from collections import Counter
+
+from dynamo_dap.debuggee.agent.engine import Host
+from dynamo_dap.debuggee.agent.log import log_exception
+from dynamo_dap.debuggee.numerics.comparing import NEEDED, CallsDifferByChance, as_it_began, compared_if_valid
+from dynamo_dap.debuggee.numerics.comparisons import Comparison
+from dynamo_dap.debuggee.numerics.memory_runs import WrittenInputs
+from dynamo_dap.debuggee.recording.function_names import name_of_call
+from dynamo_dap.debuggee.replay.graph_calls import GRAPH_CALLS, CallObserver, GraphCall, tensors_in
+from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue
+from dynamo_dap.debuggee.torch_api.retracing import CachedCall
+from dynamo_dap.debuggee.torch_api.traced_paths import NotValid
+from dynamo_dap.debuggee.torch_api.unproven_values import UNPROVEN
+
+_BYTES = 32 * 2**20
+"""Of inputs and outputs; larger calls are not checked."""
+
+
+class ShownValues(CallObserver):
+    """Compares what cached calls compute with what their stops have shown."""
+
+    feature = "checking shown values"
+
+    def __init__(self, host: Host) -> None:
+        """Work for ``host``, the agent."""
+        self._host = host
+        self._lock = threading.Lock()
+        self._awaited: dict[int, int] = {}
+        """By thread, the identity of the frame whose graph is to be checked."""
+        self._looks: Counter[tuple[types.CodeType, str]] = Counter()
+
+    def looked_at(self, call: CachedCall) -> None:
+        """Have the graph of ``call``, which runs next on this thread, checked as it returns."""
+        if not isinstance(call.frame, types.FrameType) or any(each.problem is not None for each in NEEDED):
+            return
+        key = call.code, call.compile_id
+        self._looks[key] += 1
+        if self._looks[key] & (self._looks[key] - 1):
+            return
+        with self._lock:
+            self._awaited[threading.get_ident()] = id(call.frame)
+        GRAPH_CALLS.want(self, _BYTES)
+
+    def close(self) -> None:
+        """Stop looking at calls. Any thread."""
+        with self._lock:
+            self._awaited.clear()
+        GRAPH_CALLS.want(self, None)
+
+    def returned(self, call: GraphCall) -> None:
+        """Compare, if a stop has shown values of this call."""
+        if self._host.is_holding or not self._take(call):
+            return
+        cached_call = call.as_cached_call()
+        size = sum(each.untyped_storage().nbytes() for each in tensors_in([call.given, call.outputs]))
+        if cached_call is None or size > _BYTES or call.kept.left_out:
+            return
+        try:
+            with self._host.holding(), as_it_began(call):
+                comparison = compared_if_valid(call, cached_call)
+                what = None if isinstance(comparison, NotValid) else _difference(call, comparison)
+        except (CallsDifferByChance, NoRealValue):
+            return
+        except Exception:  # noqa: BLE001  (whatever it is, the program goes on)
+            log_exception("checking the values that a stop has shown")
+            return
+        if what is not None:
+            self._report(call, cached_call, what)
+
+    def raised(self, call: GraphCall) -> None:
+        """Expect nothing more: the call returns nothing to compare."""
+        self._take(call)
+
+    def _take(self, call: GraphCall) -> bool:
+        """Return whether this call is awaited, and await it no longer."""
+        thread = threading.get_ident()
+        with self._lock:
+            if self._awaited.get(thread) != id(call.frame):
+                return False
+            del self._awaited[thread]
+            is_last = not self._awaited
+        if is_last:
+            GRAPH_CALLS.want(self, None)
+        return True
+
+    def _report(self, call: GraphCall, cached_call: CachedCall, what: str) -> None:
+        UNPROVEN.mark(call.frame.f_code, f"an earlier call computed something else than its replay: {what}")
+        self._host.print(
+            f"dynamo-dap: warning: {name_of_call(cached_call)}, cache entry {cached_call.compile_id}: its stops show "
+            f"values of a replay, and the call computed something else: {what}. Later stops mark these values as not "
+            "proven. dynamo-dap compare finds the cause.\n",
+            "important",
+        )
+
+
+def _difference(call: GraphCall, comparison: Comparison) -> str | None:
+    """Return how the call differs from the replay, for a person; None if it does not."""
+    for number, each in enumerate(comparison.of_outputs):
+        if not each.is_same:
+            return f"result {number}, {each.text}"
+    if not call.graph.written:
+        return None
+    written = WrittenInputs(comparison.graph, call.kept.random).first_difference(call.inputs)
+    if written is None:
+        return None
+    name = comparison.graph.names.get(written.placeholder) or written.placeholder.name
+    return f"the contents of {name}, {written.difference.text}"

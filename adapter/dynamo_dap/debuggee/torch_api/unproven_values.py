@@ -1,0 +1,51 @@
+"""Knows which cached calls had values shown, and which cache entries compute something else than their replay.
+
+Values at a stop in a cached call come from a replay. Whether the call computes the same is known once it has returned.
+``UNPROVEN`` is that of the process; looks are noted on the thread that makes the call.
+"""
+
+from __future__ import annotations
+
+import threading
+import types
+import weakref
+
+from dynamo_dap.debuggee.torch_api.retracing import CachedCall, retraced_call
+
+
+class UnprovenValues:
+    """Remembers, for each cache entry, why the values of its replays are not proven."""
+
+    def __init__(self) -> None:
+        self._thread = threading.local()
+        self._reasons: dict[int, tuple[weakref.ref[types.CodeType], str]] = {}
+        """By identity of the code that the entry runs."""
+
+    def note_look(self) -> None:
+        """Note that a value was computed for a stop; it matters in a replay of a cached call."""
+        self._thread.has_looked = True
+
+    def take_looks(self) -> bool:
+        """Return whether a value was computed on this thread since this was asked last."""
+        has_looked = getattr(self._thread, "has_looked", False)
+        self._thread.has_looked = False
+        return has_looked
+
+    def mark(self, code: types.CodeType, reason: str) -> None:
+        """Mark values of the cache entry that runs ``code`` as not proven, for as long as it lives."""
+        key = id(code)
+        self._reasons[key] = weakref.ref(code, lambda _: self._reasons.pop(key, None)), reason
+
+    def reason(self) -> str | None:
+        """Return why values of the replay that runs on this thread are not proven; None if nothing says so."""
+        call = retraced_call()
+        return None if call is None or not self._reasons else self._reason_of(call)
+
+    def _reason_of(self, call: CachedCall) -> str | None:
+        code = getattr(call.frame, "f_code", None)
+        known = self._reasons.get(id(code))
+        return known[1] if known is not None and known[0]() is code else None
+
+
+UNPROVEN = UnprovenValues()
+"""Those of this process."""
