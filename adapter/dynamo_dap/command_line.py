@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -31,6 +32,9 @@ _NOT_READ = 141
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return the exit status: 2 for wrong usage."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="replace")  # not every terminal has every character
     try:
         if given and given[0] in COMMANDS:
             return COMMANDS[given[0]].load()(given[1:])

@@ -14,9 +14,11 @@ import sys
 import threading
 from pathlib import Path
 
+from dynamo_dap.protocol.own_code import own_code
+
 # Interrupts end it, also where a shell has started the client with them ignored.
-_COMMAND = (
-    "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); del sys.path[0]; "
+_COMMAND = own_code(
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
     "from dynamo_dap.command_line import main; sys.exit(main())"
 )
 _GRACE_SECONDS = 3.0
@@ -27,9 +29,8 @@ def guarded(arguments: list[str], given: Path | None = None) -> list[str]:
     """Return the command line that runs ``dynamo-dap`` with these arguments under a guard.
 
     The command reads the file ``given`` as its standard input, or nothing.
-    Python puts its working directory first on the path of ``-c``: the user's files must not shadow modules there.
     """
-    here = "import sys; del sys.path[0]; from dynamo_dap.assistants.guard import main; sys.exit(main())"
+    here = own_code("from dynamo_dap.assistants.guard import main; sys.exit(main())")
     return [sys.executable, "-c", here, os.devnull if given is None else str(given), *arguments]
 
 

@@ -17,19 +17,25 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 
 from dynamo_dap import __version__
 from dynamo_dap.protocol.connection import RequestFailed
+from dynamo_dap.protocol.consent import visible
 from dynamo_dap.protocol.contract import LOG_VARIABLE, RECORDS_VARIABLE
 from dynamo_dap.protocol.messages import Event, to_builtins
+from dynamo_dap.protocol.own_code import own_code
 from dynamo_dap.protocol.types import InitializeRequestArguments, SourceBreakpoint
 from dynamo_dap.records.folders import records_base
 from dynamo_dap.terminal.client import Client, ServerProcess
 
 _SELF_CHECK = "dynamo_dap.debuggee.torch_api.self_check"
+_ASK = own_code(f"from {_SELF_CHECK} import main; main()", here=False)
 _ASK_SECONDS = 180
+_ANSWER = 1024 * 1024
+"""Bytes of an interpreter's output that are looked at."""
 _SESSION_SECONDS = 120
 _OLDEST_TORCH = (2, 12)
 _PROGRAM = """\
@@ -127,9 +133,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _print(check: Check) -> None:
-    sys.stdout.write(f"{_MARKS[check.result]} {check.name}: {check.text}\n")
-    if check.advice is not None:
-        sys.stdout.write(f"    {check.advice}\n")
+    # Names of folders and what an interpreter says of itself can hold control characters.
+    sys.stdout.write(f"{_MARKS[check.result]} {check.name}: {visible(check.text)}\n")
+    for line in (check.advice or "").splitlines():
+        sys.stdout.write(f"    {visible(line.strip())}\n")
     sys.stdout.flush()
 
 
@@ -155,30 +162,37 @@ def _checks(python: str) -> Iterator[Check]:
     if facts.cache_folder is not None:
         yield _cache(Path(facts.cache_folder))
     yield _editor(Path.home())
-    if facts.packages["torch"] is not None and facts.torch_problem is None:
+    if facts.packages.get("torch") is not None and facts.torch_problem is None:
         yield _session(python)
 
 
 def _asked(python: str) -> tuple[_Facts | None, str]:
     """Ask the interpreter; return its facts, or None and why there are none."""
+    # Files, since a process that it leaves behind may keep a pipe open for ever.
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+        try:
+            run = subprocess.run(
+                [python, "-c", _ASK],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=errors,
+                timeout=_ASK_SECONDS,
+                check=False,
+            )
+        except (OSError, ValueError) as error:
+            return None, f"{python} cannot be run: {getattr(error, 'strerror', None) or error}"
+        except subprocess.TimeoutExpired:
+            return None, f"{python} imported torch for over {_ASK_SECONDS} s"
+        answered, said = _last_line(output), _last_line(errors)
     try:
-        run = subprocess.run(
-            [python, "-m", _SELF_CHECK],
-            capture_output=True,
-            text=True,
-            timeout=_ASK_SECONDS,
-            stdin=subprocess.DEVNULL,
-            check=False,
-        )
-    except OSError as error:
-        return None, f"{python} cannot be run: {error.strerror or error}"
-    except subprocess.TimeoutExpired:
-        return None, f"{python} imported torch for over {_ASK_SECONDS} s"
-    try:
-        return msgspec.json.decode(run.stdout.rpartition("\n")[2], type=_Facts), ""
+        return msgspec.json.decode(answered, type=_Facts), ""
     except msgspec.DecodeError:
-        last = run.stderr.strip().rpartition("\n")[2] or f"exit status {run.returncode}"
-        return None, f"{python} cannot run dynamo-dap: {last}"
+        return None, f"{python} cannot run dynamo-dap: {said or f'exit status {run.returncode}'}"
+
+
+def _last_line(file: BinaryIO) -> str:
+    file.seek(max(file.seek(0, os.SEEK_END) - _ANSWER, 0))
+    return file.read().decode(errors="replace").strip().rpartition("\n")[2]
 
 
 def _python(facts: _Facts) -> Check:
@@ -189,7 +203,7 @@ def _python(facts: _Facts) -> Check:
 
 
 def _torch(facts: _Facts) -> Iterator[Check]:
-    version = facts.packages["torch"]
+    version = facts.packages.get("torch")
     if version is None:
         yield Check("torch", "problem", "not installed", f"Run: {facts.executable} -m pip install torch")
         return
@@ -212,7 +226,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _package(facts: _Facts, name: str, use: str, *, is_needed: bool) -> Check:
-    version = facts.packages[name]
+    version = facts.packages.get(name)
     if version is not None and name == "debugpy" and _numbers(version) < _OLDEST_DEBUGPY:
         oldest = ".".join(map(str, _OLDEST_DEBUGPY))
         advice = f"It is older than {oldest}. Run: {facts.executable} -m pip install --upgrade debugpy"
@@ -273,9 +287,12 @@ def _cache(folder: Path) -> Check:
 def _editor(home: Path) -> Check:
     """Look for the extension where VS Code and its relatives keep theirs, on this machine and for remote windows."""
     places = [home / folder for folder in _EXTENSION_FOLDERS]
-    if not any(map(Path.is_dir, places)):
-        return Check("VS Code", "ok", "not found here; the extension was not looked for")
-    found = sorted(path for place in places for path in place.glob(f"{_EXTENSION}*"))
+    try:
+        if not any(map(Path.is_dir, places)):
+            return Check("VS Code", "ok", "not found here; the extension was not looked for")
+        found = sorted(path for place in places for path in place.glob(f"{_EXTENSION}*"))
+    except OSError as error:
+        return Check("VS Code", "warning", f"the extension cannot be looked for: {error.strerror or error}")
     if not found:
         return Check("VS Code", "warning", "the extension is not installed", "Install the .vsix file of the release.")
     versions = {path.name.removeprefix(_EXTENSION) for path in found}

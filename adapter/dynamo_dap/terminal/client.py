@@ -19,6 +19,7 @@ import msgspec
 
 from dynamo_dap.protocol.connection import Connection, RequestFailed
 from dynamo_dap.protocol.messages import Event, Request, Response, decode
+from dynamo_dap.protocol.own_code import own_code
 from dynamo_dap.protocol.streams import ByteStream, PipeStream
 from dynamo_dap.protocol.texts import json_with_visible_controls, with_visible_controls
 from dynamo_dap.protocol.types import (
@@ -70,7 +71,11 @@ INTRODUCTION = InitializeRequestArguments(
 """How the terminal introduces itself to the server."""
 
 
-DEFAULT_COMMAND = (sys.executable, "-m", "dynamo_dap")
+DEFAULT_COMMAND = (
+    sys.executable,
+    "-c",
+    own_code("from dynamo_dap.command_line import main; sys.exit(main())"),
+)
 
 
 class Server(Protocol):

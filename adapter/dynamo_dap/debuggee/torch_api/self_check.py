@@ -1,6 +1,6 @@
 """Prints, as JSON, what this interpreter has: for ``dynamo-dap doctor``, which runs it in the program's environment.
 
-``python -m dynamo_dap.debuggee.torch_api.self_check``. A process of its own, in its main thread.
+A process of its own, in its main thread.
 """
 
 from __future__ import annotations
@@ -65,5 +65,6 @@ def _version(name: str) -> str | None:
         return None
 
 
-if __name__ == "__main__":
-    sys.stdout.write(json.dumps(facts()))
+def main() -> None:
+    """Print the facts as the last line, also after what torch's import prints."""
+    sys.stdout.write(f"\n{json.dumps(facts())}\n")

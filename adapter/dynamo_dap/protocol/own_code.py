@@ -1,0 +1,21 @@
+"""Starts code of this package in a Python of its own, whatever the current folder holds.
+
+Python puts the current folder first on the path of ``-c`` and ``-m``. A ``msgspec.py`` of another person there would
+run, or a whole ``dynamo_dap``. No state.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_HOME = str(Path(__file__).resolve().parents[2])
+
+
+def own_code(statements: str, *, here: bool = True) -> str:
+    """Return what Python's ``-c`` takes to run ``statements``, without modules of the current folder.
+
+    ``here`` is whether they run in this interpreter's environment, where this package is also found if it is not
+    installed.
+    """
+    found = f"sys.path.append({_HOME!r}); " if here else ""
+    return f"import sys; sys.path[:1] = filter(None, sys.path[:1]); {found}{statements}"
