@@ -30,7 +30,7 @@ class Assistant:
         self.mark = mark
         """Of every process that its server starts."""
         self.waiting = waiting
-        """The tools that can be told how long to wait."""
+        """The tools that take how long to wait."""
 
     async def ask(self, tool: str, **arguments: Any) -> tuple[str, Any]:
         """The answer, as text and as data."""

@@ -76,7 +76,7 @@ class Editor:
                 self._join(self.asked[-1])
 
     def _join(self, asked: dict[str, str]) -> None:
-        # Nobody else may come to the program by the socket.
+        # Nobody else may reach the program by the socket.
         assert Path(asked["adapter"]).parent.stat().st_mode & 0o077 == 0
         connected = socket.socket(socket.AF_UNIX)
         connected.connect(asked["adapter"])

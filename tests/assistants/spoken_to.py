@@ -1,4 +1,4 @@
-"""An assistant that is told what to do: the SDK's own client, for tests in another language.
+"""An assistant that a test controls: the SDK's own client, for tests in another language.
 
 The first line of stdin is an assistant's configuration, each further line a call: ``{"tool": ..., "arguments": ...}``.
 Each answer is a line of stdout: ``{"text": ..., "data": ..., "isError": ...}``.

@@ -136,7 +136,7 @@ def test_a_program_is_debugged(folder: Path) -> None:
             text, _ = await one.ask("debug_breakpoint", stop={"file": "program.py", "line": line("returned")}, remove=1)
             assert f"program.py:{line('returned')}" in text
             assert f":{line('looped')}" not in text
-            for _ in range(2):  # in the trace, and in the call that the cache serves
+            for _ in range(2):  # in the trace, and in the cached calls
                 while (await one.ask("debug_go"))[1]["line"] != line("returned"):
                     pass
                 assert (await one.ask("debug_evaluate", expression="float(total)"))[0] == "188.0"
@@ -236,7 +236,7 @@ def test_two_clients_debug_at_once(folder: Path) -> None:
 
 
 def test_everything_ends_with_a_server_that_is_killed(folder: Path) -> None:
-    """What it runs and what it debugs, with what these have started; its client is told."""
+    """What it runs and what it debugs, with what these have started; its client is informed."""
 
     async def kill() -> None:
         async with assistant(folder, roots=[folder]) as one:

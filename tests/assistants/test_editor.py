@@ -82,7 +82,7 @@ def test_both_see_every_stop_and_both_step(program: Fixture, editor: Editor) -> 
             (scope, *_) = await _aside(client.scopes, frame.id)
             assert "total" in [one.name for one in await _aside(client.variables, scope.variables_reference)]
 
-            # The user steps: the assistant is told of it by its next answer.
+            # The user steps: the assistant is informed of it by its next answer.
             await _aside(client.resume, "stepIn", thread)
             _, frame = await _aside(editor.stop)
             assert frame.line == line("scaled")

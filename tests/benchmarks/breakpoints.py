@@ -29,7 +29,7 @@ SESSIONS = 5
 AIM = "0.3 s"
 MANY, AIM_OF_MANY = 10_000, "1 s"
 FEWER = 2_000
-"""With how many breakpoints many are compared: the time of each is to be the same."""
+"""With how many breakpoints many are compared: the time of each has to be the same."""
 
 
 def files_of_library() -> list[Path]:

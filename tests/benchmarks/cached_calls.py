@@ -1,8 +1,8 @@
-"""Calls that the cache serves: which lines are stopped at, whether values are those of eager code, and what it costs.
+"""Cached calls: which lines are stopped at, whether values are those of eager code, and what it costs.
 
 ``python tests/benchmarks/cached_calls.py [MODEL ...]``, part of ``make bench``. Models are those of the libraries that
 are installed (transformers, torch_geometric), tiny and with random weights, compiled with the backend eager. Each is
-called twice with one size and three times with another. A call that the cache serves is traced once more, and its lines
+called twice with one size and three times with another. A cached call is replayed, and its lines
 and values are compared with those of an eager call of the same arguments, visit by visit. Values are tensors, numbers,
 texts. In this process, with the real engine.
 """
@@ -148,7 +148,7 @@ class Comparison(ComparedLines):
     first_trace: float = 0.0
     """Seconds of the call that was compiled last, backend and guards included."""
     retraced: float = 0.0
-    """Seconds of tracing the cached call once more."""
+    """Seconds of tracing the cached call again."""
     eager: float = 0.0
     """Seconds of an eager call that nobody traces."""
     costs: Costs = field(default_factory=lambda: Costs(0, 0, 0, 0))
@@ -238,7 +238,7 @@ def _is_equal(one: Any, other: Any) -> bool:
 
 
 def measure(name: str) -> list[Comparison]:
-    """Compare each call of a model that the cache serves."""
+    """Compare each call of a model that hits the cache."""
     torch._dynamo.reset()
     torch.manual_seed(0)
     model, arguments = MODELS[name]()

@@ -1,9 +1,9 @@
 """What one session over eager code, tracing and generated code costs, beside the plain program and debugpy alone.
 
 ``python tests/benchmarks/eager.py`` prints medians of ratios: plain and debugged programs take turns, so that whatever
-else the machine does falls on all alike. With nothing armed: the compile time of a 12-layer encoder, calls of what was
-compiled, and an eager loop; then the loop with a breakpoint in its function that is never reached. And the latency of a
-step with stack, scopes and variables in eager code, beside debugpy's own adapter.
+else the machine does falls on all alike. With no breakpoint set: the compile time of a 12-layer encoder, calls of what
+was compiled, and an eager loop; then the loop with a breakpoint in its function that is never reached. And the latency
+of a step with stack, scopes and variables in eager code, beside debugpy's own adapter.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A transformer whose call takes some 10 ms on one thread, plain and under the debugger in turn, in one run, so that
 whatever else the machine does falls on all alike. Medians of ratios; the thread's processor seconds say the same on a
-busy machine. ``mismatch`` runs the graph once more and the function in a fork, so it is what it is.
+busy machine. ``mismatch`` runs the graph again and the function in a fork, so it is what it is.
 
 Measured with torch 2.13 on two busy cores, seconds of the thread's processor: ``nan`` 1.00 on a call of 11 ms; 1.02 to
 1.06 on a step of training of 37 ms, in which the gradients of parameters are read once, at the speed of memory: 19 MB
@@ -30,7 +30,7 @@ CALLS = 10
 
 
 def measure(turns: int) -> dict[str, dict[str, list[list[float]]]]:
-    """Seconds of each turn, of calls alone and of training: plain, with nothing armed, and with each filter."""
+    """Seconds of each turn, of calls alone and of training: plain, with no breakpoint set, and with each filter."""
     with TurnTakers(PROGRAM) as takers:
         programs = {"plain": takers.start_plainly()}
         kinds = {"nothing armed": (), "nan": ("nan",), "mismatch": ("mismatch",)}

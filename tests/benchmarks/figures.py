@@ -1,6 +1,6 @@
-"""Rows of the table of all that the debugger is measured by: what is measured, in which unit, and what it is to be.
+"""Rows of the table of all that the debugger is measured by: what is measured, in which unit, and what it has to be.
 
-A row is known before it is measured, so that one that fails is told with its aim, too. What a benchmark yields is
+A row is known before it is measured, so that one that fails is reported with its aim, too. What a benchmark yields is
 ``Measured``; ``reported`` joins the two as the JSON file has it. Plain data; runs anywhere.
 """
 
@@ -23,7 +23,7 @@ class Row:
     """Empty for a ratio."""
     aim: float | None = None
     is_least: bool = False
-    """Whether the aim is the least that it is to be; else it is the most."""
+    """Whether the aim is the least that it has to be; else it is the most."""
     tried: str = ""
     """What was done to reach the aim, where it is missed."""
 

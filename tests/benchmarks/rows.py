@@ -1,4 +1,4 @@
-"""The rows of ``make bench``: what each is to be, and how it is measured. ``table`` runs a group of them in a process.
+"""The rows of ``make bench``: what each has to be, and how it is measured. ``table`` runs a group of them in a process.
 
 Programs take turns in one run, so that whatever else the machine does falls on all alike; where a peer does the same
 work, it takes its turn, too. Servers and programs are real, launched with the default options but for those that a row
@@ -521,7 +521,7 @@ def _megabytes(process: psutil.Process) -> float:
 
 
 def values(is_quick: bool) -> Iterator[Measured]:
-    """Real values in calls of a Llama of two layers that the cache serves."""
+    """Real values in calls of a Llama of two layers that hits the cache."""
     import torch
 
     torch.set_num_threads(1)

@@ -27,7 +27,7 @@ TURNS = 10
 
 
 def measure(repeats: int) -> dict[str, list[list[float]]]:
-    """Seconds of each turn: plain, with nothing armed, and with breakpoints that are not hit."""
+    """Seconds of each turn: plain, with no breakpoint set, and with breakpoints that are not hit."""
     never = Fixture(PROGRAM).line("never")
     with TurnTakers(PROGRAM) as takers:
         programs = {"plain": takers.start_plainly()}

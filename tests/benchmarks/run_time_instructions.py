@@ -74,7 +74,7 @@ def ours(measured: Measured, calls: int) -> float:
 
 
 def traced(measured: Measured, calls: int) -> float:
-    """Seconds under our engine with ``traceInstructions``: every instruction is told, nothing is asked."""
+    """Seconds under our engine with ``traceInstructions``: every instruction is reported, nothing is asked."""
     with debugging(lambda stop: None) as host:
         host.options = AgentOptions(mode="run-time", trace_instructions=True)
         host.engine.arm()

@@ -1,7 +1,7 @@
 """What a look at a tensor of a billion elements takes: from the client's request to the answer, through the server.
 
 ``python tests/benchmarks/tensors.py`` prints medians over fresh sessions with the default launch options, of the first
-looks of each kind at a stop: in ordinary Python, in the trace, in the next call, which the cache serves, and, in
+looks of each kind at a stop: in ordinary Python, in the trace, in the next cached calls, and, in
 sessions that stop there, in the generated code.
 """
 

@@ -1,8 +1,8 @@
 """What going back in a trace costs, on a Llama of two layers (transformers, tiny, with random weights).
 
-``python tests/benchmarks/time_travel.py``, part of ``make bench``. Steps back, reverse continue and going to a moment,
-each from the client's request to the variables at the stop, in the call that Dynamo traces and in the third one, for
-which the trace of the second is kept. Libraries are stepped through as the program's own code is.
+``python tests/benchmarks/time_travel.py``, part of ``make bench``. Steps back, reverse continue and going to a
+snapshot, each from the client's request to the variables at the stop, in the call that Dynamo traces and in the third
+one, for which the trace of the second is kept. Libraries are stepped through as the program's own code is.
 
 And what the log of a trace costs, from which all that is shown: traces with it and without it take turns in one
 process, and what they need of the processor is compared; the medians of the ratios.
@@ -65,12 +65,12 @@ class Held:
         return self.seconds(lambda: self._client.resume(command, self.thread))
 
     def go_to(self, moment: int) -> float:
-        """Return what going to a moment takes."""
+        """Return what going to a snapshot takes."""
         arguments = {"threadId": self.thread, "moment": moment}
         return self.seconds(lambda: self._client.request("dynamoGoTo", arguments))
 
     def moments(self, count: int) -> list[int]:
-        """Return moments that are spread over the trace, but for its end."""
+        """Return snapshots that are spread over the trace, but for its end."""
         asked = {"threadId": self.thread, "start": 0, "count": 10_000}
         entries = msgspec.json.decode(self._client.request("dynamoTimeline", asked))["entries"]
         return [entries[number * 7919 % (len(entries) * 9 // 10)]["moment"] for number in range(count)]
@@ -108,7 +108,7 @@ def moves_of_calls(model: Path, count: int = SNAPSHOTS) -> list[dict[str, list[f
 
 
 class LoggedTraces:
-    """Traces of the model, which a step goes out of from its first line, or that nothing is armed in."""
+    """Traces of the model, which a step goes out of from its first line, or that nothing is set in."""
 
     def __init__(self, model: Path) -> None:
         import torch

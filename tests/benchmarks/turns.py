@@ -1,4 +1,4 @@
-"""The benchmark's end of a program that does something each time it is told to, so that programs can take turns."""
+"""The benchmark's end of a program that does something each time it is asked to, so that programs can take turns."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class TurnTaker:
         self._lines: TextIO = self._connection.makefile("rw")
 
     def do(self, what: object) -> list[float]:
-        """Have it do something once; return the seconds that it tells."""
+        """Have it do something once; return the seconds that it reports."""
         print(what, file=self._lines, flush=True)
         taken = [float(seconds) for seconds in self._lines.readline().split()]
         if not taken:

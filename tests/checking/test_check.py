@@ -143,7 +143,7 @@ def test_a_baseline_accepts_what_was_there_when_lines_move(program: Path) -> Non
     assert ran.returncode == 0, ran.stdout
     assert "accepted by the baseline" in ran.stdout
 
-    # The same reason once more in the same function, and another function: both are new.
+    # The same reason again in the same function, and another function: both are new.
     program.write_text(
         PROGRAM.replace('    print("in it")\n', '    print("in it")\n    x = x * 3\n    print("again")\n').replace(
             "def fine(x):\n", "def fine(x):\n    torch._dynamo.graph_break()\n"
@@ -157,7 +157,7 @@ def test_a_baseline_accepts_what_was_there_when_lines_move(program: Path) -> Non
     assert report["programStatus"] == 0
     assert "the program's own output" in ran.stderr, "what is printed is JSON alone"
 
-    # What was mended is told, and leaves the baseline when that is asked for.
+    # What was fixed is reported, and leaves the baseline when that is asked for.
     program.write_text(PROGRAM.replace('    print("in it")\n', ""))
     ran = check(folder, "program.py")
     assert ran.returncode == 0
@@ -168,7 +168,7 @@ def test_a_baseline_accepts_what_was_there_when_lines_move(program: Path) -> Non
 
 @pytest.mark.parametrize("way", ["above", "absolute", "link"])
 def test_a_project_names_no_baseline_outside_itself(tmp_path: Path, way: str) -> None:
-    """A project from a stranger would have any file of the user's written otherwise."""
+    """A project from another user would have any file of the user's written otherwise."""
     victim, folder = tmp_path / "victim.txt", tmp_path / "project"
     folder.mkdir()
     (folder / "link.json").symlink_to(victim)
@@ -326,7 +326,7 @@ if __name__ == "__main__":
 
 
 def test_what_child_processes_compile_counts(tmp_path: Path) -> None:
-    """However they are made; the program is as it was, and one that was killed is told."""
+    """However they are made; the program is as it was, and one that was killed is reported."""
     program = tmp_path / "program.py"
     (interpreter,) = python()
     program.write_text(WITH_CHILDREN.replace("PYTHON", repr(interpreter)))

@@ -1,4 +1,4 @@
-"""``dynamo_dap.record()`` in real programs: what it tells, when it records, and that nothing of it stays."""
+"""``dynamo_dap.record()`` in real programs: what it reports, when it records, and that nothing of it stays."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class FreeProgram:
         python: Sequence[str] | None = None,
         launcher: Sequence[str] | None = None,
     ) -> None:
-        """``python`` is the command that starts Python, where it is to be another one.
+        """``python`` is the command that starts Python, where it has to be another one.
 
         ``launcher`` is one that runs the program itself, and is given it with its arguments.
         """

@@ -1,4 +1,4 @@
-"""Finds the processes that a session started, whatever became of their parents.
+"""Finds the processes that a session started, even after their parents ended.
 
 Each session puts a mark of its own into the environment of its server, which every process below it inherits.
 """

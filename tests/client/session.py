@@ -1,6 +1,6 @@
 """One debug session of a test: a server process, a client, the timeline, and what a test asks of them.
 
-Driven by the test's thread. ``Session.close`` ends everything that the session started and ``Session.problems`` tells
+Driven by the test's thread. ``Session.close`` ends everything that the session started and ``Session.problems`` reports
 what went wrong on the way: broken messages, tracebacks in logs, processes left over.
 """
 
@@ -402,7 +402,7 @@ class Session:
         return to_builtins(self.client.request(command, arguments))
 
     def refusal(self, command: str, arguments: Any = None) -> str:
-        """Send a request that must fail and return the error's text for a person."""
+        """Send a request that must fail and return the error's text for users."""
         try:
             body = self.request(command, arguments)
         except RequestFailed as failed:

@@ -1,8 +1,8 @@
-"""Checks what is told of threads, and when.
+"""Checks what is reported of threads, and when.
 
 No thread is announced while it is stopped: VS Code takes a thread's event as the end of its stop, and shows the stack
-then, but no variables and no way to go on. And no stop is told before the answer to the request that let the thread go
-on: a client would take the answer as the end of that stop.
+then, but no variables and no way to go on. And no stop is reported before the answer to the request that let the thread
+go on: a client would take the answer as the end of that stop.
 """
 
 from __future__ import annotations

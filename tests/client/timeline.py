@@ -32,7 +32,7 @@ class Entry:
 
     @property
     def is_event(self) -> bool:
-        """Whether the server told something."""
+        """Whether the server reported something."""
         return self.message.get("type") == "event"
 
     def __str__(self) -> str:

@@ -1,11 +1,11 @@
 """A process that has imported torch and Dynamo, and forks one for each program under test: the import takes seconds.
 
-``python()`` is the command to launch programs with: a stand-in (``stand_in.py``) that a server starts as it would any
+``python()`` is the command to launch programs with: a substitute (``stand_in.py``) that a server starts as it would any
 interpreter, and whose place the forked process takes: same arguments, environment, working directory and standard
-descriptors, ``__main__`` anew, nothing compiled before. The bootstrap, the agent and debugpy start in it as they
-always do, in a program that has torch in ``sys.modules``, as one has that is attached to. The forked process leads a
-session of its own, like whatever a server starts; it is killed with its stand-in, and its death is the stand-in's. At
-its end it does not take the modules of torch apart, which takes longer than most programs.
+descriptors, ``__main__`` anew, nothing compiled before. The bootstrap, the agent and debugpy start in it as they always
+do, in a program that has torch in ``sys.modules``, as one has that is attached to. The forked process leads a session
+of its own, like whatever a server starts; it is killed with its substitute, and its death is the substitute's. At its
+end it does not take the modules of torch apart, which takes longer than most programs.
 
 What a fork could not do faithfully runs in the real interpreter: other options of Python, another environment for
 Python or torch to start with (``_READ_AT_THE_START``). A test about the start or the very end gives
@@ -74,7 +74,7 @@ def python(**variables: str) -> list[str]:
 
 
 def _start(variables: dict[str, str]) -> Path:
-    """Start a zygote and return the stand-in for it."""
+    """Start a zygote and return the substitute for it."""
     folder = Path(tempfile.mkdtemp(prefix="dynamo-dap-zygote-"))
     address = folder / "socket"
     listener = socket.socket(socket.AF_UNIX)
@@ -147,7 +147,7 @@ class _Forked(Exception):
 
 
 class _Zygote:
-    """Forks one process for each stand-in that asks for one, and tells it how that ended."""
+    """Forks one process for each substitute that asks for one, and reports to it how that ended."""
 
     def __init__(self, listener: socket.socket) -> None:
         self._listener = listener
@@ -211,7 +211,7 @@ class _Zygote:
         )
 
     def _become(self, request: Request, descriptors: list[int]) -> None:
-        """In the forked process: take on what the stand-in has."""
+        """In the forked process: take on what the substitute has."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.setsid()
@@ -238,7 +238,7 @@ class _Zygote:
                 self._forget(stand_in)
 
     def _kill_for(self, stand_in: socket.socket) -> None:
-        """A stand-in has ended before its process, or all is over."""
+        """A substitute has ended before its process, or all is over."""
         process = self._forget(stand_in)
         for kill in (os.kill, os.killpg):  # it may have had no time to lead a group
             with contextlib.suppress(ProcessLookupError):
@@ -350,13 +350,13 @@ def _serve() -> Request:
         zygote.serve()
     except _Forked as forked:
         return forked.request
-    # Whoever made it may have been killed.
+    # the process that made it may have been killed.
     shutil.rmtree(Path(sys.argv[0]).parent, ignore_errors=True)
     sys.exit()
 
 
 def _run_program() -> None:
-    """Run what the stand-in was to run, as ``__main__``, and end as Python does."""
+    """Run what the substitute had to run, as ``__main__``, and end as Python does."""
     try:
         _run_as_main(Path(sys.argv[0]))
     except SystemExit as ending:

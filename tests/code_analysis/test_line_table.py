@@ -155,7 +155,7 @@ def test_whole_standard_library() -> None:
 
 
 def test_the_next_line_with_code_is_in_the_same_function() -> None:
-    """Told from a function alone as from the whole file."""
+    """Found from a function alone as from the whole file."""
     directory = Path(textwrap.__file__).parent
     for path in [*directory.glob("[a-h]*.py"), *(directory / "asyncio").glob("*.py")]:
         table = line_table(str(path))

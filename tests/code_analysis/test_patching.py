@@ -168,7 +168,7 @@ def try_everything() -> None:
                 if "BACKWARD" in text or (text.startswith("JUMP") and "ABSOLUTE" in text):
                     continue
                 accepted += 1
-                # The last line tells what was tried, if the process dies.
+                # The last line shows what was tried, if the process dies.
                 sys.stdout.write(f"{function.__name__} {index} {text}\n")
                 sys.stdout.flush()
                 with contextlib.suppress(Exception):

@@ -80,7 +80,7 @@ def test_a_bad_path_gives_one_line(capfd: pytest.CaptureFixture[str], command: l
 
 @pytest.mark.usefixtures("folder")
 def test_a_file_that_may_not_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever may read everything, as a container's user, is refused nothing by the system: so it is played here."""
+    """A container's user may read everything, so the test plays the system's refusal."""
 
     def refuse(*_: object, **__: object) -> int:
         raise PermissionError(13, "Permission denied", "program.py")

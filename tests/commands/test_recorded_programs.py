@@ -1,4 +1,4 @@
-"""A record may come from a stranger: its command runs only if this user's processes wrote it, or the user agrees."""
+"""A record may come from another user: its command runs only if this user's processes wrote it, or the user agrees."""
 
 from __future__ import annotations
 

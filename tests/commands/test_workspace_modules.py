@@ -10,7 +10,7 @@ from tests.client.timeline import DEADLINE
 
 
 def test_modules_of_the_workspace_are_not_imported(tmp_path: Path) -> None:
-    """A workspace from a stranger can hold a module with the name of a library that the debugger uses."""
+    """A workspace from another user can hold a module with the name of a library that the debugger uses."""
     for name in ("msgspec", "argparse"):
         (tmp_path / f"{name}.py").write_text("import pathlib\npathlib.Path('ran').touch()\n")
     command = [sys.executable, "-m", "dynamo_dap", "--help"]

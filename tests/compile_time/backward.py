@@ -17,7 +17,7 @@ from tests.run_time.in_process import Action, ScriptedHost, SeenStop
 
 
 class EveryLine(BackwardPasses):
-    """Traces each call once more in its backward pass, whatever is armed."""
+    """Traces each call again in its backward pass, whatever is set."""
 
     def __init__(self, host: Any, address_of: Callable[..., int] = lambda frame, index: 0) -> None:
         super().__init__(host, address_of)

@@ -1,4 +1,4 @@
-"""Calls that the cache serves are stopped in by tracing them once more: nothing of that reaches the program."""
+"""Cached calls are stopped in by tracing them again: nothing of that reaches the program."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ pytestmark = pytest.mark.timeout(600)
 
 
 class EveryCall(ReplayedCalls):
-    """Traces every cached call once more, whatever is armed."""
+    """Traces every cached call again, whatever is set."""
 
     def __init__(self, host: Any) -> None:
         self.logs = TraceLogs(CodeFactsCache(), lambda: False)
@@ -61,7 +61,7 @@ class EveryCall(ReplayedCalls):
         self.count = 0
 
     def walk(self, attempt: Attempt) -> None:
-        """Go through a kept trace."""
+        """Go through a saved trace."""
 
     def are_wanted(self) -> bool:
         return True
@@ -82,7 +82,7 @@ Kind = TypeVar("Kind", bound=EveryCall)
 
 @contextmanager
 def every_cached_call(kind: type[Kind] = EveryCall) -> Iterator[Kind]:  # type: ignore[assignment]
-    """Have every call that the cache serves traced once more."""
+    """Replay every cached call."""
     host: Any = ScriptedHost(lambda stop: None, mode="both")
     calls = kind(host)
     engine = host.engine = RunTimeEngine(host, None, calls)
@@ -209,7 +209,7 @@ class Foretelling(EveryCall):
 class Keeping(EveryCall):
     """Keeps the trace of each entry's first cached call, and looks at every line of it in place of later ones.
 
-    These are traced as well, to see that the kept trace shows the same.
+    These are traced as well, to see that the saved trace shows the same.
     """
 
     def __init__(self, host: Any) -> None:
@@ -244,7 +244,7 @@ class Keeping(EveryCall):
             self.look(frame)
 
     def look(self, frame: TracedFrame) -> None:
-        """A trace has come to a line."""
+        """A trace has reached a line."""
         if self._attempt is not frame.attempt:
             self._attempt, self._seen = frame.attempt, []
         if self._is_tracing_only:
@@ -557,7 +557,7 @@ def test_later_calls_stop_without_a_trace(scaler: Calls) -> None:
 
 @pytest.mark.usefixtures("nothing_kept")
 def test_a_call_is_traced_no_further_than_its_last_breakpoint(scaler: Calls) -> None:
-    """But for the first cached call, whose trace tells where that is."""
+    """But for the first cached call, whose trace says where that is."""
     lines = traced_lines(scaler)
     first, last = scaler.line("line 1"), scaler.line("line 2")
     assert [last in each for each in lines] == [False, True, False, False, False, False]

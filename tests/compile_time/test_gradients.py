@@ -115,7 +115,7 @@ class Checkpointed(ManyOutputs):
 
 
 def step_of(kind: type[nn.Module], given: Any, backend: str, tolerance: float = 0.0) -> Comparison:
-    """Compare a second step of training, which the cache serves, with an eager one."""
+    """Compare a second step of training, which hits the cache, with an eager one."""
     torch._dynamo.reset()
     torch.manual_seed(0)
     model = kind().train()
@@ -335,7 +335,7 @@ def test_other_calls_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_inputs_are_let_go_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the program's autograd graph, or when nothing is armed any more."""
+    """With the program's autograd graph, or after the breakpoints are removed."""
     made: list[Any] = output_gradients_made(monkeypatch)
     _, compiled = compiled_model()
     line = SourceBreakpoint(line=LINE, mode="backward")
@@ -387,7 +387,7 @@ def test_memory_is_bounded() -> None:
             loss.backward()
     assert len(numbers) == 1
     (text,) = host.printed
-    assert text.endswith("keeping the inputs of calls takes more than 0 MiB (realValues.memoryLimit)\n")
+    assert "(realValues.memoryLimit)" in text
 
 
 def test_parameters_do_not_count() -> None:

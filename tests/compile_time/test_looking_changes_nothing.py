@@ -91,7 +91,7 @@ def test_a_look_at_every_tensor_at_every_line(program: Program) -> None:
     "program", [containers, dynamic_shapes, objects, modules], ids=lambda program: program.__name__
 )
 def test_what_the_interpreter_is_asked_is_taken_back(program: Program) -> None:
-    """``ctx`` realizes what it is asked for; the evaluation takes it back."""
+    """``ctx`` realizes what it is asked for; the evaluation reverts it."""
     watcher = Watcher(interpreter=True)
     assert_same(untouched(program), observe(program, watch=EachLine(watcher)))
 

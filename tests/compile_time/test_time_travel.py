@@ -149,7 +149,7 @@ def recorded(program: Program, lines: Lines, forward: Move | None, **options: An
 
 
 def go_back_and_forth(program: Program, lines: Lines, forward: Move | None = _STEP_IN, **options: Any) -> BackAndForth:
-    """Go through every trace of the program, by steps in or from breakpoint to breakpoint; nothing comes of it."""
+    """Go through every trace of the program, by steps in or from breakpoint to breakpoint; it has no effect."""
     observe(program)
     alone = parts(observe(program))
     travel = BackAndForth(recorded(program, lines, forward, **options), forward)
@@ -357,7 +357,7 @@ def test_what_is_too_old_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Twins:
-    """Logs in which every snapshot is noted as a whole, beside those in which most are told from later ones."""
+    """Logs that note each snapshot as a whole, beside logs that note most by what differs from later ones."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._note, self._close = TraceLog.note, TraceLog.close
@@ -379,7 +379,7 @@ class Twins:
             if twin is not None:
                 try:
                     twins._compare(log, twin)
-                except Exception as problem:  # noqa: BLE001  (whoever closes a log goes on after it)
+                except Exception as problem:  # noqa: BLE001  (the process that closes a log goes on after it)
                     twins.differences.append(f"{type(problem).__name__}: {problem}")
             twins._close(log)
 

@@ -186,7 +186,7 @@ class Walk:
         except RequestError:
             return None
 
-    # -- what comes of it ------------------------------------------------------------------------------------------
+    # -- the result ------------------------------------------------------------------------------------------
 
     def _compare(self, position: Position, stop: SeenStop) -> None:
         here = self._recording.at(position)

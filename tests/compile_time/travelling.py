@@ -72,7 +72,7 @@ class Traveller(ScriptedHost):
             self.step = Step(move.kind, move.granularity, stop.engine, stop.origin, move.target)
 
     def condition_holds(self, breakpoint: Any, frame: Any) -> bool:
-        """See ``agent.engine.Host``."""
+        """Evaluate a condition while the thread is held."""
         with self.holding():
             return self._decider.condition_holds(breakpoint, frame)
 
@@ -133,7 +133,7 @@ def _set(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 
 def repeated(program: Program, calls: int = 3) -> Program:
-    """Return a program of ``programs`` that is run several times, so that the cache serves most of its calls."""
+    """Return a program of ``programs`` that runs several times, so that most of its calls hit the cache."""
 
     def repeat(compiled: Any) -> list[Any]:
         return [result for _ in range(calls) for result in program(compiled)]
@@ -144,7 +144,7 @@ def repeated(program: Program, calls: int = 3) -> Program:
 def _named(program: Program, name: str) -> Program:
     def run(compiled: Any) -> list[Any]:
         results = program(compiled)
-        # Torch counts what dies with compiled code: that is to be the same whenever Python collects.
+        # Torch counts what dies with compiled code: that must be the same whenever Python collects.
         gc.collect()
         return results
 
@@ -226,7 +226,7 @@ def state_of(stop: SeenStop) -> State:
 
 
 def frame_is_of_cached_call(stop: SeenStop) -> bool:
-    """Whether a call is held that the cache serves."""
+    """Whether the held call hits the cache."""
     return stop.stop.origin.call is not None
 
 

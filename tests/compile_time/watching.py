@@ -68,7 +68,7 @@ class EachLine:
         self._last: tuple[int, int] | None = None
 
     def __call__(self, frame: Any) -> None:
-        """Look, when the line or the frame is another than last time."""
+        """Look, when the line or the frame is different from last time."""
         if self._last != (id(frame.interpreter), frame.line):
             self._last = (id(frame.interpreter), frame.line)
             self._look(frame)

@@ -50,7 +50,7 @@ def test_attach_again_with_eager_debugging(new_session: NewSession, start: Start
 
 
 def test_a_function_that_was_compiled_before_anybody_attached(new_session: NewSession, start: Start) -> None:
-    """It is stopped in, with its values, in every session: in calls that the cache serves, since no other comes."""
+    """It is stopped in, with its values, in every session: in cached calls, since no other comes."""
     program = start(FIXTURES / "compiled_before.py")
     host, port = program.address()
     for _ in range(2):
@@ -74,7 +74,7 @@ def test_a_thread_that_stopped_before_the_client_is_configured_is_not_announced_
         session = new_session()
         with session.configuring("attach", {"connect": {"host": host, "port": port}}):
             session.set_breakpoints("listening", "compute")
-            # The program compiles every 50 ms: by now it may be held, and nobody was told.
+            # The program compiles every 50 ms: by now it may be held, and nobody was informed.
             time.sleep(delay)
         session.wait_for_stop("breakpoint", at="compute")
         session.disconnect()

@@ -89,7 +89,7 @@ class Tunnel:
             sink.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
-        """Nothing comes through any more."""
+        """Let nothing through from now on."""
         for each in self._sockets:
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
@@ -169,7 +169,7 @@ def test_ranks_of_another_machine_stop_and_step_together(
         set_breakpoints(second, first="")
     ranks = first, second
     wait_for_all(ranks, "first")
-    # Ordinary Python on both; whichever is told to step.
+    # Ordinary Python on both; whichever is asked to step.
     step(ranks, first, "next", "second")
     step(ranks, second, "next", "reduce")
     step(ranks, second, "next", "branch")
@@ -376,7 +376,8 @@ def test_waiting_has_an_end_and_says_what_for(session: Session, start: Start, li
     with pytest.raises(RequestFailed) as failed:
         beginning.result(DEADLINE)
     where = f"{SERVER}:{port_of(server)}"
-    assert f"no rank that is wanted (1) connected to {where} within 8 s with the right token" in str(failed.value)
+    assert "no rank that is wanted (1)" in str(failed.value)
+    assert where in str(failed.value)
     assert "of others came rank 0" in str(failed.value)
     assert program.wait_for_line("connected") == "connected False False"
     assert program.process.wait(DEADLINE) == 0

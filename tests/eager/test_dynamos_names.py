@@ -1,4 +1,4 @@
-"""What Dynamo names is told from what the user names, whoever holds the thread: with the default options."""
+"""Dynamo's names are distinguished from the user's by debugpy and by the agent, with the default options."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def test_a_breakpoint_that_is_set_in_generated_code_is_hit(session: Session, sta
 
 @pytest.fixture
 def importing(tmp_path: Path) -> Fixture:
-    """A program that imports a torch of its own, which tells who traced it and imports a module by a known name."""
+    """A program that imports a torch of its own, which reports who traced it and imports a module by a known name."""
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "__init__.py").write_text(
         "import sys\nimport colorsys\ntraced_by = sys.gettrace()  #@inside\n", encoding="utf-8"

@@ -75,7 +75,7 @@ def test_each_rank_is_a_session_and_conditions_know_it(family: Family, tmp_path:
         child.wait_for_stop("breakpoint", at="hides")
         child.resume()
     child = ranks["rank 1 (local 1)"]
-    # Traced, and in the calls that the cache serves.
+    # Traced, and in the cached calls.
     stop = child.wait_for_stop("breakpoint", at="traced")
     assert stop.frame["Locals"]["x"].text.startswith("Tensor f32[4]")
     for _ in range(2):

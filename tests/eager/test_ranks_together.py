@@ -56,7 +56,7 @@ def set_breakpoints(session: Session, **conditions: str) -> None:
 
 
 def wait_for_all(ranks: Sequence[Session], at: str) -> None:
-    """Wait until all are held, and step whoever is not yet ``at`` a place to it: the other one stays where it is."""
+    """Wait until all are held, and step each one to the place ``at``: the other one stays where it is."""
     for rank in ranks:
         step_alone(rank, rank.wait_for_stop(), at)
     # A step of one may have taken others along: their stops on the way are not those that a test waits for.
@@ -90,7 +90,7 @@ def wait_for_end(family: Family) -> None:
 def test_ranks_stop_step_and_continue_together(family: Family) -> None:
     ranks = first, second = launch(family, first="")
     wait_for_all(ranks, "first")
-    # Whichever is told to step.
+    # Whichever is asked to step.
     step(ranks, first, "next", "second")
     step(ranks, second, "next", "reduce")
     step(ranks, second, "next", "branch")
@@ -170,7 +170,7 @@ def test_a_rank_that_waits_in_a_collective_stops_behind_it_or_not_at_all(family:
     # What it was asked for is withdrawn: it does not stop when it is back in Python.
     first.resume()
     begin_turn(family, ranks, begin, 2)
-    # Unless it came to a line in the very moment that this was on its way: it goes on by itself then. By now that is
+    # Unless it reached a line just at the time that this was on its way: it goes on by itself then. By now that is
     # over, as it waits again.
     withdrawn = stops_of(second)
     assert withdrawn in ([], ["pause"])

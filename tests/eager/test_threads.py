@@ -1,7 +1,7 @@
 """Many threads in one compiled function, breakpoints in its eager caller and in its body, with the default options.
 
-Every hit is told once, at its own place, with its values, and every request is answered in time. In the ordinary suite
-a few rounds; ``DYNAMO_DAP_STRESS_ROUNDS=200`` for as many as one has the time for.
+Every hit is reported once, at its own place, with its values, and every request is answered in time. In the ordinary
+suite a few rounds; ``DYNAMO_DAP_STRESS_ROUNDS=200`` for as many as one has the time for.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ANSWER_SECONDS = 10.0
 
 
 class _Hits:
-    """Stops as they come, each looked at and let go on, by one client."""
+    """Stops in any order, each looked at and let go on, by one client."""
 
     def __init__(self, session: Session, numbers: dict[int, str]) -> None:
         self.session = session
@@ -69,7 +69,7 @@ def test_every_hit_of_many_threads_is_reported(session: Session) -> None:
     executed = json.loads(session.output("stdout"))
     assert hits.slowest < ANSWER_SECONDS
     assert executed["eager"] == THREADS * ROUNDS == executed["broken"] - 1
-    # Every call stops where Dynamo traces it, or traces it once more since the cache serves it.
+    # Every call stops where Dynamo traces it, or traces it again since it is a cached call.
     assert hits.counted == {
         "eager": executed["eager"],
         "traced": executed["eager"],

@@ -14,7 +14,7 @@ from tests.client.timeline import DEADLINE
 
 
 def test_the_end_of_the_program_waits_for_a_look_in_progress(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only a C++ call that returns in the very moment of the end would show it, which cannot be had on demand."""
+    """Only a C++ call that returns just at the time of the end would show it, which cannot be had on demand."""
     looking, goes_on = threading.Event(), threading.Event()
 
     def look(now: float) -> list[group_timeouts.Waiting]:  # noqa: ARG001  (as the real one)

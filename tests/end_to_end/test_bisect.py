@@ -59,7 +59,7 @@ torch._inductor.config.post_grad_custom_pre_pass = subtracts
 
 
 def bisected(program: Path, *options: str, given: str = "") -> tuple[int, Any, str]:
-    """The exit status, what was found, and what was told meanwhile."""
+    """The exit status, what was found, and what was reported meanwhile."""
     done = subprocess.run(
         [sys.executable, "-m", "dynamo_dap", "bisect", "--json", *options, str(program)],
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
@@ -147,7 +147,7 @@ print(step(torch.ones(1)).item())
 
 
 def test_what_a_program_prints_shows_whether_it_is_right(tmp_path: Path) -> None:
-    """And a time limit that is passed is told as such."""
+    """And a time limit that is passed is reported as such."""
     status, found, reported = bisected(written(tmp_path, PRINTS).path, "--check", "output")
     assert status == 1, reported
     assert (found["stage"], found["problem"], found["part"]) == ("eager", "it prints something else", None)
@@ -187,7 +187,7 @@ def test_it_is_interrupted_with_the_program(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     os.mkfifo(runs)
     program = written(tmp_path, f"import time\nopen({str(runs)!r}, 'w').close()\ntime.sleep(500)\n")
-    # As from a person's shell: whoever runs the tests in the background has them ignore Ctrl-C.
+    # As from a person's shell: the process that runs the tests in the background has them ignore Ctrl-C.
     before = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Torch's cache entries as they are told: against torch's own table, in every client, and what becomes of them."""
+"""Torch's cache entries as they are reported: against torch's own table, in every client, and after forgetting them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls that the cache serves: breakpoints, steps and values as in the first call, and nothing else changes."""
+"""Cached calls: breakpoints, steps and values as in the first call, and nothing else changes."""
 
 from __future__ import annotations
 
@@ -328,7 +328,7 @@ print("done", flush=True)
 
 
 def test_what_was_compiled_before_the_session_is_stopped_in(session: Session, tmp_path: Path) -> None:
-    """Nobody noted which lines it was traced from: its first call tells."""
+    """Nobody noted which lines it was traced from: its first call shows."""
     program = program_of(ATTACHED_LATE, tmp_path)
     listening = FreeProgram(program.path)
     try:
@@ -362,7 +362,7 @@ print("done")
 
 
 def test_calls_of_all_cache_entries_are_counted(session: Session, tmp_path: Path) -> None:
-    """Those as well that come to no breakpoint, which nobody looks at any more once that is known."""
+    """Also calls that reach no breakpoint, which are no longer looked at once that is known."""
     session.launch(program_of(TWO_ENTRIES, tmp_path), "other")
     assert session.wait_for_stop("breakpoint", at="other").description == "Tracing chosen [0/1]"
     assert session.go_on(at="other").description == "Call 6 of chosen [0/1]"
@@ -417,7 +417,7 @@ print("done")
 
 
 def test_a_step_goes_into_a_call_that_was_compiled_unwatched(session: Session, tmp_path: Path) -> None:
-    """Nobody was told when the first call was compiled and ran: nothing was armed then."""
+    """Nobody was informed when the first call was compiled and ran: nothing was set then."""
     program = program_of(NOTHING_SET, tmp_path)
     session.launch(program)
     stop = session.wait_for_stop()

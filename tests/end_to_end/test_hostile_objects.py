@@ -38,7 +38,7 @@ def _look(stop: Stop, function: str, names: set[str]) -> None:
 
 
 def test_their_rows_are_there_in_every_kind_of_stop(session: Session) -> None:
-    """In ordinary Python, while Dynamo traces, and in two calls that the cache serves."""
+    """In ordinary Python, while Dynamo traces, and in two cached calls."""
     session.launch(FIXTURE, "call", "trace", eager=True)
     for _ in range(3):
         _look(session.wait_for_stop("breakpoint", at="call"), "caller", IN_CALLER)
@@ -258,7 +258,7 @@ def _asked(session: Session) -> set[str]:
 
 
 def test_looking_asks_them_nothing_in_calls_and_traces(session: Session) -> None:
-    """In ordinary Python, in a trace and its past, and in calls that the cache serves."""
+    """In ordinary Python, in a trace and its past, and in cached calls."""
     session.launch(WATCHFUL_OBJECTS, "call", "trace", "end", eager=True)
     for _ in range(3):
         for place in ("call", "trace", "end"):

@@ -201,7 +201,7 @@ def write(folder: Path, text: str) -> Fixture:
 
 
 def undebugged(program: Fixture, python: list[str], *arguments: str) -> tuple[str, str, int]:
-    """What a program prints, what errors it tells, and its exit code."""
+    """What a program prints, what errors it reports, and its exit code."""
     ran = subprocess.run(
         [*python, "-u", str(program.path), *arguments], capture_output=True, text=True, timeout=100, check=False
     )

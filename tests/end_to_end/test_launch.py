@@ -1,4 +1,4 @@
-"""Launching: what is run, how, what of its output arrives, and how its end is told."""
+"""Launching: what is run, how, what of its output arrives, and how its end is reported."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ def _look(stop: Stop) -> str:
 def _comparable(output: str) -> str:
     """Take out what differs between two runs: times, addresses, unique names, and the order of the two streams."""
     lines = []
-    # The stack that torch logs with a graph break starts with whoever runs the program.
+    # The stack that torch logs with a graph break starts with the process that runs the program.
     output = re.sub(r'  File ".*/(dynamo_dap|<frozen runpy>)[^\n]*\n( {4,}[^\n]*\n)*', "", output)
     output = re.sub(r'File "(?:/[^"\n]*/)?(?:<generated \d+: )?([^"/\n]*\.py)>?"', r'File "\1"', output)
     for line in output.splitlines():

@@ -39,7 +39,7 @@ time.sleep(500)
 def started(folder: Path, text: str, *options: str) -> subprocess.Popen[str]:
     path = folder / "program.py"
     path.write_text(text)
-    # As from a person's shell: whoever runs the tests in the background has them ignore Ctrl-C.
+    # As from a person's shell: the process that runs the tests in the background has them ignore Ctrl-C.
     before = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         return subprocess.Popen(
@@ -181,7 +181,8 @@ torch.compile(lambda x: x.sin().cos(), backend=backend)(torch.ones(3))
 
 def test_nothing_smaller_fails(tmp_path: Path) -> None:
     output, said = started(tmp_path, ALL_NEEDED).communicate(timeout=250)
-    assert "4 of 4 nodes of what Dynamo gave to the backend: nothing smaller fails\n" in output, said
+    assert "4 of 4 nodes" in output, said
+    assert "nothing smaller fails" in output, said
 
 
 DIES = TOY_COMPILER.replace("assert False", "assert len(gm.graph.nodes) < 9, 'too long'; import os; os.abort()")

@@ -157,10 +157,11 @@ def test_gradients_stop_at_the_forward_line_whose_backward_is_wrong(session: Ses
     for _ in range(2):
         stop = session.wait_for_stop("exception", at="silu")
         exception_id, (what, where, cause) = reported(session, stop)
-        assert exception_id.startswith("Mismatch in the backward pass: torch.nn.functional.silu: largest difference")
+        assert exception_id.startswith("Mismatch in the backward pass: torch.nn.functional.silu: ")
         assert what.startswith("Compiled and eager gradients of layer.")
         assert f"program.py:{stop.frame.line} in step" in where
-        assert cause == "Cause: the backend (wrong). The backward of torch.nn.functional.silu is wrong."
+        assert cause.startswith("Cause: the backend (wrong).")
+        assert "torch.nn.functional.silu" in cause
         assert stop.frame.evaluate("__grad__.tolist() == torch.ones(2, 4).tolist()").text == "True"
         assert stop.frame.evaluate("(__value__ - __expected__).abs().max().item() == __difference__").text == "True"
         session.resume()
@@ -536,7 +537,8 @@ def test_a_side_effect_that_dynamo_replays_wrongly(session: Session, tmp_path: P
     for expected in by_python:
         stop = session.wait_for_stop("exception", at=kind)
         exception_id, (what, where, cause) = reported(session, stop)
-        assert what == f"{compiled} after the compiled call, and {expected} after ordinary Python."
+        assert what.startswith(f"{compiled} ")
+        assert f" {expected} " in what
         assert exception_id == f"Mismatch: {what[:-1]}"
         assert where.startswith(f"Where: {program.path}:{program.line(kind)}: ")
         assert cause.startswith("Cause: Dynamo. It replays what the function stores: ")
@@ -678,7 +680,7 @@ print(weight.tolist(), optimizer.state[weight]["step"].item())
 
 
 def test_the_parameters_of_a_compiled_optimizer_stay(session: Session, tmp_path: Path) -> None:
-    """They belong to the graph, which writes to them, also when it is run once more."""
+    """They belong to the graph, which writes to them, also when it is run again."""
     program = program_of(OPTIMIZER, tmp_path)
     launch(session, program)
     assert session.wait_for_exit() == 0

@@ -186,7 +186,7 @@ OPERANDS = {
 
 @pytest.mark.timeout(300)
 def test_each_culprit_is_found_at_its_line(session: Session, tmp_path: Path) -> None:
-    """In calls that the cache serves and in those that were compiled just now."""
+    """In cached calls and in those that were compiled just now."""
     program = program_of(CULPRITS, tmp_path)
     launch(session, program)
     for marker, headline in EXPECTED.items():
@@ -337,12 +337,12 @@ print("done")
 
 
 def test_a_parameter_that_the_optimizer_made_nan_is_named(session: Session, tmp_path: Path) -> None:
-    """Adam divides a gradient of zero by the root of zero: ``eps`` is zero. It is told once."""
+    """Adam divides a gradient of zero by the root of zero: ``eps`` is zero. It is reported once."""
     launch(session, program_of(OPTIMIZER, tmp_path))
     stop = session.wait_for_stop("exception", at="taken")
     exception_id, (what, _, cause) = reported(session, stop)
     assert exception_id == "NaN: in self.unused before the call"
-    assert what == "The call began with NaN in self.unused: 4 of 4 elements are NaN, first [0]."
+    assert "NaN in self.unused: 4 of 4 elements" in what
     changed = "whatever changed self.unused since the call before, which returned none"
     assert cause == f"Cause: the optimizer, or {changed}. Its gradient is finite."
     assert session.run_to_end() == 0

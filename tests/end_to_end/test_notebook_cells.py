@@ -124,7 +124,7 @@ def test_a_line_breakpoint_in_the_document_that_shows_a_cell_stops(session: Sess
     assert session.go_on().frame.line == 9
     session.resume()
     thread.join(SECONDS)
-    # The same cell, once more, has the same name.
+    # The same cell, again, has the same name.
     thread, printed = kernel.begin(CELL)
     assert session.wait_for_stop().frame.line == 9
     session.resume()

@@ -34,7 +34,7 @@ def _program(folder: Path, text: str) -> Fixture:
 
 
 def _reported(session: Session) -> list[object]:
-    """Return what the client was told, in order: where it stopped, why it went on, and which steps are offered."""
+    """Return what the client received, in order: where it stopped, why it went on, and which steps are offered."""
     reported: list[object] = []
     for event in session.timeline.events:
         if event["event"] == "capabilities":

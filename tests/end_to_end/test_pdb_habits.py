@@ -206,7 +206,7 @@ def test_going_on(plain: Typist, lines: list[str], shown: list[str]) -> None:
 
 
 def test_step_over_after_step_back_goes_over() -> None:
-    """Also in the second call, which the cache serves and the debugger traces again."""
+    """Also in the second call, a cached one, which the debugger traces again."""
     typist = Typist(FIXTURES / "basic.py", 15)
     try:
         for call in (1, 2):

@@ -46,7 +46,7 @@ def check_reads(stop: Stop) -> None:
 
 
 def test_each_value_that_is_asked_for_is_read_once(session: Session) -> None:
-    """In the trace, and in the call that the cache serves."""
+    """In the trace, and in the cached calls."""
     session.launch(PROGRAM, "second")
     for _ in range(2):
         check_reads(session.wait_for_stop("breakpoint", at="second"))

@@ -213,7 +213,7 @@ def test_overlapping_arguments_and_overrides(session: Session, tmp_path: Path) -
         stop = session.wait_for_stop("breakpoint", at="overlap") if call == 1 else session.go_on(at="overlap")
         assert stop.frame.evaluate("y.tolist()").text == "[2.0, 4.0, 3.0]"
         assert "[1.0" not in stop.frame["Locals"]["y"].text
-        # What the override does is in the graph: it does not run once more for the value.
+        # What the override does is in the graph: it does not run again for the value.
         assert session.go_on(at="override").frame.evaluate("y.tolist()").text == "[8.0, 8.0]"
     assert session.finish() == 0
     assert session.output("stdout") == untouched(program)

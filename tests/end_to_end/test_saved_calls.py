@@ -120,7 +120,7 @@ def results(text: str, word: str = "result") -> list[str]:
 
 
 def test_calls_are_made_again_without_the_program(session: Session, program: Fixture, tmp_path: Path) -> None:
-    """At a stop in a trace, in a call that the cache serves, and after a graph break."""
+    """At a stop in a trace, in a cached call, and after a graph break."""
     first, second, broken = (tmp_path / name for name in ("first", "second", "broken"))
     session.launch(program, "last", "resumed")
     session.wait_for_stop("breakpoint", at="last")

@@ -14,7 +14,7 @@ def test_over_in_and_out_of_a_call(session: Session) -> None:
     session.next(at="call")
     session.step_in(at="in_helper")
     session.next(at="helper_return")
-    # Just after the call, whose result is to be stored yet.
+    # Just after the call, whose result has to be stored yet.
     session.step_out(at="call")
     session.next(at="after_call")
     session.request("restart")
@@ -26,7 +26,7 @@ def test_over_in_and_out_of_a_call(session: Session) -> None:
     assert stop.frame["Locals"]["z"].text.startswith("Tensor f32[3, 4]")
     session.next(at="total")
     session.next(at="return")
-    # Nothing more is traced: on in ordinary Python, where the result of the call is to be stored yet.
+    # Nothing more is traced: on in ordinary Python, where the result of the call has to be stored yet.
     session.next(at="eager_call")
     session.next(at="print")
     assert session.finish() == 0
@@ -194,7 +194,7 @@ def _depth(stop: Stop) -> int:
 
 
 def _next_to(session: Session, marker: str) -> None:
-    """Step over to the marker; a ``with`` may be passed once more, on its way out."""
+    """Step over to the marker; a ``with`` may be passed again, on its way out."""
     stop = session.next()
     for _ in range(3):
         if stop.marker == marker:

@@ -145,7 +145,7 @@ def test_attaching(strict: Strict) -> None:
 def test_changes_of_compiles_are_reported_to_those_who_asked_for_them(strict: Strict) -> None:
     strict.begin("fn2", "fn4", python=zygote.python())
     assert strict.stop()[0] == "fn2"
-    # Every event would have been an error. From now on this one is no more.
+    # Every event would have been an error. From now on this one is gone.
     assert strict.client.request("dynamoCompiles")["functions"]
     strict.client.known_events |= {"dynamoCompilesChanged"}
     assert strict.go("continue")[0] == "fn4"

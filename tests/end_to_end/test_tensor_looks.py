@@ -71,7 +71,7 @@ def expected(x: torch.Tensor, scale: float) -> torch.Tensor:
 
 
 def assert_is(session: Session, tree: Tree, tensor: torch.Tensor, index: int) -> None:
-    """Look at every part of a tensor of three dimensions, and compare with what it is to be."""
+    """Look at every part of a tensor of three dimensions, and compare with what it has to be."""
     page = by_reference(session, tree, selection=[index, None, None], startRow=1, rowCount=2, columnCount=3)
     assert page["shape"] == [*tensor.shape]
     torch.testing.assert_close(torch.tensor(numbers(page)), tensor[index, 1:3, :3])

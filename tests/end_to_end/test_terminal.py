@@ -531,7 +531,7 @@ def test_options_are_set_at_the_prompt(environment: dict[str, str]) -> None:
 
 
 def test_what_if(environment: dict[str, str], tmp_path: Path) -> None:
-    """A variable is set, another line gone to, the graphs compared; a call runs what came of it."""
+    """A variable is set, another line gone to, the graphs compared; a call runs the result."""
     program = tmp_path / "program.py"
     lines = [
         "import torch",

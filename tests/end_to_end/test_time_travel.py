@@ -60,7 +60,7 @@ def _end(fixture: Fixture, function: str) -> int:
     ],
 )
 def test_back_to_every_line_and_forward_again(session: Session, program: str, function: str) -> None:
-    """The state at each position is the one when it was first visited, and nothing comes of having looked."""
+    """The state at each position is the one when it was first visited, and the look has no effect."""
     fixture = Fixture(program)
     end = _end(fixture, function)
     with session.launching(fixture):

@@ -198,7 +198,7 @@ def branching(tmp_path: Path) -> Fixture:
 
 @pytest.mark.parametrize("call", [1, 2])
 def test_back_over_branches_on_data(session: Session, branching: Fixture, call: int) -> None:
-    """Dynamo leaves nothing of the trace before one: the call that is compiled is traced once more for that."""
+    """Dynamo leaves nothing of the trace before one: the call that is compiled is replayed for that."""
     session.launch(branching, "then", "double")
     stop = session.wait_for_stop("breakpoint", at="then")
     if call == 2:
@@ -260,7 +260,7 @@ def test_back_from_a_branch_that_was_not_taken_before(session: Session, branchin
         session.next(at="branch")
         if call == 3:
             session.go_on(at="else")
-    # Forward from the past, with nothing armed any more: nothing stops, at the present neither.
+    # Forward from the past, with no breakpoint set any longer: nothing stops, at the present neither.
     session.set_breakpoints(branching)
     _finish(session, branching)
 

@@ -205,7 +205,7 @@ def test_graphs_are_compared(session: Session, program: Fixture, printed: str, c
     assert ".sin(" in held["graph"]
     assert ("programGraph" in held) == (call > 1)
     session.set_breakpoints(program)
-    # The program ends, and what there is to tell has been told.
+    # The program ends, and what there is to say has been said.
     assert session.run_to_end() == 0
     reported = session.output()
     assert "the call is served by the program's own" in reported

@@ -9,7 +9,7 @@ from dynamo_dap.debuggee.inductor.stage_costs import MAXIMUM_REASONS, Reasons
 
 @dataclass
 class Why:
-    """As Inductor's ``WhyNoFuse``, when it has been told."""
+    """As Inductor's ``WhyNoFuse``, when it has been reported."""
 
     name1: str
     name2: str

@@ -70,7 +70,7 @@ def look_at_data(stop: Stop) -> None:
     ("look", "waits"), [(look_at_nothing, 0), (look_at_metadata, 0), (look_at_data, 1)], ids=["stop", "shape", "data"]
 )
 def test_a_value_is_waited_for_only_when_asked(session: Session, look: Any, waits: int) -> None:
-    """At a stop in the trace, and in the call that the cache serves: one wait for each look at data."""
+    """At a stop in the trace, and in the cached calls: one wait for each look at data."""
     launch(session, "traced", "second")
     for _ in range(2):
         look(session.wait_for_stop("breakpoint", at="second"))

@@ -46,7 +46,7 @@ def test_two_programs_that_store_to_one_element(session: Session, name: str) -> 
         assert stop.frame.evaluate("tl.load(out_ptr + offsets)").text.startswith("f32[8] = [6.0, 7.0, 0.0")
         information = session.request("exceptionInfo", {"threadId": stop.thread_id})
         assert information["exceptionId"].startswith("Race: programs (0, 0, 0) and (1, 0, 0) store")
-        # Programs 1 and 2 race at the same line, and are not told of.
+        # Programs 1 and 2 race at the same line, and are not reported.
         session.resume()
     assert session.wait_for_exit() == 0
     assert session.output("stdout").splitlines() == [f"{name} 212.0"] * 3

@@ -86,7 +86,9 @@ def test_what_is_found_in_a_library_is_shown_at_the_users_line(editor: Editor, w
     editor.wait("the recompile", lambda: bool(editor.at(program, line, "recompile")))
     # The line is found in the library; the function is the user's name for it, not the decorator's wrapper.
     found = "\n".join(one.message for one in editor.at(program, line))
-    assert "Recompiled: size 0 of args[1] was 2 and is 3 (in Model.forward, called here, at modeling.py:" in found
+    assert "size 0 of args[1] was 2 and is 3" in found
+    assert "Model.forward" in found
+    assert "modeling.py:" in found
     assert "wrapper" not in found
     (broken,) = editor.at(program, line, "GB0059")
     places = {

@@ -1,4 +1,4 @@
-"""What the newest record tells, in an editor: diagnostics, inlay hints, hovers, lenses; while a program runs, too."""
+"""What the newest record reports, in an editor: diagnostics, inlay hints, hovers, lenses; while a program runs, too."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def one_editor(recorded: tuple[Path, Path]) -> Iterator[Editor]:
 
 @pytest.fixture
 def editor(one_editor: Editor, program: Path) -> Editor:
-    """An editor that has the program open, as it is on disk, and has been told everything."""
+    """An editor that has the program open, as it is on disk, and has received everything."""
     one_editor.open(program)
     line = Fixture(program).line("broken")
     one_editor.wait("the graph break", lambda: bool(one_editor.at(program, line, "GB0025")))
@@ -312,7 +312,7 @@ def test_what_was_changed_is_cleared_and_what_was_moved_moves(editor: Editor, pr
     editor.change(program, PROGRAM.replace("torch._dynamo.graph_break()  #@broken", "pass"))
     editor.wait("the break to go", lambda: not editor.at(program, line))
     assert editor.at(program, lines.line("assigned"), "recompile")
-    # A text with an error of syntax is still told of.
+    # A text with an error of syntax still gets its reports.
     editor.change(program, PROGRAM + "\ndef (")
     editor.wait("the break to come back", lambda: bool(editor.at(program, line, "GB0025")))
     assert editor.lenses(program) == []
@@ -337,7 +337,7 @@ def test_a_newer_record_takes_over_and_a_running_program_is_followed(tmp_path: P
             command, env=environment, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         with running:
-            # Nothing is open: the file is told of all the same.
+            # Nothing is open: the file gets its reports all the same.
             editor.wait("the break of a running program", lambda: bool(editor.at(program, line, "GB0025")))
             assert running.poll() is None
             running.communicate("\n", timeout=DEADLINE)

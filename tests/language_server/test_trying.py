@@ -1,4 +1,4 @@
-"""A fix is tried on a copy: the program runs without and with it, what became another is told; then it is applied."""
+"""A fix is tried on a copy: the program runs without and with it, each difference is reported; then it is applied."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ def model(program: Path) -> Path:
 
 @pytest.fixture
 def editor(program: Path, model: Path) -> Iterator[Editor]:
-    """An editor that has been told of the break in the model."""
+    """An editor that has received the break in the model."""
     with Editor(program.parent, program.parent / "records") as one:
         one.open(model)
         one.wait("the break", lambda: bool(_broken(one, model)))
@@ -332,7 +332,7 @@ def test_a_command_without_a_title_tries_everything_at_a_line(editor: Editor, mo
 
 @pytest.fixture
 def endless(program: Path) -> Path:
-    """The program starts a process of its own, and both run on and on; a file tells which they are."""
+    """The program starts a process of its own, and both run on and on; a file says which they are."""
     started = program.with_name("started")
     started.unlink(missing_ok=True)
     program.write_text(

@@ -1,8 +1,8 @@
-"""Which of torch's private names a version has, told from its files alone: nothing of torch is imported or built.
+"""Which of torch's private names a version has, found from its files alone: nothing of torch is imported or built.
 
 ``python -m tests.matrix.probe_sources PATH``, where ``PATH`` is a wheel (last night's, for instance), a folder with an
 installed torch in it, or a checkout of its repository. Prints a sentence for each name that is missing and the feature
-that is therefore off, and names those of compiled modules of which no stub or source tells. Exits with 1 when
+that is therefore off, and names those of compiled modules that no stub or source shows. Exits with 1 when
 something is missing.
 
 A name is looked for where Python would find it: through imports, in classes, their bases and what their methods set,

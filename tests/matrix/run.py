@@ -5,8 +5,8 @@ prints the table of the README: what each lacks of what the debugger needs, and 
 
 Makes an environment per Python in ``.matrix/`` with ``pip install torch`` (once; ``make clean`` removes them). Where
 the machine has no NVIDIA GPU and pip's torch is the CUDA build, the gigabytes of CUDA packages are left out, and
-stand-ins for the missing libraries let torch be imported on the CPU (``stand_in_libraries``); ``--with-cuda`` installs
-everything.
+substitutes for the missing libraries let torch be imported on the CPU (``stand_in_libraries``); ``--with-cuda``
+installs everything.
 
 Needs nothing but the standard library. Exits with 0 when the tests passed on every Python that was found.
 """

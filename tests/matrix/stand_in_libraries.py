@@ -1,4 +1,4 @@
-"""Make stand-ins for the CUDA libraries that a CUDA build of torch is linked with, so that it can be imported.
+"""Make substitutes for the CUDA libraries that a CUDA build of torch is linked with, so that it can be imported.
 
 ``python stand_in_libraries.py TORCH_LIB_FOLDER`` writes one shared library for every library that torch's own ones need
 and that cannot be loaded, into that folder, where torch looks first. Each function in it returns 100, which is
@@ -59,7 +59,7 @@ class TorchLibraries:
 
 
 def make_stand_ins(folder: Path) -> list[str]:
-    """Write the stand-ins into ``folder`` and return their names."""
+    """Write the substitutes into ``folder`` and return their names."""
     torch = TorchLibraries(folder)
     missing = torch.missing()
     if not missing:
@@ -67,7 +67,7 @@ def make_stand_ins(folder: Path) -> list[str]:
     library_of_version = torch.versions_of()
     contents: dict[str, dict[str, set[str]]] = {name: defaultdict(set) for name in missing}
     for name, version in torch.undefined():
-        # A symbol without a version is found in whichever library has it, so the first stand-in can have it.
+        # A symbol without a version is found in whichever library has it, so the first substitute can have it.
         library = library_of_version.get(version) if version else missing[0]
         if library in contents:
             contents[library][version].add(name)

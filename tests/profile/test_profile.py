@@ -52,7 +52,7 @@ print(json.dumps({"seconds": seconds, "torch": dict(zip(names, columns))}))
 
 _HELD = 1.5
 _IN_THE_INTERPRETER = {"get_fake_value", "create_proxy", "wrap_to_fake_tensor_and_record", "variable_builder_call"}
-"""Torch adds these up over many calls without telling where they begin: they are parts of lines here."""
+"""Torch adds these up over many calls without saying where they begin: they are parts of lines here."""
 
 
 def profiled(program: Path, folder: Path, *options: str, check: bool = True, **environment: str) -> tuple[str, Profile]:
@@ -201,7 +201,7 @@ print(json.dumps({"lived": up - ticks / os.sysconf("SC_CLK_TCK")}), flush=True)
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="Linux says when a process was started")
 def test_the_stages_are_all_of_a_process_s_life(tmp_path: Path) -> None:
-    """Up to the program's last line as the kernel counts it, and to the end as whoever started it does."""
+    """Up to the program's last line as the kernel counts it, and to the end as the process that started it does."""
     program = written(tmp_path, INDUCTOR.replace("@torch.compile", '@torch.compile(backend="eager")') + LIVED)
     done = subprocess.run(
         [sys.executable, "-m", "dynamo_dap", "profile", "--json", str(program.path)],
@@ -253,7 +253,7 @@ def test_the_files_hold_the_same_times(tmp_path: Path) -> None:
         assert itself.get(frame, 0.0) == pytest.approx(spent, abs=1)
     made = json.loads((tmp_path / "made.cpuprofile").read_bytes())
     assert made == cpu_profile(profile)
-    # What a sample lasts is told by the next one.
+    # What a sample lasts is reported by the next one.
     lasting: dict[int, int] = {}
     for number, node_id in enumerate(made["samples"]):
         later = made["timeDeltas"][number + 1] if number + 1 < len(made["samples"]) else 0
@@ -313,7 +313,7 @@ def test_without_the_option_nothing_is_written(session: Session, tmp_path: Path)
 
 
 def test_a_lens_shows_how_often_a_function_was_traced_and_how_long(tmp_path: Path) -> None:
-    """Inlined functions, too; the graph break is told by the same record."""
+    """Inlined functions, too; the graph break is reported by the same record."""
     text = (FIXTURES / "graph_break.py").read_text()
     text = text.replace("total = total + x * index", "total = added(total, x)")
     text = text.replace("@torch.comp", "def added(total, x):  # @added\n    return total + x\n\n\n@torch.comp")
@@ -377,7 +377,7 @@ if __name__ == "__main__":
 
 
 def test_processes_that_the_program_starts(tmp_path: Path) -> None:
-    """They are profiled, recorded and explored as it is; a forked one has no profile, and a killed one is told."""
+    """They are profiled, recorded and explored as it is; a forked one has no profile, and a killed one is reported."""
     (interpreter,) = python()
     program = written(tmp_path, WITH_CHILDREN.replace("PYTHON", repr(interpreter)))
     output, profile = profiled(program.path, tmp_path, "--python", interpreter)
@@ -399,7 +399,7 @@ def test_processes_that_the_program_starts(tmp_path: Path) -> None:
         )
         return done.stdout
 
-    # The record of the program is the newest, and tells where those of the others are.
+    # The record of the program is the newest, and says where those of the others are.
     report = command("report")
     assert report.startswith(f"{program.path}\n")
     assert "3 of the processes that it started" in report

@@ -1,4 +1,4 @@
-"""Sums of a profile as pstats has them: recursion is counted once, and callers are told."""
+"""Sums of a profile as pstats has them: recursion is counted once, and callers are reported."""
 
 from __future__ import annotations
 

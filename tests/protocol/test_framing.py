@@ -55,7 +55,7 @@ def test_what_is_no_header_is_refused_at_once(garbage: bytes) -> None:
 
 @pytest.mark.parametrize("length", [b"%d" % (MAXIMUM_BODY_BYTES + 1), b"1" * 5000])
 def test_a_message_that_is_too_large_is_skipped(length: bytes) -> None:
-    """Its size is told, nothing of it is kept, and the next message is read, however the stream is cut."""
+    """Its size is reported, nothing of it is kept, and the next message is read, however the stream is cut."""
     body = b'{"text": "Content-Length: 2\\r\\n\\r\\n"}' * 100
     stream = b"Content-Length: " + length + b"\r\n\r\n" + body + frame(b"{}") + frame(b"[]")
     for size in (1, 3, 1000, len(stream)):

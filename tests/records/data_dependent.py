@@ -12,7 +12,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class DataCase:
-    """One function, and what is to be said of its branch."""
+    """One function, and what has to be said of its branch."""
 
     name: str
     body: str

@@ -47,7 +47,7 @@ def stopped(session: Session, tmp_path: Path) -> Stop:
 
 
 def info(session: Session, stop: Stop, name: str) -> dict[str, Any]:
-    """What the client is told about watching a local variable."""
+    """What the client is informed about watching a local variable."""
     scopes = session.request("scopes", {"frameId": stop.frame.data.id})["scopes"]
     (reference,) = [scope["variablesReference"] for scope in scopes if scope["name"] == "Locals"]
     return session.request("dataBreakpointInfo", {"variablesReference": reference, "name": name})

@@ -1,4 +1,4 @@
-"""Stops at graph breaks: at the user's line, once each, with what torch says and what will become of the function."""
+"""Stops at graph breaks: at the user's line, once each, with what torch says and what will effect on the function."""
 
 from __future__ import annotations
 

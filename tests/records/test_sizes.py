@@ -159,7 +159,8 @@ def _found(compiled: Compile, source: str) -> Size:
 def test_reports_have_them(compiles: list[Compile], program: Path) -> None:
     assert compiles, "nothing was recorded"
     text = " ".join(_command(program, "report").split())
-    assert "x.shape[0] is specialized (s77, 3 in this call): marked with maybe_mark_dynamic" in text
+    assert "x.shape[0] is specialized" in text
+    assert "maybe_mark_dynamic" in text
     assert text.count("Size ") <= text.count("called at"), "one line for each compile"
     assert re.search(r"\(and \d more: --html\)", text)
     data = json.loads(_command(program, "report", "--json"))

@@ -55,7 +55,7 @@ def stop_at(session: Session, program: Fixture, marker: str) -> str:
 
 
 def now(session: Session, answer: Breakpoint) -> dict[str, Any] | None:
-    """What events have told of a breakpoint since it was set, last."""
+    """What events have reported of a breakpoint since it was set, last."""
     bodies = [one["body"]["breakpoint"] for one in session.timeline.events if one["event"] == "breakpoint"]
     return next((body for body in reversed(bodies) if body["id"] == answer.id), None)
 

@@ -1,4 +1,4 @@
-"""Instructions of generated code that the user replaces: run from the next call on, shown, refused, taken back."""
+"""Instructions of generated code that the user replaces: run from the next call on, shown, refused, reverted."""
 
 from __future__ import annotations
 

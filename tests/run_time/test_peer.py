@@ -49,7 +49,7 @@ def _as_peer(stop: SeenStop) -> PeerStop:
 
 
 def _reported(stops: list[PeerStop]) -> list[PeerStop]:
-    """Instructions that both tell: the peer stops at prefixes and, where its Python tells them, in the prologue."""
+    """Instructions that both report: the peer stops at prefixes and, where its Python reports them, in the prologue."""
     prologue = ("RESUME", "COPY_FREE_VARS", "MAKE_CELL", "EXTENDED_ARG", "NOP")
     return [stop for stop in stops if stop.instruction not in prologue]
 

@@ -1,6 +1,6 @@
 """Four defects of torch's own debugger of generated code, and that ours does not have them.
 
-Each test shows the defect, so that it tells when torch has mended it; in another process where it ends the process.
+Each test shows the defect, so that it says when torch has fixed it; in another process where it ends the process.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ def test_breakpoints_of_two_backends_are_one_breakpoint() -> None:
 
 
 def test_an_event_that_overtakes_the_answer_leaves_one_breakpoint() -> None:
-    """A backend tells of its breakpoint before the answers of all backends are there."""
+    """A backend says of its breakpoint before the answers of all backends are there."""
     for early, late in ((AGENT, DEBUGPY), (DEBUGPY, AGENT)):
         memory = BreakpointMemory()
         memory.translate_event(early, encode_body(BreakpointEventBody("changed", Breakpoint(True, id=1))))

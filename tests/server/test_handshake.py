@@ -1,4 +1,4 @@
-"""Agents that do not do what they should: each is told in words, within the time that was given, and nothing is left.
+"""Agents that misbehave: each is reported in words, within the given time, and nothing is left.
 
 The agents here are scripts that pose as an interpreter, since the real agent does not misbehave.
 """

@@ -1,4 +1,4 @@
-"""Whose an id is: the bijection, and what of a request tells the owner."""
+"""Whose an id is: the bijection, and the part of a request that identifies the owner."""
 
 from __future__ import annotations
 

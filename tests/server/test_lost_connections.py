@@ -1,4 +1,4 @@
-"""When one of IDE, server and agent is gone before the others: told, and brought to an end, with nothing left over."""
+"""IDE, server or agent is gone before the others: this is reported, and the session ends with nothing left."""
 
 from __future__ import annotations
 

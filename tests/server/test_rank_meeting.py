@@ -86,7 +86,7 @@ class Member(Unheard):
         self._heard.put_nowait((event.event, to_builtins(event.body)))
 
     async def hears(self, event: str, **body: str) -> None:
-        """Wait for what the meeting tells next; it must be this."""
+        """Wait for what the meeting reports next; it must be this."""
         reported, given = await asyncio.wait_for(self._heard.get(), SECONDS)
         assert (reported, given) == (event, body)
 
@@ -114,7 +114,7 @@ def with_two(scenario: Callable[[Member, Member], Awaitable[None]]) -> None:
 
 
 async def stop_and_go_on(first: Member, second: Member) -> None:
-    """The first stops and is continued, before the second has come to a line."""
+    """The first stops and is continued, before the second has reached a line."""
     await first.stops("breakpoint", 1)
     await second.hears(PAUSE_RANK)
     await first.report(RANK_GOES, GO_ON)

@@ -34,7 +34,7 @@ def _error(session: Session, command: str, arguments: Any = None) -> tuple[int, 
 
 
 def test_the_server_passes_on_whatever_the_agent_answers() -> None:
-    """Read from both rooms: a request that only one of them knows would be refused, or hang."""
+    """Read from both packages: a request that only one of them knows would be refused, or hang."""
     answered = set(agent.HANDLERS)
     custom = {command for command in answered if command.startswith(CUSTOM_PREFIX)}
     assert answered - custom <= {*FORWARDED_REQUESTS, *handling.handlers}

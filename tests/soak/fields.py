@@ -1,7 +1,7 @@
 """Requests of DAP and our own, each field drawn from what its type allows and from what it does not.
 
-Pure functions of a random generator, so that a seed tells all. ``ids`` are those that a stop has shown: a request that
-names none of them is refused early and shows little.
+Pure functions of a random generator, so that a seed determines all. ``ids`` are those that a stop has shown: a request
+that names none of them is refused early and shows little.
 """
 
 from __future__ import annotations

@@ -175,7 +175,7 @@ class Life:
             for process in self._program_ids():
                 os.kill(process, signal.SIGKILL)
             self.session.timeline.expect_event("terminated", deadline=ANSWER)
-            # Whoever asks now is told, and nobody waits for an answer that cannot come.
+            # A request gets an error now, and nothing waits for an answer that cannot come.
             for command in ("threads", "stackTrace", "evaluate", "dynamoCompiles"):
                 self._answered(command, QUESTIONS[command])
         self._is_let_go = who != "program" and self.start == "attach" and self.state != "connected"

@@ -1,6 +1,6 @@
 """Messages as clients send them, changed at random: bytes flipped, cut, doubled; values replaced by others.
 
-Pure functions of a random generator, so that a seed tells all.
+Pure functions of a random generator, so that a seed determines all.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _collect(value: Any, places: list[tuple[Any, Any]]) -> None:
 
 
 def request_in(body: bytes) -> dict[str, Any] | None:
-    """The request that a body is all the same, as a lenient reader has it; None when it is none."""
+    """The request in a body, as a lenient reader would read it; None if there is none."""
     try:
         message = json.loads(body)
     except (ValueError, RecursionError):

@@ -126,7 +126,7 @@ def test_lives_in_any_order_end_properly() -> None:
         deadline=None,
         derandomize=not is_soaking("LIVES"),
         database=None,
-        # A life takes a second: what failed is told as it was.
+        # A life takes a second: what failed is reported as it was.
         phases=[hypothesis.Phase.generate],
         suppress_health_check=list(hypothesis.HealthCheck),
         report_multiple_bugs=False,

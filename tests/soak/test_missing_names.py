@@ -133,7 +133,7 @@ def back_and_forth(session: Session, stop: Stop) -> Stop:
 
 
 def look(session: Session, stop: Stop) -> None:
-    """Ask for all that an editor shows, and go back and forth; what is refused is refused for a person."""
+    """Ask for all that an editor shows, and go back and forth; what is refused is refused for users."""
     frame, thread = stop.frame.data.id, stop.thread_id
     with refused_in_words():
         for scope in stop.frame.scopes.values():

@@ -79,7 +79,7 @@ def is_harmless(body: bytes) -> bool:
 
 
 def test_a_session_goes_on(session: Session) -> None:
-    """Over the pipe of the session itself: each message is answered, or told, and the next one is served."""
+    """Over the pipe of the session itself: each message is answered, or reported, and the next one is served."""
     dice = dice_of("stdio")
     session.stream.allow_bad_requests()
     for _kind, stop in stops(session):
@@ -174,7 +174,7 @@ os.execv({python!r}, [{python!r}, *sys.argv[1:]])
 
 
 def test_the_ports_of_agent_and_debugpy_take_the_right_one(session: Session, tmp_path: Path) -> None:
-    """Strangers come first, at both ports that a program and its debugpy connect to."""
+    """Unauthenticated clients come first, at both ports that a program and its debugpy connect to."""
     python = tmp_path / "python"
     seed = dice_of("the agent's port").randrange(2**32)
     path = [entry for entry in sys.path if entry] + [str(Path(__file__).parents[2])]
@@ -202,7 +202,7 @@ print(value)  #@here
 
 
 def test_a_session_that_waits_for_programs_takes_the_right_one(session: Session, tmp_path: Path) -> None:
-    """Strangers come first, and while it is debugged."""
+    """Unauthenticated clients come first, and while it is debugged."""
     dice, program = dice_of("listen"), Fixture(tmp_path / "program.py")
     program.path.write_text(CONNECTS, encoding="utf-8")
     session.initialize()

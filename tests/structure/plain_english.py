@@ -1,4 +1,4 @@
-"""Finds phrases that CONTRIBUTING.md replaces, in texts for users and in docstrings and comments.
+"""Finds phrases that CONTRIBUTING.md replaces, in texts for users, and in docstrings and comments of code and tests.
 
 ``python -m tests.structure.plain_english`` prints each place.
 """
@@ -247,10 +247,25 @@ def user_texts() -> Iterator[Text]:
     yield from prose_of_pages()
 
 
+def explanations_in_typescript(path: Path) -> Iterator[Text]:
+    """Return a TypeScript file's comments."""
+    source = path.read_text(encoding="utf-8")
+    for found in re.finditer(r"/\*.*?\*/|(?:^[ \t]*//[^\n]*\n)+", source, re.DOTALL | re.MULTILINE):
+        text = re.sub(r"^\s*(?:/\*+|\*/?|//)", "", found[0], flags=re.MULTILINE)
+        yield Text(path, source.count("\n", 0, found.start()) + 1, text)
+
+
 def explanations() -> Iterator[Text]:
     """Return every docstring and comment."""
     for module in adapter_modules():
         yield from explanations_in_python(module.path)
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        if "node_modules" not in path.parts and path != Path(__file__):
+            yield from explanations_in_python(path)
+    for folder in (EXTENSION / "src", ROOT / "tests" / "vscode"):
+        for path in sorted(folder.rglob("*.ts")):
+            if "node_modules" not in path.parts:
+                yield from explanations_in_typescript(path)
 
 
 def long_sentences(texts: Iterator[Text]) -> Iterator[str]:

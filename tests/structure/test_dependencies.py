@@ -1,4 +1,4 @@
-"""Dependencies between rooms point downward only, as the package's ``__init__`` modules promise."""
+"""Dependencies between packages point downward only, as the package's ``__init__`` modules promise."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ _PRIVATE_OF_TORCH = re.compile(r"torch(\.\w+)*\.(_[a-zA-Z]\w*|fx\.experimental)(
 
 
 def room_of(name: str) -> str | None:
-    """The room a dotted name is in; None for the modules that stand before all rooms, and for other packages."""
+    """The room a dotted name is in; None for the modules that stand before all packages, and for other packages."""
     parts = name.split(".")
     if parts[0] != "dynamo_dap" or len(parts) < 2:
         return None

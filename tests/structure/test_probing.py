@@ -1,4 +1,4 @@
-"""What torch lacks is told from its files alone as it is by importing it."""
+"""What torch lacks is found from its files alone, as by importing it."""
 
 from __future__ import annotations
 

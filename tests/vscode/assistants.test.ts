@@ -35,7 +35,7 @@ test("an assistant and the user debug one program", async ({ vscode, workspace, 
         await expect(compiles.row("Compiles", "compute")).toBeVisible();
         await picture("assistant");
 
-        // The user steps, the assistant is told of it; the assistant steps, the user sees it.
+        // The user steps, and the assistant gets a report; the assistant steps, and the user sees it.
         await page.keyboard.press("F10");
         await debug.waitForStop(at("scale", FILE, helper + 1));
         const looked = await assistant.ask("debug_evaluate", { expression: "factor" });

@@ -1,4 +1,4 @@
-/** What became of breakpoints: "Diagnose Breakpoint", those that never stopped, and "Save Diagnostic Logs". */
+/** Outcomes of breakpoints: "Diagnose Breakpoint", those that never stopped, and "Save Diagnostic Logs". */
 
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";

@@ -26,7 +26,7 @@ test("a breakpoint by gutter click shows symbolic locals; steps go on from there
     await expect.poll(() => vscode.editor.lineText(first), "the shape at the end of the line").toContain("z: f32[3, 4]");
     await debug.foldPane("Watch", false);
     await expect(async () => {
-        // The pane is made anew a moment after the stop, and what was just opened may be closed then.
+        // The pane is made anew shortly after the stop, and what was just opened may be closed then.
         await debug.expand("z =");
         // How high the pane is depends on what VS Code gave its neighbours.
         await expect(await debug.reveal("variables", "dtype =")).toContainText("float32", { timeout: 3000 });

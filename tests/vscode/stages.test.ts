@@ -19,7 +19,7 @@ function group(page: Page, name: string): Locator {
     return page.locator(".editor-group-container", { has: page.locator(".tab.active", { hasText: name }) });
 }
 
-/** Rests the pointer on a text until the editor tells of it. */
+/** Rests the pointer on a text until the editor shows its hover. */
 async function rest(page: Page, text: Locator): Promise<void> {
     await page.mouse.move(5, 5);
     await text.hover({ position: { x: 8, y: 6 } });

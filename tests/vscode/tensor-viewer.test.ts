@@ -93,7 +93,7 @@ test("a tensor of a trace is looked at: table, histogram, heat maps, NaN, and ag
     await tensor.locator("#minus").press("Enter");
     await expect(tensor.locator("#problem")).toBeHidden();
 
-    // The next call, which the cache serves, has the values of its own.
+    // The next call, a cache hit, has its own values.
     const before = await tensor.locator("#statistics").innerText();
     await page.keyboard.press("F5");
     await expect(debug.headline()).toHaveText("Call 2 of attend [0/0]");

@@ -15,7 +15,7 @@ async function choose({ page }: Workbench, row: () => Promise<Locator>, name: st
         await (await row()).click({ button: "right" });
         await expect(entry).toBeVisible({ timeout: 2000 });
     }, `the menu offers "${name}"`).toPass({ timeout: 20_000 });
-    // A menu takes no click in the moment after it opened.
+    // A menu takes no click just after it opened.
     await expect(async () => {
         await entry.click({ timeout: 2000 });
         await expect(entry).toBeHidden({ timeout: 2000 });
@@ -27,7 +27,7 @@ async function press({ debug, page }: Workbench, button: string): Promise<void> 
     await page.locator(".debug-toolbar, .part.sidebar").getByRole("button", { name: button }).first().click();
 }
 
-/** Clicks a row of the timeline. The view is made anew a moment after a stop: a click that falls into that is lost. */
+/** Clicks a row of the timeline. The view is made anew shortly after a stop: a click that falls into that is lost. */
 async function goBackTo({ compiles, debug }: Workbench, row: string, headline: RegExp): Promise<void> {
     await expect(async () => {
         await compiles.show("Timeline");

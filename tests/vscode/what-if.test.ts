@@ -15,7 +15,7 @@ async function setValue({ page }: Workbench, row: () => Promise<Locator>, value:
         await (await row()).click({ button: "right" });
         await expect(entry).toBeVisible({ timeout: 2000 });
     }, "its menu opens").toPass({ timeout: 20_000 });
-    // A menu takes no click in the moment after it opened.
+    // A menu takes no click just after it opened.
     await expect(async () => {
         await entry.click({ timeout: 2000 });
         await expect(entry).toBeHidden({ timeout: 2000 });

@@ -1,4 +1,4 @@
-"""Debugs small programs of other people's packages, and writes what comes of it: ``make test-zoo``.
+"""Debugs small programs of other people's packages, and writes the results: ``make test-zoo``.
 
 Each program runs as plain Python, with an idle debugger, and with a breakpoint on every line that it executes; a
 comment ``# also: MODULE FUNCTION`` adds the lines of one of the package's own functions. Exit status and output have to
@@ -44,7 +44,7 @@ class Outcome:
 
 @dataclass
 class Row:
-    """What came of one program."""
+    """The result of one program."""
 
     name: str
     problems: list[str] = field(default_factory=list)

@@ -1,6 +1,6 @@
 """Lets torchvision and torchaudio of PyPI, which are built for CUDA, be imported beside a torch without CUDA.
 
-Writes stand-ins for the libraries of CUDA and of torch that these two are linked with, and a ``.pth`` file that loads
+Writes substitutes for the libraries of CUDA and of torch that these two are linked with, and a ``.pth`` file that loads
 them. Their functions return 100, "no device"; nothing calls them on a CPU. Runs in the zoo's environment:
 ``python stand_ins.py``. Needs ``cc``, ``nm`` and ``readelf``. Linux only.
 """

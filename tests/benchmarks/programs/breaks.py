@@ -1,4 +1,4 @@
-"""Compiles and calls the functions of ``forty.py``, which the benchmark writes beside it, whenever it is told to.
+"""Compiles and calls the functions of ``forty.py``, which the benchmark writes beside it, whenever it is asked to.
 
 ``python breaks.py PORT``: see ``encoder.py``.
 """

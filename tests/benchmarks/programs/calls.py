@@ -1,4 +1,4 @@
-"""Calls compiled functions as often as it is told to, and answers what that took.
+"""Calls compiled functions as often as it is asked to, and answers what that took.
 
 ``python calls.py PORT``: connects to the benchmark, which writes a number of calls per line and reads the answer:
 seconds of the clock and of the thread's processor. Ends when the connection does.

@@ -1,4 +1,4 @@
-"""Compiles an ``nn.TransformerEncoder`` each time it is told to, ``compile`` or ``compile LAYERS``; says what it took.
+"""Compiles an ``nn.TransformerEncoder`` each time it is asked to, ``compile`` or ``compile LAYERS``; says what it took.
 
 ``python encoder.py PORT``: connects to the benchmark, which writes a line per compile and reads the answer: seconds
 of the clock and of the processor. Ends when the connection does.

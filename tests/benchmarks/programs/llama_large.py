@@ -1,4 +1,4 @@
-"""Calls or trains a compiled Llama in bf16 whenever it is told to: ``python llama_large.py PORT DEVICE [small]``.
+"""Calls or trains a compiled Llama in bf16 whenever it is asked to: ``python llama_large.py PORT DEVICE [small]``.
 
 It reads ``forward N`` or ``training N`` from its connection, does N steps, and answers with their seconds. Its sizes
 are those of Llama 3.2 1B and its weights are random, so that nothing is downloaded; ``small`` is for the CPU.

@@ -1,6 +1,6 @@
-"""Calls a compiled function of a training step as often as it is told to, and answers what that took.
+"""Calls a compiled function of a training step as often as it is asked to, and answers what that took.
 
-It is told how many calls. ``python passed_calls.py PORT``: see ``calls.py``.
+It receives how many calls. ``python passed_calls.py PORT``: see ``calls.py``.
 """
 
 import socket

@@ -1,4 +1,4 @@
-"""Compiles, calls what it compiled, and loops in ordinary Python, each when it is told to; answers what that took.
+"""Compiles, calls what it compiled, and loops in ordinary Python, each when it is asked to; answers what that took.
 
 ``python session.py PORT``: connects to the benchmark, which writes a line per turn (the name of a function below) and
 reads the answer: seconds of the clock and of the processor. Ends when the connection does.

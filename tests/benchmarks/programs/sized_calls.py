@@ -1,6 +1,6 @@
-"""Calls compiled models of several sizes as often as it is told to, and answers what that took.
+"""Calls compiled models of several sizes as often as it is asked to, and answers what that took.
 
-It is told ``small 10``, ``middle 10``, ``large 10``, or ``training 10``. ``python sized_calls.py PORT``: see
+It receives ``small 10``, ``middle 10``, ``large 10``, or ``training 10``. ``python sized_calls.py PORT``: see
 ``calls.py``.
 """
 

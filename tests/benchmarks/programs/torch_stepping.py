@@ -1,4 +1,4 @@
-"""Steps through generated code with torch's own debugger, its output thrown away, as often as it is told to.
+"""Steps through generated code with torch's own debugger, its output thrown away, as often as it is asked to.
 
 Reads a number of calls per line from standard input, and writes the thread's processor seconds of those calls and the
 number of instructions it was prompted at. A process of its own: on Python 3.12 and newer, torch's debugger leaves its
@@ -30,7 +30,7 @@ def answer(prompt=""):
 def call(function):
     programs.TOTAL = 0
     if sys.version_info >= (3, 12):
-        # It tells every instruction only once, for all contexts together, unless told to begin anew.
+        # It reports every instruction only once, for all contexts together, unless asked to begin anew.
         sys.monitoring.restart_events()
     with torch._dynamo.bytecode_debugger.debug():
         function(*replay_arguments())

@@ -68,7 +68,7 @@ async function install(destination: string, version: string, runtime: NodeRuntim
     await finish(destination, vscode);
 }
 
-/** argon2's build asks GitHub for a binary unless told to build. */
+/** argon2's build asks GitHub for a binary unless it has to build. */
 async function buildArgon2(destination: string, logFile: string): Promise<void> {
     const hoisted = existsSync(join(destination, "node_modules/argon2"));
     const cwd = hoisted ? destination : join(destination, "node_modules/code-server");

@@ -1,4 +1,4 @@
-/** Counts what a user does: a click, a key, or a command that is typed. A task is to be done in few of them. */
+/** Counts what a user does: a click, a key, or a command that is typed. A task must take few of them. */
 
 import { expect } from "@playwright/test";
 

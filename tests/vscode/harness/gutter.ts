@@ -12,7 +12,7 @@ export class Gutter {
 
     /**
      * Clicks in the gutter until the breakpoint's glyph stays there: a click before the editor is ready is ignored, and
-     * one while a link over a function comes meets another line, where it is taken back.
+     * one while a link over a function comes meets another line, where it is removed.
      */
     async setBreakpoint(line: number): Promise<void> {
         const before = (await this.breakpointLines()).filter((other) => other !== line);

@@ -28,7 +28,7 @@ export async function scrollTo(row: Locator, list: Locator, what: string): Promi
     return row;
 }
 
-/** How far to scroll so that the middle of a row is to be seen: parents of rows stay at the top, over what is there. */
+/** How far to scroll so that the middle of a row is visible: parents of rows stay at the top, over what is there. */
 async function distanceFromSight(row: Locator): Promise<number> {
     return row.evaluate((element) => {
         const box = element.getBoundingClientRect();

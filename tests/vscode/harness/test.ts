@@ -101,7 +101,7 @@ export const test = base.extend<PerTest, PerWorker>({
     picture: async ({ window }, use) => {
         await mkdir(output, { recursive: true });
         const take: TakePicture = async (name) => {
-            // What flashes for a moment is not for pictures.
+            // Short flashes do not belong in pictures.
             await window.screenshot({ path: join(output, `${name}.png`), animations: "disabled" });
         };
         await use(take);

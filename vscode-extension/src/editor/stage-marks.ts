@@ -25,7 +25,7 @@ export function registerStageMarks(stages: ExploredStages): vscode.Disposable {
             chosen = textEditor;
             light(stages, mark, textEditor);
         }),
-        // A stage may be shown only after the cursor has come to its line.
+        // A stage may open after the cursor has reached its line.
         vscode.window.onDidChangeVisibleTextEditors((visible) => {
             if (chosen !== undefined && visible.includes(chosen)) {
                 light(stages, mark, chosen);

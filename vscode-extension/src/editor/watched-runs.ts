@@ -1,6 +1,6 @@
 /**
- * Runs of commands of ours that print one JSON object and say on stderr how far they are: shown as they come, with a button
- * that interrupts them. The process goes with the window at the latest; what was said can be read until then.
+ * Runs our commands that print one JSON object and report progress on stderr. Shows the progress, with a button that
+ * interrupts the run. The process ends with the window at the latest; its messages can be read until then.
  */
 
 import { spawn, type ChildProcess } from "node:child_process";

@@ -1,4 +1,4 @@
-/** Notes what became of each line breakpoint of a session: bound or why not, and how often it stopped. Without VS Code's API. */
+/** Notes the outcome of each line breakpoint of a session: bound or why not, and how often it stopped. Without VS Code's API. */
 
 import type { DebugProtocol } from "@vscode/debugprotocol";
 

@@ -136,7 +136,7 @@ export async function requestWhatIf(session: DebugSession): Promise<WhatIfBody> 
     return (await session.customRequest(WHAT_IF, {})) as WhatIfBody;
 }
 
-/** Has the call run what comes of the trace that was changed, in which its thread is stopped. */
+/** Makes the call run the graph of the changed trace in which its thread is stopped. */
 export async function requestKeep(session: DebugSession, wanted: KeepArguments): Promise<void> {
     await session.customRequest(KEEP, wanted);
 }

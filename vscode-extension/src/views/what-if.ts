@@ -81,7 +81,7 @@ class Graphs implements vscode.TextDocumentContentProvider {
     }
 }
 
-/** Has the call run what comes of the trace that was changed. */
+/** Makes the call run the graph of the changed trace. */
 async function keep(): Promise<void> {
     const item = vscode.debug.activeStackItem;
     try {

@@ -38,7 +38,7 @@ class ShownValues(CallObserver):
         self._host = host
         self._lock = threading.Lock()
         self._awaited: dict[int, int] = {}
-        """By thread, the identity of the frame whose graph is to be checked."""
+        """By thread, the identity of the frame whose graph will be checked."""
         self._looks: Counter[tuple[types.CodeType, str]] = Counter()
 
     def looked_at(self, call: CachedCall) -> None:
@@ -106,7 +106,7 @@ class ShownValues(CallObserver):
 
 
 def _difference(call: GraphCall, comparison: Comparison) -> str | None:
-    """Return how the call differs from the replay, for a person; None if it does not."""
+    """Return how the call differs from the replay, as readable text; None if it does not."""
     for number, each in enumerate(comparison.of_outputs):
         if not each.is_same:
             return f"result {number}, {each.text}"
