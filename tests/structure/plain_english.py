@@ -31,7 +31,7 @@ BANNED = {
     r"(?:is|are) no more\b": "no longer is",
     r"none any more": "is gone",
     r"c[oa]mes? (?:to|upon) (?:a|the|its|that|this) (?:line|stop|breakpoint|instruction)": "reaches",
-    r"(?:becomes|became|comes|came) of": "result, effect",
+    r"\b(?:becomes|became|comes|came) of": "result, effect",
     r"\b(?:takes?|took|taken) (?:it |them |that )?back\b": "revert",
     r"\bput back\b": "restore",
     r"(?:that|which|what) the cache (?:serves|served)": "cached call",
