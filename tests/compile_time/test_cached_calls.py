@@ -157,7 +157,7 @@ def test_nothing_changes_when_traces_end_early(program: Any) -> None:
         assert watched[name] == value, name
 
 
-class Foretelling(EveryCall):
+class Predicting(EveryCall):
     """Computes the tensors at every line of each cached call from the graph that the first one's trace has left."""
 
     def __init__(self, host: Any) -> None:
@@ -165,16 +165,16 @@ class Foretelling(EveryCall):
         self.compared = 0
         self._graphs: dict[tuple[int, str], tuple[KeptGraph, list[Any]]] = {}
         self._attempt: object = None
-        self._foretold: list[Any] = []
+        self._predicted: list[Any] = []
 
     def stop_in(self, call: CachedCall, known: CallFacts | None) -> CallFacts | None:
         key = id(call.code), call.compile_id
-        self._foretold = []
+        self._predicted = []
         if key in self._graphs:
             graph, visits = self._graphs[key]
             in_call = KeptGraphInCall(graph, call)
             for node, count in visits:
-                self._foretold.append(_value(lambda node=node, count=count: in_call.value_of(node, count)))
+                self._predicted.append(_value(lambda node=node, count=count: in_call.value_of(node, count)))
             # What comes next keeps and compares anew.
         self._visits: list[Any] = []
         self._graph, self._at = KeptGraph(), 0
@@ -197,12 +197,12 @@ class Foretelling(EveryCall):
             except NoRealValue:  # of the body of a higher-order operator
                 continue
             self._visits.append((copy, count))
-            if self._foretold:
-                foretold, traced = self._foretold[self._at], _value(lambda node=node: frame.real_value(node))
+            if self._predicted:
+                predicted, traced = self._predicted[self._at], _value(lambda node=node: frame.real_value(node))
                 self._at += 1
-                assert type(foretold) is type(traced), (foretold, traced)
-                same = torch.equal(foretold, traced) if isinstance(traced, torch.Tensor) else foretold == traced
-                assert same or "NaN" in str(traced).replace("nan", "NaN"), (frame.line, foretold, traced)
+                assert type(predicted) is type(traced), (predicted, traced)
+                same = torch.equal(predicted, traced) if isinstance(traced, torch.Tensor) else predicted == traced
+                assert same or "NaN" in str(traced).replace("nan", "NaN"), (frame.line, predicted, traced)
                 self.compared += 1
 
 
@@ -411,14 +411,14 @@ def _value(get: Any) -> Any:
 
 
 @pytest.mark.parametrize("program", SERVED, ids=lambda program: program.__name__)
-def test_later_calls_are_foretold_by_the_graph_of_the_first(program: Any) -> None:
+def test_later_calls_are_predicted_by_the_graph_of_the_first(program: Any) -> None:
     """In-place writes, random numbers and sizes included; and computing them changes nothing."""
     observe(program, runs=4)
     alone = parts(observe(program, runs=4))
-    with every_cached_call(Foretelling) as calls:
+    with every_cached_call(Predicting) as calls:
         seen = EachLine(lambda frame: calls.look(frame) if retraced_call() is not None else None)
         watched = parts(observe(program, watch=seen, runs=4))
-    assert calls.compared or program is transforms, "nothing was foretold"
+    assert calls.compared or program is transforms, "nothing was predicted"
     for name, value in alone.items():
         assert watched[name] == value, name
 

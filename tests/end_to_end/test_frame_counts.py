@@ -1,4 +1,4 @@
-"""Everything that a session can set, in a program that tells what Dynamo counted: it counts as without a debugger."""
+"""Everything that a session can set, in a program that shows what Dynamo counted: it counts as without a debugger."""
 
 from __future__ import annotations
 

@@ -63,6 +63,7 @@ BANNED = {
     r"\b(?:is|are|was|were) to (?:be|run|stop|end|go|come)\b": "must, will, or an active verb",
     r"\b(?:by|to|for) who\b": "the actor",
     r"\bas (?:it|they) comes?\b": "dynamic, of sizes; at once",
+    r"\bforet(?:old|ells?|elling)\b": "predicted",
     r"\bc[ao]mes? about\b": "is created, is made",
 }
 # Texts that users saw before they were written anew.

@@ -1,4 +1,4 @@
-"""What several clients of one session want it to stop at, as one request each time: DAP replaces the whole list.
+"""Merges the breakpoints of several clients of one session: each DAP request replaces the whole list.
 
 Pure; one per session, used under its lock.
 """
@@ -23,11 +23,11 @@ _Key = tuple[str, str]
 
 
 class _Wanted:
-    """One list: what each client wants of it, and the ids that each knows its entries by."""
+    """One list: the entries of each client, and the ids under which each client knows them."""
 
     def __init__(self, arguments: Arguments) -> None:
         self.arguments = arguments
-        """As it was first given: a file may be called by two names."""
+        """The path as first given: a file may have two names."""
         self.given: dict[Hashable, list[Arguments]] = {}
         self.ids: dict[Hashable, list[int | None]] = {}
 
@@ -45,17 +45,17 @@ class SharedBreakpoints:
     def __init__(self) -> None:
         self._wanted: dict[_Key, _Wanted] = {}
         self._known_as: dict[Hashable, dict[int, int]] = {}
-        """For each client, what it knows a breakpoint by that the server has given another id since."""
+        """For each client, the old ids of breakpoints that have got a new id from the server."""
 
     def given(self, client: Hashable, command: str, arguments: Arguments) -> tuple[_Key, Arguments]:
-        """Take what ``client`` wants now in place of what it wanted; return the arguments for all clients."""
+        """Replace the entries of ``client``; return the arguments for all clients."""
         key = (command, _place(arguments))
         wanted = self._wanted.setdefault(key, _Wanted(arguments))
         wanted.given[client] = _entries(command, arguments)
         return key, self._for_all(key, {**arguments, **_source(wanted)})
 
     def gone(self, client: Hashable) -> list[tuple[str, _Key, Arguments]]:
-        """Forget a client; return the requests that take away what it alone wanted."""
+        """Forget a client; return the requests that remove the entries of it alone."""
         concerned = [key for key, wanted in self._wanted.items() if wanted.given.pop(client, None)]
         return [(key[0], key, self._for_all(key, self._wanted[key].arguments)) for key in concerned]
 

@@ -33,14 +33,14 @@ _MOST_BYTES = 256 * 2**20
 
 
 class Scalar(Struct, tag_field="is", tag="scalar"):
-    """A number, a text, None, or something of torch's that a text stands for: a device, a dtype."""
+    """A number, a text, None, or an object of torch that a text names: a device, a dtype."""
 
     type: str
     text: str
 
 
 class Items(Struct, tag_field="is", tag="items"):
-    """What is made of items in an order: a list, a tuple, a set, a slice, a ``torch.Size``."""
+    """A sequence of items: a list, a tuple, a set, a slice, a ``torch.Size``."""
 
     type: str
     items: list[int]
@@ -56,7 +56,7 @@ class Pairs(Struct, tag_field="is", tag="pairs"):
 
 
 class Named(Struct, tag_field="is", tag="named"):
-    """Something of an installed package or of Python, by where it is found; a module without a name in it."""
+    """An object of Python or an installed package, by module and name; without a name, the module."""
 
     module: str
     name: str = ""
@@ -70,7 +70,7 @@ class Member(Struct, tag_field="is", tag="member"):
 
 
 class Stored(Struct, tag_field="is", tag="tensor", omit_defaults=True):
-    """A tensor: ``key`` in the file of tensors, or, without data, what it is like and how it is filled."""
+    """A tensor: ``key`` in the file of tensors, or, without data, its metadata and how to fill it."""
 
     shape: list[int]
     dtype: str
@@ -85,7 +85,7 @@ class Stored(Struct, tag_field="is", tag="tensor", omit_defaults=True):
 
 
 class Space(Struct, tag_field="is", tag="module", omit_defaults=True):
-    """A module of the user's: those of its globals that are needed."""
+    """A module of the user: the globals that the call needs."""
 
     name: str
     package: str | None = None
@@ -102,7 +102,7 @@ class Function(Struct, tag_field="is", tag="function", omit_defaults=True):
     line: int
     ordinal: int = 0
     source: str | None = None
-    """The file in the folder; None for the module's own."""
+    """The file in the folder; None for the module's file."""
     defaults: list[int] | None = None
     keyword_defaults: dict[str, int] | None = None
     closure: list[int] = []
@@ -110,7 +110,7 @@ class Function(Struct, tag_field="is", tag="function", omit_defaults=True):
 
 
 class Cell(Struct, tag_field="is", tag="cell"):
-    """A captured variable; None while it has no value."""
+    """A captured variable; None if it is not assigned."""
 
     contents: int | None
 
@@ -132,7 +132,7 @@ class Class(Struct, tag_field="is", tag="class", omit_defaults=True):
     needs: list[str] = []
     """Globals that the statement itself reads."""
     names: dict[str, int] = {}
-    """What else it reads, where it stands in a function."""
+    """Captured variables that it reads, if it is inside a function."""
 
 
 class Instance(Struct, tag_field="is", tag="instance", omit_defaults=True):
@@ -141,7 +141,7 @@ class Instance(Struct, tag_field="is", tag="instance", omit_defaults=True):
     kind: int
     attributes: dict[str, int] = {}
     base: int | None = None
-    """The ``Items`` or ``Pairs`` of what it is besides."""
+    """The ``Items`` or ``Pairs`` of an object that is a container, too."""
 
 
 class Lost(Struct, tag_field="is", tag="lost"):
@@ -169,7 +169,7 @@ class Conditions(Struct, rename="camel", omit_defaults=True):
     modes: dict[str, str] = {}
     """Modes and defaults of torch by name: ``grad``, ``autocast cpu``, ``default dtype``."""
     settings: dict[str, int] = {}
-    """Torch's settings that are not as torch has them: ``_dynamo.recompile_limit``."""
+    """Torch's settings that differ from their defaults: ``_dynamo.recompile_limit``."""
     random_state: str | None = None
     """Key of the state of torch's generator for the CPU in the file of tensors."""
     versions: dict[str, str] = {}
@@ -199,7 +199,7 @@ class SavedCall(Struct, rename="camel", omit_defaults=True):
 
 
 class BadFolder(Exception):
-    """It is not a folder of a saved call; the message says why."""
+    """The folder has no valid saved call; the message says why."""
 
 
 def write_call(folder: Path, call: SavedCall) -> None:
@@ -209,7 +209,7 @@ def write_call(folder: Path, call: SavedCall) -> None:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A folder as it was when it was read, once: what is shown, agreed to and run is this."""
+    """The content of a folder, read once: exactly this is shown, agreed to and run."""
 
     folder: Path
     call: SavedCall
@@ -306,7 +306,7 @@ def _check_number(number: int, count: int) -> None:
 
 
 def _references(value: Value | Conditions) -> Iterator[int]:
-    """Yield the numbers of the values that one names."""
+    """Yield the numbers of the values to which a value refers."""
     match value:
         case Items():
             yield from value.items

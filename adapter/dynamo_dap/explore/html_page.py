@@ -1,4 +1,4 @@
-"""Explored compiles as one page with everything in it: panes side by side, in which counterparts light up together.
+"""Explored compiles as one page with everything in it: panes side by side, with counterparts highlighted together.
 
 Pure, except for reading the user's files. A file of stages may come from anywhere: all of its texts are data of the
 page, which puts them in place as text, and its policy allows no script but its own and no connection.

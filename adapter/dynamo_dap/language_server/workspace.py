@@ -23,7 +23,7 @@ class _Kept:
 
 
 class Documents:
-    """Makes documents, and keeps those of the present state of record and texts."""
+    """Makes documents, and caches them until the record or a text changes."""
 
     def __init__(self) -> None:
         self._kept: dict[str, _Kept] = {}
@@ -50,11 +50,11 @@ class Documents:
         return known.document
 
     def _text(self, workspace: Workspace, uri: str | None, path: str) -> tuple[object, str] | None:
-        """Return what identifies the version of a text, and the text; an empty one is still to be read."""
+        """Return the version of a text, and the text; an empty text has not been read yet."""
         if uri is not None:
             document = workspace.text_documents[uri]
             return (uri, document.version), document.source
-        # A record names the path: it may be that of a device.
+        # The path comes from a record, so it may be a device.
         if not is_readable_source(path):
             return None
         try:

@@ -1,8 +1,8 @@
 """How a program connects to a server that waits for it (``"listen"`` of ``attach``), perhaps from another machine.
 
-It makes every connection itself, to the one address where the server listens, and begins each with ``AUTHORIZE``: what
-lies between the machines need let through no other, and in no other direction. Structs and functions of one socket; any
-process, any thread.
+It makes every connection itself, to the one address where the server listens, and begins each with ``AUTHORIZE``: so a
+firewall between the machines has to allow only this connection, in this direction. Structs and functions of one socket;
+any process, any thread.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ class Welcome(Struct, rename="camel", omit_defaults=True):
     is_wanted: bool = True
     """Whether to debug it; a rank of a job may not be wanted."""
     stretch_timeouts: bool = True
-    """Whether one that is not wanted waits for those that are held, as long as the connection lasts."""
+    """Whether an unwanted rank waits for held ranks, as long as the connection lasts."""
     rank_output: str = "plain"
 
 
 def keep_alive(connected: socket.socket) -> None:
-    """Have the connection end within minutes when the other machine, or the way there, is gone without a word."""
+    """Make the connection end within minutes if the other machine or the network disappears."""
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (
         ("TCP_KEEPIDLE", _QUIET_SECONDS),
@@ -77,7 +77,7 @@ def keep_alive(connected: socket.socket) -> None:
 
 
 class FirstMessage:
-    """Takes the first message of a connection, and no byte of what follows: that is for somebody else to read."""
+    """Reads the first message of a connection, and no byte after it: another reader takes over."""
 
     def __init__(self) -> None:
         self._parser = FrameParser(MAXIMUM_UNAUTHENTICATED_BYTES)

@@ -36,7 +36,7 @@ _LONGEST = 2000
 
 
 def shortened(text: str) -> str:
-    """Return ``text``, its middle left out if it is longer than a person reads."""
+    """Return ``text``, without its middle if it is too long to read."""
     half = _LONGEST // 2
     return text if len(text) <= _LONGEST else f"{text[:half]} ... {text[-half:]}"
 
@@ -45,7 +45,7 @@ _OBEYED = {code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in 
 _DELETE = {0x7F: "\u2421"}
 _OTHERS = dict.fromkeys((*range(128, 160), *range(8234, 8239), *range(8294, 8298)), "�")
 _VISIBLE = {**_OBEYED, **_DELETE, **_OTHERS}
-"""What a terminal would obey, as one character that it shows: the length of a text stays as it is."""
+"""Maps each control character to a visible one, so that texts keep their length."""
 _IN_JSON = re.compile(
     rb"\\(?:r(?=\\n)|(?P<short>[bfr])|u(?P<code>[0-9a-fA-F]{4})|.)"
     rb"|(?P<raw>\x7f|\xc2[\x80-\x9f]|\xe2\x80[\xaa-\xae]|\xe2\x81[\xa6-\xa9])",
@@ -56,12 +56,12 @@ _SUSPICIOUS = re.compile(rb"\\[bfru]|[\x7f\xc2\xe2]")
 
 
 def with_visible_controls(text: str) -> str:
-    """Return ``text`` with a picture for each control character, and for such as change the direction of text."""
+    """Return ``text`` with a visible character for each control or direction character."""
     return text.translate(_VISIBLE)
 
 
 def json_with_visible_controls(content: bytes) -> bytes:
-    """Return JSON whose texts are as ``with_visible_controls`` makes them; the ends of lines stay."""
+    """Return JSON with visible control characters in its texts; line ends stay."""
     return _IN_JSON.sub(_made_visible, content) if _SUSPICIOUS.search(content) else content
 
 

@@ -51,7 +51,7 @@ class Backend:
         return self.connection.send_request(command, arguments, on_response)
 
     def forward(self, command: str, arguments: msgspec.Raw, on_response: Callable[[Response], None]) -> int:
-        """Send a request of the client's, its ids made the backend's; those in the answer are made the client's."""
+        """Send a client's request with its ids mapped to the backend's; map the ids of the answer back."""
         if self.ids is ALONE:
             return self.send(command, arguments, on_response)
 

@@ -33,15 +33,15 @@ class _Asked(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
 
 
 class LocalsAlong:
-    """What came along and has not been asked for yet."""
+    """Answers that came along and that the client has not asked for yet."""
 
     def __init__(self) -> None:
         self._bodies: dict[int, tuple[float, msgspec.Raw]] = {}
-        """The bodies of answers to ``variables`` by the reference, with the time when they came."""
+        """Bodies of answers to ``variables``, by reference, with their time of arrival."""
         self._changes = 0
 
     def heed(self, command: str) -> None:
-        """Note ``command``, which is about to be sent to a backend, or has been answered."""
+        """Drop noted values if ``command``, sent or answered now, may have changed them."""
         if command not in _LOOKS:
             self._changes += 1
             self._bodies.clear()
@@ -52,11 +52,11 @@ class LocalsAlong:
         return self._changes
 
     def arguments(self, arguments: msgspec.Raw) -> msgspec.Raw:
-        """Return those of ``scopes`` that ask for the variables, too."""
+        """Return arguments for ``scopes`` that ask for the variables, too."""
         return encode_body({**msgspec.json.decode(bytes(arguments), type=dict[str, object]), LOCALS_ALONG: True})
 
     def keep(self, response: Response, changes: int) -> Response:
-        """Return debugpy's answer to ``scopes`` without what came along, which is kept if ``changes`` are the same."""
+        """Return debugpy's answer to ``scopes`` without the variables, which are noted if ``changes`` is unchanged."""
         if LOCALS_ALONG.encode() not in bytes(response.body):
             return response
         body = msgspec.json.decode(bytes(response.body), type=_Body)

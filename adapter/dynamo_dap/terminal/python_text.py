@@ -25,7 +25,7 @@ def is_python(text: str) -> bool:
 
 
 def is_complete(lines: Sequence[str]) -> bool:
-    """Whether a statement ends with these lines; one that can be no Python does."""
+    """Whether a statement ends with these lines; invalid Python counts as ended."""
     text = "\n".join(lines)
     if len(lines) == 1 and is_python(text):
         return True

@@ -1,4 +1,4 @@
-"""What breakpoints have besides a place: conditions, hit conditions and log messages.
+"""Conditions, hit conditions and log messages of breakpoints.
 
 Parsed when a breakpoint is set (agent's reader thread), and checked on the thread that hits it.
 """
@@ -14,7 +14,7 @@ from dynamo_dap.protocol.texts import shortened
 
 
 class InvalidCondition(Exception):
-    """A hit condition or a log message that cannot be understood; the text says what would be."""
+    """An invalid hit condition or log message; the message shows a valid one."""
 
 
 _COMPARISONS: dict[str, Callable[[int, int], bool]] = {
@@ -130,7 +130,7 @@ class Conditions:
 
     @classmethod
     def parse(cls, condition: str | None, hit_condition: str | None, log_message: str | None) -> Conditions:
-        """Read the three texts of a breakpoint; what is wrong with them becomes the ``problem``."""
+        """Read the three texts of a breakpoint; ``problem`` says what is invalid."""
         conditions = cls(condition=(condition or "").strip() or None)
         try:
             if conditions.condition is not None:

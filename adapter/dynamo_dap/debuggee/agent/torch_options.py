@@ -40,7 +40,7 @@ from dynamo_dap.protocol.options import (
 from dynamo_dap.protocol.types import OutputEventBody, Source
 
 _AT_ONCE = "cache"
-"""The option for which torch need not be there: it reads environment variables."""
+"""The option that needs no torch: it reads environment variables."""
 
 
 class BadOption(Exception):
@@ -86,7 +86,7 @@ class TorchOptions:
         """Set an option as launch.json would, or (None) only look; return what it is now, as text.
 
         Raises:
-            BadOption: there is no such option, or it cannot be so: then it is what it was.
+            BadOption: there is no such option, or the value is invalid; nothing was changed.
         """
         if not name:
             return "\n".join(self._text(known) for known in COMPILING_OPTIONS)
@@ -128,7 +128,7 @@ class TorchOptions:
             when_all_of_dynamo_is_imported(self._arrived)
 
     def _arrived(self) -> None:
-        # Within the import, at its end: Python does not call the module imported yet.
+        # At the end of the import: Python does not count the module as imported yet.
         self._is_waiting, self._has_arrived = False, True
         for name in COMPILING_OPTIONS:
             if name not in self._undo and self._given(name):

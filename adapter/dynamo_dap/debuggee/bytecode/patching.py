@@ -80,7 +80,7 @@ _CONTAINER = {
     "DICT_UPDATE": "BUILD_MAP",
     "DICT_MERGE": "BUILD_MAP",
 }
-"""Instructions that add to what another one made, and do not check that it is one."""
+"""Instructions that add to a container of an earlier instruction, without a check of its type."""
 _CALLS = frozenset({"PRECALL", "CALL", "CALL_FUNCTION", "CALL_METHOD"})
 _LOADS_AND_STORES = frozenset(
     {
@@ -108,7 +108,7 @@ _SEPARATOR = re.compile(r";(?=\s*[A-Z][A-Z_0-9]*\s*(?:\s\S|;|$))")
 """Separates instructions. In a constant text, an instruction name rarely follows it."""
 _OFFSET = re.compile(r"(?:to )?(\d+)")
 _LEAST_ARGUMENT = {"SWAP": 2, "COPY": 1, "ROT_N": 2, "BUILD_SLICE": 2, **dict.fromkeys(_CONTAINER, 1)}
-"""Instructions that count slots from the top: 0 would be one that is not there."""
+"""Instructions that count slots from the top, from 1 on."""
 _SLICE_PARTS = 3
 _EMPTY_SLOT = 0 if sys.version_info < (3, 13) else 1
 """Which of the two lowest operands of a call may be an empty slot."""
@@ -386,7 +386,7 @@ def _maker(expression: Expression) -> str | None:
 
 
 def _may_be_empty(expression: Expression) -> bool:
-    """Whether a slot may be empty: below a call, and in the half of a method that is not there if it turns out none."""
+    """Whether a slot may be empty: below a call, or beside the callable if the attribute is not a method."""
     made = expression.instruction
     if expression.role == "null" or made is None:
         return expression.role == "null"
@@ -438,7 +438,7 @@ def _read(instruction: Instruction) -> tuple[str, ...]:
     if instruction.name == "STORE_FAST_LOAD_FAST":
         stored, read = _variables(instruction)
         return () if stored == read else (read,)
-    # LOAD_FAST_CHECK looks first, and LOAD_FAST_AND_CLEAR takes what is there.
+    # LOAD_FAST_CHECK checks the variable itself, and LOAD_FAST_AND_CLEAR accepts an unset one.
     is_read = instruction.name.startswith("LOAD_FAST") and not instruction.name.endswith(("_CHECK", "_CLEAR"))
     return _variables(instruction) if is_read else ()
 

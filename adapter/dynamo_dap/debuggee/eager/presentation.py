@@ -76,7 +76,7 @@ class _EagerView(View):
     """Values as ordinary frames show them."""
 
     def value(self, value: object, expression: str | None = None) -> Value:
-        """Return a value as it is shown, or that it is debugpy's."""
+        """Return a value as it is shown, or a mark that debugpy shows it."""
         if _is_left_to_debugpy(value):
             return _LeftToDebugpy(self.text(value), object=value)
         return super().value(value, expression)
@@ -99,7 +99,7 @@ class Presentation(pydevd_variables.Presentation):
     """What debugpy asks about its variables. Threads that it has stopped; one for the process."""
 
     def __init__(self, marks_tensors: Callable[[], bool]) -> None:
-        """Mark tensors if ``marks_tensors``: the client wants to know which values are some."""
+        """Mark values that are tensors if ``marks_tensors``, which the client asked for."""
         self._asked = threading.local()
         self._marks_tensors = marks_tensors
 
@@ -132,11 +132,11 @@ class Presentation(pydevd_variables.Presentation):
         return [(each.name, _object_of(each.value), each.evaluate_name) for each in page]
 
     def runs_no_code(self, value: Any) -> bool:
-        """Whether a value is shown by us, or by debugpy without a ``__repr__`` of the program."""
+        """Whether showing a value runs no ``__repr__`` of the program."""
         return is_exactly(value, _LITERALS) or not _is_left_to_debugpy(value)
 
     def scope(self, frame: FrameType) -> tuple[str, Any] | None:
-        """Return name and object of what a frame of a Triton kernel has beside its locals and globals."""
+        """Return name and object of the extra scope of a Triton kernel's frame."""
         try:
             scope = program_scope(frame, is_user_file)
         except Exception:  # noqa: BLE001  (debugpy must not suffer from us)
@@ -213,7 +213,7 @@ _has_installed = False
 
 
 def install_names() -> None:
-    """Wrap pydevd's functions, which are imported; harmless when they are."""
+    """Wrap pydevd's functions; has no effect if they are wrapped already."""
     global _has_installed
     if _has_installed:
         return
@@ -237,7 +237,7 @@ def _name_frames() -> None:
 
 
 def _name(code: Any, shown: str) -> str:
-    """Return the name of a frame that pydevd would call ``shown``: the code's bare name, perhaps with words before."""
+    """Return the name of a frame that pydevd would call ``shown``: the code's bare name, possibly after a prefix."""
     if not isinstance(code, CodeType) or not shown.endswith(code.co_name):
         return shown  # a frame of a template, which Python does not run
     return shown.removesuffix(code.co_name) + user_function_name(code)

@@ -25,7 +25,7 @@ _slow: dict[int, weakref.ref[type]] = {}
 
 @contextlib.contextmanager
 def limit(seconds: float, at_most: int) -> Iterator[None]:
-    """Give each row that is shown inside ``seconds``, and no row anything once ``at_most`` took that long."""
+    """Limit each row to ``seconds``; after ``at_most`` slow rows, show the others without their ``__repr__``."""
     _limits.seconds, _limits.left = seconds, at_most
     try:
         yield
@@ -62,7 +62,7 @@ def show(value: object, make: Callable[[], dict[str, Any]]) -> dict[str, Any] | 
 
 
 def install() -> None:
-    """Have debugpy not call a ``__repr__`` again that was interrupted: it does so after any exception."""
+    """Keep debugpy from calling an interrupted ``__repr__`` again, as it does after any exception."""
     shown: Any = importlib.import_module("_pydevd_bundle.pydevd_xml")
 
     def repr_in_time(value: object) -> str:

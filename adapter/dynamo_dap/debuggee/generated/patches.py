@@ -20,7 +20,7 @@ _NUMBERED = re.compile(r"\s*(\d+)\s*:\s*")
 
 
 def runs_next(generated: GeneratedCode) -> GeneratedCode:
-    """Return what calls that ``generated`` serves run from now on: itself, or the latest patch."""
+    """Return the code that cached calls of ``generated`` run from now on: itself, or its latest patch."""
     return generated.codes.versions(generated)[-1]
 
 

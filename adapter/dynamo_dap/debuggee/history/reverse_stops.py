@@ -1,8 +1,7 @@
 """Conditions that end a step through the past of a trace: breakpoints, data breakpoints, exceptions.
 
-Forwards these are the stops that the trace made when it got there, backwards the same in reverse order. Stops for what
-is watched only since are found by comparing what the log of the trace has. Tracing thread; made for one stop, or for
-one walk through a saved trace.
+A reverse step makes the stops of the trace in reverse order. For data breakpoints that were set later, it compares the
+values in the log of the trace. Tracing thread; made for one stop, or for one walk through a saved trace.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ AddressOf = Callable[[TracedFrame, int], int]
 
 
 class StopsInThePast:
-    """Finds where a run back stops. Nothing is counted or logged: that was done when the past was the present."""
+    """Finds where a run back stops. It counts and logs nothing: the trace did so when it first ran."""
 
     def __init__(self, host: Host, past: Past, functions: Functions, address_of: AddressOf) -> None:
         """Use ``address_of``, which returns the address of an instruction of a traced function."""
@@ -49,7 +48,7 @@ class StopsInThePast:
     # -- lines and functions ---------------------------------------------------------------------------------------
 
     def hits(self, at: int, point: TracePoint) -> list[int]:
-        """Return the breakpoints that stop; what they counted in the trace decides, nothing is counted again."""
+        """Return the breakpoints that stop, by the hits that the trace counted; count nothing again."""
         candidates = [each for each in self._candidates(point) if each.conditions.log_message is None]
         stopped = self._past.stopped.get(at, ())
         candidates = [each for each in candidates if each.conditions.hit_condition is None or each.id in stopped]
@@ -163,7 +162,7 @@ class StopsOfCall(StopsInThePast):
         self._unreported = unreported
 
     def hits(self, at: int, point: TracePoint) -> list[int]:
-        """Return the breakpoints that stop, and count their hits: the call was not stopped in before."""
+        """Return the breakpoints that stop, and count their hits: this call is new."""
         candidates = self._candidates(point)
         if not candidates:
             return []
@@ -192,7 +191,7 @@ class StopsOfCall(StopsInThePast):
 
 
 def applying(point: TracePoint, reached: Sequence[LineBreakpoint]) -> list[LineBreakpoint]:
-    """Return those of the breakpoints on a line that are for traces, where the line begins."""
+    """Return the breakpoints on a line that apply to traces, if the line begins here."""
     if not reached or not point.begins_line or point.continues_statement:
         return []
     return [breakpoint for breakpoint in reached if applies_here(breakpoint.mode)]

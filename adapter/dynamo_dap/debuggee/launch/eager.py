@@ -23,7 +23,7 @@ _KERNELS = "dynamo_dap.debuggee.launch.triton_kernels"
 
 
 def adopt_eager(agent: Agent) -> None:
-    """Take up debugpy, which debugs this process already."""
+    """Use the debugpy that debugs this process already."""
     debugger = DebugpyDebugger(agent)
     try:
         debugger.adopt()
@@ -58,7 +58,7 @@ def start_eager(
 
 def _take_up(agent: Agent, debugger: DebugpyDebugger) -> None:
     if has_breakpoint_hook():
-        # Ours knows of traces and generated code, and passes on to debugpy what is its own.
+        # Our hook handles traces and generated code, and passes the rest on to debugpy.
         install_breakpoint_hook(agent)
     when_dynamo_is_imported(debugger.watch_compiles)
     # Imported only where kernels are run: other programs pay nothing. Another thread may be about to: it is waited for.

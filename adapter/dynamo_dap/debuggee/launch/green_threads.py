@@ -1,4 +1,4 @@
-"""Leaves a program that replaces Python's threads by those of gevent or eventlet, before it does so.
+"""Ends the debugging of a program just before gevent or eventlet replaces Python's threads.
 
 The debugger's own threads would wait on locks that switch between green threads, and the program would hang at its end.
 Nothing is imported; the hooks are put in when the program imports either package. On the thread that patches.
@@ -18,7 +18,7 @@ from dynamo_dap.debuggee.torch_api.import_hooks import when_imported
 from dynamo_dap.protocol.contract import ENDING_EVENT
 
 _BREAKING = frozenset({"threading", "_thread", "thread", "socket", "queue", "select", "time"})
-"""Modules without whose original functions the debugger's threads cannot go on."""
+"""Modules whose original functions the debugger's threads need."""
 
 
 def watch_for_green_threads(agent: Agent) -> None:
@@ -31,7 +31,7 @@ def _watch_gevent(agent: Agent) -> None:
     events: Any = sys.modules["gevent.events"]
 
     def on_event(event: Any) -> None:
-        # Before it patches anything, if it patches all: debugpy writes of it to the program's stderr.
+        # Before it patches anything, if it patches all: otherwise debugpy warns on the program's stderr.
         kind = type(event)
         is_all = kind is getattr(events, "GeventWillPatchAllEvent", None)
         is_module = kind is getattr(events, "GeventWillPatchModuleEvent", None)

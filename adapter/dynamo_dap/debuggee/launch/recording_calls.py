@@ -83,7 +83,7 @@ def _observe(asked: RecordingRun) -> None:
     from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, FrameCompile
 
     def _names_of(compiling: FrameCompile) -> set[str]:
-        """Return what users call a function by: its name in reports, or the wrapper's; whole or at its end."""
+        """Return the names that select a function: its name in reports or the wrapper's, whole or its last part."""
         names = {name_of_compile(compiling), qualified_name(compiling.code)}
         return names | {name.rpartition(".")[2] for name in names}
 
@@ -110,7 +110,7 @@ def _observe(asked: RecordingRun) -> None:
 
 
 def _end(asked: RecordingRun, ended: RecordingEnded) -> None:
-    """End the program: what it does further is of no interest, and may take days."""
+    """End the program: the call is saved, and the rest may take days."""
     Path(asked.result).write_bytes(msgspec.json.encode(ended))
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):

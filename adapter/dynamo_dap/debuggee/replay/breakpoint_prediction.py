@@ -71,14 +71,14 @@ _BUILTINS: dict[str, Any] = {
     each.__name__: each for each in (abs, all, any, bool, float, int, len, max, min, round, sum)
 }
 _ATTRIBUTES = frozenset({"H", "T", "device", "dtype", "imag", "is_cuda", "mH", "mT", "ndim", "real", "shape"})
-"""Attributes that a tensor's detached value has as the tensor has them."""
+"""Attributes that are equal for a tensor and its detached value."""
 _UNSAFE = frozenset(
     {"backward", "data_ptr", "numpy", "register_hook", "retain_grad", "storage", "untyped_storage", "is_shared"}
 )
-"""Methods that act on more than their result, or report the detached value alone."""
+"""Methods with side effects, or whose result differs for a detached value."""
 
 
-class NotForetold(Exception):
+class NotPredictable(Exception):
     """Only the trace knows a value."""
 
 
@@ -102,7 +102,7 @@ _Operand = Callable[[Call], Any]
 
 
 @dataclass(frozen=True)
-class Foretold:
+class Predicted:
     """An expression at one visit of a line."""
 
     code: CodeType
@@ -116,13 +116,13 @@ class Foretold:
         """Return its value in ``call``, computed apart from the program: see ``evaluating``.
 
         Raises:
-            NotForetold: only the trace knows it.
+            NotPredictable: only the trace knows it.
         """
         try:
             value = self.result(call)
             return value if is_exactly(value, _PLAIN) else bool(value)
         except Exception as problem:
-            raise NotForetold from problem
+            raise NotPredictable from problem
 
     def result(self, call: Call) -> Any:
         """Return the value itself: a tensor, say. Raises whatever the expression raises."""
@@ -131,45 +131,47 @@ class Foretold:
 
 
 @dataclass(frozen=True)
-class ForetoldText:
+class PredictedText:
     """An expression of a log message at one visit of a line."""
 
-    foretold: Foretold | None
+    predicted: Predicted | None
     """None for what reads the same in every call."""
     text: str | None = None
     """What every call reads, or what is before the elements of a small tensor; None for a plain value."""
 
     @classmethod
-    def learnt(cls, foretold: Foretold, call: Call, in_trace: str) -> ForetoldText | None:
-        """Return how later calls read ``foretold``, which is ``in_trace`` in this call; None if that is not known."""
-        value = foretold.result(call)
+    def learnt(cls, predicted: Predicted, call: Call, in_trace: str) -> PredictedText | None:
+        """Return how later calls read ``predicted``, which is ``in_trace`` in this call; None if that is not known."""
+        value = predicted.result(call)
         if is_exactly(value, _PLAIN):
-            return cls(foretold) if _text(value) == in_trace else None
+            return cls(predicted) if _text(value) == in_trace else None
         if not is_tensor(value):
             return None
         data = little_data(value)
         if data is not None and in_trace.endswith(_BEFORE_DATA + data):
-            return cls(foretold, in_trace.removesuffix(data)) if value.dim() == 0 or foretold.is_traced_tensor else None
+            return (
+                cls(predicted, in_trace.removesuffix(data)) if value.dim() == 0 or predicted.is_traced_tensor else None
+            )
         # Type, sizes and device of a variable are the same in every call, or a symbol in all of them.
-        return cls(None, in_trace) if foretold.is_traced_tensor and _BEFORE_DATA not in in_trace else None
+        return cls(None, in_trace) if predicted.is_traced_tensor and _BEFORE_DATA not in in_trace else None
 
     @property
     def needs_graph(self) -> bool:
         """Whether the graph has to run for it."""
-        return self.foretold is not None and self.foretold.needs_graph
+        return self.predicted is not None and self.predicted.needs_graph
 
     def in_call(self, call: Call) -> str:
-        """Return the text in ``call``. Raises ``NotForetold``."""
-        if self.foretold is None:
+        """Return the text in ``call``. Raises ``NotPredictable``."""
+        if self.predicted is None:
             return self.text or ""
         if self.text is None:
-            return _text(self.foretold.value(call))
+            return _text(self.predicted.value(call))
         try:
-            data = little_data(self.foretold.result(call))
+            data = little_data(self.predicted.result(call))
         except Exception as problem:
-            raise NotForetold from problem
+            raise NotPredictable from problem
         if data is None:
-            raise NotForetold
+            raise NotPredictable
         return self.text + data
 
 
@@ -194,12 +196,12 @@ class Visit:
     """A breakpoint that every call of a cache entry reaches; see ``agent.deciding.Reached``."""
 
     breakpoint: LineBreakpoint
-    condition: Foretold | None
-    expressions: Mapping[str, ForetoldText]
+    condition: Predicted | None
+    expressions: Mapping[str, PredictedText]
     """Those in the log message."""
 
     @classmethod
-    def foretold(
+    def predicted(
         cls, breakpoint: LineBreakpoint, frame: TracedFrame, shown: Frame, graph: KeptGraph, call: CachedCall
     ) -> Visit | None:
         """Return what ``breakpoint`` does in later calls where ``frame`` stands; None if each has to be traced.
@@ -211,13 +213,13 @@ class Visit:
         try:
             condition = None
             if conditions.condition is not None:
-                condition = _foretold(conditions.condition, frame, graph)
-            logged = {text: _foretold(text, frame, graph) for text, is_expression in parts if is_expression}
+                condition = _predicted(conditions.condition, frame, graph)
+            logged = {text: _predicted(text, frame, graph) for text, is_expression in parts if is_expression}
             in_trace = {text: shown.evaluate(text, LOG_CONTEXT).text for text in logged}
             with evaluating([condition, *logged.values()]):
                 values = Call(call)
                 holds = condition is None or bool(condition.value(values))
-                texts = {text: ForetoldText.learnt(each, values, in_trace[text]) for text, each in logged.items()}
+                texts = {text: PredictedText.learnt(each, values, in_trace[text]) for text, each in logged.items()}
             if condition is not None and condition.needs_graph and holds != shown.is_true(conditions.condition or ""):
                 return None
             expressions = {text: learnt for text, learnt in texts.items() if learnt is not None}
@@ -248,12 +250,12 @@ class VisitInCall:
         self._call = call
 
     def holds(self) -> bool:
-        """Whether the condition holds. Raises ``NotForetold``."""
+        """Whether the condition holds. Raises ``NotPredictable``."""
         condition = self._visit.condition
         return condition is None or bool(condition.value(self._call))
 
     def text_of(self, expression: str) -> str:
-        """Return an expression of the log message as text. Raises ``NotForetold``."""
+        """Return an expression of the log message as text. Raises ``NotPredictable``."""
         return self._visit.expressions[expression].in_call(self._call)
 
 
@@ -261,34 +263,34 @@ def _text(value: object) -> str:
     return present(value).text
 
 
-def _foretold(expression: str, frame: TracedFrame, graph: KeptGraph) -> Foretold:
+def _predicted(expression: str, frame: TracedFrame, graph: KeptGraph) -> Predicted:
     tree = ast.parse(expression.strip(), mode="eval")
     resolver = _Resolver(frame, graph)
     is_traced_tensor = resolver.is_traced_tensor(tree.body)
     tree = ast.fix_missing_locations(ast.Expression(resolver.visit(tree.body)))
     _check(tree)
-    return Foretold(compile(tree, "<expression>", "eval"), resolver.operands, resolver.needs_graph, is_traced_tensor)
+    return Predicted(compile(tree, "<expression>", "eval"), resolver.operands, resolver.needs_graph, is_traced_tensor)
 
 
 def _check(tree: ast.AST) -> None:
-    """See that an expression computes nothing but a value.
+    """Check that an expression has no side effects.
 
     Raises:
-        NotForetold: it may do more.
+        NotPredictable: it may do more.
     """
     called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     for node in ast.walk(tree):
         if not isinstance(node, _ALLOWED):
-            raise NotForetold
+            raise NotPredictable
         if isinstance(node, ast.Attribute):
             name = node.attr
             is_method = id(node) in called and not (name.startswith("_") or name.endswith("_") or name in _UNSAFE)
             if not is_method and name not in _ATTRIBUTES:
-                raise NotForetold
+                raise NotPredictable
 
 
 class _Resolver(ast.NodeTransformer):
-    """Puts a name of its own in place of each path that leads to a value."""
+    """Replaces each path to a value with a name of its own."""
 
     def __init__(self, frame: TracedFrame, graph: KeptGraph) -> None:
         self._frame = frame
@@ -315,7 +317,7 @@ class _Resolver(ast.NodeTransformer):
         return self._length(node) or self.generic_visit(node)
 
     def _length(self, node: ast.Call) -> ast.AST | None:
-        """Return the length of a list or a tuple, for which no item is computed: the guards hold calls to it."""
+        """Return the length of a list or a tuple without computing items: guards fix the length."""
         function = node.func
         if not isinstance(function, ast.Name) or function.id != "len" or len(node.args) != 1 or node.keywords:
             return None
@@ -340,7 +342,7 @@ class _Resolver(ast.NodeTransformer):
         if found is not UNKNOWN and not self._is_computed(node.value):
             try:
                 return self._named(self._operand(found, node))
-            except NotForetold:
+            except NotPredictable:
                 pass  # an item of a tensor's shape, say: of a value that has an operand itself
         return self.generic_visit(node)
 
@@ -354,9 +356,9 @@ class _Resolver(ast.NodeTransformer):
         return ast.Name(name, ast.Load())
 
     def _operand(self, found: Any, node: ast.expr) -> _Operand:
-        """Return how later calls get what ``node`` leads to."""
+        """Return how later calls get the value of ``node``."""
         if found is UNKNOWN:
-            raise NotForetold
+            raise NotPredictable
         form = self._paths.form_of(found)
         computed = self._computed(form)
         if computed is not None:
@@ -406,14 +408,14 @@ class _Resolver(ast.NodeTransformer):
             attributes.insert(0, node.attr)
             node = node.value
         if not isinstance(node, ast.Name) or (attributes and any(True for _ in self._frame.attribute_changes())):
-            raise NotForetold
+            raise NotPredictable
         name, value, namespace = node.id, self._frame.lookup(node.id), self._frame.globals
         source = self._frame.source_of(value)
         if source is not None:
             return _FromSource(_compiled(source), tuple(attributes))
         if name in namespace and value is namespace[name]:
             return lambda call: _plain(namespace.get(name, MISSING), attributes)
-        raise NotForetold
+        raise NotPredictable
 
 
 @dataclass(frozen=True)
@@ -432,7 +434,7 @@ def _compiled(source: str) -> CodeType:
     try:
         return compile(source, "<source>", "eval")
     except SyntaxError:  # a tensor that Dynamo found inside another, of a nested tensor for instance
-        raise NotForetold from None
+        raise NotPredictable from None
 
 
 def _at(source: CodeType, call: Call) -> Any:
@@ -444,10 +446,10 @@ def _plain(value: object, attributes: tuple[str, ...] | list[str]) -> object:
     for attribute in attributes:
         names = object.__getattribute__(value, "__dict__")
         if attribute not in names:
-            raise NotForetold
+            raise NotPredictable
         value = names[attribute]
     if not is_exactly(value, _PLAIN):
-        raise NotForetold
+        raise NotPredictable
     return value
 
 
@@ -456,7 +458,7 @@ def evaluating_visits(visits: Sequence[Visit]) -> AbstractContextManager[None]:
     return evaluating([each for visit in visits for each in (visit.condition, *visit.expressions.values())])
 
 
-def evaluating(expressions: Sequence[Foretold | ForetoldText | None]) -> AbstractContextManager[None]:
+def evaluating(expressions: Sequence[Predicted | PredictedText | None]) -> AbstractContextManager[None]:
     """Compute ``expressions`` so that the program does not notice."""
     needs_graph = any(each is not None and each.needs_graph for each in expressions)
     return evaluating_on_real_values() if needs_graph else nullcontext()

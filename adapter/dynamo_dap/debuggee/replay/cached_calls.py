@@ -27,7 +27,7 @@ from dynamo_dap.debuggee.agent.stepping import Step
 from dynamo_dap.debuggee.history.attempts import Attempt, TraceLogs
 from dynamo_dap.debuggee.history.time_travel import Past
 from dynamo_dap.debuggee.recording.function_names import name_of_call
-from dynamo_dap.debuggee.replay.breakpoint_prediction import NotForetold, Visit, evaluating_visits, reached_in
+from dynamo_dap.debuggee.replay.breakpoint_prediction import NotPredictable, Visit, evaluating_visits, reached_in
 from dynamo_dap.debuggee.replay.saved_traces import CannotKeep, Given, KeptTrace
 from dynamo_dap.debuggee.torch_api.dynamo_names import goes_on_after_break, user_function_name
 from dynamo_dap.debuggee.torch_api.generated_code import AS_PYTHON_CALLS, is_served, run_as_python
@@ -342,7 +342,7 @@ class ReplayedCalls:
         try:
             with evaluating_visits(known_call.visits):
                 return host.passes(reached_in(known_call.visits, call))
-        except NotForetold:
+        except NotPredictable:
             return False
 
     def _report_not_valid(self, call: CachedCall, problem: NotValid | None) -> None:
@@ -530,7 +530,7 @@ class TracedCall:
         assert self._call is not None, "it is being traced"
         self.visited += len(breakpoints)
         for breakpoint in breakpoints:
-            visit = Visit.foretold(breakpoint, frame, shown, self._graph, self._call)
+            visit = Visit.predicted(breakpoint, frame, shown, self._graph, self._call)
             if visit is None:
                 self.must_be_traced = True
             else:

@@ -1,4 +1,4 @@
-"""How DistributedDataParallel has Dynamo cut a graph, so that gradients are reduced while others are computed.
+"""The buckets into which DistributedDataParallel cuts a graph, to reduce gradients while it computes others.
 
 Read when the cut graph has been compiled, on the compiling thread.
 """
@@ -26,7 +26,7 @@ class GraphBucket:
 def buckets_of(backend: Any) -> list[GraphBucket]:
     """Return the buckets of the graph that ``backend`` has compiled last, in their order; none without DDP.
 
-    torch keeps them for its own tests: what is not there is left out.
+    torch keeps them for its own tests, so some versions lack some of them.
     """
     optimizer = getattr(backend, "__self__", None)
     if type(optimizer).__name__ != _OPTIMIZER:

@@ -64,7 +64,7 @@ def compiled_as_dynamic() -> Declaration:
 
 
 def specified(sizes: Sequence[DeclaredSize], first: int, last: int) -> Declaration | None:
-    """Return ``shapes_spec`` with one variable for all sizes; None where this torch or a tensor's place has none."""
+    """Return ``shapes_spec`` with one variable for all sizes; None if torch or a tensor's place does not support it."""
     setting = _spec_setting()
     if setting is None or SPECS.problem is not None or not all(size.path.isidentifier() for size in sizes):
         return None

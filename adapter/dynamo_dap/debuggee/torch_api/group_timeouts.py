@@ -44,7 +44,7 @@ _flight_recorder = Feature("finding what a rank waits for", _DUMP)
 class _Wish:
     is_in_force: Callable[[], bool]
     on_stretched: Callable[[dt.timedelta], None]
-    """Hears the program's timeout of each group that waits longer from now on."""
+    """Receives the program's timeout of each group whose wait was extended."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ _wish: _Wish | None = None
 _has_wrapped = False
 _lock = threading.Lock()
 _timeouts: dict[str, dt.timedelta] = {}
-"""What the program says, by the name of the group."""
+"""The program's timeouts, by the name of the group."""
 _default: dt.timedelta | None = None
 """The timeout of groups for which the program gives none."""
 
@@ -110,7 +110,7 @@ def _begin() -> None:
 
 
 def put_back(is_in_force: Callable[[], bool]) -> None:
-    """Have every group wait as long as the program says, unless somebody else has asked for longer since."""
+    """Restore the program's timeout of each group, unless other code has extended it since."""
     if _wish is None or _wish.is_in_force is not is_in_force:
         return
     for group in list(_stretching.resolve(_WORLD)):

@@ -69,7 +69,7 @@ def _skip(codes: Iterable[CodeType], *, with_calls: bool = True) -> None:
 def _codes_of(module: str, path: str, namespace: dict[str, Any]) -> Iterator[CodeType]:
     """Yield the code of each function that the text of a module makes and that can still be reached.
 
-    What a decorator of the standard library returns has the library's code, which the program's functions have as well.
+    Wrappers by decorators of the standard library are left out: they share their code with wrappers in the program.
     """
     for value in list(namespace.values()):
         if is_one_of(value, (type, FunctionType)) and value.__module__ == module:

@@ -111,7 +111,7 @@ class SymbolFacts(NamedTuple):
 
 
 def symbols_of_environment(shape_env: Any) -> list[SymbolFacts]:
-    """Return the symbols of a trace that stand for inputs and did not become numbers, or equal to others."""
+    """Return the symbols of inputs that neither became constants nor equal to another symbol."""
     values = _values_of(shape_env)
     ranges, replaced = getattr(shape_env, "var_to_range", {}), getattr(shape_env, "replacements", {})
     facts = []
@@ -176,7 +176,7 @@ class NumbersOfTrace:
     """The numbers that the symbols of a finished trace have, replaced by those of a later call."""
 
     def __init__(self, shape_env: Any) -> None:
-        """Find whatever has a number."""
+        """Collect the symbols and their numbers."""
         self._shape_env = shape_env
         self._sources: dict[Any, types.CodeType] = {}
         self._nodes: dict[Any, list[Any]] = {}
@@ -207,7 +207,7 @@ class NumbersOfTrace:
         return {symbol: sympy.sympify(eval(source, scope)) for symbol, source in self._sources.items()}
 
     def put_in(self, numbers: dict[Any, Any]) -> None:
-        """Give the symbols numbers: see ``found_in``."""
+        """Set the numbers of the symbols, as ``found_in`` returned them."""
         values = _values_of(self._shape_env)
         if all(values[symbol] == number for symbol, number in numbers.items()):
             return

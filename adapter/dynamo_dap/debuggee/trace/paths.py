@@ -29,7 +29,7 @@ from dynamo_dap.protocol.types import CompletionItem
 
 _PATH = re.compile(r"(?P<owner>[A-Za-z_][\w.\[\]'\"-]*\.)?(?P<prefix>\w*)$")
 _MOST = 500
-"""Completions returned at most: a person types on rather than read more."""
+"""Limit of completions: users type on instead of reading more."""
 _CELLS = 4
 """Cells in cells that are entered at most."""
 
@@ -71,7 +71,7 @@ class Paths:
         return {} if tracker is None else self._frame.stored_attributes(tracker)
 
     def attribute_names(self, owner: Any) -> list[str]:
-        """Return the names of stored attributes of what a path gives, those of its class not included."""
+        """Return the attributes stored on the value of a path, without those of its class."""
         form, stored = self.form_of(owner), self._stored(owner)
         names = dict.fromkeys((*form_family(form).attribute_names(form), *stored))
         return [name for name in names if name not in stored or not is_deleted(stored[name])]
@@ -126,7 +126,7 @@ def _fits(name: str, prefix: str) -> bool:
 
 
 def _names(frame: TracedFrame, scratch: dict[str, object]) -> dict[str, str]:
-    """Return the names an expression can use, each with what it stands for, the frame's own first."""
+    """Return the names that an expression can use, with their values, the frame's own first."""
     paths = Paths(frame, scratch)
     own = {name: _kind_of_form(paths.form_of(value)) for name, value in frame.locals()}
     kinds = {**own, **dict.fromkeys((*frame.cell_names, *scratch, *map(str, frame.stored_globals())), VARIABLE), **own}
@@ -159,7 +159,7 @@ def _attributes(frame: TracedFrame, path: str, scratch: dict[str, object]) -> di
         return kinds_in(scratch[path]) if path in scratch else {}
     form = paths.form_of(value)
     known = instance_dictionary(form.value) if isinstance(form, Known) else {}
-    # What is traced is shown by its name: what it holds may be a tracker.
+    # A traced value is shown by its name: its content may be a tracker.
     own = {name: known.get(name) for name in paths.attribute_names(value)}
     return kinds_of_members(form_family(form).python_class(form), own)
 

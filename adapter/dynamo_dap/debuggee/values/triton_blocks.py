@@ -28,7 +28,7 @@ class Blocks(Family):
     kind = "data"
 
     def text(self, value: Any, width: int, depth: int, view: View) -> str:
-        """Return type and shape, and the data if that is little."""
+        """Return type and shape, and the data if it is short."""
         block = block_of(value)
         if block is None:
             return _block_pointer_text(value)
@@ -66,7 +66,7 @@ def _pointer_text(block: Block) -> str:
 
 
 class BlockChildren(TensorChildren):
-    """What a tensor with the block's data has; of pointers, the elements that they point to, and the tensor."""
+    """The children of a tensor with the block's data; for pointers, their elements and the tensor."""
 
     def __init__(self, block: Block, expression: str | None, view: View) -> None:
         super().__init__(block.data, None, view)
@@ -133,7 +133,7 @@ class Constants(Family):
 
 
 def program_scope(frame: types.FrameType, is_user_file: Callable[[str], bool]) -> ScopeOfFrame | None:
-    """Return the scope that describes the program of ``frame``; None for a frame of no kernel.
+    """Return the scope that describes the program of ``frame``; None if it runs no kernel.
 
     ``is_user_file`` says whose line a launch is. On any thread while that of the frame is held; the children are
     computed on that one.
