@@ -36,7 +36,7 @@ test("an assistant and the user debug one program", async ({ vscode, workspace, 
         await picture("assistant");
 
         // The user steps, and the assistant gets a report; the assistant steps, and the user sees it.
-        await page.keyboard.press("F10");
+        await debug.press("F10");
         await debug.waitForStop(at("scale", FILE, helper + 1));
         const looked = await assistant.ask("debug_evaluate", { expression: "factor" });
         expect(looked.data).toMatchObject({ line: helper + 1 });
@@ -44,12 +44,12 @@ test("an assistant and the user debug one program", async ({ vscode, workspace, 
         expect(stepped.data).toMatchObject({ function: "compute" });
         await debug.waitForStop(at("compute", FILE, stepped.data?.line ?? 0));
         // The user's own breakpoint is one for both.
-        await page.keyboard.press("F5");
+        await debug.press("F5");
         await debug.waitForStop(at("compute", FILE, total));
         expect((await assistant.ask("wait")).data).toMatchObject({ state: "stopped", line: total });
 
         await debug.noteStart();
-        await page.keyboard.press("Shift+F5");
+        await debug.press("Shift+F5");
         await debug.waitForEnd();
         expect((await assistant.ask("debug_where")).text).toContain("has ended");
 

@@ -12,7 +12,7 @@ const FILE = "listening.py";
 const START_MILLISECONDS = 60_000;
 
 test("attach stops in a running program; disconnect lets it run on", async ({ vscode, workspace, server }) => {
-    const { debug, page } = vscode;
+    const { debug } = vscode;
     const [program, port] = await listening(workspace, server.environment);
     try {
         const attach = { name: "x", type: "dynamo", request: "attach", connect: { host: "127.0.0.1", port } };
@@ -26,7 +26,7 @@ test("attach stops in a running program; disconnect lets it run on", async ({ vs
             await debug.waitForStop(at("compute", FILE, line));
             const step = await debug.reveal("variables", "step =");
             seen.push(Number(/step =\s*(\d+)/.exec(await step.innerText())?.[1]));
-            await page.keyboard.press("Shift+F5");
+            await debug.press("Shift+F5");
             await debug.waitForEnd();
             await expect.poll(() => debug.texts("call-stack")).toEqual([]);
             expect(program.exitCode, "the program runs on").toBeNull();

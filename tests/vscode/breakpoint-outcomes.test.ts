@@ -31,7 +31,7 @@ test("breakpoints that never stopped are named at the end, and the logs of it ar
     }
     await vscode.startDebugging();
     await debug.waitForStop(at("used", "partly.py", 6));
-    await page.keyboard.press("F5");
+    await debug.press("F5");
     await debug.waitForEnd();
     const said = debug.consoleRows().filter({ hasText: "Breakpoints that never stopped:" }).first();
     await expect(said).toContainText("partly.py:10 (never_called)");
@@ -46,7 +46,7 @@ test("breakpoints that never stopped are named at the end, and the logs of it ar
     await expect(page.locator(".notification-toast", { hasText: /Line 10: .*it has not stopped/ })).toBeVisible();
 
     await vscode.command("torch.compile: Save Diagnostic Logs");
-    await vscode.quickInput.answer(join(workspace.folder, "saved.log"));
+    await vscode.quickInput.saveAs(join(workspace.folder, "saved.log"));
     await expect(page.locator(".tab.active", { hasText: "saved.log" })).toBeVisible({ timeout: 90_000 });
     const text = await readFile(join(workspace.folder, "saved.log"), "utf8");
     expect(text).toContain('"command":"setBreakpoints"');

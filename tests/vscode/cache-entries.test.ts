@@ -34,7 +34,7 @@ test("cache entries are shown with guards and code, and forgotten", { tag: "@pic
     await expect(compiles.title("Cache")).toContainText("3 entries");
     await expect(compiles.row("Cache", "0/0")).toHaveCount(0);
 
-    await page.keyboard.press("F5");
+    await debug.press("F5");
     await debug.waitForStop(at("main", FILE, end));
     await compiles.show("Cache");
     await expect(compiles.row("Cache", "0/2"), "it was compiled again").toContainText("1 call since counted");

@@ -8,7 +8,7 @@ const FILE = "eager/child_processes.py";
 const NAME = "child_processes.py";
 
 test("breakpoints are hit in a child process, and its compiles are shown", async ({ vscode, workspace, picture }) => {
-    const { compiles, debug, page } = vscode;
+    const { compiles, debug } = vscode;
     const [eager, traced] = [await workspace.line(FILE, "eager"), await workspace.line(FILE, "traced")];
     await workspace.write(".vscode/launch.json", launchJson({ args: ["spawn"] }));
     await vscode.openFile(FILE);
@@ -18,13 +18,13 @@ test("breakpoints are hit in a child process, and its compiles are shown", async
     const stack = expect.poll(() => debug.texts("call-stack"), { message: "the child stops", timeout: 60_000 });
     await stack.toContainEqual(expect.stringMatching(at("work", NAME, eager)));
     await expect(debug.row("variables", "n =")).toContainText("1");
-    await page.keyboard.press("F5");
+    await debug.press("F5");
     await stack.toContainEqual(expect.stringMatching(at("compute", NAME, traced)));
     await expect(debug.row("variables", "x =")).toContainText("Tensor f32[2]");
     await compiles.show("Compiles");
     await expect(compiles.row("Compiles", "compute")).toBeVisible();
     await picture("child-process");
-    await page.keyboard.press("F5");
+    await debug.press("F5");
     await debug.waitForEnd();
     await expect(debug.consoleRows().filter({ hasText: "spawn [8.0]" }).first()).toBeVisible();
 });

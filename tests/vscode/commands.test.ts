@@ -80,7 +80,7 @@ test("the fixes of the line with the cursor are tried", async ({ vscode, workspa
 });
 
 test("the link over a test of pytest debugs that test alone", async ({ vscode, workspace, picture }) => {
-    const { debug, editor, page } = vscode;
+    const { debug, editor } = vscode;
     const lines = ["import torch", "", "", "@torch.compile(backend='eager')", "def double(x):", "    return x * 2", "", ""];
     lines.push("def test_other():", "    raise AssertionError('not asked for')", "", "", "class TestDouble:", "    def test_doubles(self):");
     lines.push("        assert double(torch.ones(2)).sum() == 4", "");
@@ -96,7 +96,7 @@ test("the link over a test of pytest debugs that test alone", async ({ vscode, w
     await debug.waitForStop(/^double test_double.py 6:/);
     await expect.poll(() => debug.texts("call-stack")).toContainEqual(expect.stringMatching(/^test_doubles|TestDouble.test_doubles/));
     await picture("debug-test");
-    await page.keyboard.press("F5");
+    await debug.press("F5");
     await debug.waitForEnd();
     await expect(debug.consoleRows().filter({ hasText: "1 passed" }).first()).toBeVisible();
 });

@@ -20,7 +20,7 @@ test("a breakpoint by gutter click shows symbolic locals; steps go on from there
     await expect(debug.row("variables", "mode =")).toContainText("'add'");
     expect(await debug.offers("x ="), "what Dynamo traces can be set, for a trace apart").toContain("Set Value");
 
-    await page.keyboard.press("F10");
+    await debug.press("F10");
     await debug.waitForStop(at("compute", FILE, await workspace.line(FILE, "branch")));
     await expect(debug.row("variables", "z =")).toContainText("Tensor f32[3, 4]");
     await expect.poll(() => vscode.editor.lineText(first), "the shape at the end of the line").toContain("z: f32[3, 4]");
@@ -33,16 +33,16 @@ test("a breakpoint by gutter click shows symbolic locals; steps go on from there
     }).toPass({ timeout: 45_000 });
     await picture("compile-time");
 
-    await page.keyboard.press("F10");
+    await debug.press("F10");
     await debug.waitForStop(at("compute", FILE, await workspace.line(FILE, "call")));
-    await page.keyboard.press("F11");
+    await debug.press("F11");
     await debug.waitForStop(at("scale", FILE, await workspace.line(FILE, "in_helper")));
-    await page.keyboard.press("Shift+F11");
+    await debug.press("Shift+F11");
     // Back in the line of the call: what it returned is not stored yet.
     await debug.waitForStop(at("compute", FILE, await workspace.line(FILE, "call")));
-    await page.keyboard.press("F10");
+    await debug.press("F10");
     await debug.waitForStop(at("compute", FILE, await workspace.line(FILE, "after_call")));
-    await page.keyboard.press("F5");
+    await debug.press("F5");
 
     // The second call comes from the cache, and stops all the same.
     await expect(debug.headline()).toHaveText("Call 2 of compute [0/0]");
@@ -52,7 +52,7 @@ test("a breakpoint by gutter click shows symbolic locals; steps go on from there
     await expect(debug.row("variables", "z =")).toHaveCount(0);
     await expect(page.getByText("not finished"), "the first call has been compiled").toHaveCount(0);
     await picture("cached-call");
-    await page.keyboard.press("F5");
+    await debug.press("F5");
     await debug.waitForEnd();
 });
 
@@ -107,7 +107,7 @@ test("values stand at the ends of the lines that gave them, and of no earlier on
 });
 
 test("a hit count, a condition and a log message decide at breakpoints", async ({ vscode, workspace }) => {
-    const { debug, editor, page } = vscode;
+    const { debug, editor } = vscode;
     const file = "graph_break.py";
     const lineOf = (marker: string): Promise<number> => workspace.line(file, marker);
     const edits = [
@@ -125,9 +125,9 @@ test("a hit count, a condition and a log message decide at breakpoints", async (
     await debug.waitForStop(at("train_step", file, await lineOf("in_loop")));
     await expect(debug.row("variables", "index ="), "the second time").toContainText("1");
     await expect(debug.consoleRows().filter({ hasText: "rounds is 3" }).first()).toBeVisible();
-    await page.keyboard.press("F5");
+    await debug.press("F5");
     await debug.waitForStop(at("train_step", file, await lineOf("before_break")));
-    await page.keyboard.press("F5");
+    await debug.press("F5");
     await debug.waitForEnd();
 });
 
@@ -148,7 +148,7 @@ test("the filters of the Breakpoints pane stop at a graph break", { tag: "@pictu
     await expect((await debug.reveal("breakpoints", "Uncaught Exceptions")).getByRole("checkbox").first()).toBeChecked();
     await (await debug.reveal("breakpoints", "Graph Breaks")).getByRole("checkbox").click();
     await debug.foldPane("Call Stack", true);
-    await page.keyboard.press("F5");
+    await debug.press("F5");
     await debug.waitForStop(at("train_step", file, await workspace.line(file, "break")));
     const widget = page.locator(".exception-widget");
     await expect(widget).toContainText("Graph break: Call to `torch._dynamo.graph_break()`");

@@ -19,7 +19,7 @@ test("an uncaught exception stops where it is raised, and ends with its tracebac
     await vscode.debug.waitForStop(at("fail", "raises.py", await workspace.line(file, "raise")));
     await expect(vscode.page.locator(".exception-widget")).toContainText("the program's own error: 2.0");
     await picture("exception");
-    await vscode.page.keyboard.press("F5");
+    await vscode.debug.press("F5");
     await vscode.debug.waitForEnd();
     const output = vscode.debug.consoleRows();
     await expect(output.filter({ hasText: "RuntimeError: the program's own error: 2.0" }).first()).toBeVisible();
@@ -61,8 +61,8 @@ test("a program that runs on is paused, goes on, and ends by the stop button", {
     const stack = await debug.waitForStop(/^<module> runs_on.py /);
     const [loop, sleep] = [(await workspace.line(file, "sleep")) - 1, await workspace.line(file, "sleep")];
     expect(stack[0]).toMatch(new RegExp(`runs_on.py (${loop}|${sleep}):`));
-    await page.keyboard.press("F5");
+    await debug.press("F5");
     await expect.poll(() => debug.texts("call-stack"), "it goes on").not.toContainEqual(expect.stringMatching("runs_on.py"));
-    await vscode.page.keyboard.press("Shift+F5");
+    await debug.press("Shift+F5");
     await vscode.debug.waitForEnd();
 });

@@ -78,7 +78,7 @@ test("a failure of the backend is minified by one click, and the result is debug
     const done = told("It fails with:");
     await expect(done).toContainText("ReluCompileError", LATE);
     await expect(page.locator(".tab.active", { hasText: "minified.py" })).toBeVisible();
-    await page.keyboard.press("Shift+F5");
+    await debug.press("Shift+F5");
     await debug.waitForEnd();
     await done.getByRole("button", { name: "Keep in launch.json" }).click();
     const kept = told("Minified: failing.py is in launch.json.");

@@ -29,7 +29,7 @@ for number in range(3):
 test.use({ settings: {} });
 
 test("a new user gets from an empty environment to a stop in a cached call", async ({ vscode, workspace }) => {
-    const { debug, page } = vscode;
+    const { debug } = vscode;
     const environment = join(workspace.folder, ".venv");
     await run(python(), ["-m", "venv", environment]);
     await run(python(), ["-m", "tests.release.link_torch", environment], { cwd: repository });
@@ -47,10 +47,10 @@ test("a new user gets from an empty environment to a stop in a cached call", asy
     const [installed] = (await readdir(packages)).filter((name) => /^dynamo_dap-.*dist-info$/.test(name));
     const origin = await readFile(join(packages, installed ?? "", "direct_url.json"), "utf8");
     expect(origin, "installed from the extension, not by a name in a registry").toMatch(/file:.*wheel.*\.whl/);
-    await page.keyboard.press("F5");
+    await debug.press("F5");
     await expect(debug.headline()).toHaveText("Call 2 of scale [0/0]", { timeout: 60_000 });
     await debug.waitForStop(at("scale", "program.py", 7));
     await expect(debug.row("variables", "z =")).toContainText("[2.0, 2.0]");
-    await page.keyboard.press("Shift+F5");
+    await debug.press("Shift+F5");
     await debug.waitForEnd();
 });

@@ -24,7 +24,7 @@ test("ranks have their names in the call stack, and stop and continue together",
     workspace,
     picture,
 }) => {
-    const { debug, page } = vscode;
+    const { debug } = vscode;
     await workspace.write(FILE, PROGRAM);
     await workspace.write(".vscode/launch.json", jobJson({ stopRanks: "together" }, FILE));
     await vscode.openFile(FILE);
@@ -37,12 +37,12 @@ test("ranks have their names in the call stack, and stop and continue together",
     await picture("ranks");
     // The job ends when both go on, and only one is asked to.
     await workspace.write("go", "");
-    await page.keyboard.press("F5");
+    await debug.press("F5");
     await debug.waitForEnd();
 });
 
 test("ranks connect back to a session that waits for them", async ({ vscode, workspace, server }) => {
-    const { debug, page } = vscode;
+    const { debug } = vscode;
     const job = { name: "rank 0", type: "dynamo", request: "attach", listen: { port: 0 }, stopRanks: "together" };
     await workspace.write(FILE, PROGRAM);
     await workspace.write(".vscode/launch.json", JSON.stringify({ version: "0.2.0", configurations: [job] }));
@@ -70,7 +70,7 @@ test("ranks connect back to a session that waits for them", async ({ vscode, wor
         const both = [expect.stringMatching(/^rank 0 PAUSED/), expect.stringMatching(/^rank 1 \(local 0\) PAUSED/)];
         await expect.poll(held, { message: "both ranks are held", timeout: 60_000 }).toEqual(both);
         await workspace.write("go", "");
-        await page.keyboard.press("F5");
+        await debug.press("F5");
         await debug.waitForEnd();
         const codes = (): (number | null)[] => ranks.map((rank) => rank.exitCode);
         await expect.poll(codes, { message: "both have ended", timeout: 30_000 }).toEqual([0, 0]);
@@ -95,6 +95,6 @@ test("what FSDP does with a module stands below its compile", async ({ vscode, w
     const row = await compiles.reveal("Compiles", "FSDP: first");
     await expect(row).toContainText("4 parameters (1120 bytes) of 2 ranks");
     await picture("ranks-sharding");
-    await debug.page.keyboard.press("Shift+F5");
+    await debug.press("Shift+F5");
     await debug.waitForEnd();
 });

@@ -27,13 +27,13 @@ test("generated code is stepped as statements, as instructions, and in the Disas
 
     // A step is a statement.
     await expect.poll(() => editor.currentLine()).toContain("record_pregraph_bytecode_enter()");
-    await page.keyboard.press("F10");
+    await debug.press("F10");
     await expect.poll(() => editor.currentLine(), "the step ends").toContain("record_pregraph_bytecode_exit(");
 
     // A breakpoint in the listing stops before its statement.
     const line = await editor.lineWith("d.update(");
     await editor.setBreakpoint(line);
-    await page.keyboard.press("F5");
+    await debug.press("F5");
     await expect.poll(() => editor.currentLine(), { timeout: 30_000 }).toContain("d.update({'result': graph_out_0[1]})");
     const store = at("record", FILE, await workspace.line(FILE, "store_dict"));
     await expect.poll(() => debug.texts("call-stack")).toContainEqual(expect.stringMatching(store));
@@ -54,7 +54,7 @@ test("generated code is stepped as statements, as instructions, and in the Disas
     for (const instruction of [/PRECALL 1/, /\bCALL 1/, /POP_TOP/]) {
         const row = debug.instructionRow().filter({ hasText: instruction });
         await expect(row, `stopped at ${instruction.source}`).toBeVisible();
-        await page.keyboard.press("F10");
+        await debug.press("F10");
     }
     await expect(debug.instructionRow()).toContainText("BUILD_LIST 0");
     await debug.foldVariables("Locals", false);
@@ -74,12 +74,12 @@ test("an instruction of generated code is patched from the next call on, and tak
     await vscode.command("Patch This Instruction");
     await vscode.quickInput.answer(`${constant}: LOAD_CONST 30`);
     await expect(page.locator(".notification-toast")).toContainText("From the next call on: LOAD_CONST 30. Dynamo generated LOAD_CONST 3.");
-    await page.keyboard.press("F5");
+    await debug.press("F5");
     await debug.waitForStop(/^record \(generated #1: #0 patched\) /);
     await expect.poll(() => editor.text()).toContain("[patched, was LOAD_CONST 3]");
     await vscode.command("Revert All Bytecode Patches");
     await expect(page.locator(".notification-toast").first()).toContainText("Reverted patched instructions: 1.");
-    await page.keyboard.press("F5");
+    await debug.press("F5");
     await debug.waitForStop(/^record \(generated #0\) /);
 });
 
@@ -119,12 +119,12 @@ test("a breakpoint of mode Compile-time stops while Dynamo traces, and not in or
     await page.keyboard.press("Control+Shift+F5");
     await debug.waitForStop(at("compute", "basic.py", first));
     await expect(debug.headline()).toHaveText("Tracing compute [0/0]");
-    await page.keyboard.press("F5");
+    await debug.press("F5");
     await debug.waitForStop(at("main", "basic.py", print));
 });
 
 test("a breakpoint of mode Backward stops where a gradient is there, and steps go back through the lines", async ({ vscode, workspace }) => {
-    const { debug, editor, page } = vscode;
+    const { debug, editor } = vscode;
     const file = "distances.py";
     const [root, difference] = await Promise.all(["root", "difference"].map((marker) => workspace.line(file, marker)));
     if (root === undefined || difference === undefined) {
@@ -135,12 +135,12 @@ test("a breakpoint of mode Backward stops where a gradient is there, and steps g
     await vscode.startDebugging();
     await debug.waitForStop(at("Distances.apart", file, root));
     await editor.editBreakpoint(root, "Mode", "Backward");
-    await page.keyboard.press("F5");
+    await debug.press("F5");
     await expect(debug.headline()).toHaveText("Backward pass of Distances.forward [0/0]");
     await debug.waitForStop(at("Distances.apart", file, root));
     await debug.expand("difference =");
     await expect(await debug.reveal("variables", "grad =")).toBeVisible();
-    await page.keyboard.press("F10");
+    await debug.press("F10");
     await debug.waitForStop(at("Distances.apart", file, difference));
     await expect(debug.headline()).toHaveText("Backward pass of Distances.forward [0/0]");
 });

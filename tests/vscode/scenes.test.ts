@@ -45,7 +45,7 @@ async function tick({ debug, page }: Workbench, filter: string): Promise<void> {
 }
 
 test("scene cached-call: a breakpoint stops in the first call and in a cached one", async ({ vscode, workspace, shoot }) => {
-    const { debug, page } = vscode;
+    const { debug } = vscode;
     const first = await workspace.line(BASIC, "first");
     await workspace.write(".vscode/launch.json", launchJson({ internalConsoleOptions: "neverOpen" }));
     await vscode.openFile(BASIC);
@@ -57,11 +57,11 @@ test("scene cached-call: a breakpoint stops in the first call and in a cached on
     await debug.waitForStop(at("compute", BASIC, first));
     await expect(debug.row("variables", "x =")).toContainText("Tensor f32[3, 4]");
     await shoot("It stops while Dynamo traces the function: values are symbolic", 3);
-    await page.keyboard.press("F10");
+    await debug.press("F10");
     await debug.waitForStop(at("compute", BASIC, await workspace.line(BASIC, "branch")));
     await expect(debug.row("variables", "z =")).toContainText("Tensor f32[3, 4]");
     await shoot("F10 steps over a line");
-    await page.keyboard.press("F5");
+    await debug.press("F5");
     await expect(debug.headline()).toHaveText("Call 2 of compute [0/0]");
     await debug.waitForStop(at("compute", BASIC, first));
     await expect(debug.row("variables", "z =")).toHaveCount(0);
@@ -71,7 +71,7 @@ test("scene cached-call: a breakpoint stops in the first call and in a cached on
         await expect(await debug.reveal("variables", "2 =", "[1.0, 1.0")).toBeVisible({ timeout: 3000 });
     }).toPass({ timeout: 45_000 });
     await shoot("with the values of that call", 4);
-    await page.keyboard.press("Shift+F5");
+    await debug.press("Shift+F5");
     await debug.waitForEnd();
 });
 
@@ -82,12 +82,12 @@ test("scene recompile: it says which value changed", async ({ vscode, workspace,
     await tick(vscode, "Recompiles");
     await shoot("Tick Recompiles, and press F5");
     await debug.foldPane("Call Stack", true);
-    await page.keyboard.press("F5");
+    await debug.press("F5");
     await expect(debug.headline()).toHaveText("Recompile", { timeout: 60_000 });
     await expect(page.locator(".exception-widget")).toContainText("value now: 'same'");
     await expect(debug.rows("variables").first()).toBeVisible();
     await shoot("It stops where torch compiles again, with the value that changed", 4);
-    await page.keyboard.press("Shift+F5");
+    await debug.press("Shift+F5");
     await debug.waitForEnd();
 });
 
@@ -98,11 +98,11 @@ test("scene nan: it is found at the line that made it", async ({ vscode, workspa
     await tick(vscode, "NaN and Inf");
     await shoot("Tick NaN and Inf, and press F5");
     await debug.foldPane("Call Stack", true);
-    await page.keyboard.press("F5");
+    await debug.press("F5");
     await expect(page.locator(".exception-widget")).toContainText("Cause: your code", { timeout: 60_000 });
     await expect(debug.row("variables", "Locals")).toBeVisible();
     await shoot("It stops at the operation that made the first NaN, and says the cause", 4);
-    await page.keyboard.press("Shift+F5");
+    await debug.press("Shift+F5");
     await debug.waitForEnd();
 });
 
@@ -113,14 +113,14 @@ test("scene mismatch: a wrong backend is found at the line that differs", async 
     await tick(vscode, "Differs from Eager");
     await shoot("Tick Differs from Eager, and press F5");
     await debug.foldPane("Call Stack", true);
-    await page.keyboard.press("F5");
+    await debug.press("F5");
     await expect(page.locator(".exception-widget")).toContainText("Cause: the backend (fast_math)", { timeout: 60_000 });
     await expect(debug.row("variables", "Locals")).toBeVisible();
     await shoot("It stops at the first line whose result differs from eager", 4);
     await compiles.show("Compare");
     await expect(await compiles.reveal("Compare", "negative = torch.exp(-x)")).toBeVisible();
     await shoot("The view Compare has every line of the call", 4);
-    await page.keyboard.press("Shift+F5");
+    await debug.press("Shift+F5");
     await debug.waitForEnd();
 });
 
@@ -138,6 +138,6 @@ test("scene time-travel: a trace is gone back in", async ({ vscode, workspace, s
     await compiles.show("Timeline");
     await expect(compiles.title("Timeline")).toContainText("of 7");
     await shoot("The view Timeline has every statement that was traced", 4);
-    await page.keyboard.press("Shift+F5");
+    await debug.press("Shift+F5");
     await debug.waitForEnd();
 });

@@ -45,7 +45,7 @@ test("a tensor of a trace is looked at: table, histogram, heat maps, NaN, and ag
     workspace,
     picture,
 }) => {
-    const { debug, editor, page } = vscode;
+    const { debug, editor } = vscode;
     const line = await workspace.line(FILE, "traced");
     await workspace.write(".vscode/launch.json", launchJson({ internalConsoleOptions: "neverOpen" }));
     await vscode.openFile(FILE);
@@ -95,12 +95,12 @@ test("a tensor of a trace is looked at: table, histogram, heat maps, NaN, and ag
 
     // The next call, a cache hit, has its own values.
     const before = await tensor.locator("#statistics").innerText();
-    await page.keyboard.press("F5");
+    await debug.press("F5");
     await expect(debug.headline()).toHaveText("Call 2 of attend [0/0]");
     await expect(tensor.locator("#statistics")).not.toHaveText(before);
     await expect(tensor.locator("#cell")).toContainText("weights[2, 1, 0] = ");
     await expect(tensor.locator("#cell")).not.toHaveText(inFirstCall);
-    await page.keyboard.press("F5");
+    await debug.press("F5");
     await debug.waitForEnd();
     await expect(tensor.locator("#stop")).toContainText("The program has ended");
 });

@@ -46,7 +46,7 @@ test("a trace is gone back in, by buttons, by the timeline and from variables", 
     await editor.setBreakpoint(total);
     await vscode.startDebugging();
     await debug.waitForStop(at("compute", FILE, first));
-    await page.keyboard.press("F5");
+    await debug.press("F5");
     await debug.waitForStop(at("compute", FILE, total));
     await compiles.show("Timeline");
     await expect(compiles.title("Timeline")).toContainText("7 of 7");
@@ -82,12 +82,12 @@ test("a trace is gone back in, by buttons, by the timeline and from variables", 
     await debug.waitForStop(at("compute", FILE, first));
 
     // The second call comes from the cache, and has a past all the same.
-    await page.keyboard.press("F5");
+    await debug.press("F5");
     await debug.waitForStop(at("compute", FILE, total));
-    await page.keyboard.press("F5");
+    await debug.press("F5");
     await expect(debug.headline()).toHaveText("Call 2 of compute [0/0]");
     await debug.waitForStop(at("compute", FILE, first));
-    await page.keyboard.press("F5");
+    await debug.press("F5");
     await debug.waitForStop(at("compute", FILE, total));
     await compiles.show("Timeline");
     // The rows are made anew when the view has heard of the stop: a click before that would be lost.
@@ -97,9 +97,9 @@ test("a trace is gone back in, by buttons, by the timeline and from variables", 
     await press(vscode, "Step Back");
     await debug.waitForStop(at("compute", FILE, call));
     await expect(debug.headline()).toHaveText("Call 2 of compute [0/0], 4 statements back");
-    await page.keyboard.press("F5");
+    await debug.press("F5");
     await debug.waitForStop(at("compute", FILE, total));
-    await page.keyboard.press("F5");
+    await debug.press("F5");
     await debug.waitForEnd();
 });
 
@@ -118,22 +118,22 @@ test("steps back are offered from the first stop in a trace on, and not before",
     await expect(button("Step Over")).toBeVisible();
     await expect(button("Step Back"), "ordinary Python keeps nothing of its past").toBeHidden();
     await expect(button("Reverse")).toBeHidden();
-    await page.keyboard.press("F5");
+    await debug.press("F5");
     await debug.waitForStop(at("compute", FILE, first));
     await expect(button("Step Back")).toBeVisible();
     await expect(button("Reverse")).toBeVisible();
     const where = await button("Step Over").boundingBox();
-    await page.keyboard.press("F5");
+    await debug.press("F5");
     await debug.waitForStop(at("main", FILE, after));
     await expect(button("Step Back")).toBeVisible();
     expect(await button("Step Over").boundingBox(), "no button moves under the mouse").toEqual(where);
-    await page.keyboard.press("Shift+F5");
+    await debug.press("Shift+F5");
     await debug.waitForEnd();
 });
 
 test("graph breaks, attempts that were given up and breakpoints are marked in the timeline", async ({ vscode, workspace, picture }) => {
     const BREAKING = "graph_break.py";
-    const { compiles, debug, editor, page } = vscode;
+    const { compiles, debug, editor } = vscode;
     const [before, last] = [await workspace.line(BREAKING, "before_break"), await workspace.line(BREAKING, "return")];
     await vscode.openFile(BREAKING);
     await editor.setBreakpoint(last);
@@ -153,6 +153,6 @@ test("graph breaks, attempts that were given up and breakpoints are marked in th
     await expect(debug.row("variables", "scaled ="), "this attempt had not come so far").toHaveCount(0);
     await compiles.show("Timeline");
     await expect(compiles.row("Timeline", "total = x * 0")).toContainText("[attempt 1, given up");
-    await page.keyboard.press("Shift+F5");
+    await debug.press("Shift+F5");
     await debug.waitForEnd();
 });

@@ -43,8 +43,8 @@ test("a kernel's program has a scope of its own, and its block is drawn as a hea
     });
     expect(colours).toBeGreaterThan(10);
     await picture("triton-heat-map");
-    await page.keyboard.press("F5");
+    await debug.press("F5");
     await debug.waitForStop(at("half_kernel", "tutorials.py", half));
-    await page.keyboard.press("F5");
+    await debug.press("F5");
     await debug.waitForEnd();
 });

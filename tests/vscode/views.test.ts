@@ -16,7 +16,7 @@ test("compiles, graph and guards are shown, and their lines are links", { tag: [
     await expect(await compiles.reveal("Graph", "total_3"), "the graph so far").toContainText("total_2 + mul_3");
     await expect(compiles.row("Guards", "x as Tensor f32[2, 3] cpu"), "the guards so far").toContainText("TENSOR_MATCH");
 
-    await vscode.page.keyboard.press("F5");
+    await debug.press("F5");
     // The analysis starts again after the graph break, and hits the breakpoint no more.
     await debug.waitForStop(at("train_step (resumed at line 16)", "graph_break.py", after));
     await compiles.show("Compiles", "Graph", "Guards");
@@ -65,7 +65,7 @@ test("a call that differs when compiled is compared line by line", async ({ vsco
         await (await debug.reveal("breakpoints", filter)).getByRole("checkbox").click();
     }
     await debug.foldPane("Call Stack", true);
-    await page.keyboard.press("F5");
+    await debug.press("F5");
     await debug.waitForStop(at("block", file, differs));
     const widget = page.locator(".exception-widget");
     await expect(widget).toContainText("Mismatch: torch.nn.functional.silu: largest difference");
@@ -80,7 +80,7 @@ test("a call that differs when compiled is compared line by line", async ({ vsco
     await expect(page.locator(".statusbar-item", { hasText: /^Ln / })).toContainText(`Ln ${same},`);
     await debug.show();
     await debug.foldPane("Call Stack", true);
-    await page.keyboard.press("F5");
+    await debug.press("F5");
     await debug.waitForStop(at("share", file, await workspace.line(file, "divided")));
     await expect(widget).toContainText("NaN: operator.truediv: 4 of 4 elements are NaN");
 });

@@ -16,7 +16,7 @@ test("a step of the walkthrough opens its example, and is ticked when the progra
     await expect(step.locator(".codicon-getting-started-step-checked"), "opening is not doing").toHaveCount(0);
     await vscode.startDebugging();
     await debug.waitForStop(at("compute", "breakpoint.py", 12));
-    await page.keyboard.press("Shift+F5");
+    await debug.press("Shift+F5");
     await debug.waitForEnd();
     await page.locator(".tab", { hasText: "Walkthrough" }).click();
     await expect(step.locator(".codicon-getting-started-step-checked").first(), "it is done").toBeVisible();

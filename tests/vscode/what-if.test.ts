@@ -45,7 +45,7 @@ test("a variable is set in a trace, and the graphs are compared", async ({ vscod
     await debug.waitForStop(at("compute", FILE, await after));
 
     // The trace goes on to its end without the helper; the program's own call is compiled with it.
-    await page.keyboard.press("F5");
+    await debug.press("F5");
     const told = page.locator(".notification-toast", { hasText: "changed by the debugger, differs from that of the program" });
     await told.getByRole("button", { name: "Compare" }).click();
     const diff = page.locator(".monaco-diff-editor");
@@ -62,6 +62,6 @@ test("a variable is set in a trace, and the graphs are compared", async ({ vscod
     await debug.waitForStop(at("compute", FILE, await call));
     await vscode.command("torch.compile: Apply What-If Changes to This Call");
     await expect(page.locator(".notification-toast").first()).toContainText("this call of compute will run the graph of the changed trace");
-    await page.keyboard.press("F5");
+    await debug.press("F5");
     await debug.waitForEnd();
 });

@@ -4,6 +4,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 
 import { expect, type Locator, type Page } from "@playwright/test";
 
+import { pressKey } from "./debug-keys.js";
 import { scrollTo } from "./scrolling.js";
 import { openSideBar } from "./side-bar.js";
 
@@ -17,6 +18,8 @@ type Pane = "call-stack" | "variables" | "watch" | "breakpoints";
 
 export class DebugPanes {
     constructor(readonly page: Page) {}
+
+    press = (key: Parameters<typeof pressKey>[1]): Promise<void> => pressKey(this.page, key);
 
     /** Rows of a pane: `call-stack`, `variables`, `watch`, `breakpoints`. */
     rows(pane: Pane): Locator {

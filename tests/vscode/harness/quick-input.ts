@@ -36,6 +36,17 @@ export class QuickInput {
         await expect(this.input).toBeHidden();
     }
 
+    /** Answers the dialog of "Save As", which writes its own proposal into the box when it is ready. */
+    async saveAs(path: string): Promise<void> {
+        await expect(this.input, "the dialog proposes a name").toHaveValue(/./);
+        await expect(this.busy, "the dialog is ready").toHaveCount(0);
+        await this.input.fill(path);
+        await expect(this.busy, "the dialog knows the folder").toHaveCount(0);
+        await expect(this.input).toHaveValue(path);
+        await this.input.press("Enter");
+        await expect(this.input).toBeHidden();
+    }
+
     /**
      * Types a text, waits until the first entry contains `offered`, and accepts it. All of it is tried again: a key that
      * is pressed while the focus moves is lost, and a late move of the focus closes the box.
@@ -51,6 +62,10 @@ export class QuickInput {
             }
             await this.input.press("Enter", { timeout: 3000 });
         }, `the quick input takes ${text}`).toPass({ timeout: 45_000 });
+    }
+
+    private get busy(): Locator {
+        return this.page.locator(".quick-input-widget .monaco-progress-container.active");
     }
 
     private get input(): Locator {

@@ -9,7 +9,6 @@ export async function scrollTo(row: Locator, list: Locator, what: string): Promi
     const { mouse } = list.page();
     await expect(list).toBeVisible();
     await expect(async () => {
-        // What VS Code shows of the row under the mouse may lie over the list: it goes when the mouse moves.
         await list.hover({ force: true, position: { x: 3, y: 3 } });
         await mouse.wheel(0, -100_000);
         // A row is in the page only when it has been drawn.
@@ -20,8 +19,13 @@ export async function scrollTo(row: Locator, list: Locator, what: string): Promi
         }
         await expect(row).toBeVisible({ timeout: 1000 });
         await expect(async () => {
+            // What VS Code shows of the row under the mouse may lie over the list: it goes when the mouse leaves.
+            await mouse.move(0, 0);
             const distance = await distanceFromSight(row);
-            await mouse.wheel(0, distance);
+            if (distance !== 0) {
+                await list.hover({ force: true, position: { x: 3, y: 3 } });
+                await mouse.wheel(0, distance);
+            }
             expect(distance, "nothing lies over the row").toBe(0);
         }).toPass({ timeout: 3000, intervals: [100] });
     }, `the row ${what}`).toPass({ timeout: 30_000 });

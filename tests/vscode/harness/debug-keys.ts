@@ -1,0 +1,18 @@
+/** Keys of debugging. */
+
+import type { Page } from "@playwright/test";
+
+const BUTTONS = { F5: "continue", F10: "step-over", F11: "step-into", "Shift+F11": "step-out", "Shift+F5": "stop" };
+
+/**
+ * Does what a key does, by its button in the Run and Debug view. Until VS Code knows of the stop, the key would start
+ * another session or do nothing, and the button cannot be clicked. Where another view hides the buttons, it presses the key.
+ */
+export async function pressKey(page: Page, key: keyof typeof BUTTONS): Promise<void> {
+    const button = `.part.sidebar .codicon-debug-${BUTTONS[key]}`;
+    if (await page.locator(button).first().isVisible()) {
+        await page.locator(`${button}:not(.disabled)`).first().click();
+    } else {
+        await page.keyboard.press(key);
+    }
+}
