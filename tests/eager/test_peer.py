@@ -493,7 +493,23 @@ def a_breakpoint_where_no_code_is(peer: Peer) -> None:
     peer.client.request("threads", {})
 
 
-@pytest.mark.parametrize("name", sorted(SCENARIOS))
+_MAIN = {
+    a_forked_process,
+    breakpoint_in_a_function,
+    disconnect,
+    evaluate_in_every_context,
+    log_point,
+    set_variable,
+    step_over,
+    uncaught_exception,
+}
+"""Those that ``make test`` runs; the others take a minute more."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if SCENARIOS[name] in _MAIN else pytest.mark.long) for name in sorted(SCENARIOS)],
+)
 def test_both_adapters_say_the_same(name: str) -> None:
     transcripts = {}
     for adapter in ADAPTERS:

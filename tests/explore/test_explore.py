@@ -252,7 +252,10 @@ def _parts(compiled: Explored, document: str) -> list[Part]:
     return next(each for each in compiled.documents if each.id == document).parts
 
 
-@pytest.fixture(scope="module", params=["small", "language", "image", "llama", "resnet"])
+_LARGE = [pytest.param(name, marks=pytest.mark.long) for name in ("language", "image", "llama", "resnet")]
+
+
+@pytest.fixture(scope="module", params=["small", *_LARGE])
 def explored(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Explored, list[dict]]:  # type: ignore[type-arg]
     """A model's only compile, forward and backward, and what torch has noted of both."""
     if request.param in ("llama", "resnet") and importlib.util.find_spec("transformers") is None:
