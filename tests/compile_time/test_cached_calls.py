@@ -57,7 +57,7 @@ class EveryCall(ReplayedCalls):
 
     def __init__(self, host: Any) -> None:
         self.logs = TraceLogs(CodeFactsCache(), lambda: False)
-        super().__init__(host, self.logs, self.walk, ProgressOfTraces())
+        super().__init__(host, self.logs, self.walk, ProgressOfTraces(), lambda call: None)
         self.count = 0
 
     def walk(self, attempt: Attempt) -> None:
