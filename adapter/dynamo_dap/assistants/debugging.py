@@ -344,7 +344,7 @@ class Debugging:
         return BreakpointRequest(path, stop.line, None, stop.condition, stop.hit, stop.log, stop.mode)
 
     async def _do(self, work: Callable[[], object], seconds: float, *, goes_on: bool = False) -> CallToolResult:
-        """Have the debugger do something, and return what it prints; what the program printed on the way is first."""
+        """Make the debugger do something, and return what it prints; what the program printed on the way is first."""
         debugger = self._debugger
         assert debugger is not None
         async with self._turn:

@@ -69,7 +69,7 @@ def editor_address() -> str | None:
 
 
 def connected_editor(address: str, request: str, name: str) -> socket.socket:
-    """Have the editor at ``address`` start a session called ``name``; return its connection.
+    """Make the editor at ``address`` start a session called ``name``; return its connection.
 
     Raises:
         NotShown: it did not.

@@ -318,7 +318,7 @@ class RecordServer(LanguageServer):
         self._trials.begin(asked[1], list(fixes.values()), runner, texts)
 
     def _apply(self, path: str, tried: Trial) -> None:
-        """Have the editor apply a fix, if it was tried on the code as it is now."""
+        """Make the editor apply a fix, if it was tried on the code as it is now."""
         known = self._known(path)
         fixes = () if known is None else self._fixes(known[0].record, known[1], range(1, len(known[1].lines) + 1))
         for _, fix in fixes:

@@ -50,7 +50,7 @@ _OF_THE_PARENT = {
 async def start_session(
     client: Client, given: dict[str, Any], name: str, target: ConnectTarget, meeting: ConnectTarget | None = None
 ) -> None:
-    """Have the client start a session that attaches to ``target``, debugged as ``given`` says.
+    """Make the client start a session that attaches to ``target``, debugged as ``given`` says.
 
     ``meeting``: where ranks meet that stop together. Raises ``RequestFailed``, ``TimeoutError``.
     """
@@ -60,7 +60,7 @@ async def start_session(
 async def start_session_of_program(
     client: Client, given: dict[str, Any], name: str, target: HandedOverTarget, meeting: ConnectTarget | None
 ) -> None:
-    """Have the client start a session with a program that came by itself, whose connection is at ``target``."""
+    """Make the client start a session with a program that came by itself, whose connection is at ``target``."""
     how = _how(given, meeting)
     await client.start_debugging({**how, "name": name, "handedOver": msgspec.to_builtins(target)})
 
@@ -93,7 +93,7 @@ def _as_configured(target: ConnectTarget) -> dict[str, Any]:
 async def start_rank(
     client: Client, given: dict[str, Any], rank: int, target: ConnectTarget, meeting: ConnectTarget | None
 ) -> None:
-    """Have the client start a session with another rank of a job that runs already, at ``target``; say why not."""
+    """Make the client start a session with another rank of a job that runs already, at ``target``; say why not."""
     problem = "this client starts no sessions"
     if client.has_child_sessions:
         try:

@@ -99,7 +99,7 @@ class Client:
         return self._information is not None and bool(self._information.supports_run_in_terminal_request)
 
     async def run_in_terminal(self, arguments: RunInTerminalRequestArguments) -> RunInTerminalResponseBody:
-        """Have the client run a command in a terminal of its own. Raises ``RequestFailed``, ``TimeoutError``."""
+        """Make the client run a command in a terminal of its own. Raises ``RequestFailed``, ``TimeoutError``."""
         body = await self._connection.request("runInTerminal", arguments, timeout=_TERMINAL_TIMEOUT)
         return decode(body, RunInTerminalResponseBody, "response to runInTerminal")
 
@@ -109,7 +109,7 @@ class Client:
         return self._information is not None and bool(self._information.supports_start_debugging_request)
 
     async def start_debugging(self, configuration: dict[str, Any]) -> None:
-        """Have the client start another session, which attaches. Raises ``RequestFailed``, ``TimeoutError``."""
+        """Make the client start another session, which attaches. Raises ``RequestFailed``, ``TimeoutError``."""
         arguments = StartDebuggingRequestArguments(configuration=configuration, request="attach")
         await self._connection.request("startDebugging", arguments, timeout=_SESSION_TIMEOUT)
 

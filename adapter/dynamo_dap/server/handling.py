@@ -117,7 +117,7 @@ def serve(session: Session, request: Request) -> None:
 
 
 def _forward(session: Session, request: Request, given: object) -> None:
-    """Have a backend answer; other ranks of the job do the same, if they stop and step together."""
+    """Make a backend answer; other ranks of the job do the same, if they stop and step together."""
     rank, thread_id = session.rank, getattr(given, "thread_id", None)
     does_it = request.command == "pause" or (rank is not None and rank.holds(thread_id))
     session.router.forward(request)

@@ -91,7 +91,7 @@ class RankMeeting:
         self._pause_running()
 
     def goes(self, leader: _Member, goes: RankGoesBody) -> None:
-        """Have the other ranks follow ``leader``, which the user lets go on or asks to pause."""
+        """Make the other ranks follow ``leader``, which the user lets go on or asks to pause."""
         if goes.command == "pause":
             leader.is_asked = True
             self._pause_running()
@@ -120,7 +120,7 @@ class RankMeeting:
     # -- what is decided -------------------------------------------------------------------------------------------
 
     def _pause_running(self) -> None:
-        """Have every rank pause that runs; those that are about to end a step do so first."""
+        """Make every rank pause that runs; those that are about to end a step do so first."""
         stepping = self._step.waiting if self._step is not None else frozenset[_Member]()
         for member in self._members:
             if not member.is_held and not member.is_asked and member not in stepping:

@@ -216,7 +216,7 @@ class RankMember:
     def _ask(
         self, command: str, arguments: dict[str, object], answer: Callable[[Response], None] = lambda reported: None
     ) -> None:
-        """Have the program's debuggers answer a request that is not the client's."""
+        """Make the program's debuggers answer a request that is not the client's."""
         request = Request(-next(self._numbers), command, encode_body(arguments))
         try:
             self._router.forward(request, answer)

@@ -95,7 +95,7 @@ class Router:
         self._locals = LocalsAlong()
 
     def forward(self, request: Request, answer: Answer | None = None) -> None:
-        """Have the owner of ``request`` answer it: to the client, or to ``answer`` if the server asks by itself."""
+        """Make the owner of ``request`` answer it: to the client, or to ``answer`` if the server asks by itself."""
         references = decode(request.arguments, References, f"{request.command} arguments")
         backend = self._owner(request, references)
         self._refuse_in_python(request, backend, references)
@@ -166,7 +166,7 @@ class Router:
         return None
 
     def forward_to_agent(self, request: Request, command: str, arguments: msgspec.Raw) -> None:
-        """Have the agent answer ``request`` by what it answers to another."""
+        """Make the agent answer ``request`` by what it answers to another."""
         agent = next((backend for backend in self._backends() if backend.name == AGENT), None)
         if agent is None:
             raise RequestRefused(ErrorId.AGENT_GONE, "the program runs without debugging")

@@ -86,7 +86,7 @@ class Server(Protocol):
         """Where it speaks DAP."""
 
     def end(self, grace: float = ...) -> None:
-        """Have it end, within ``grace`` seconds."""
+        """Make it end, within ``grace`` seconds."""
 
 
 class ServerProcess:

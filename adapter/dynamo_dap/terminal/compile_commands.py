@@ -34,7 +34,7 @@ def show_entries(debugger: Debugger, argument: str) -> None:
 
 @command("forget", Group.COMPILED, "FUNCTION [COMPILE-ID]", example="forget fn 0/1", repeats=False)
 def forget_entries(debugger: Debugger, argument: str) -> None:
-    """Have torch forget a cache entry (0/1), or all that was compiled of a function and of what resumes it."""
+    """Make torch forget a cache entry (0/1), or all that was compiled of a function and of what resumes it."""
     name, _, compile_id = argument.partition(" ")
     if not name:
         raise UsageError("give a function, and perhaps the id of an entry: forget fn 0/1")

@@ -255,7 +255,7 @@ class Debugger:
         return frame.name, (frame.source.path or frame.source.name or "") if frame.source is not None else ""
 
     def travel(self, command: str, arguments: object) -> None:
-        """Have the current thread go to another snapshot of its trace, and wait for the stop there."""
+        """Make the current thread go to another snapshot of its trace, and wait for the stop there."""
         self._steps_by_instruction = False
         thread_id = self.stopped_thread()
         self.client.request(command, arguments)
@@ -325,7 +325,7 @@ class Debugger:
         return event
 
     def give_up(self) -> None:
-        """Have a wait on another thread end now. Any thread."""
+        """Make a wait on another thread end now. Any thread."""
         self._events.put(_GiveUp())
 
     def pause(self) -> None:
@@ -409,7 +409,7 @@ class Debugger:
         self.show_frame()
 
     def show_listings_as(self, form: str) -> None:
-        """Have frames of generated code show it as statements or as instructions, and show the selected frame."""
+        """Make frames of generated code show it as statements or as instructions, and show the selected frame."""
         # For a program that is restarted.
         self._configuration["listing"] = form
         if self._client is not None:

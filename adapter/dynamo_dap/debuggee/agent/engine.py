@@ -91,13 +91,13 @@ class InstructionEngine(Protocol):
         """Replace the breakpoints on lines of a listing; None when ``virtual`` is not a listing."""
 
     def show_listings_as(self, form: str) -> None:
-        """Have frames show their listings in another form, one of ``LISTING_FORMS``."""
+        """Make frames show their listings in another form, one of ``LISTING_FORMS``."""
 
     def patch(self, arguments: PatchArguments) -> PatchBody:
-        """Have calls run another instruction. Raises ``RequestError`` when nothing was changed."""
+        """Make calls run another instruction. Raises ``RequestError`` when nothing was changed."""
 
     def take_patches_back(self, arguments: UnpatchArguments) -> UnpatchBody:
-        """Have calls run what Dynamo generated. Raises ``RequestError`` when nothing was changed."""
+        """Make calls run what Dynamo generated. Raises ``RequestError`` when nothing was changed."""
 
 
 class NoSuchCompile(Exception):
@@ -295,10 +295,10 @@ class Process(Protocol):
         """Start the debugger of ordinary Python, as a client asks in its ``attach``."""
 
     def invite_children(self, options: AgentOptions) -> None:
-        """Have child processes offer themselves for sessions of their own, if the client wants that."""
+        """Make child processes offer themselves for sessions of their own, if the client wants that."""
 
     def interpret_kernels(self, options: AgentOptions) -> None:
-        """Have kernels of Triton's run in its interpreter, if the client wants that."""
+        """Make kernels of Triton's run in its interpreter, if the client wants that."""
 
 
 class NoProcess:

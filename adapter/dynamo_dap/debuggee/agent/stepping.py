@@ -146,7 +146,7 @@ class Changes(Protocol):
         """Take up how far it is: see ``Host.what_if``."""
 
     def keep(self) -> None:
-        """Have the program's call run its result. Raises ``RequestError`` where that cannot be."""
+        """Make the program's call run its result. Raises ``RequestError`` where that cannot be."""
 
 
 @dataclass(frozen=True)
@@ -224,7 +224,7 @@ class Steps:
         return bool(self._pause_requests)
 
     def begin(self, ident: int, step: Step) -> None:
-        """Have the thread step."""
+        """Make the thread step."""
         with self._lock:
             self._steps[ident] = step
         self._on_change()

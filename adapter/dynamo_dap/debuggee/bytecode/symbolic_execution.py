@@ -136,7 +136,7 @@ class Machine:
         return True
 
     def extend_last(self, last: int) -> None:
-        """Have the last statement end with the instruction ``last``."""
+        """Make the last statement end with the instruction ``last``."""
         self.said[-1] = replace(self.said[-1], last=last)
         self._begin = last + 1
 

@@ -88,7 +88,7 @@ class CompileTimeEngine:
     # -- arming ----------------------------------------------------------------------------------------------------
 
     def arm(self) -> None:
-        """Have the hooks in that breakpoints, steps and pause requests need now. Any thread."""
+        """Install the hooks that breakpoints, steps and pause requests need now, and remove others. Any thread."""
         host = self._host
         wanted = host.options.compile_time
         limit_real_values(_limits(host.options.real_values))

@@ -84,7 +84,7 @@ class KernelLaunches(LaunchObserver):
 
     @contextlib.contextmanager
     def passed_over(self) -> Iterator[None]:
-        """Have a step that is under way go on after what is inside."""
+        """Make a step that is under way go on after what is inside."""
         begin_again = pydevd_internals.take_step_away() if self._host.eager_debugger.is_active else None
         try:
             yield

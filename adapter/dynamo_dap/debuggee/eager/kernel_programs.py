@@ -96,7 +96,7 @@ class KernelPrograms(Observer):
         return self._local.is_other
 
     def _follow_debugpy(self) -> None:
-        """Have debugpy ask, and leave out Triton's own files. When Triton has been imported."""
+        """Make debugpy ask, and leave out Triton's own files. When Triton has been imported."""
         if not self._host.eager_debugger.is_active:
             return
         self.is_following = True
@@ -193,7 +193,7 @@ class KernelPrograms(Observer):
         self._go_on_with_step(top)
 
     def _go_on_with_step(self, frame: types.FrameType) -> None:
-        """Have debugpy step on from this line of ordinary Python, without coming back to it."""
+        """Make debugpy step on from this line of ordinary Python, without coming back to it."""
         step = self._host.steps.current()
         if step is None or not self._host.eager_debugger.is_active:
             return

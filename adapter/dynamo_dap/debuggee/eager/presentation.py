@@ -183,7 +183,7 @@ class Presentation(pydevd_variables.Presentation):
         return value.children.tensor()
 
     def left_to_debugpy(self, show: Callable[[], dict[str, Any]], context: str | None) -> dict[str, Any]:
-        """Have debugpy show a variable: user's ``__repr__`` run, and read no data of a tensor unless it is copied."""
+        """Make debugpy show a variable; run the user's ``__repr__``, but read tensor data only to copy it."""
         with contextlib.nullcontext() if context == "clipboard" else tensor_texts(lambda one: facts_of(one).text):
             data = show()
         if data.get("type") not in ("str", "bytes"):

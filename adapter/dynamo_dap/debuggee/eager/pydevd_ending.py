@@ -1,4 +1,4 @@
-"""Has debugpy end as a whole and at once: its threads with the connection, the connection with its threads.
+"""Makes debugpy end as a whole and at once: its threads with the connection, the connection with its threads.
 
 pydevd's functions are wrapped once per process. On pydevd's own threads, and on those that end its session.
 """
@@ -16,7 +16,7 @@ _WAKING_SECONDS = 0.01
 
 
 def install() -> None:
-    """Have its threads end with the session, and the session with the thread that reads.
+    """Make debugpy's threads end with the session, and the session with the thread that reads.
 
     Its reader waits for the thread that waits for it, until both give up after 0.5 s; and that one looks after 0.1 s.
     """
@@ -28,7 +28,7 @@ def install() -> None:
         try:
             run(self)
         finally:
-            # However it ended: while there is a connection, the server waits for answers.
+            # Whatever the reason: with an open connection, the server waits for answers.
             self._terminate_on_socket_close()
 
     reader._on_run = _on_run
@@ -49,7 +49,7 @@ def install() -> None:
         until = time.monotonic() + timeout
         for thread in set(self.created_pydb_daemon_threads) - {self.check_alive_thread, threading.current_thread()}:
             while thread.is_alive() and time.monotonic() < until:
-                # One that was just beginning to wait has missed that it was woken.
+                # A thread that was just beginning to wait has missed the wake-up.
                 thread.do_kill_pydev_thread()
                 thread.join(_WAKING_SECONDS)
         wait(self, max(0.0, until - time.monotonic()))

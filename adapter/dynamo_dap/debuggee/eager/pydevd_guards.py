@@ -114,7 +114,7 @@ def _is_leaving(thread: threading.Thread) -> bool:
 
 
 def _trace_all_callers() -> None:
-    """Have it trace every frame that runs when a breakpoint is set, also when the thread runs on meanwhile."""
+    """Make debugpy trace every frame that runs when a breakpoint is set, also when the thread runs on meanwhile."""
     pydb_class = importlib.import_module("pydevd").PyDB
     trace_contexts = pydb_class.set_tracing_for_untraced_contexts
 
@@ -132,13 +132,13 @@ def _is_pydevds(thread: threading.Thread) -> bool:
 
 
 def _say_nothing_of_gevent() -> None:
-    """Have its threads write nothing of gevent to the program's stderr: the debugger leaves such a program."""
+    """Make debugpy's threads write nothing of gevent to the program's stderr: the debugger leaves such a program."""
     for name in ("pydevd_comm", "pydevd_daemon_thread"):
         vars(_module(name))["notify_about_gevent_if_needed"] = lambda stream=None: False
 
 
 def _guard_pauses() -> None:
-    """Have threads pause in frames that are shown.
+    """Make threads pause in frames that are shown.
 
     One that waited in C code below a library would pause where that returns, and the next step would never end.
     """
@@ -161,7 +161,7 @@ def _guard_pauses() -> None:
 
 
 def _read_files_once() -> None:
-    """Have it ask our line tables which lines of a file have code, and see to all breakpoints of a file at once."""
+    """Make debugpy ask our line tables which lines have code, and set all breakpoints of a file at once."""
     api, processor = _module("pydevd_api"), _module("pydevd_process_net_command_json").PyDevJsonCommandProcessor
     lines_of, set_breakpoints = api._get_code_lines, processor.on_setbreakpoints_request
 
@@ -178,7 +178,7 @@ def _read_files_once() -> None:
 
 @contextlib.contextmanager
 def _changing_once(py_db: Any) -> Iterator[None]:
-    """Have it look at all threads anew after the last change inside, and not at each."""
+    """Make debugpy update all threads once, after the last change inside."""
     changes: list[bool] = []
     files: dict[tuple[str, int], tuple[Any, ...]] = {}
 
@@ -204,7 +204,7 @@ def _changing_once(py_db: Any) -> Iterator[None]:
 
 
 def _verify() -> None:
-    """Have it verify only breakpoints that can be hit: it takes every file for one with Python in it."""
+    """Make debugpy verify only breakpoints that can be hit: it takes every file for one with Python in it."""
     processor = _module("pydevd_process_net_command_json").PyDevJsonCommandProcessor
     made_of = processor._create_breakpoint_from_add_breakpoint_result
 
@@ -213,7 +213,7 @@ def _verify() -> None:
         path: str = result.translated_filename
         may_be_template = self._options.django_debug or self._options.flask_debug
         if made["verified"] and (path.lower().endswith(".py") or not may_be_template):
-            # Of each file once for each request: all modules are looked through.
+            # Once for each file and request: it searches all modules.
             problem = self.problems_of_files[path] if path in self.problems_of_files else why_not_executed(path)
             self.problems_of_files[path] = problem
             if problem is not None:
@@ -357,7 +357,7 @@ _STOPPING = (
 
 
 def _guard_exceptions() -> None:
-    """Have it stop once for an exception that leaves the user's code, where that was in a trace."""
+    """Make debugpy stop once for an exception that leaves the user's code, where that was in a trace."""
     user_unhandled = _module("pydevd_constants").EXCEPTION_TYPE_USER_UNHANDLED
     modules = [sys.modules[name] for name in _STOPPING if hasattr(sys.modules.get(name), "handle_exception")]
 
@@ -380,7 +380,7 @@ def _guard_exceptions() -> None:
         frames = py_db.suspended_frames_manager.get_frames_list(thread_id)
         if frames is not None and frames.exc_type is not None:
             return report_exception(self, py_db, request)
-        # It would make one up, and write of its failure to the program's stderr.
+        # It would invent one, and report its failure on the program's stderr.
         return refuse(py_db, request.seq, "exceptionInfo", "this thread did not stop at an exception")
 
     processor.on_exceptioninfo_request = on_exceptioninfo_request

@@ -129,7 +129,7 @@ def connect(
 
 @contextlib.contextmanager
 def _greeted(greet: Callable[[socket.socket], None] | None) -> Iterator[None]:
-    """Have pydevd's next connection begin with ``greet``."""
+    """Make pydevd's next connection begin with ``greet``."""
     if greet is None:
         yield
         return
@@ -397,17 +397,17 @@ def give_up_step() -> None:
 
 
 def step_in(frame: types.FrameType | None) -> None:
-    """Have the calling thread stop at the next line of the user's; ``frame`` is the innermost one of the user's."""
+    """Make the calling thread stop at the next line of the user's; ``frame`` is the innermost one of the user's."""
     _begin_step(_STEP_INTO_MY_CODE if _is_my_code_only() else _STEP_INTO, None, frame)
 
 
 def step_over(frame: types.FrameType) -> None:
-    """Have the calling thread stop at the next line of ``frame``, which is inside a line now."""
+    """Make the calling thread stop at the next line of ``frame``, which is inside a line now."""
     _begin_step(_STEP_OVER_MY_CODE if _is_my_code_only() else _STEP_OVER, frame, frame)
 
 
 def step_back_into_caller(callee: types.FrameType) -> None:
-    """Have the calling thread stop in the user's code that called ``callee``, as soon as that has returned."""
+    """Make the calling thread stop in the user's code that called ``callee``, as soon as that has returned."""
     _begin_step(_STEP_RETURN_MY_CODE if _is_my_code_only() else _STEP_RETURN, callee, callee)
 
 

@@ -1,4 +1,4 @@
-"""Has debugpy keep nothing alive that is over: code that Dynamo generated, and its own earlier sessions.
+"""Makes debugpy keep nothing alive that is over: code that Dynamo generated, and its own earlier sessions.
 
 pydevd remembers what it has decided on each code object, by the code object, as long as the process lives. What torch
 drops, when the program resets it or compiles anew, would stay, with its graph, its FakeTensors and its names in the

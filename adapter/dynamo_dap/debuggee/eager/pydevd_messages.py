@@ -24,7 +24,7 @@ def has_evaluated_message() -> None:
 
 
 def install() -> None:
-    """Have a thread wait until its log message has been sent."""
+    """Make a thread wait until its log message has been sent."""
     writer = importlib.import_module("_pydevd_bundle.pydevd_comm").WriterThread
     output = importlib.import_module("_pydevd_bundle.pydevd_comm_constants").CMD_WRITE_TO_CONSOLE
     add = writer.add_command

@@ -55,7 +55,7 @@ def data(own: Callable[..., Any], variable: Any, fmt: Any, context: str | None, 
 
 
 def install() -> None:
-    """Have debugpy sort variables, and distinguish results from errors, by their types alone."""
+    """Make debugpy sort variables, and distinguish results from errors, by their types alone."""
     resolver: Any = importlib.import_module("_pydevd_bundle.pydevd_resolver")
     own_scope = resolver.get_var_scope
 

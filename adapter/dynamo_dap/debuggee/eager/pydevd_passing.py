@@ -1,4 +1,4 @@
-"""Has debugpy pass over what it would stop in: breakpoints without conditions, and code in which no step may end.
+"""Makes debugpy pass over what it would stop in: breakpoints without conditions, and code in which no step may end.
 
 For kernels of Triton's, of which one program is debugged and in which an interpreter runs. Uses debugpy's private
 names, as ``pydevd_internals`` does. Functions are called on the threads that debugpy traces.
@@ -114,7 +114,7 @@ def never_step_into(paths: Iterable[str], is_passed: Callable[[types.FrameType],
 
 
 def _go_on_stepping_in(pydb: Any, is_passed: Callable[[types.FrameType], bool]) -> None:
-    """Have a step that would end in a frame that ``is_passed`` go on, before debugpy reports or holds it."""
+    """Make a step that would end in a frame that ``is_passed`` go on, before debugpy reports or holds it."""
     set_suspend, wait = pydb.set_suspend, pydb.do_wait_suspend
     if hasattr(set_suspend, "is_of_passing"):
         return

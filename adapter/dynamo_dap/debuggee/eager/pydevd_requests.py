@@ -121,7 +121,7 @@ def _note_answers(writer: Any) -> None:
 
 
 def _serve_to_the_end(debugger: Any) -> None:
-    """Have a thread serve its waiting requests before it goes on, and refuse later ones."""
+    """Make a thread serve its waiting requests before it goes on, and refuse later ones."""
     wait, wait_once = debugger.do_wait_suspend, debugger._do_wait_suspend
     id_of = importlib.import_module("_pydevd_bundle.pydevd_constants").get_current_thread_id
 

@@ -1,4 +1,4 @@
-"""Has debugpy show variables as a ``Presentation`` says, and answer our own request about tensors.
+"""Makes debugpy show variables as a ``Presentation`` says, and answer our own request about tensors.
 
 For the life of the process; its functions run on the threads that debugpy has stopped. Uses debugpy's private names, as
 ``pydevd_internals`` does.
@@ -59,7 +59,7 @@ _is_presentation_wanted: Callable[[], bool] | None = None
 
 
 def present_values(presentation: Presentation, is_wanted: Callable[[], bool]) -> bool:
-    """Have ``presentation`` show values while ``is_wanted``; False when this debugpy has no place for it.
+    """Make ``presentation`` show values while ``is_wanted``; False when this debugpy has no place for it.
 
     For the life of the process. The presentation of the first call is kept, ``is_wanted`` is that of the last.
     """
@@ -138,7 +138,7 @@ def _shown_by_debugpy(variable: Any, make: Callable[[], dict[str, Any]]) -> dict
 
 
 def _import_no_types() -> None:
-    """Have it import no types of Django, where that is installed, into a program that does not use them."""
+    """Keep debugpy from importing Django's types into a program that does not use them."""
     shown: Any = importlib.import_module("_pydevd_bundle.pydevd_xml")
     types_of = getattr(shown, "_create_default_type_map", None)
     if not isinstance(types_of, types.FunctionType):
@@ -154,7 +154,7 @@ def _import_no_types() -> None:
 
 
 def add_scopes(presentation: Presentation) -> bool:
-    """Have frames show what ``presentation`` has beside locals and globals; False when there is no place for it.
+    """Make frames show what ``presentation`` has beside locals and globals; False when there is no place for it.
 
     For the life of the process; harmless when it is so already. After ``present_values``.
     """

@@ -132,7 +132,7 @@ class RunTimeEngine:
     # -- arming ----------------------------------------------------------------------------------------------------
 
     def arm(self) -> None:
-        """Have the hooks in that breakpoints, steps and pause requests need now. Any thread."""
+        """Install the hooks that breakpoints, steps and pause requests need now, and remove others. Any thread."""
         if NOTIFICATION.problem is not None:
             return
         if MARKERS.problem is None:
@@ -475,7 +475,7 @@ class RunTimeEngine:
         return None if shown is None else self._instruction_breakpoints.set_listing(*shown, requested)
 
     def show_listings_as(self, form: str) -> None:
-        """Have frames show their listings in this form from now on, one of ``LISTING_FORMS``."""
+        """Make frames show their listings in this form from now on, one of ``LISTING_FORMS``."""
         self._form = form
 
     def patch(self, arguments: PatchArguments) -> PatchBody:

@@ -25,7 +25,7 @@ def runs_next(generated: GeneratedCode) -> GeneratedCode:
 
 
 def patch(generated: GeneratedCode, index: int, text: str) -> Instruction:
-    """Have calls run other instructions from ``index`` on, as ``text`` names them; return the first of them.
+    """Make calls run other instructions from ``index`` on, as ``text`` names them; return the first of them.
 
     See ``bytecode.patching.patched``; a number of the listing and ``:`` before it give another ``index``. Other
     patches of the same code stay.
@@ -48,7 +48,7 @@ def patch(generated: GeneratedCode, index: int, text: str) -> Instruction:
 
 
 def revert(generated: GeneratedCode) -> int:
-    """Have calls run what Dynamo generated; return how many instructions were patched.
+    """Make calls run what Dynamo generated; return how many instructions were patched.
 
     Raises:
         PatchRefused: it cannot be done; nothing was changed.
@@ -60,7 +60,7 @@ def revert(generated: GeneratedCode) -> int:
 
 
 def revert_all(codes: GeneratedCodes) -> int:
-    """Have every patched call run what Dynamo generated; return how many instructions were patched."""
+    """Make every patched call run what Dynamo generated; return how many instructions were patched."""
     count = 0
     for generated in codes:
         # Code that Dynamo has dropped since does not run.

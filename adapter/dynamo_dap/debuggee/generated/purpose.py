@@ -58,6 +58,6 @@ def without_comment(line: str) -> str:
             if token.type == tokenize.COMMENT:
                 return line[: token.start[1]].rstrip()
     except (tokenize.TokenError, SyntaxError):
-        # The rest of a statement stands on other lines; a comment before that was found.
+        # The statement goes on in other lines; the comment before them was found.
         pass
     return line

@@ -286,7 +286,7 @@ class ChangeHooks:
         self._patches = Patches("the history of traces", self._end)
 
     def want(self, wanted: bool) -> None:
-        """Have the wrappers in, or not. Any thread."""
+        """Install or remove the wrappers. Any thread."""
         with self._lock:
             if wanted == self._patches.is_installed or TRACE_LOG.problem is not None:
                 return

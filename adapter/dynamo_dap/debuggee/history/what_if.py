@@ -387,7 +387,7 @@ class WhatIfs(CompileObserver):
             reported.code = self._host.compiles.readable_code(reported.function, frame.graphs()[-1])
 
     def keep(self) -> None:
-        """Have the program's call run the result. Raises ``RequestError`` where that cannot be."""
+        """Make the program's call run the result. Raises ``RequestError`` where that cannot be."""
         branch = self._branch
         assert branch is not None, "a stop in it asks"
         if branch.call.is_compiled_now and ONCE.problem is not None:

@@ -46,7 +46,7 @@ class LoweringStops(CompileObserver):
     # -- arming: any thread ----------------------------------------------------------------------------------------
 
     def arm(self) -> None:
-        """Have the hooks in that breakpoints and steps need now."""
+        """Install the hooks that breakpoints and steps need now, and remove others."""
         wanted = self._host.options.compile_time and bool(self._host.breakpoints.lines_of_mode(LOWERING))
         HOOKS.want(self, (CompileObserver.graph_made,) if wanted else ())
         if not wanted:

@@ -63,7 +63,7 @@ _wish_of_parent: _Wish | None = None
 
 
 def invite_children(agent: Agent, options: AgentOptions) -> None:
-    """Have the children of this process offer themselves, for as long as the agent's session goes on."""
+    """Make the children of this process offer themselves, for as long as the agent's session goes on."""
     global _wish
     client = agent.client
     if client is None:

@@ -139,7 +139,7 @@ class _ServerReceiver:
         self._problems.put(None)
 
     def on_request(self, request: Request) -> None:
-        """Have the agent serve it."""
+        """Make the agent serve it."""
         if self._receiver is not None:
             self._receiver.on_request(request)
 
@@ -147,7 +147,7 @@ class _ServerReceiver:
         """Servers send no events."""
 
     def on_invalid_message(self, problem: str) -> None:
-        """Have the agent report it."""
+        """Make the agent report it."""
         if self._receiver is not None:
             self._receiver.on_invalid_message(problem)
 

@@ -22,7 +22,7 @@ _BREAKING = frozenset({"threading", "_thread", "thread", "socket", "queue", "sel
 
 
 def watch_for_green_threads(agent: Agent) -> None:
-    """Have ``agent`` leave its client once the program patches the standard library."""
+    """Make ``agent`` leave its client once the program patches the standard library."""
     when_imported("gevent.events", functools.partial(_watch_gevent, agent))
     when_imported("eventlet.patcher", functools.partial(_watch_eventlet, agent))
 

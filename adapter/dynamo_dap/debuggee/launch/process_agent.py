@@ -95,7 +95,7 @@ class _ThisProcess:
             start_eager(self._agent, _arrived_at.address, token, lambda connected: show_token(connected, token))
 
     def invite_children(self, options: AgentOptions) -> None:
-        """Have child processes begin under the debugger, and other ranks waited for."""
+        """Make child processes begin under the debugger, and this process wait for other ranks."""
         # Imported only now: as above.
         if options.stretch_timeouts:
             from dynamo_dap.debuggee.launch.waiting_ranks import wait_for_held_ranks

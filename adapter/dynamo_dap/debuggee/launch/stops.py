@@ -25,13 +25,13 @@ EAGER = "eager"
 
 
 def install_breakpoint_hook(agent: Agent) -> None:
-    """Have ``breakpoint()`` stop in the client of ``agent``, unless ``PYTHONBREAKPOINT`` chooses another debugger."""
+    """Make ``breakpoint()`` stop in the client of ``agent``, unless ``PYTHONBREAKPOINT`` chooses another debugger."""
     if os.environ.get("PYTHONBREAKPOINT") in (None, ""):
         sys.breakpointhook = lambda *args, **kwargs: stop_at(agent, sys._getframe(1))
 
 
 def pass_breakpoint_calls() -> None:
-    """Have ``breakpoint()`` do nothing: nobody sees a prompt of this process, unless the program chooses one."""
+    """Make ``breakpoint()`` do nothing: nobody sees a prompt of this process, unless the program chooses one."""
     if os.environ.get("PYTHONBREAKPOINT") in (None, ""):
         sys.breakpointhook = lambda *args, **kwargs: None
 

@@ -19,7 +19,7 @@ _has_begun = False
 
 
 def debugpy_has_started() -> None:
-    """Have debugpy step in kernels, where these are run already."""
+    """Make debugpy step in kernels, where these are run already."""
     if _programs is not None and (_has_begun or _programs.is_following):
         _programs.begin()
 
@@ -33,7 +33,7 @@ def watch_launches(agent: Agent) -> None:
 
 
 def interpret_kernels(agent: Agent) -> None:
-    """Have kernels run in Triton's interpreter, and stop there."""
+    """Make kernels run in Triton's interpreter, and stop there."""
     global _programs
     _programs = programs = KernelPrograms(agent)
 

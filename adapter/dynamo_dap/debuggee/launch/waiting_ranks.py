@@ -31,7 +31,7 @@ _END = 5.0
 
 
 def wait_for_held_ranks(is_in_force: Callable[[], bool], report: Callable[[str], None]) -> None:
-    """Have this process wait for other ranks as long as it takes, while it ``is_in_force``; ``report`` the user."""
+    """Make this process wait for other ranks as long as it takes, while it ``is_in_force``; ``report`` the user."""
     watch = Watch(is_in_force, report)
     group_timeouts.stretch(is_in_force, watch.take, lambda: log_exception(_DOING))
 

@@ -20,7 +20,7 @@ RunBody = Callable[[Any, tuple[Any, ...]], Any]
 
 @contextlib.contextmanager
 def with_bodies_run_by(module: Any, run: RunBody) -> Iterator[None]:
-    """Have ``run`` run the bodies that ``module`` has, which is a graph of our own."""
+    """Make ``run`` execute the bodies that ``module`` has, which is a graph of our own."""
     names = {node.target for node in module.graph.nodes if node.op == "get_attr" and "." not in node.target}
     bodies = {name: body for name in names if hasattr(body := getattr(module, name, None), "graph")}
     try:

@@ -99,7 +99,7 @@ class ReplayedCalls:
         return any(entry.variable.function in functions for entry in breakpoints.data)
 
     def prepare(self, code: types.CodeType, *, may_stop: bool) -> None:
-        """Have a function run as ordinary Python while it has breakpoints, where that was chosen."""
+        """Make a function run as ordinary Python while it has breakpoints, where that was chosen."""
         if self._host.options.cached_calls != AS_PYTHON or may_stop == (id(code) in self._as_python):
             return
         run_as_python(code, wanted=may_stop)

@@ -1,4 +1,4 @@
-"""Reports calls of compiled graphs to observers, with their inputs as they were and their outputs.
+"""Reports calls of compiled graphs to observers, with their outputs and their inputs before the call.
 
 The code that Dynamo generated calls a graph by a global name of the user's module (``__compiled_fn_3_...``), whichever
 backend compiled it. While somebody observes, that name has a function that reports the calls; else it has the compiled
@@ -48,12 +48,12 @@ class GraphCall:
 
     graph: ObservedGraph
     frame: types.FrameType
-    """Runs the code that Dynamo generated, and stands at the call: no side effect was replayed yet."""
+    """The frame of the generated code, at the call: it has replayed no side effect yet."""
     inputs: tuple[Any, ...]
     kept: KeptInputs
     outputs: Any = None
     problem: Exception | None = None
-    """What the compiled graph raised, and so returned nothing."""
+    """The exception that the compiled graph raised."""
     token: str = field(default_factory=lambda: f"{os.getpid()}.{next(_TOKENS)}")
     """Differs from that of every other call."""
 
@@ -64,12 +64,12 @@ class GraphCall:
 
     @property
     def written(self) -> list[Any]:
-        """What of ``given`` the graph writes to, as far as the contents before the call were kept."""
+        """The items of ``given`` that the graph writes to and whose earlier contents were kept."""
         given = self.given
         return [given[at] for at in sorted(self.graph.written or ()) if at not in self.kept.left_out]
 
     def before(self, tensor: Any) -> Any:
-        """Return what ``given`` has as it was before the call."""
+        """Return ``given`` with its contents before the call."""
         return as_it_was(tensor, self.kept.memory)
 
     def as_cached_call(self) -> CachedCall | None:
@@ -97,11 +97,11 @@ class KeptInputs:
     memory: Mapping[object, Any]
     """Copies, by what ``storage_of`` gives for the tensor."""
     left_out: tuple[int, ...]
-    """Positions of what was given that are written to, and were too large to be kept."""
+    """Positions of written inputs that were too large to keep."""
     random: tuple[Callable[[], None], ...]
     """Restores the states of the random number generators; nothing if the graph draws no numbers."""
     versions: tuple[int, ...] = ()
-    """How often each of what was given had been written to, for the first call."""
+    """How often each input had been written to before the first call."""
 
 
 class GoesOnInFork(BaseException):
@@ -128,11 +128,11 @@ class ObservedGraph:
     attributes: tuple[weakref.ref[Any], ...] = ()
     """Tensors of the program that belong to the graph and are not inputs, as an optimizer's parameters."""
     written: frozenset[int] | None = None
-    """Positions in ``given`` of what it writes to; None before its first call has shown it."""
+    """Positions in ``given`` that it writes to; None before its first call."""
     draws: bool = True
     """Whether it draws random numbers."""
     reported: set[object] = field(default_factory=set)
-    """What observers have said of it, so that they say it once."""
+    """Messages of observers about it, so that each appears once."""
 
     def given(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return what a call of it is given with these ``inputs``."""
@@ -158,7 +158,7 @@ class GraphCalls:
                 self._observers = {**self._observers, observer: limit}
             if GRAPHS.problem is None and "torch._dynamo.utils" in sys.modules:
                 for scope, name in _installed(GRAPHS.resolve(_CLEANUPS).values.values()):
-                    # It may have been compiled before anybody noted what belongs to it.
+                    # It may have been compiled before its attributes were noted.
                     self._set(scope, name, _kept_by(scope.get(name)))
 
     def compiled(self, code: types.CodeType, attributes: tuple[weakref.ref[Any], ...] = ()) -> None:
@@ -240,7 +240,7 @@ def _kept_by(graph: Any) -> tuple[weakref.ref[Any], ...]:
 
 
 def _can_be_read() -> bool:
-    """Whether tensors here are what they seem: not inside a transform of torch.func, nor recorded for a CUDA graph."""
+    """Whether tensors here have real values: not inside a transform of torch.func, nor recorded for a CUDA graph."""
     torch: Any = sys.modules["torch"]
     if REAL_VALUES.problem is not None or in_transform():
         return False
@@ -277,7 +277,7 @@ def _learn(graph: ObservedGraph, call: GraphCall) -> None:
             for each in given
             if has_own_memory(each) and storage_of(each) == storage and _differ(before, each.untyped_storage())
         }
-        # What is as it was may have been written to all the same: running statistics that stay.
+        # An unchanged value may have been written to as well: running statistics that stay equal.
         written |= {
             storage_of(each)
             for each, before in zip(given, kept.versions, strict=True)

@@ -1,4 +1,4 @@
-"""Has torch's minifier compare graphs that give NaN or Inf.
+"""Makes torch's minifier compare graphs that give NaN or Inf.
 
 Torch's own comparison passes whenever both errors are NaN, which one NaN is enough for. Here NaN and Inf must stand at
 the same positions, and the other elements are compared as torch does. In a process that only minifies.

@@ -269,7 +269,7 @@ def forget_entry(entry: Any) -> None:
 
 
 def forget_function(code: CodeType) -> int:
-    """Have torch forget all that was compiled of a function and of its rest; return how many entries there were.
+    """Make torch forget all that was compiled of a function and of its rest; return how many entries there were.
 
     Raises:
         CannotForget: it is being compiled just now.

@@ -111,7 +111,7 @@ class CudaGraphHooks:
         """Of models that the backend ``cudagraphs`` wraps: it does not name the tree."""
 
     def want(self, *, wanted: bool) -> None:
-        """Have the hooks in, or take them out. Any thread."""
+        """Install or remove the hooks. Any thread."""
         with self._lock:
             if wanted == self._is_wanted:
                 return

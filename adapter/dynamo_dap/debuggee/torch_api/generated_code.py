@@ -261,7 +261,7 @@ class CannotReplace(Exception):
 
 
 def run_instead(code: CodeType, replacement: CodeType) -> None:
-    """Have the cache entry of ``code`` run ``replacement`` from its next call on, under the same guards. Any thread.
+    """Make the cache entry of ``code`` run ``replacement`` from its next call on, under the same guards. Any thread.
 
     Both must take the same arguments and have the same cells.
 

@@ -159,7 +159,7 @@ def _on_new_thread(run: Callable[[], None]) -> None:
 
 
 def _change_minifier(*, is_isolated: bool) -> None:
-    """Have torch's minifier start from the failing operation; ``is_isolated``: a fork makes each attempt."""
+    """Make torch's minifier start from the failing operation; ``is_isolated``: a fork makes each attempt."""
     minifier = ATTEMPTS.resolve(_MINIFIER)
 
     def fails_in_fork(fails: Callable[..., bool]) -> Callable[..., bool]:

@@ -163,7 +163,7 @@ def _forget_hashes(module: Any) -> None:
 
 
 def set_stance(name: str) -> Undo:
-    """Have compiled functions behave so that would be compiled anew, as ``torch.compiler.set_stance`` does.
+    """Choose what happens to functions that would be compiled anew, as ``torch.compiler.set_stance`` does.
 
     Raises:
         FeatureMissing: this torch has no stances.

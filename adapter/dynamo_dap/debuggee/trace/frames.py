@@ -126,7 +126,7 @@ class TracedFunction(Frame):
         return watched_variable(self._frame, name)
 
     def write(self, expression: str, value: str) -> Value:
-        """Have the trace go on with another value, in a trace of its own."""
+        """Make the trace go on with another value, in a trace of its own."""
         raise ChangeAsked(assignment(self._frame, expression, value))
 
     def jump_to(self, path: str, line: int) -> Jump:

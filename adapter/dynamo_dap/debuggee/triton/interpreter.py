@@ -72,7 +72,7 @@ _is_followed = False
 
 
 def interpret(observer: Observer, begin: Callable[[], None], on_problem: Callable[[str], None]) -> None:
-    """Have the program's kernels run in Triton's interpreter, from when it imports Triton: ``begin`` is called then.
+    """Make the program's kernels run in Triton's interpreter, from when it imports Triton: ``begin`` is called then.
 
     Raises:
         CannotInterpret: it has imported Triton already, for a GPU.

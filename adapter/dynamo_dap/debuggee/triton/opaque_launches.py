@@ -1,4 +1,4 @@
-"""Has Dynamo trace the launch of an interpreted kernel as one call of an operator, which then launches it.
+"""Makes Dynamo trace the launch of an interpreted kernel as one call of an operator, which then launches it.
 
 Dynamo would trace into the interpreter, and fail there. The operator's operands are the kernel's tensors, those that it
 may write to apart, and numbers; the rest of the arguments is in a text. It has no gradient, as the launch has none.
@@ -40,7 +40,7 @@ def install() -> None:
 
 
 def _as_of_triton(function: Any) -> Any:
-    """Have a function pass for one of Triton's own, whose place it takes: debugpy steps out of no file of ours."""
+    """Make a function pass for one of Triton's own, whose place it takes: debugpy steps out of no file of ours."""
     file_name = str(sys.modules["triton.runtime.jit"].__file__)
     function.__code__ = function.__code__.replace(co_filename=file_name)
     return function

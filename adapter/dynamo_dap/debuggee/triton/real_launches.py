@@ -95,7 +95,7 @@ def watch(observer: LaunchObserver, programs: Observer) -> None:
 
 
 def _as_of_triton(function: Any) -> Any:
-    """Have a function pass for one of Triton's own, whose place it takes: debugpy steps out of no file of ours."""
+    """Make a function pass for one of Triton's own, whose place it takes: debugpy steps out of no file of ours."""
     function.__code__ = function.__code__.replace(co_filename=str(sys.modules[_KERNELS].__file__))
     return function
 
@@ -170,7 +170,7 @@ class LookedInto:
 
     @contextlib.contextmanager
     def launching(self) -> Iterator[None]:
-        """Have no step end inside, and compare what has been written then."""
+        """Make no step end inside, and compare what has been written then."""
         with self._observer.passed_over():
             yield
         if self._compared is not None:
@@ -306,7 +306,7 @@ def _interpreted(kernel: Any) -> types.FunctionType:
 
 
 def _rewrite(own: types.FunctionType, scope: dict[str, Any]) -> types.FunctionType:
-    """Have Triton rewrite a kernel for its interpreter, which leaves its traces in ``scope``, not in the program."""
+    """Make Triton rewrite a kernel for its interpreter, which leaves its traces in ``scope``, not in the program."""
     function = types.FunctionType(own.__code__, scope, own.__name__, own.__defaults__, own.__closure__)
     function.__kwdefaults__, function.__annotations__ = own.__kwdefaults__, own.__annotations__
     function.__module__, function.__qualname__ = own.__module__, f"{own.__qualname__}.dynamo_dap"

@@ -38,7 +38,7 @@ def text_of_raised(error: BaseException) -> str:
 
 
 def forget_interrupt() -> None:
-    """Have Python forget a ``KeyboardInterrupt`` that came out of ``exec`` of a text and was caught since.
+    """Make Python forget a ``KeyboardInterrupt`` that came out of ``exec`` of a text and was caught since.
 
     It notes that one in C, until it executes the next text, and would end the program by SIGINT after its last line.
     """

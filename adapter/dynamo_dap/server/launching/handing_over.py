@@ -177,7 +177,7 @@ class Taker:
         return connected, msgspec.Raw(text)
 
     async def wait_for_debugpy(self, receive: Callable[[socket.socket], None]) -> None:
-        """Have ``receive`` take debugpy's connection when it comes, if it does."""
+        """Make ``receive`` take debugpy's connection when it comes, if it does."""
         try:
             with contextlib.suppress(OSError):
                 _, connected = await self._receive()

@@ -56,7 +56,7 @@ class TerminalProcess:
         self._supervisor: LoopConnection | None = None
 
     async def start(self, what: TerminalCommand, client: Client, listener: AgentListener, timeout: float) -> None:
-        """Have ``client`` run the supervisor and wait until it has started the program.
+        """Make ``client`` run the supervisor and wait until it has started the program.
 
         Raises:
             StartRefused: the client has no terminal, or the program did not start within ``timeout`` seconds.

@@ -128,7 +128,7 @@ def entries(agent: Agent, arguments: EntriesArguments) -> EntriesBody:
 
 @handles(FORGET, ForgetArguments)
 def forget(agent: Agent, arguments: ForgetArguments) -> AndThen:
-    """Have torch forget cache entries."""
+    """Make torch forget cache entries."""
     try:
         count = _needed_entries(agent).forget(arguments.function_id, arguments.compile_id)
     except (NoSuchEntry, FeatureMissing) as problem:
@@ -190,7 +190,7 @@ def _pause_of_thread(agent: Agent, arguments: KeepArguments | RecordCallArgument
 
 @handles_while_held(KEEP, KeepArguments, _pause_of_thread)
 def keep(agent: Agent, pause: Pause, arguments: KeepArguments) -> None:
-    """Have the call run the code that the changed trace gives."""
+    """Make the call run the code that the changed trace gives."""
     if pause.stop.changes is None:
         raise RequestError("nothing has been changed in this trace", error_id=ErrorId.NOTHING_CHANGED)
     pause.stop.changes.keep()
@@ -240,13 +240,13 @@ def show_listings_as(agent: Agent, arguments: ListingArguments) -> None:
 
 @handles(PATCH, PatchArguments)
 def patch_instruction(agent: Agent, arguments: PatchArguments) -> AndThen:
-    """Have generated code run another instruction from its next call on."""
+    """Make generated code run another instruction from its next call on."""
     return _changed(agent, _needed_instructions(agent).patch(arguments))
 
 
 @handles(UNPATCH, UnpatchArguments)
 def take_patches_back(agent: Agent, arguments: UnpatchArguments) -> AndThen:
-    """Have generated code run as Dynamo generated it."""
+    """Make generated code run as Dynamo generated it."""
     return _changed(agent, _needed_instructions(agent).take_patches_back(arguments))
 
 

@@ -205,7 +205,7 @@ def goto_targets(agent: Agent, pause: Pause | None, arguments: GotoTargetsArgume
 
 @handles_while_held("goto", GotoArguments, _pause_of_thread)
 def goto(agent: Agent, pause: Pause, arguments: GotoArguments) -> AnsweredLater:
-    """Have the trace go on at another line, in a trace of its own."""
+    """Make the trace go on at another line, in a trace of its own."""
     found = agent.references.find(arguments.target_id, "target")
     if not isinstance(found.target, Jump) or found.pause is not pause:
         raise RequestError(f"{arguments.target_id} is not a target in this thread", error_id=ErrorId.UNKNOWN_REFERENCE)

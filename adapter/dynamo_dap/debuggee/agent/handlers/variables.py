@@ -168,7 +168,7 @@ def set_variable(
 def changed_trace(
     agent: Agent, pause: Pause, change: Assignment | Jump, body: Callable[[Value], object]
 ) -> AnsweredLater:
-    """Have a trace with a change made, and its thread held there; ``body`` makes the answer of the new value."""
+    """Change a held trace, and hold its thread there; ``body`` makes the answer from the new value."""
 
     def begin(reply: Reply) -> None:
         def answer(value: Value) -> None:
