@@ -9,7 +9,7 @@ import sys
 import msgspec
 
 from dynamo_dap.diff.comparing import compare_runs
-from dynamo_dap.diff.sides import CannotCompare, read_side, side_of
+from dynamo_dap.diff.sides import CannotCompare, RunCommand, read_side, side_of
 from dynamo_dap.diff.text import print_diff
 from dynamo_dap.records.report import report_console
 
@@ -21,7 +21,9 @@ def main(arguments: list[str]) -> int:
     try:
         # Both are looked at before the first runs, which may take hours.
         sides = [(given, side_of(given, options.python)) for given in (options.a, second)]
-        one, other = (read_side(given, side) for given, side in sides)
+        if options.values and not all(isinstance(side, RunCommand) for _, side in sides):
+            raise CannotCompare("--values is for commands: a record has no values")
+        one, other = (read_side(given, side, with_values=options.values) for given, side in sides)
         diff = compare_runs(one, other)
     except CannotCompare as problem:
         print(f"dynamo-dap: {problem}", file=sys.stderr)  # noqa: T201 - the user of a terminal reads it
@@ -44,6 +46,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("a", metavar="A", help="a record, a TORCH_TRACE folder or log, or a command in quotes")
     parser.add_argument("b", metavar="B", nargs="?", help="the same; without it the command A runs twice")
+    parser.add_argument(
+        "--values",
+        action="store_true",
+        help="compare what compiled graphs are given and give, bit by bit, and name the first operation that differs; "
+        "runs several times as long",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument(
         "--python", default=sys.executable, help="the interpreter of commands that name none; default: this one"

@@ -20,6 +20,7 @@ from dynamo_dap.diff.normal import (
     normal_text,
 )
 from dynamo_dap.diff.sides import CannotCompare, Run
+from dynamo_dap.diff.values import differing_values
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.model import Compile, CompiledFunction, Graph, Guard, counts_of
 from dynamo_dap.records.texts import counted, is_readable_source
@@ -78,6 +79,7 @@ class _Comparison:
         for record_a, record_b in zip_longest(one.records, other.records):
             # A process that never compiled has no record.
             yield from _Records(record_a or Record(), record_b or Record(), self).differences()
+        yield from self._of_values()
         yield from self._of_programs()
         for name, run in zip("AB", self._runs, strict=True):
             if any(record.is_truncated for record in run.records):
@@ -94,6 +96,11 @@ class _Comparison:
         """Whether this command ran both: the code files that a record names are not read."""
         return all(run.is_own for run in self._runs)
 
+    def _of_values(self) -> Iterator[Difference]:
+        one, other = self._runs
+        if one.calls is not None and other.calls is not None:
+            yield from differing_values(one.calls, other.calls, self.leave_out)
+
     def _of_programs(self) -> Iterator[Difference]:
         one, other = self._runs
         if one.output is None or other.output is None:
@@ -109,7 +116,8 @@ class _Comparison:
                 diff = _unified(one.output[number : number + 1], other.output[number : number + 1])
                 yield Difference("output", f"line {number + 1} that the program prints differs", diff=diff)
                 break
-        self.leave_out("values that the program does not print")
+        if one.calls is None or other.calls is None:
+            self.leave_out("values that the program does not print: --values")
 
 
 class _Records:
@@ -249,13 +257,22 @@ class _Records:
 
     def _code(self, function: CompiledFunction, one: Compile, other: Compile) -> Iterator[Difference]:
         ids = [one.id, other.id]
+        # Inductor names a file by the digest of its content.
+        files, files_there = ([Path(name).name for name in compiled.artifacts] for compiled in (one, other))
+        if (one.kernels, files) == (other.kernels, files_there):
+            return
+        if (
+            one.caches != other.caches
+            and _begins_alike(one.kernels, other.kernels)
+            and _begins_alike(files, files_there)
+        ):
+            # From its cache torch takes the backward graph at once, which it else compiles in the backward pass.
+            self._comparison.leave_out("the code of backward passes, where a cache served the compile in one run only")
+            return
         if one.kernels != other.kernels:
             text = f"the kernels of {one.name} differ"
             diff = _unified(one.kernels, other.kernels)
             yield Difference("kernel", text, function.name, ids, one.place, other.place, diff)
-            return
-        if [Path(name).name for name in one.artifacts] == [Path(name).name for name in other.artifacts]:
-            # Inductor names a file by the digest of its content.
             return
         texts = [_code_of(compiled) if self._comparison.may_read_code else None for compiled in (one, other)]
         if texts[0] is None or texts[1] is None:
@@ -334,6 +351,10 @@ def _parts(function: CompiledFunction) -> dict[str, list[Compile]]:
 
 def _how(compiled: Compile) -> str:
     return f"{compiled.state} (backend {compiled.backend})" if compiled.backend else compiled.state
+
+
+def _begins_alike(one: Sequence[str], other: Sequence[str]) -> bool:
+    return all(name == match for name, match in zip(one, other, strict=False))
 
 
 def _those(guards: Sequence[Guard], wanted: Counter[str]) -> list[Guard]:

@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 
 from dynamo_dap.records.model import Place
 
-KINDS = ("function", "break", "guard", "graph", "kernel", "recompile", "skip", "output", "exit status")
+KINDS = ("function", "break", "guard", "graph", "kernel", "recompile", "skip", "value", "output", "exit status")
 """What can differ, in the order in which differences of one compile are listed."""
 
 

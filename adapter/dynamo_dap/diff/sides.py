@@ -12,7 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from dynamo_dap.protocol.contract import RECORDS_VARIABLE, LaunchDescription
+from dynamo_dap.protocol.hashed_calls import SUFFIX as HASHED_SUFFIX
+from dynamo_dap.protocol.hashed_calls import HashedCall
 from dynamo_dap.protocol.user_files import why_not_a_program
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.file import UnreadableRecord, read_record
@@ -47,6 +51,8 @@ class Run:
     status: int | None = None
     output: list[str] | None = None
     """What the program printed; None for a record."""
+    calls: Mapping[str, list[HashedCall]] | None = None
+    """With ``--values``: the calls of each process, by the name of its file."""
 
     @property
     def is_own(self) -> bool:
@@ -96,23 +102,28 @@ def command_of(given: str, python: str) -> RunCommand:
     return RunCommand(python, LaunchDescription(program=words[0], args=words[1:], with_children=True), variables)
 
 
-def read_side(given: str, side: Path | RunCommand) -> Run:
-    """Read a record or run a command.
+def read_side(given: str, side: Path | RunCommand, *, with_values: bool = False) -> Run:
+    """Read a record or run a command, whose values are hashed ``with_values``.
 
     Raises:
         CannotCompare: there is nothing that could be compared.
     """
     if isinstance(side, RunCommand):
-        return _ran(given, side)
+        return _ran(given, side, with_values=with_values)
     try:
         return Run(given, [read_any(side)])
     except UnreadableRecord as problem:
         raise CannotCompare(str(problem)) from None
 
 
-def _ran(given: str, side: RunCommand) -> Run:
+def _ran(given: str, side: RunCommand, *, with_values: bool) -> Run:
     with tempfile.TemporaryDirectory(prefix="dynamo-dap-diff-", ignore_cleanup_errors=True) as folder:
-        command, variables = launching(side.python, side.description)
+        values = Path(folder, "values")
+        values.mkdir()
+        description = side.description
+        if with_values:
+            description = msgspec.structs.replace(description, hashed_calls=str(values / f"program{HASHED_SUFFIX}"))
+        command, variables = launching(side.python, description)
         environment = {**os.environ, **side.variables, **variables, RECORDS_VARIABLE: folder}
         printed: list[str] = []
         size = 0
@@ -135,4 +146,16 @@ def _ran(given: str, side: RunCommand) -> Run:
             except UnreadableRecord:
                 # A process was killed when it began to write.
                 continue
-    return Run(given, records, 128 - status if status < 0 else status, printed)
+        calls = {path.name: _calls_in(path) for path in sorted(values.iterdir())} if with_values else None
+    return Run(given, records, 128 - status if status < 0 else status, printed, calls)
+
+
+def _calls_in(path: Path) -> list[HashedCall]:
+    calls = []
+    for line in path.read_bytes().splitlines():
+        try:
+            calls.append(msgspec.json.decode(line, type=HashedCall))
+        except msgspec.MsgspecError:
+            # The process was killed while it wrote its last line.
+            break
+    return calls

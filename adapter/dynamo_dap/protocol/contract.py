@@ -150,6 +150,8 @@ class RecordedRun(Struct, rename="camel", omit_defaults=True):
     comparisons: str | None = None
     """The same; all processes write to the one file."""
     compare_every: int = 0
+    hashed_calls: str | None = None
+    """As in ``LaunchDescription``; each process has a file of its own."""
     rank: Rank | None = None
     """The child's rank, if the parent knows it."""
 
@@ -183,6 +185,8 @@ class LaunchDescription(Struct, rename="camel", omit_defaults=True):
     """Where to write the stages of each compile: see ``explore.file``."""
     compare_every: int = 0
     """Compare each N-th call of a graph; 0 for the first alone."""
+    hashed_calls: str | None = None
+    """Record, and write digests of what calls of compiled graphs give here: see ``protocol.hashed_calls``."""
     entries: str | None = None
     """Where to write what is in torch's cache at the end: see ``debuggee.launch.entries``."""
     function: str | None = None

@@ -21,7 +21,7 @@ import msgspec
 from dynamo_dap.debuggee.agent.agent import Agent
 from dynamo_dap.debuggee.agent.binding import add_program_file
 from dynamo_dap.debuggee.agent.log import log_exception, log_problem, start_log
-from dynamo_dap.debuggee.agent.own_rank import be_spawned_as
+from dynamo_dap.debuggee.agent.own_rank import be_spawned_as, own_rank
 from dynamo_dap.debuggee.agent.serving import AgentReceiver
 from dynamo_dap.debuggee.eager.debugpy_debugger import DebugpyDebugger
 from dynamo_dap.debuggee.launch.bisecting import run_bisected
@@ -55,6 +55,7 @@ from dynamo_dap.protocol.contract import (
     introduction,
 )
 from dynamo_dap.protocol.forecasts import ForecastRun
+from dynamo_dap.protocol.hashed_calls import SUFFIX as HASHED_SUFFIX
 from dynamo_dap.protocol.ranks import read_invitation_text
 from dynamo_dap.protocol.streams import SocketStream
 
@@ -138,6 +139,8 @@ def _record_only(description: LaunchDescription) -> None:
         when_dynamo_is_imported(_begin_forecast)
     else:
         when_dynamo_is_imported(_begin_recording)
+        if description.hashed_calls is not None:
+            when_dynamo_is_imported(functools.partial(_begin_hashing, description.hashed_calls))
 
 
 def _begin_exploring(path: str) -> None:
@@ -160,6 +163,25 @@ def _begin_comparing(path: str, every: int) -> None:
     except Exception as error:  # noqa: BLE001  (the program runs also without our feature)
         log_exception("beginning to compare")
         _print_problem(f"dynamo-dap: cannot compare with this torch: {type(error).__name__}: {error}\n")
+
+
+def _begin_hashing(path: str) -> None:
+    # Imported only now: as below.
+    try:
+        from dynamo_dap.debuggee.numerics.hashing_run import HashingRun
+
+        HashingRun(functools.partial(_hashed_calls_of_process, path)).begin()
+    except Exception as error:  # noqa: BLE001  (the program runs also without our feature)
+        log_exception("beginning to hash values")
+        _print_problem(f"dynamo-dap: cannot hash values with this torch: {type(error).__name__}: {error}\n")
+
+
+def _hashed_calls_of_process(path: str) -> Path:
+    """Return the file of this process: ranks have the same one in each run."""
+    rank = own_rank()
+    if rank is not None:
+        return Path(f"{path.removesuffix(HASHED_SUFFIX)}.rank-{rank.number}{HASHED_SUFFIX}")
+    return Path(own_path(path, HASHED_SUFFIX))
 
 
 def _begin_recording() -> None:
@@ -294,7 +316,10 @@ def join(invitation: str) -> bool:
         when_dynamo_is_imported(Path(stem + BEGUN).touch)
     _record_only(
         LaunchDescription(
-            explore=recorded.explore, comparisons=recorded.comparisons, compare_every=recorded.compare_every
+            explore=recorded.explore,
+            comparisons=recorded.comparisons,
+            compare_every=recorded.compare_every,
+            hashed_calls=recorded.hashed_calls,
         )
     )
     return False

@@ -1,0 +1,238 @@
+"""Writes digests of what calls of compiled graphs are given and give, for ``dynamo-dap diff --values``.
+
+A call is looked at as it returns, its gradients once a backward pass has come through it. Of some calls each operation
+of Dynamo's graph is run again on the same inputs, and once more in float64. Runs on the thread that makes the call,
+and on that of the backward pass.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from dynamo_dap.debuggee.agent.log import log_exception
+from dynamo_dap.debuggee.agent.user_code import is_torch_file
+from dynamo_dap.debuggee.numerics.comparing import (
+    NEEDED,
+    as_it_began,
+    graph_of_call,
+    needs_gradients,
+    outputs_of,
+)
+from dynamo_dap.debuggee.numerics.comparisons import Reference, draws_its_own_numbers
+from dynamo_dap.debuggee.numerics.differences import widened
+from dynamo_dap.debuggee.numerics.gradients import GRADIENTS, is_backward_compiled
+from dynamo_dap.debuggee.numerics.returned_gradients import BackwardPass, ReturnedGradients
+from dynamo_dap.debuggee.recording.function_names import name_of_call
+from dynamo_dap.debuggee.replay.graph_calls import GRAPH_CALLS, CallObserver, GraphCall
+from dynamo_dap.debuggee.replay.replays import ReplayedGraph, place_of
+from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
+from dynamo_dap.debuggee.torch_api.compile_records import NOTED_PATHS
+from dynamo_dap.debuggee.torch_api.fake_evaluation import flattened, random_state
+from dynamo_dap.debuggee.torch_api.graph import target_name
+from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue, has_own_memory
+from dynamo_dap.debuggee.torch_api.isolation import data_reading
+from dynamo_dap.debuggee.torch_api.real_values import limits_of_real_values
+from dynamo_dap.debuggee.torch_api.retracing import CachedCall
+from dynamo_dap.debuggee.torch_api.tensor_hashes import digest_of
+from dynamo_dap.debuggee.torch_api.traced_paths import PATHS
+from dynamo_dap.protocol.hashed_calls import HashedCall, HashedValue
+
+_CALLS_WITH_OPERATIONS = 8
+"""So many calls of each graph, and then calls 16, 32, ..."""
+_OPERATIONS = ("call_function", "call_method", "call_module")
+RANDOM = "the state of torch's random generators"
+
+
+class HashingRun(CallObserver, CompileObserver):
+    """Hashes the calls of a program that nobody debugs. Lives as long as the program."""
+
+    feature = "hashing values"
+
+    def __init__(self, path: Callable[[], Path]) -> None:
+        """``path`` gives the file of the process that asks."""
+        self._path = path
+        self._lock = threading.Lock()
+
+    def begin(self) -> None:
+        """Observe from now on; torch has been imported.
+
+        Raises:
+            FeatureMissing: this torch lacks what it takes.
+        """
+        for feature in NEEDED:
+            feature.require()
+        HOOKS.want(self, (CompileObserver.compile_ended,))
+        NOTED_PATHS.want(self, wanted=True)
+        GRAPH_CALLS.want(self, limits_of_real_values().bytes)
+
+    def compile_ended(self, compiling: FrameCompile, result: CompileResult, problem: BaseException | None) -> None:
+        """Observe what was compiled, from its first call on."""
+        if result.code is not None:
+            GRAPH_CALLS.compiled(result.code)
+
+    def returned(self, call: GraphCall) -> None:
+        """Write down what a call was given and gave."""
+        cached_call = call.as_cached_call()
+        if cached_call is None:
+            return
+        try:
+            hashed = _hashed(call, cached_call)
+            graph = self._take_operations(call, cached_call, hashed)
+            self._write(hashed)
+            self._await_backward(call, hashed, graph)
+        except Exception:  # noqa: BLE001  (whatever it is, the program goes on)
+            log_exception("hashing the values of a call")
+
+    def _take_operations(self, call: GraphCall, cached_call: CachedCall, hashed: HashedCall) -> ReplayedGraph | None:
+        number = call.graph.calls
+        if number > _CALLS_WITH_OPERATIONS and number & (number - 1):
+            hashed.problem = (
+                f"operations are run again in the first {_CALLS_WITH_OPERATIONS} calls and in some later ones"
+            )
+            return None
+        try:
+            with as_it_began(call):
+                return _operations_into(hashed, call, cached_call)
+        except Exception as problem:  # noqa: BLE001  (whatever an operation raises)
+            hashed.problem = (str(problem).strip().splitlines() or [type(problem).__name__])[0]
+            return None
+
+    def _await_backward(self, call: GraphCall, hashed: HashedCall, graph: ReplayedGraph | None) -> None:
+        outputs = outputs_of(call)
+        if not needs_gradients(outputs) or is_backward_compiled() or GRADIENTS.problem is not None:
+            return
+        names_of_outputs = [each.name for each in hashed.outputs]
+        names = _names(graph, len(call.inputs))
+
+        def came_back(ended: BackwardPass) -> None:
+            try:
+                with data_reading():
+                    arrived = list(_digests(zip(names_of_outputs, ended.arrived, strict=False)))
+                    returned = list(_digests(zip(names, ended.returned, strict=False)))
+                self._write(
+                    msgspec.structs.replace(
+                        hashed, inputs=arrived, outputs=returned, operations=[], problem=None, is_backward=True
+                    )
+                )
+            except Exception:  # noqa: BLE001  (whatever it is, the program goes on)
+                log_exception("hashing gradients")
+
+        ReturnedGradients(outputs, call.inputs, came_back)
+
+    def _write(self, hashed: HashedCall) -> None:
+        with self._lock, self._path().open("ab") as file:
+            file.write(msgspec.json.encode(hashed) + b"\n")
+
+
+def _hashed(call: GraphCall, cached_call: CachedCall) -> HashedCall:
+    given, outputs = call.given, outputs_of(call)
+    with data_reading():
+        inputs = list(_digests(zip(_names(None, len(given)), map(call.before, given), strict=True)))
+        results = [(f"output {at}", each) for at, each in enumerate(outputs)]
+        results += [(f"input {at} after the call", given[at]) for at in sorted(call.graph.written or ())]
+        returned = list(_digests(results))
+    if call.kept.random:
+        with as_it_began(call):
+            inputs += _digests([(RANDOM, random_state())])
+    return HashedCall(
+        name_of_call(cached_call),
+        cached_call.compile_id,
+        call.graph.calls,
+        cached_call.code.co_filename,
+        cached_call.code.co_firstlineno,
+        inputs,
+        returned,
+        is_on_main_thread=threading.current_thread() is threading.main_thread(),
+    )
+
+
+def _digests(values: Iterable[tuple[str, Any]]) -> Iterable[HashedValue]:
+    for name, value in values:
+        digest = digest_of(value)
+        if digest is not None:
+            yield HashedValue(name, digest)
+
+
+def _names(graph: ReplayedGraph | None, count: int) -> list[str]:
+    placeholders = [] if graph is None else [node for node in graph.nodes if node.op == "placeholder"]
+    known = [graph.names.get(node, node.name) for node in placeholders] if graph is not None else []
+    return [*known, *(f"input {at}" for at in range(len(known), count))]
+
+
+class _HashedReference(Reference):
+    """Runs the operations, and keeps the digest of each result as it is then: later ones may write to it."""
+
+    def __init__(self, graph: ReplayedGraph) -> None:
+        self.digests: dict[Any, str] = {}
+        super().__init__(graph)
+
+    def _note(self, node: Any, results: Mapping[Any, Any]) -> None:
+        super()._note(node, results)
+        if node.prev.op == "root":
+            self.digests.clear()
+        if node.op in _OPERATIONS:
+            with data_reading():
+                each = [digest for value in flattened(results[node]) if (digest := digest_of(value)) is not None]
+            if each:
+                self.digests[node] = ",".join(each)
+
+
+def _operations_into(hashed: HashedCall, call: GraphCall, cached_call: CachedCall) -> ReplayedGraph:
+    """Run Dynamo's graph, and say what each operation gives, and who makes each input and output.
+
+    Raises:
+        NoRealValue: it cannot be run, or it is not the graph that was called.
+    """
+    graph = graph_of_call(call, cached_call)
+    if PATHS.why_not_valid(cached_call, graph.module.graph) is not None:
+        raise NoRealValue("it is not traced again as it was compiled")
+    reference = _HashedReference(graph)
+    names = _names(graph, len(call.given))
+    hashed.inputs = [_renamed(each, names) for each in hashed.inputs]
+    hashed.outputs = [_renamed(each, names) for each in hashed.outputs]
+    hashed.operations = [
+        HashedValue(target_name(node), digest, *_line(node)) for node, digest in reference.digests.items()
+    ]
+    with_referee = not (call.graph.draws and draws_its_own_numbers(cached_call.backend))
+    exact = reference.runs.exact() if with_referee else {}
+    outputs = outputs_of(call)
+    by_name = {f"output {at}": at for at in range(len(outputs))}
+    for each in hashed.outputs:
+        at = by_name.get(each.name)
+        if at is None:
+            continue
+        node: Any = graph.output_nodes[at]
+        if hasattr(node, "op"):
+            each.path, each.line = _line(node)
+            each.name = f"{target_name(node)} (output {at})" if node.op in _OPERATIONS else each.name
+            each.error, each.exact = _errors(outputs[at], exact.get(node.name))
+    return graph
+
+
+def _renamed(value: HashedValue, names: Sequence[str]) -> HashedValue:
+    words = value.name.split(" ", 2)
+    if words[0] == "input" and int(words[1]) < len(names):
+        return msgspec.structs.replace(value, name=" ".join([names[int(words[1])], *words[2:]]))
+    return value
+
+
+def _line(node: Any) -> tuple[str | None, int | None]:
+    place = place_of(node, is_torch_file)
+    return (None, None) if place is None else (place[0].path, place[0].line)
+
+
+def _errors(value: Any, exact: Any) -> tuple[float | None, float | None]:
+    if not has_own_memory(value) or not has_own_memory(exact) or value.shape != exact.shape or not value.numel():
+        return None, None
+    if not (value.is_floating_point() or value.is_complex()):
+        return None, None
+    with data_reading():
+        exact = widened(exact.detach())
+        error, norm = float((widened(value.detach()) - exact).abs().max()), float(exact.norm())
+    # Infinities and NaNs are no numbers of JSON, and decide nothing.
+    return (error, norm) if error < float("inf") and norm < float("inf") else (None, None)
