@@ -45,7 +45,7 @@ from dynamo_dap.protocol.hashed_calls import HashedCall, HashedValue
 _CALLS_WITH_OPERATIONS = 8
 """So many calls of each graph, and then calls 16, 32, ..."""
 _OPERATIONS = ("call_function", "call_method", "call_module")
-RANDOM = "the state of torch's random generators"
+RANDOM = "state of torch's random generators"
 
 
 class HashingRun(CallObserver, CompileObserver):
