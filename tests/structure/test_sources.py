@@ -133,7 +133,7 @@ def test_commands_in_the_guides_exist() -> None:
             text=True,
             timeout=60,
         ).stdout
-        for command in ([], ["bisect"], ["check"], ["debug"], ["entries"], ["fix"], ["report"])
+        for command in ([], ["bisect"], ["check"], ["debug"], ["diff"], ["entries"], ["fix"], ["report"])
     )
     for line in re.findall(r"^\s*(?:\$ )?(?:dynamo-dap|python -m dynamo_dap)\b(.*)$", blocks, re.MULTILINE):
         # What follows is for the program, or for the module that "-m" names.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 
 from dynamo_dap.diff.model import Difference
-from dynamo_dap.protocol.hashed_calls import HashedCall, HashedValue
+from dynamo_dap.protocol.hashed_calls import RANDOM_STATE, HashedCall, HashedValue
 from dynamo_dap.records.model import Place
 
 _LINE = re.compile(r"at line \d+")
@@ -25,13 +25,13 @@ LeaveOut = Callable[[str], None]
 def differing_values(
     one: Mapping[str, list[HashedCall]], other: Mapping[str, list[HashedCall]], leave_out: LeaveOut
 ) -> Iterator[Difference]:
-    """Yield the first difference of each process; what follows from it is none of its own."""
+    """Yield the first difference of each process; later ones may follow from it."""
     if not any(one.values()) and not any(other.values()):
         leave_out("values: no call of a compiled graph could be looked at")
         return
     for name in dict.fromkeys([*one, *other]):
         if _OF_PROCESS.search(name):
-            leave_out("values of child processes that are no ranks")
+            leave_out("values of child processes that have no rank")
             continue
         yield from _of_process(one.get(name, []), other.get(name, []), leave_out)
     leave_out("values in ordinary Python, until a compiled graph is given them")
@@ -96,7 +96,8 @@ def _of_pair(one: HashedCall | None, other: HashedCall | None, leave_out: LeaveO
     which = f"call {one.number} of {one.function}"
     inputs = _differing(one.inputs, other.inputs)
     if inputs:
-        text = f"{which} is given another {inputs[0]}"
+        verb = "begins with" if inputs[0] == RANDOM_STATE else "is given"
+        text = f"{which} {verb} another {inputs[0]}"
         if one.is_backward:
             text = f"the backward pass of {which} is given another gradient of {inputs[0]}"
         return _difference(one, other, f"{text}; compiled results before it are the same", one.inputs, other.inputs)

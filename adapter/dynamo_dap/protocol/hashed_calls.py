@@ -8,6 +8,8 @@ from __future__ import annotations
 from msgspec import Struct
 
 SUFFIX = ".jsonl"
+RANDOM_STATE = "state of torch's random generators"
+"""The name of an input of graphs that draw numbers."""
 
 
 class HashedValue(Struct, rename="camel", omit_defaults=True):

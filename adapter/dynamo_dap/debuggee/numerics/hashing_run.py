@@ -1,7 +1,7 @@
 """Writes digests of what calls of compiled graphs are given and give, for ``dynamo-dap diff --values``.
 
 A call is looked at as it returns, its gradients once a backward pass has come through it. Of some calls each operation
-of Dynamo's graph is run again on the same inputs, and once more in float64. Runs on the thread that makes the call,
+of Dynamo's graph runs again on the same inputs, and in float64. Runs on the thread that makes the call,
 and on that of the backward pass.
 """
 
@@ -32,20 +32,19 @@ from dynamo_dap.debuggee.replay.graph_calls import GRAPH_CALLS, CallObserver, Gr
 from dynamo_dap.debuggee.replay.replays import ReplayedGraph, place_of
 from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
 from dynamo_dap.debuggee.torch_api.compile_records import NOTED_PATHS
-from dynamo_dap.debuggee.torch_api.fake_evaluation import flattened, random_state
+from dynamo_dap.debuggee.torch_api.fake_evaluation import flattened
 from dynamo_dap.debuggee.torch_api.graph import target_name
 from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue, has_own_memory
-from dynamo_dap.debuggee.torch_api.isolation import data_reading
+from dynamo_dap.debuggee.torch_api.isolation import data_reading, random_state
 from dynamo_dap.debuggee.torch_api.real_values import limits_of_real_values
 from dynamo_dap.debuggee.torch_api.retracing import CachedCall
 from dynamo_dap.debuggee.torch_api.tensor_hashes import digest_of
 from dynamo_dap.debuggee.torch_api.traced_paths import PATHS
-from dynamo_dap.protocol.hashed_calls import HashedCall, HashedValue
+from dynamo_dap.protocol.hashed_calls import RANDOM_STATE, HashedCall, HashedValue
 
 _CALLS_WITH_OPERATIONS = 8
 """So many calls of each graph, and then calls 16, 32, ..."""
 _OPERATIONS = ("call_function", "call_method", "call_module")
-RANDOM = "state of torch's random generators"
 
 
 class HashingRun(CallObserver, CompileObserver):
@@ -54,7 +53,7 @@ class HashingRun(CallObserver, CompileObserver):
     feature = "hashing values"
 
     def __init__(self, path: Callable[[], Path]) -> None:
-        """``path`` gives the file of the process that asks."""
+        """Take ``path``, which gives the file of the process that asks."""
         self._path = path
         self._lock = threading.Lock()
 
@@ -138,7 +137,7 @@ def _hashed(call: GraphCall, cached_call: CachedCall) -> HashedCall:
         returned = list(_digests(results))
     if call.kept.random:
         with as_it_began(call):
-            inputs += _digests([(RANDOM, random_state())])
+            inputs += _digests([(RANDOM_STATE, random_state())])
     return HashedCall(
         name_of_call(cached_call),
         cached_call.compile_id,
@@ -234,5 +233,5 @@ def _errors(value: Any, exact: Any) -> tuple[float | None, float | None]:
     with data_reading():
         exact = widened(exact.detach())
         error, norm = float((widened(value.detach()) - exact).abs().max()), float(exact.norm())
-    # Infinities and NaNs are no numbers of JSON, and decide nothing.
+    # JSON has no infinities and NaNs, and they decide nothing.
     return (error, norm) if error < float("inf") and norm < float("inf") else (None, None)
