@@ -37,7 +37,7 @@ from dynamo_dap.records.repeated_input import RepeatedInput
 _AS_IT_IS = "program"
 _AS_IT_IS_MEANING = "the program as it is, with its own backend"
 _FRESH = {"TORCHINDUCTOR_FX_GRAPH_CACHE": "0", "TORCHINDUCTOR_AUTOGRAD_CACHE": "0"}
-"""A compile that a cache serves goes through no stage. What the C++ compiler made is kept: it follows from the code."""
+"""A compile from a cache goes through no stage. Results of the C++ compiler are kept: they depend on the code alone."""
 _EXIT, _OUTPUT = "exit", "output"
 WRONG, NO_ANSWER, CANCELLED = 1, 2, 130
 """Exit status when a stage was found, when there is nothing to find out, and when the user has interrupted it."""
@@ -238,12 +238,12 @@ class _Bisection:
         return None
 
     def _expected_status(self, status: int, *, has_raised: bool) -> int:
-        """Return the exit status of a good run: with a check of its own, a program may end with any."""
+        """Return the exit status of a good run; with a custom check, any status is good."""
         if self._options.check == _EXIT:
             return 0
         if self._expected is not None:
             return self._expected.status
-        # An end by a signal or an exception is never one that was meant.
+        # A run that ends by a signal or an exception is never good.
         return 0 if status < 0 or has_raised else status
 
 

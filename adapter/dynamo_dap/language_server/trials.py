@@ -40,7 +40,7 @@ class Trials:
         self._tried.clear()
 
     def close(self) -> None:
-        """End what runs: nobody will hear of it. Harmless when called again."""
+        """End the running trials, without a report. May be called again."""
         self._is_closed.set()
 
     def of(self, document: Document, fix: Fix) -> Trial | None:
@@ -107,7 +107,7 @@ class Trials:
 
 
 def _key(document: Document, fix: Fix) -> _Key:
-    """Return what a trial holds for: changes of comments and empty lines do not matter."""
+    """Return the code for which a trial is valid, without comments and empty lines."""
     return document.path, fix.title, document.meaning
 
 

@@ -22,7 +22,7 @@ _FILES = frozenset({"source", "location", "module"})
 """Where DAP has a ``path``: that of a ``Source`` or a ``Module``. In our own requests it stands beside a ``line``."""
 _LISTS_OF_FILES = frozenset({"sources", "modules"})
 _OPAQUE = frozenset({"adapterData", "data", "variables", "env"})
-"""What has members of other meanings under these names."""
+"""Objects in which these names have other meanings."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ _COMMON = Dialect()
 
 @dataclass(frozen=True)
 class _Translation:
-    """One direction of it: what is added to lines and columns, what is done to paths."""
+    """One direction: the offset of lines and columns, and the conversion of paths."""
 
     lines: int
     columns: int
@@ -107,7 +107,7 @@ class _Translation:
 
 
 def _counted(number: Any, difference: int) -> Any:
-    """Count from elsewhere. What has no place is at 0 in DAP, from wherever one counts."""
+    """Shift a line or column. 0 means "no place" in DAP, whatever the base."""
     return max(number + difference, 0) if isinstance(number, int) else number
 
 

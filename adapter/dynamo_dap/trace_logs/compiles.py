@@ -137,7 +137,7 @@ class _InProgress:
     """In the record."""
     attempt: int = 0
     reasons: list[str] = field(default_factory=list)
-    """Kinds of the breaks that were logged, by which an attempt was given up."""
+    """Kinds of logged breaks that ended an attempt."""
     broke: bool = False
     is_skipped: bool = False
     symbols: dict[str, Symbol] = field(default_factory=dict)
@@ -179,7 +179,7 @@ class Translation:
         }
 
     def take(self, entry: Entry) -> None:
-        """Take an entry in; one that is not as torch writes it is counted and left out."""
+        """Take an entry in; count and leave out one that torch has not written so."""
         handler = self._handlers.get(entry.kind)
         if handler is None:
             return
@@ -204,7 +204,7 @@ class Translation:
         self._by_end[name] = path if self._by_end.get(name, path) == path else None
 
     def _full(self, short: str) -> str | None:
-        """Return the path that torch has shortened by what it has in common with its own."""
+        """Return the full path: torch leaves out the part that it shares with torch's own."""
         path = self._by_end.get(PurePath(short).name)
         return self._mapped(path) if path is not None and path.endswith(short) else None
 
@@ -397,7 +397,7 @@ class Translation:
 
     @staticmethod
     def _name_restarts(found: Compile, reasons: object) -> None:
-        """Give the attempts without a reason the one that is left. Torch keeps the reasons as a set."""
+        """Assign the remaining reason to attempts without one: torch keeps reasons as a set."""
         known = [str(reason).partition("\n")[0].strip() for reason in reasons] if isinstance(reasons, list) else []
         unnamed = [attempt for attempt in found.attempts[:-1] if not attempt.restarted]
         named = {attempt.restarted for attempt in found.attempts}

@@ -17,7 +17,7 @@ export function field(id: string): HTMLInputElement | HTMLSelectElement {
     if (found instanceof HTMLInputElement || found instanceof HTMLSelectElement) {
         return found;
     }
-    throw new Error(`#${id} is no field`);
+    throw new Error(`#${id} is not a field`);
 }
 
 /** Whether the box with an id is ticked. */

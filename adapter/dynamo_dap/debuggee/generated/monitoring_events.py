@@ -38,7 +38,7 @@ class MonitoringEvents:
 
     def about_to_run(self, generated: GeneratedCode, code: CodeType) -> None:
         """Watch ``code``, once for all its frames."""
-        # New code may have the identity of some that is gone by now.
+        # New code may have the identity of freed code.
         if self._watched.get(id(code)) is not generated:
             self.watch(generated, code)
 

@@ -195,7 +195,7 @@ class _File:
             path = own_record() or self._folder / f"{new_name()}{SUFFIX}"
             writer = RecordWriter(path)
             writer.write(_started(self._cwd))
-            # In a check there are as many as there are workers, and none is to lose that of another one.
+            # A check has a record for each worker, and no worker may delete another one's.
             if path.parent == self._folder and CHECK_VARIABLE not in os.environ:
                 remove_old_records(self._folder)
         except OSError as error:

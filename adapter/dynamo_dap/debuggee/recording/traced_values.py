@@ -70,7 +70,7 @@ def values_of(trace: Trace) -> list[TracedValue]:
 def _values_of_code(frame: TracedFrame, traced: TracedCode) -> Iterable[TracedValue]:
     begin = place_of_code(traced.code)
     for name, tracker in traced.parameters.items():
-        # What Dynamo hands to the functions that it makes has names of its own.
+        # Arguments of functions that Dynamo makes have names of Dynamo's.
         if name.isidentifier() and not name.startswith("__"):
             yield _value(frame, name, tracker, begin, is_parameter=True)
     for (name, place), trackers in traced.stored.items():

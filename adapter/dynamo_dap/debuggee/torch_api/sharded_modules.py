@@ -55,7 +55,7 @@ def sharding_of(frame_locals: dict[str, Any], code: types.CodeType) -> ModuleSha
 
     What a version of torch has in another form is left out.
     """
-    # A resume function has other arguments before it.
+    # In a resume function other arguments precede it.
     names = [*code.co_varnames[: min(1, code.co_argcount)], "self"]
     module = next((frame_locals[name] for name in names if _is_sharded(frame_locals.get(name))), None)
     if module is None:

@@ -200,7 +200,7 @@ class DebugpyListener(Listener):
 
         def cut_off() -> None:
             handshake.cancel()
-            connection.close()  # the handshake may not have begun, and then it never does
+            connection.close()  # the handshake may not have begun, and never will
 
         self._unauthenticated.admit(cut_off)
         handshake.add_done_callback(lambda _: self._unauthenticated.forget(cut_off))
