@@ -43,3 +43,15 @@ def test_the_debuggee_uses_no_weak_collection_of_the_library() -> None:
         if path.name != "weak_collections.py" and re.search(r"weakref(\.| import .*)Weak", path.read_text("utf-8"))
     ]
     assert found == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [*zip(_KINDS, ["_remove_from_set", "_remove_key", "_remove_value"], strict=True)],
+)
+def test_a_python_that_keeps_its_callback_elsewhere_keeps_it(
+    kind: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(weak_collections, name, weak_collections._own_copy(object()))
+    ours, theirs = (getattr(module, kind)() for module in (weak_collections, weakref))
+    assert ours._remove.__code__ is theirs._remove.__code__

@@ -411,7 +411,7 @@ def _wrapper(original: Any, hooks: _Hooks) -> Any:
     return wrapped
 
 
-_WRAPPER = next(each for each in _wrapper.__code__.co_consts if isinstance(each, types.CodeType))
+_WRAPPER: types.CodeType = _wrapper(lambda: None, _Hooks()).__code__
 
 
 class _Value(_Place):

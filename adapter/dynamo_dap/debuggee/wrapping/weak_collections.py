@@ -3,7 +3,8 @@
 The library's ``WeakSet`` and its two dictionaries drop an entry in a Python function, which runs wherever the object
 dies. If it dies while a compiled function runs, Dynamo meets that function and counts a frame of the program. Its code
 must not be marked as skipped, since the collections of the program share it. So the collections here run copies of it,
-and ``never_compile_own_functions`` finds the copies in this module.
+and ``never_compile_own_functions`` finds the copies in this module. Where a Python keeps its callback elsewhere, they
+are the library's own.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-def _own_copy(collection: Any) -> FunctionType:
+def _own_copy(collection: Any) -> FunctionType | None:
     """Return the callback of ``collection`` with code that names this file."""
-    original: FunctionType = collection._remove
+    original = getattr(collection, "_remove", None)
+    if not isinstance(original, FunctionType):
+        return None
     copy = FunctionType(original.__code__.replace(co_filename=__file__), original.__globals__)
     copy.__module__ = __name__
     return copy
@@ -29,8 +32,10 @@ _remove_key = _own_copy(weakref.WeakKeyDictionary())
 _remove_value = _own_copy(weakref.WeakValueDictionary())
 
 
-def _use_own(collection: Any, own: FunctionType) -> None:
+def _use_own(collection: Any, own: FunctionType | None) -> None:
     """Let ``collection``, which is empty, call the code of ``own`` when one of its objects dies."""
+    if own is None:
+        return
     original = collection._remove
     collection._remove = FunctionType(
         own.__code__, original.__globals__, original.__name__, original.__defaults__, original.__closure__
