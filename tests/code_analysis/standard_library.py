@@ -66,7 +66,8 @@ def standard_library_codes() -> Iterator[CodeType]:
     """Yield every code object of the modules of the standard library, and of a text with odd shapes."""
     for package in _PACKAGES:
         for path in sorted((DIRECTORY / package).glob("*.py")):
-            yield from _codes_of(path.read_bytes(), str(path))
+            if path.exists():  # a distribution may link to a file that it has left out
+                yield from _codes_of(path.read_bytes(), str(path))
     yield from _codes_of(odd_shapes().encode(), "odd_shapes")
 
 

@@ -93,6 +93,7 @@ class _Loud:
         ([_Loud()], f"[<{__name__}._Loud>]"),
         (10**2000, "<a huge int>"),
         (True, "True"),
+        (slice(1, None), "slice(1, None, None)"),
     ],
 )
 def test_constants_are_text_without_their_own_repr(value: object, text: str) -> None:

@@ -35,6 +35,9 @@ def constant_text(value: object, depth: int = 0) -> str:
     if is_exactly(value, (tuple, list, frozenset, set)):
         assert isinstance(value, (tuple, list, frozenset, set))
         return _bounded(_items_text(kind, value, depth))
+    if kind is slice:
+        assert isinstance(value, slice)
+        return _bounded(f"slice{_items_text(tuple, (value.start, value.stop, value.step), depth)}")
     return f"<{kind.__module__}.{kind.__qualname__}>" if kind.__module__ != "builtins" else f"<{kind.__qualname__}>"
 
 

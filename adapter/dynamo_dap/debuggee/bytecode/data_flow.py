@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from types import CodeType
 
+from dynamo_dap.debuggee.bytecode.constants import constant_text
 from dynamo_dap.debuggee.bytecode.instructions import BINARY_OPERATORS, Instruction
 from dynamo_dap.debuggee.bytecode.stack_depth import StackDepths, UnknownInstruction, left, taken
 
@@ -286,7 +287,7 @@ def _text(instruction: Instruction, texts: list[str], operands: tuple[Expression
     if name == "PUSH_NULL":
         return "NULL"
     if name in _CONSTANTS:
-        return instruction.text
+        return _constant_text(instruction)
     if name in _LOADS:
         return str(instruction.value)
     if name in _ATTRIBUTES:
@@ -348,6 +349,15 @@ def _comparison(instruction: Instruction) -> str:
     if instruction.name == "CONTAINS_OP":
         return "not in" if instruction.argument else "in"
     return instruction.text
+
+
+def _constant_text(instruction: Instruction) -> str:
+    value = instruction.value
+    if type(value) is not slice:
+        return instruction.text
+    # From Python 3.14 on the compiler makes them of constants.
+    parts = [value.start, value.stop] if value.step is None else [value.start, value.stop, value.step]
+    return ":".join(_slice_part(constant_text(part)) for part in parts)
 
 
 def _slice_part(text: str) -> str:

@@ -23,7 +23,9 @@ from dynamo_dap.debuggee.bytecode.constants import constant_text
 
 _CACHE = opcode.opmap.get("CACHE")
 _NO_INSTRUCTIONS = frozenset({opcode.opmap["EXTENDED_ARG"], _CACHE})
-_JUMPS = frozenset((*opcode.hasjrel, *opcode.hasjabs))
+_NAMES_WHERE_ITS_LOOP_WAITS = "END_ASYNC_FOR"
+"""From Python 3.14 on it has an argument as jumps have, and does not jump."""
+_JUMPS = frozenset((*opcode.hasjrel, *opcode.hasjabs)) - {opcode.opmap[_NAMES_WHERE_ITS_LOOP_WAITS]}
 _UNIT = 2
 """Bytes of an instruction, of each of its prefixes and caches."""
 _HAS_CONSTANT = frozenset(opcode.hasconst)
@@ -175,6 +177,8 @@ def _instructions(code: CodeType, decoded: ConcreteBytecode) -> Iterator[Instruc
         if target is not None:
             # dis of Python 3.13 writes labels, which stand nowhere in a listing with offsets.
             text = f"to {target}"
+        elif one.name == _NAMES_WHERE_ITS_LOOP_WAITS and argument.arg is not None:
+            text = f"from {value}"
         yield Instruction(
             index,
             start,

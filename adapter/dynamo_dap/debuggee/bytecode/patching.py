@@ -112,6 +112,8 @@ _LEAST_ARGUMENT = {"SWAP": 2, "COPY": 1, "ROT_N": 2, "BUILD_SLICE": 2, **dict.fr
 _SLICE_PARTS = 3
 _EMPTY_SLOT = 0 if sys.version_info < (3, 13) else 1
 """Which of the two lowest operands of a call may be an empty slot."""
+_NO_NAMED = 3
+"""The operand of ``CALL_FUNCTION_EX`` that is an empty slot without named arguments, from Python 3.14 on."""
 _HAS_EMPTY_SLOT = frozenset({"CALL", "CALL_METHOD", "CALL_KW", *(["CALL_FUNCTION_EX"] * (sys.version_info >= (3, 11)))})
 
 
@@ -362,7 +364,12 @@ def _check_operands(instruction: Instruction, was: Instruction, old: DataFlow, n
     operands = new.operands(instruction.index)
     where = f"{instruction} at {instruction.index}"
     empty = [slot for slot, operand in enumerate(operands) if _may_be_empty(operand)]
-    if not is_move(instruction) and empty not in ([], [_EMPTY_SLOT] if instruction.name in _HAS_EMPTY_SLOT else []):
+    allowed: list[list[int]] = [[]]
+    if instruction.name in _HAS_EMPTY_SLOT:
+        allowed.append([_EMPTY_SLOT])
+    if instruction.name == "CALL_FUNCTION_EX":
+        allowed.append([_EMPTY_SLOT, _NO_NAMED])
+    if not is_move(instruction) and empty not in allowed:
         raise PatchRefused(f"{where} would be given an empty slot, which belongs below a call")
     if not operands or is_move(instruction) or _takes_values(instruction):
         return

@@ -236,8 +236,11 @@ class _OfThread(threading.local):
 
 
 def _is_generated_method(code: types.CodeType) -> bool:
-    """Whether code is of a method that ``dataclasses`` writes, for the interpreter's own values."""
-    return code.co_filename == "<string>" and code.co_name.startswith("__")
+    """Whether code is of a method that ``dataclasses`` writes, for the interpreter's own values, or of annotations.
+
+    From Python 3.14 on those of a kernel run when the interpreter reads its signature.
+    """
+    return code.co_name == "__annotate__" or (code.co_filename == "<string>" and code.co_name.startswith("__"))
 
 
 def line_outside_of_triton() -> types.FrameType | None:

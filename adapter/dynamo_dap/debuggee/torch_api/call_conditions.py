@@ -100,7 +100,9 @@ def enter_modes(modes: Mapping[str, str], enter: Callable[[Any], object]) -> Non
         elif name == "default device":
             torch.set_default_device(text if text != "cpu" else None)
         elif name == "float32 matmul precision":
-            torch.set_float32_matmul_precision(text)
+            # Setting it changes each backend's precision as well, even to what it is: torch 2.15 guards on those.
+            if text != torch.get_float32_matmul_precision():
+                torch.set_float32_matmul_precision(text)
         elif name == "deterministic":
             torch.use_deterministic_algorithms(text == "True")
         else:
