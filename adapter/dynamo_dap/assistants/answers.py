@@ -10,11 +10,17 @@ import msgspec
 from mcp_types import CallToolResult, TextContent
 from rich.console import Console
 
+from dynamo_dap.protocol.consent import visible
+
 LIMIT = 12_000
 """Characters of an answer: a few thousand tokens."""
 _DATA_LIMIT = 24_000
 _WIDTH = 120
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
+_UNSEEN = re.compile(
+    "[\x80-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
+)
+"""What ends a line for some readers, changes the direction of text, or is read without being seen."""
 
 
 def answer(text: str, data: object = None, *, hint: str | None = None, keeps_end: bool = False) -> CallToolResult:
@@ -43,7 +49,7 @@ def _without_nan(value: Any) -> Any:
 
 def bounded(text: str, limit: int = LIMIT, *, hint: str | None = None) -> str:
     """Return the beginning of a text, in whole lines, with what is left out counted."""
-    clean = _ESCAPES.sub("", text).strip("\n")
+    clean = _clean(text)
     if len(clean) <= limit:
         return clean
     kept = clean[:limit].rpartition("\n")[0] or clean[:limit]
@@ -52,9 +58,13 @@ def bounded(text: str, limit: int = LIMIT, *, hint: str | None = None) -> str:
     return f"{kept}\n{reported}{f': {hint}' if hint else ''}"
 
 
+def _clean(text: str) -> str:
+    return _UNSEEN.sub(lambda found: visible(found[0]), _ESCAPES.sub("", text)).strip("\n")
+
+
 def last_of(text: str, limit: int) -> str:
     """Return the end of a text, in whole lines."""
-    clean = _ESCAPES.sub("", text).strip("\n")
+    clean = _clean(text)
     if len(clean) <= limit:
         return clean
     return f"... {len(clean) - limit} characters before\n{clean[-limit:].partition(chr(10))[2] or clean[-limit:]}"
@@ -63,7 +73,7 @@ def last_of(text: str, limit: int) -> str:
 def page_of(text: str, page: int) -> str:
     """Return one page of a text, counted from 1, with a head that says how many there are."""
     pages = [""]
-    for line in text.splitlines(keepends=True):
+    for line in _clean(text).splitlines(keepends=True):
         for start in range(0, len(line), LIMIT):
             part = line[start : start + LIMIT]
             if len(pages[-1]) + len(part) > LIMIT:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -47,8 +48,8 @@ Line = Annotated[int, Field(ge=1, description="The line, counted from 1.")]
 
 WAIT = 30.0
 _TAIL = 3000
-_OUTPUT = "{output}"
-"""Stands for a folder that is gone when the answer is given."""
+_OUTPUT = f"{{output-{secrets.token_hex(8)}}}"
+"""Stands for a folder that is gone when the answer is given. No argument of a program contains it."""
 
 READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 RUNS = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=True)

@@ -6,7 +6,9 @@ On the server's event loop; lives as long as the server.
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass
+from importlib.machinery import FrozenImporter, PathFinder
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import unquote, urlsplit
@@ -15,6 +17,9 @@ from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.resolve import ListRoots, Resolve
 from mcp_types import ListRootsResult
+
+_LONGEST = 4096
+"""Characters of a path: a longer one is no file's, and would fill the answer."""
 
 
 def client_roots(context: Context) -> ListRoots | ListRootsResult:
@@ -75,10 +80,10 @@ class Workspace:
             ToolError: it is outside, or there is none.
         """
         for start in [folder] if folder is not None else self.roots:
-            if (start / given).is_file():
+            if _is_file(start / given):
                 return self._inside(str(start / given))
         found = self._inside(given)
-        if not found.is_file():
+        if not _is_file(found):
             raise ToolError(f"there is no file {found}")
         return found
 
@@ -88,7 +93,7 @@ class Workspace:
         Raises:
             ToolError: there is none.
         """
-        if Path(given).is_absolute() and Path(given).is_file():
+        if Path(given).is_absolute() and _is_file(Path(given)):
             return Path(os.path.realpath(given))
         return self.file(given)
 
@@ -106,11 +111,14 @@ class Workspace:
         if program is not None:
             file = self.file(program, cwd)
             return Program((str(file), *arguments), cwd, file, arguments=arguments)
+        if len(str(module)) > _LONGEST:
+            raise ToolError(f"no module has a name of {len(str(module)):,} characters")
         stem = cwd.joinpath(*str(module).split("."))
         found = [path for path in (stem.with_suffix(".py"), stem / "__main__.py") if path.is_file()]
         if not found:
             raise ToolError(f"there is no module {module} in {cwd}: only what is below the roots is run")
         file = self._inside(str(found[0]))
+        _refuse_shadowed(str(module), cwd)
         return Program(("-m", str(module), *arguments), cwd, file, module, arguments)
 
     def has(self, path: str | Path) -> bool:
@@ -120,8 +128,37 @@ class Workspace:
 
     def _inside(self, given: str) -> Path:
         start = self.roots[0] if self.roots else self._own
-        found = Path(os.path.realpath(start / Path(given).expanduser()))
+        if len(given) > _LONGEST:
+            raise ToolError(f"no path has {len(given):,} characters: {given[:80]}...")
+        try:
+            found = Path(os.path.realpath(start / Path(given).expanduser()))
+        except (OSError, ValueError, RuntimeError) as problem:
+            raise ToolError(f"this is not a path: {problem}") from None
         if not self.has(found):
             known = ", ".join(map(str, self.roots)) or "none on this machine"
             raise ToolError(f"{found} is outside of the roots that the client named ({known}): it is not run or read")
         return found
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name that no file can have
+        return False
+
+
+def _refuse_shadowed(module: str, folder: Path) -> None:
+    """Refuse a module in whose place Python takes an installed one.
+
+    A folder without ``__init__.py`` yields to every package of its name.
+
+    Raises:
+        ToolError: it is one.
+    """
+    first = module.partition(".")[0]
+    is_frozen = first in sys.builtin_module_names or FrozenImporter.find_spec(first) is not None
+    if not is_frozen and any((folder / name).is_file() for name in (f"{first}.py", f"{first}/__init__.py")):
+        return
+    other = PathFinder.find_spec(first)
+    if is_frozen or (other is not None and other.origin is not None):
+        raise ToolError(f"Python takes an installed module for {module}, not the one in {folder}: it is not run")

@@ -39,7 +39,7 @@ _LOCK = "torch._dynamo.convert_frame:compile_lock"
 _COUNTERS = "torch._dynamo.utils:counters"
 _TIMES = "torch._dynamo.utils:compilation_time_metrics"
 _NUMBERS = "torch._dynamo.bytecode_transformation:_unique_id_counter"
-COMPILES = (_LOCK, _COUNTERS, _TIMES, _NUMBERS)
+COMPILES = (_LOCK, _COUNTERS, _TIMES, _NUMBERS, _EVAL_FRAME, _STANCE)
 """What a compile that the program does not notice needs: features that make one declare it too."""
 COMPILES_APART = Feature("compiling for looking only", *COMPILES)
 
