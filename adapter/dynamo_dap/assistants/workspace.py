@@ -19,7 +19,7 @@ from mcp.server.mcpserver.resolve import ListRoots, Resolve
 from mcp_types import ListRootsResult
 
 _LONGEST = 4096
-"""Characters of a path: a longer one is no file's, and would fill the answer."""
+"""Characters of a path: no file has a longer one, which would fill the answer."""
 
 
 def client_roots(context: Context) -> ListRoots | ListRootsResult:
