@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.client.environments import need_inductor
@@ -69,3 +71,37 @@ def test_gradients_are_compared_in_the_programs_own_backward_pass() -> None:
     others = [each for each in calls if each not in through]
     assert len(through) >= 60
     assert {each["function"] for each in others} == {"passed_on"}
+
+
+OPTIMIZER = """
+import torch
+
+def wrong(graph, inputs):
+    for node in graph.graph.nodes:
+        if node.target == "lerp_":
+            node.args = (node.args[0], node.args[1], 0.3)
+    graph.recompile()
+    return graph.forward
+
+parameter = torch.nn.Parameter(torch.randn(4, 4))
+optimizer = torch.optim.AdamW([parameter], lr=torch.tensor(1e-3))
+step = torch.compile(optimizer.step, backend=wrong)
+for _ in range(2):
+    parameter.grad = torch.randn(4, 4)
+    step()
+"""
+
+
+def test_a_wrong_step_of_an_optimizer_is_the_backends(tmp_path: Path) -> None:
+    """Its graph owns the parameters and the optimizer's state, and returns nothing. A right step is the same."""
+    program, right = tmp_path / "training.py", tmp_path / "right.py"
+    program.write_text(OPTIMIZER, encoding="utf-8")
+    right.write_text(OPTIMIZER.replace("backend=wrong", "backend='eager'"), encoding="utf-8")
+    _, calls = compared(str(right))
+    assert [each["same"] for each in calls] == [True, True]
+    _, calls = compared(str(program))
+    assert [each["stage"] for each in calls] == ["wrong"] * len(calls)
+    for each in calls:
+        assert each["operation"] == "lerp_"
+        assert Path(each["path"]).name == "adam.py"
+        assert "with other contents: largest difference" in each["verdict"]

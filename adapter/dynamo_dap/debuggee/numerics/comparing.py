@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from dynamo_dap.debuggee.agent.user_code import is_torch_file
+from dynamo_dap.debuggee.agent.user_code import is_debugger_file, is_torch_file
 from dynamo_dap.debuggee.numerics.comparisons import (
     COMPARING,
     DECOMPOSITION,
@@ -184,13 +184,17 @@ def _fault_in_values(
 
 def _fault_in_stored(call: GraphCall, cached_call: CachedCall, roots: Roots, left: Sequence[LeftOtherwise]) -> Fault:
     wanted = [(each.root, each.steps) for each in left if each.root != RETURNED]
-    visits, end = visits_that_store(cached_call, call.kept.random, is_torch_file, roots, wanted)
+    visits, end = visits_that_store(cached_call, call.kept.random, _is_passed_over, roots, wanted)
     stored = [each for each in left if each.root != RETURNED]
     known = [(each, visit) for each, visit in zip(stored, visits, strict=True) if visit is not None]
     what, where = known[0] if known else (left[0], end)
     line = None if where is None else (where.path, where.line)
     none = Difference(math.inf, math.inf, False)
     return Fault(None, none, DYNAMO, what.values[0], line, stored=what, visit=1 if where is None else where.number)
+
+
+def _is_passed_over(path: str) -> bool:
+    return is_torch_file(path) or is_debugger_file(path)
 
 
 def body_of(

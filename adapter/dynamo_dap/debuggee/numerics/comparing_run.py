@@ -35,7 +35,7 @@ from dynamo_dap.debuggee.numerics.gradients import GRADIENTS as DIFFERENTIATING
 from dynamo_dap.debuggee.numerics.gradients import is_backward_compiled
 from dynamo_dap.debuggee.numerics.returned_gradients import BackwardPass, ReturnedGradients
 from dynamo_dap.debuggee.recording.function_names import name_of_call, name_of_compile
-from dynamo_dap.debuggee.replay.graph_calls import GRAPH_CALLS, CallObserver, GraphCall
+from dynamo_dap.debuggee.replay.graph_calls import GRAPH_CALLS, CallObserver, GraphCall, NotedAttributes
 from dynamo_dap.debuggee.replay.replays import place_of
 from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
 from dynamo_dap.debuggee.torch_api.compile_records import NOTED_PATHS
@@ -69,6 +69,7 @@ class ComparingRun(CallObserver, CompileObserver):
         self._report = report
         self._reported: set[str] = set()
         self._lock = threading.Lock()
+        self._attributes = NotedAttributes()
         self._failed_at: Place | None = None
         """Where the trace of the compile that runs has raised."""
         self._backend_failure: BackendFailure | None = None
@@ -79,7 +80,8 @@ class ComparingRun(CallObserver, CompileObserver):
             if feature.problem is not None:
                 self._report(f"dynamo-dap: {feature.problem}\n")
                 return
-        HOOKS.want(self, (CompileObserver.compile_ended, CompileObserver.trace_failed, CompileObserver.backend_failed))
+        ends = (CompileObserver.compile_ended, CompileObserver.trace_failed, CompileObserver.backend_failed)
+        HOOKS.want(self, (CompileObserver.graph_made, *ends))
         NOTED_PATHS.want(self, wanted=True)
         GRAPH_CALLS.want(self, limits_of_real_values().bytes)
 
@@ -89,14 +91,19 @@ class ComparingRun(CallObserver, CompileObserver):
         innermost = next((each for each in frames if not is_torch_file(each.path)), frame)
         self._failed_at = Place(innermost.path, innermost.line, 1)
 
+    def graph_made(self, compiling: FrameCompile | None, graph: Any) -> None:
+        """Note the tensors of the program that belong to the graph."""
+        self._attributes.note(graph)
+
     def backend_failed(self, frame: TracedFrame, graph: Any, problem: BaseException) -> None:
         """Note that a backend has failed, and which part of it."""
         self._backend_failure = failure_of(problem)
 
     def compile_ended(self, compiling: FrameCompile, result: CompileResult, problem: BaseException | None) -> None:
         """Observe what was compiled, from its first call on; say why a compile has raised."""
+        attributes = self._attributes.take()
         if result.code is not None:
-            GRAPH_CALLS.compiled(result.code)
+            GRAPH_CALLS.compiled(result.code, attributes)
         failed_at, self._failed_at = self._failed_at, None
         failure, self._backend_failure = self._backend_failure, None
         if problem is None or is_control_flow(problem) or (is_graph_break(problem) and not compiling.one_graph):

@@ -23,6 +23,7 @@ from dynamo_dap.debuggee.torch_api.custom_operators import (
     OperatorFault,
     changes_its_mind,
 )
+from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.graph_runs import (
     Failed,
@@ -168,7 +169,13 @@ def values_by(
         for put_back in random:
             put_back()
         returned = compiled(*graph.fresh_inputs())
-        return list(returned)
+        # What the graph's own tensors hold ends with the next run.
+        owned = {storage_of(own) for _, own, _ in graph.own_attributes()}
+        with data_reading():
+            return [
+                each.detach().clone() if has_own_memory(each) and storage_of(each) in owned else each
+                for each in returned
+            ]
 
 
 def stages_before(backend: Any) -> list[tuple[str, Callable[..., Any]]]:

@@ -49,6 +49,8 @@ class WrittenInputs:
         self._graph = graph
         self._random = tuple(random)
         self._placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+        self._attributes = list(graph.own_attributes())
+        """What belongs to the graph without being given to it, as an optimizer's parameters."""
         self._writers: dict[Any, Any] = {}
         self._left = self._run(self._interpret)
 
@@ -59,11 +61,18 @@ class WrittenInputs:
             for put_back in self._random:
                 put_back()
             run(given)
-            return given
+            with data_reading():
+                return [*given, *(own.detach().clone() for _, own, _ in self._attributes)]
+
+    def _watched(self, given: Sequence[Any]) -> dict[Any, Any]:
+        """Return what may be written to, by node."""
+        inputs = dict(zip(self._placeholders, given, strict=True))
+        owned = {node: own for node, own, _ in self._attributes}
+        return {node: each for node, each in {**inputs, **owned}.items() if has_own_memory(each)}
 
     def _interpret(self, given: list[Any]) -> None:
         torch: Any = sys.modules["torch"]
-        watched = {node: each for node, each in zip(self._placeholders, given, strict=True) if has_own_memory(each)}
+        watched = self._watched(given)
         versions = {node: version_of(each) for node, each in watched.items()}
         writers = self._writers
 
@@ -84,7 +93,7 @@ class WrittenInputs:
         found: list[Any] = []
 
         def run(given: list[Any]) -> None:
-            tensor = given[self._placeholders.index(placeholder)]
+            tensor = self._watched(given)[placeholder]
             known = [tensor.detach().clone()]
 
             class Watching(torch.fx.Interpreter):  # type: ignore[misc]  # the base is known at run time
@@ -101,10 +110,16 @@ class WrittenInputs:
         return found[-1] if found else None
 
     def first_difference(self, after: Sequence[Any]) -> WrittenInput | None:
-        """Compare the inputs as a compiled call left them; return the first that differs in the order of writes."""
+        """Compare the inputs as a compiled call left them; return the first that differs in the order of writes.
+
+        ``after`` has the inputs, and perhaps what belongs to the graph; else that is as the program has it now.
+        """
+        nodes = [*self._placeholders, *(node for node, _, _ in self._attributes)]
+        if len(after) == len(self._placeholders):
+            after = [*after, *(original for _, _, original in self._attributes)]
         order = {node: at for at, node in enumerate(self._graph.nodes)}
         found = []
-        for placeholder, expected, other in zip(self._placeholders, self._left, after, strict=False):
+        for placeholder, expected, other in zip(nodes, self._left, after, strict=False):
             how = difference(expected, other)
             if not how.is_same:
                 with data_reading():

@@ -16,7 +16,6 @@ import math
 import sys
 import threading
 import types
-import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -55,7 +54,7 @@ from dynamo_dap.debuggee.numerics.not_finite import (
 from dynamo_dap.debuggee.numerics.shown_values import ShownValues
 from dynamo_dap.debuggee.numerics.stored_state import LeftOtherwise
 from dynamo_dap.debuggee.recording.function_names import name_of_call
-from dynamo_dap.debuggee.replay.graph_calls import GRAPH_CALLS, CallObserver, GraphCall
+from dynamo_dap.debuggee.replay.graph_calls import GRAPH_CALLS, CallObserver, GraphCall, NotedAttributes
 from dynamo_dap.debuggee.replay.replays import ReplayedGraph, graph_of, place_of
 from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
 from dynamo_dap.debuggee.torch_api.compile_records import NOTED_PATHS
@@ -63,7 +62,7 @@ from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name, witho
 from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
 from dynamo_dap.debuggee.torch_api.generated_code import original_of
 from dynamo_dap.debuggee.torch_api.graph import module_path, target_name
-from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue, has_own_memory
+from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue
 from dynamo_dap.debuggee.torch_api.real_values import limits_of_real_values
 from dynamo_dap.debuggee.torch_api.retracing import CachedCall, trace_again
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame, running_frame
@@ -112,12 +111,6 @@ class Culprit:
     """Which time ``line`` is reached, if that is where to stop and not at ``node``."""
 
 
-class _MadeGraph(threading.local):
-    """The graph that this thread compiles."""
-
-    attributes: tuple[weakref.ref[Any], ...] = ()
-
-
 class ValueStops(CallObserver, CompileObserver):
     """Stops where a value is not finite or differs from eager. Its observer methods run on the call's thread."""
 
@@ -131,7 +124,7 @@ class ValueStops(CallObserver, CompileObserver):
         self.shown = ShownValues(host)
         self._stop_trace = stop_trace
         self._reported: set[str] = set()
-        self._made = _MadeGraph()
+        self._attributes = NotedAttributes()
         self._bad = SeenTensors()
         """What calls have returned with NaN or Inf."""
 
@@ -171,15 +164,13 @@ class ValueStops(CallObserver, CompileObserver):
 
     def compile_ended(self, compiling: FrameCompile, result: CompileResult, problem: BaseException | None) -> None:
         """Observe what was compiled, from its first call on."""
-        attributes, self._made.attributes = self._made.attributes, ()
+        attributes = self._attributes.take()
         if result.code is not None:
             GRAPH_CALLS.compiled(result.code, attributes)
 
     def graph_made(self, compiling: FrameCompile | None, graph: Any) -> None:
-        """Note the tensors of the program that belong to the graph: no call is given them."""
-        names = dict.fromkeys(node.target for node in graph.nodes if node.op == "get_attr")
-        found = [getattr(graph.owning_module, name, None) for name in names]
-        self._made.attributes = tuple(weakref.ref(each) for each in found if has_own_memory(each))
+        """Note the tensors of the program that belong to the graph."""
+        self._attributes.note(graph)
 
     def returned(self, call: GraphCall) -> None:
         """Stop if the outputs have what the inputs had not, or are not what the graph gives."""

@@ -139,6 +139,23 @@ class ObservedGraph:
         return (*inputs, *(each() for each in self.attributes)) if self.attributes else inputs
 
 
+class NotedAttributes(threading.local):
+    """Notes the program's tensors that belong to the graph that this thread compiles: no call is given them."""
+
+    _of_graph: tuple[weakref.ref[Any], ...] = ()
+
+    def note(self, graph: Any) -> None:
+        """Note those of a graph that was just made."""
+        names = dict.fromkeys(node.target for node in graph.nodes if node.op == "get_attr")
+        found = [getattr(graph.owning_module, name, None) for name in names]
+        self._of_graph = tuple(weakref.ref(each) for each in found if has_own_memory(each))
+
+    def take(self) -> tuple[weakref.ref[Any], ...]:
+        """Return them, and forget them."""
+        attributes, self._of_graph = self._of_graph, ()
+        return attributes
+
+
 class GraphCalls:
     """Wraps compiled graphs in functions that report calls, and unwraps them."""
 

@@ -11,7 +11,7 @@ import dataclasses
 import math
 import sys
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from dynamo_dap.debuggee.torch_api.custom_operators import promised_by
@@ -90,6 +90,13 @@ class ReplayedGraph:
             if isinstance(tensor, torch.nn.Parameter):
                 own = torch.nn.Parameter(own, tensor.requires_grad)
             setattr(self.module, name, own)
+
+    def own_attributes(self) -> Iterator[tuple[Any, Any, Any]]:
+        """Yield of the program's tensors that belong to the graph: the first node, the graph's copy, the original."""
+        nodes = {node.target: node for node in reversed(self.nodes) if node.op == "get_attr"}
+        for name, original in self._originals.items():
+            if name in nodes:
+                yield nodes[name], getattr(self.module, name), original
 
     def _restore_attributes(self) -> None:
         for own, before in self._attributes.values():
