@@ -163,3 +163,12 @@ def test_a_record_has_no_values(tmp_path: Path, capsys: pytest.CaptureFixture[st
     (tmp_path / "record.jsonl").write_text("")
     assert main(["--values", str(tmp_path / "record.jsonl")]) == 2
     assert "a record has no values" in capsys.readouterr().err
+
+
+def test_runs_without_a_hashed_value_are_not_called_equal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("import torch\nprint(torch.ones(2).sum())\n", encoding="utf-8")
+    assert main([str(program), "--values"]) == 2
+    shown = capsys.readouterr()
+    assert "No difference" not in shown.out
+    assert "omit --values" in shown.err

@@ -24,6 +24,8 @@ def main(arguments: list[str]) -> int:
         if options.values and not all(isinstance(side, RunCommand) for _, side in sides):
             raise CannotCompare("--values is for commands: a record has no values")
         one, other = (read_side(given, side, with_values=options.values) for given, side in sides)
+        if options.values and not any(calls for run in (one, other) for calls in (run.calls or {}).values()):
+            raise CannotCompare("neither run has called a compiled graph whose values could be hashed; omit --values")
         diff = compare_runs(one, other)
     except CannotCompare as problem:
         print(f"dynamo-dap: {problem}", file=sys.stderr)  # noqa: T201 - the user of a terminal reads it
