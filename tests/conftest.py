@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dynamo_dap.debuggee.wrapping import patches
+from dynamo_dap.debuggee.wrapping import locks
 from tests import failures
 from tests.client import Session
 from tests.durations import long_tests
@@ -30,6 +30,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
     Inductor's C++ takes seconds, our Python 0.2 s for each of a thousand processes where no bytecode is written.
     """
+    locks.check_order()
     if failures.is_controller(config):
         failures.forget_earlier_runs()
     # A job in the background ignores SIGINT, one of nohup SIGHUP, and so would every program under test.
@@ -56,6 +57,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(autouse=True)
 def _no_hook_fails() -> Iterator[None]:
     """A hook of ours that fails in this process, as an assertion in one does, fails the test."""
+    from dynamo_dap.debuggee.wrapping import patches  # with locks that check their order
+
     failed: list[BaseException | None] = []
 
     def note(_: str) -> None:

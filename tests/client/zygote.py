@@ -226,6 +226,7 @@ class _Zygote:
         os.environb.clear()
         os.environb.update(environment)
         _write_mark(self._mark_address, environment.get(MARK.encode(), b""))
+        sys._dynamo_dap_checks_locks = True  # type: ignore[attr-defined]  # read by debuggee.wrapping.locks
         sys.orig_argv = [sys.executable, *arguments]
         sys.argv = _split(arguments)[1]
         sys.path[0] = str(Path(sys.argv[0]).absolute().parent)

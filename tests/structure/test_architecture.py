@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from dynamo_dap.debuggee.wrapping.locks import Level
 from tests.structure.sources import ADAPTER, ROOT
 from tests.structure.test_dependencies import _DEBUGGEE, MAY_IMPORT
 
@@ -26,6 +27,21 @@ def test_every_package_is_in_its_table_in_the_order_of_imports() -> None:
     outside, inside = _section("Packages").split("Inside the debugged program")
     assert set(_first_cells(outside)) == {name for name in MAY_IMPORT if not name.startswith("debuggee.")}
     assert tuple(_first_cells(inside)) == _DEBUGGEE
+
+
+def test_the_levels_of_locks_are_in_their_order() -> None:
+    assert _first_cells(_section("Locks")) == [level.name for level in Level]
+
+
+def test_every_lock_of_the_program_has_a_level() -> None:
+    plain = re.compile(r"\bR?Lock\(\)|\ballocate_lock\(\)")
+    found = {
+        path.relative_to(_OURS / "debuggee").as_posix()
+        for path in (_OURS / "debuggee").rglob("*.py")
+        if plain.search(path.read_text(encoding="utf-8"))
+    }
+    # Another thread releases the one that waits for a message to pydevd.
+    assert found == {"wrapping/locks.py", "agent/interruption.py", "eager/pydevd_messages.py"}
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,7 @@ from dynamo_dap.debuggee.agent.user_code import is_debugger_file
 from dynamo_dap.debuggee.agent.what_if import in_words, what_if_body
 from dynamo_dap.debuggee.bytecode.constants import without_addresses
 from dynamo_dap.debuggee.values.model import VirtualSource
+from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.protocol.comparisons import ComparisonBody
 from dynamo_dap.protocol.connection import Connection
 from dynamo_dap.protocol.contract import COMPILES_CHANGED_EVENT, WHAT_IF_EVENT, ErrorId
@@ -91,7 +92,7 @@ class Agent:
         """Whether the client is VS Code, which gets what DAP has no field for."""
         self._decider = Decider(self)
         self._local = threading.local()
-        self._reporting_stop = threading.Lock()
+        self._reporting_stop = lock("stops", Level.PROCESS)
         self._steps_back = True
         """Whether the client believes that a thread which stops next can be stepped back."""
 
@@ -128,7 +129,7 @@ class Agent:
         self.eager_debugger, self.threads, self.references = NoEagerDebugger(), Threads(), ReferenceTable()
         self.breakpoints = BreakpointTable()
         self.steps.forget()
-        self.configured, self._reporting_stop = threading.Event(), threading.Lock()
+        self.configured, self._reporting_stop = threading.Event(), lock("stops", Level.PROCESS)
         self.torch_options.close()
         self._take_hooks_out()
         if client is not None:

@@ -9,7 +9,6 @@ agent.
 from __future__ import annotations
 
 import itertools
-import threading
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from dynamo_dap.debuggee.agent.binding import Binding, bind_lines
 from dynamo_dap.debuggee.agent.conditions import Conditions
 from dynamo_dap.debuggee.agent.user_code import normalized_path
 from dynamo_dap.debuggee.bytecode.line_table import looking_once, qualified_name
+from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.protocol.contract import BREAKPOINT_MODES
 from dynamo_dap.protocol.options import AgentOptions
 from dynamo_dap.protocol.types import Breakpoint, DataBreakpoint, FunctionBreakpoint, Source, SourceBreakpoint
@@ -160,7 +160,7 @@ class BreakpointTable:
     """All breakpoints of a session."""
 
     def __init__(self) -> None:
-        self._write_lock = threading.Lock()
+        self._write_lock = lock("breakpoints", Level.SETTINGS)
         self._ids = itertools.count(1)
         self._tables = _Tables()
         self._lines_of_file: dict[str, dict[int, tuple[LineBreakpoint, ...]] | None] = {}

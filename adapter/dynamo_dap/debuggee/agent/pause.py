@@ -14,6 +14,7 @@ from dynamo_dap.debuggee.agent.engine import RequestError
 from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.interruption import Interruptible
 from dynamo_dap.debuggee.agent.stepping import Step, Stop
+from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.protocol.connection import Connection
 from dynamo_dap.protocol.contract import ErrorId
 from dynamo_dap.protocol.messages import Request
@@ -25,7 +26,7 @@ class Reply:
     def __init__(self, client: Connection, request: Request) -> None:
         self._client = client
         self._request = request
-        self._lock = threading.Lock()
+        self._lock = lock("answer", Level.DATA)
         self._is_given = False
 
     def _take(self) -> bool:
@@ -81,7 +82,7 @@ class Pause:
         self.step: Step | None = None
         """What to do after the release; None to run on."""
         self._queue: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
-        self._lock = threading.Lock()
+        self._lock = lock("pause", Level.DATA)
         self._unfinished: dict[int, Work] = {}
         self._released = False
         self._stuck: Work | None = None

@@ -8,7 +8,6 @@ reader thread.
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +15,7 @@ from dynamo_dap.debuggee.agent.engine import RequestError
 from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.pause import Pause
 from dynamo_dap.debuggee.values.model import Children, VirtualSource
+from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.protocol.contract import ErrorId
 
 MAXIMUM_SOURCES = 500
@@ -34,7 +34,7 @@ class ReferenceTable:
     """Numbers for objects. The same object in the same pause gets the same number."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = lock("references", Level.DATA)
         self._last = 0
         self._referred: dict[int, Referred] = {}
         self._known: dict[tuple[int, int], int] = {}

@@ -7,7 +7,6 @@ has a thread of its own.
 from __future__ import annotations
 
 import queue
-import threading
 from collections.abc import Callable
 
 from dynamo_dap.debuggee.agent import handlers as _handlers  # noqa: F401  (registers the requests)
@@ -18,6 +17,7 @@ from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.pause import Pause, Reply, Work, busy_text
 from dynamo_dap.debuggee.agent.requests import HANDLERS, AndThen, AnsweredLater, Handler
 from dynamo_dap.debuggee.values.model import EvaluationError, Interrupted, WriteRefused, text_of_raised
+from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.protocol.connection import Connection
 from dynamo_dap.protocol.contract import ErrorId
 from dynamo_dap.protocol.messages import Event, ProtocolError, Request, decode
@@ -159,7 +159,7 @@ class _Backlog:
     def __init__(self) -> None:
         self._waiting: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._unfinished = 0
-        self._lock = threading.Lock()
+        self._lock = lock("waiting requests", Level.DATA)
         self._has_thread = False
 
     def takes(self, command: str, serve: Callable[[], None]) -> bool:

@@ -15,6 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.values.model import Value
+from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.protocol.contract import TimelineBody
 from dynamo_dap.protocol.types import ExceptionDetails
 
@@ -184,7 +185,7 @@ class Steps:
     def forget(self) -> None:
         """Forget everything, and report nothing: the client is gone, or this is a forked process."""
         # A lock that another thread of the parent held would never be free here.
-        self._lock = threading.Lock()
+        self._lock = lock("steps", Level.DATA)
         self._steps: dict[int, Step] = {}
         self._pause_requests: set[int] = set()
 

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from dynamo_dap.debuggee.agent.engine import RequestError
 from dynamo_dap.debuggee.agent.pause import Pause
+from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.protocol.contract import ErrorId
 from dynamo_dap.protocol.own_threads import OWN_THREAD_PREFIX
 from dynamo_dap.protocol.types import Thread
@@ -32,7 +33,7 @@ class Threads:
     """Maps Python's thread identifiers to DAP's ids and to pauses, for the life of the process."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = lock("threads", Level.DATA)
         self._ids: dict[int, int] = {threading.main_thread().ident or 0: 1}
         self._names: dict[int, str] = {}
         self._next = itertools.count(2)

@@ -7,7 +7,6 @@ per agent; what a session has set is reverted when the session ends.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from dynamo_dap.debuggee.torch_api.torch_settings import (
     set_stance,
 )
 from dynamo_dap.debuggee.torch_api.variable_trackers import Place
+from dynamo_dap.debuggee.wrapping.locks import Level, reentrant_lock
 from dynamo_dap.protocol.options import (
     CACHES,
     COMPILING_OPTIONS,
@@ -58,7 +58,7 @@ class TorchOptions:
         self._undo: dict[str, Callable[[], None]] = {}
         """By the name of the option in force."""
         self._is_waiting = self._has_arrived = False
-        self._lock = threading.RLock()
+        self._lock = reentrant_lock("options of torch", Level.SETTINGS)
 
     def begin(self, options: CompilingOptions) -> None:
         """Take up the options of a session."""

@@ -27,6 +27,7 @@ from functools import cached_property
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_OPTIMIZED
 from types import CodeType
 
+from dynamo_dap.debuggee.wrapping.locks import Level, reentrant_lock
 from dynamo_dap.protocol.user_files import read_source
 
 _NAME_WHEN_COMPILING = "<dynamo-dap line table>"
@@ -308,17 +309,8 @@ def line_table_of_text(text: str, path: str = "<string>") -> LineTable:
 
 _cache: dict[str, tuple[tuple[int, int], LineTable | LineTableError]] = {}
 """A file that does not parse is parsed once, too: Python takes seconds for the error at the end of a long one."""
-_making = threading.RLock()
+_making = reentrant_lock("line tables", Level.SOURCES, is_new_in_forks=True)
 _looking = threading.local()
-
-
-def _forget_lock() -> None:
-    """Replace the lock in a forked process, which lacks the thread that may hold it."""
-    global _making
-    _making = threading.RLock()
-
-
-os.register_at_fork(after_in_child=_forget_lock)
 
 
 def _read(path: str) -> str:

@@ -20,6 +20,7 @@ from dynamo_dap.debuggee.agent.conditions import Conditions
 from dynamo_dap.debuggee.agent.interruption import Interruptible
 from dynamo_dap.debuggee.eager import slow_rows
 from dynamo_dap.debuggee.values.model import Interrupted, text_of_raised
+from dynamo_dap.debuggee.wrapping.locks import Level, lock
 
 
 class Raised(Exception):
@@ -42,7 +43,7 @@ def _answer(py_db: Any, request_seq: int, command: str, answered: dict[str, Any]
     py_db.writer.add_command(comm.NetCommand(comm.CMD_RETURN, 0, answer, is_json=True))
 
 
-_lock = threading.Lock()
+_lock = lock("requests to pydevd", Level.DATA)
 _stops: dict[str, int] = {}
 """How many stops each stopped thread is in, by pydevd's ids."""
 _stuck: dict[str, str] = {}

@@ -11,7 +11,6 @@ together for one code object; a plan is replaced, never changed.
 from __future__ import annotations
 
 import dis
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType
@@ -30,6 +29,7 @@ from dynamo_dap.debuggee.generated.generated import (
 )
 from dynamo_dap.debuggee.generated.listing import Group
 from dynamo_dap.debuggee.generated.purpose import Kind
+from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.debuggee.wrapping.weak_collections import WeakKeyDictionary
 from dynamo_dap.protocol.contract import LISTING_FORMS, RUN_TIME
 from dynamo_dap.protocol.types import Breakpoint, InstructionBreakpoint, SourceBreakpoint
@@ -44,7 +44,7 @@ class InstructionBreakpoints:
         """Give breakpoints the ids of ``table``, in one series with line breakpoints."""
         self._codes = codes
         self._table = table
-        self._lock = threading.Lock()
+        self._lock = lock("breakpoints in generated code", Level.SETTINGS)
         self._by_address: dict[int, _ByIndex] = {}
         self._by_listing: dict[tuple[int, str], _ByIndex] = {}
         """By the code's number and the form of its listing."""

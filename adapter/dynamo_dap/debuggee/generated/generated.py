@@ -6,7 +6,6 @@ it does not keep alive. Expensive facts are computed when first needed. Runs on 
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
@@ -33,6 +32,7 @@ from dynamo_dap.debuggee.torch_api.generated_code import (
     user_function_of,
     versions_of,
 )
+from dynamo_dap.debuggee.wrapping.locks import Level, reentrant_lock
 from dynamo_dap.protocol.contract import STATEMENTS, ErrorId
 
 ADDRESS_SHIFT = 24
@@ -291,7 +291,7 @@ class GeneratedCodes:
         self._by_id: dict[int, GeneratedCode] = {}
         self._by_number: dict[int, GeneratedCode] = {}
         self._references: dict[int, weakref.ref[CodeType]] = {}
-        self._lock = threading.RLock()
+        self._lock = reentrant_lock("generated code", Level.FEATURES)
 
     def get(self, code: CodeType) -> GeneratedCode | None:
         """Return what is known of ``code``; None when it was not met. Cheap: asked at every instruction."""

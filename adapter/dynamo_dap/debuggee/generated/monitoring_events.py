@@ -8,7 +8,6 @@ interpreter; they are on while needed. No callback returns ``DISABLE``: each exe
 from __future__ import annotations
 
 import sys
-import threading
 from types import CodeType, FrameType
 from typing import Any
 
@@ -16,6 +15,7 @@ from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.generated.events import Sink
 from dynamo_dap.debuggee.generated.generated import GeneratedCode, GeneratedCodes
 from dynamo_dap.debuggee.torch_api.skipping import never_compile
+from dynamo_dap.debuggee.wrapping.locks import Level, reentrant_lock
 
 TOOL_NAME = "dynamo-dap"
 _OWN_IDS = (4, 3)
@@ -33,7 +33,7 @@ class MonitoringEvents:
         self._tool: int | None = None
         self._watched: dict[int, GeneratedCode] = {}
         self._wants_raises = False
-        self._lock = threading.RLock()
+        self._lock = reentrant_lock("monitored code", Level.HOOKS)
         self.problem: str | None = None
 
     def about_to_run(self, generated: GeneratedCode, code: CodeType) -> None:

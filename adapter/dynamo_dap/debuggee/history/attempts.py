@@ -42,6 +42,7 @@ from dynamo_dap.debuggee.torch_api.variable_trackers import is_tracker
 from dynamo_dap.debuggee.trace.code_facts import CodeFactsCache
 from dynamo_dap.debuggee.trace.guards_view import note_expressions
 from dynamo_dap.debuggee.trace.stepping import TraceProgress
+from dynamo_dap.debuggee.wrapping.locks import Level, reentrant_lock
 from dynamo_dap.protocol.contract import (
     BECAME_NAN,
     GUARDED_AT,
@@ -312,7 +313,7 @@ class TraceLogs:
         self._thread: int | None = None
         self._earlier: list[tuple[int, Attempt]] = []
         """With the thread that each is of."""
-        self._lock = threading.RLock()
+        self._lock = reentrant_lock("logs of traces", Level.FEATURES)
         self._of_call = threading.local()
         """``before``: what was before a resume function that a thread replays.
 

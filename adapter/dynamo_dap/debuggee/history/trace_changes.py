@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import sys
-import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
@@ -19,6 +18,7 @@ from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.history.traced_bodies import BodyGraph, values_in
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.variable_trackers import fields_of, node_of
+from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.debuggee.wrapping.patches import Patches
 
 _MUTATION = "torch._dynamo.side_effects:SideEffects.mutation"
@@ -282,7 +282,7 @@ class ChangeHooks:
     def __init__(self) -> None:
         self.log: ChangeLog | None = None
         """That of the attempt that runs; set on the tracing thread."""
-        self._lock = threading.Lock()
+        self._lock = lock("hooks of changes", Level.HOOKS)
         self._patches = Patches("the history of traces", self._end)
 
     def want(self, wanted: bool) -> None:

@@ -32,6 +32,7 @@ from dynamo_dap.debuggee.inductor.stage_costs import (
     reasons_of,
 )
 from dynamo_dap.debuggee.torch_api.features import Feature
+from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.debuggee.wrapping.patches import Outcome, Patches, calling_frame
 
 _COMPILE_FX = "torch._inductor.compile_fx"
@@ -207,7 +208,7 @@ class ExploredStages:
         self._patches = Patches("exploring compiles")
         # The program may have inputs and kernels that these cannot take; the rest is there all the same.
         self._costs, self._programs = Patches("costs of kernels"), Patches("programs that run a graph")
-        self._lock = threading.Lock()
+        self._lock = lock("hooks of stages", Level.HOOKS)
         self._thread = threading.local()
 
     def install(self) -> list[str]:

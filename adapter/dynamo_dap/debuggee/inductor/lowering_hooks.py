@@ -10,13 +10,13 @@ time.
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.torch_api.features import Feature, owner_of
+from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.debuggee.wrapping.patches import Outcome, Patches
 
 _INTERPRETER = "torch.fx.experimental.symbolic_shapes:PropagateUnbackedSymInts.run_node"
@@ -73,7 +73,7 @@ class LoweringHooks:
         """Report work that is about to begin to ``on_work``."""
         self._on_work = on_work
         self._patches = Patches("breakpoints of mode lowering")
-        self._lock = threading.Lock()
+        self._lock = lock("hooks of lowering", Level.HOOKS)
 
     @property
     def is_installed(self) -> bool:

@@ -6,7 +6,6 @@ process, while a session or a command explores.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +21,7 @@ from dynamo_dap.debuggee.inductor.stage_documents import StageDocuments
 from dynamo_dap.debuggee.recording.answers import SourceOf, StagesBody, stages_body
 from dynamo_dap.debuggee.recording.function_names import function_of_compile, name_of_compile
 from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, FrameCompile
+from dynamo_dap.debuggee.wrapping.locks import Level, reentrant_lock
 from dynamo_dap.explore.model import Document, Explored, in_order
 
 _MAXIMUM_COMPILES = 200
@@ -46,7 +46,7 @@ class StageCollector(CompileObserver, StageObserver):
         self._compiles: dict[str, tuple[Explored, StageDocuments]] = {}
         self._newest: dict[str, str] = {}
         """By Dynamo's compile id, which a program that resets Dynamo has again."""
-        self._lock = threading.RLock()
+        self._lock = reentrant_lock("explored compiles", Level.FEATURES)
 
     def arm(self) -> None:
         """Explore from now on, if that is wanted."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import functools
 import os
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import CodeType
@@ -26,6 +25,7 @@ from dynamo_dap.debuggee.recording.guard_texts import guard_text
 from dynamo_dap.debuggee.torch_api.compile_records import CompileRecorder
 from dynamo_dap.debuggee.torch_api.generated_code import NOTIFICATION, Notifier
 from dynamo_dap.debuggee.torch_api.import_hooks import is_dynamo_imported, when_dynamo_is_imported
+from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.protocol.cache_entries import EntriesBody, EntryGraph, EntryMiss
 from dynamo_dap.protocol.contract import STATEMENTS
 from dynamo_dap.records.events import Record
@@ -131,7 +131,7 @@ class _OwnEntries:
         self._codes.meet(code).hits += 1
 
 
-_lock = threading.Lock()
+_lock = lock("own entries", Level.PROCESS)
 _own: _OwnEntries | None = None
 
 

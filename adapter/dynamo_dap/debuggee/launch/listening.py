@@ -11,7 +11,6 @@ import os
 import secrets
 import socket
 import sys
-import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from pathlib import Path
 from dynamo_dap.debuggee.agent.agent import Agent
 from dynamo_dap.debuggee.agent.own_rank import own_rank
 from dynamo_dap.debuggee.agent.serving import AgentReceiver
+from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.protocol.access_tokens import is_loopback, write_token_file
 from dynamo_dap.protocol.connection import Connection
 from dynamo_dap.protocol.contract import AUTHORIZE, AuthorizeArguments, ErrorId, ProcessInformation
@@ -36,7 +36,7 @@ _RETRY_INTERVAL = 0.1
 _listening: tuple[str, int] | None = None
 _listener: socket.socket | None = None
 _private_listener: socket.socket | None = None
-_lock = threading.Lock()
+_lock = lock("listener", Level.PROCESS)
 
 
 def listen_for(agent: Callable[[], Agent], address: tuple[str, int] | int, access_token: str | None) -> tuple[str, int]:
@@ -115,7 +115,7 @@ def _forget_listeners() -> None:
         if listener is not None:
             listener.close()
     _listening = _listener = _private_listener = None
-    _lock = threading.Lock()
+    _lock = lock("listener", Level.PROCESS)
 
 
 class _Acceptor:

@@ -9,7 +9,6 @@ import os
 import signal
 import sys
 import sysconfig
-import threading
 
 from dynamo_dap.debuggee.agent.agent import Agent
 from dynamo_dap.debuggee.agent.engine import EntryReader
@@ -18,6 +17,7 @@ from dynamo_dap.debuggee.launch.green_threads import watch_for_green_threads
 from dynamo_dap.debuggee.launch.profiling import is_profiling
 from dynamo_dap.debuggee.launch.stops import install_breakpoint_hook, pause_eager
 from dynamo_dap.debuggee.torch_api.import_hooks import when_dynamo_is_imported, when_imported
+from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.debuggee.wrapping.patches import reporters
 from dynamo_dap.protocol.authorization import NamedServer, show_token
 from dynamo_dap.protocol.contract import CRASH_CELL_VARIABLE
@@ -25,7 +25,7 @@ from dynamo_dap.protocol.options import INTERPRET, AgentOptions
 
 _TRITON = "triton"
 
-_lock = threading.Lock()
+_lock = lock("agent of the process", Level.PROCESS)
 _agent: Agent | None = None
 _arrived_at: NamedServer | None = None
 """Where this process has connected to by itself for its present session."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import functools
 import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +21,7 @@ from dynamo_dap.debuggee.torch_api.import_hooks import (
     while_modules_are_imported,
     while_torch_is_imported,
 )
+from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.records.model import Place, ProfiledFunction
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class _KeptProfile:
         self._profiler = profiler
         self._stem = stem
         self._next = 0.0
-        self._lock = threading.Lock()
+        self._lock = lock("profile", Level.PROCESS)
 
     def write(self) -> None:
         """Write it, unless that has been done just now: a tenth of the time at most goes into it."""

@@ -11,7 +11,6 @@ import atexit
 import importlib.metadata
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +24,7 @@ from dynamo_dap.debuggee.launch.recorded_run import own_record
 from dynamo_dap.debuggee.recording.recorder import Recorder
 from dynamo_dap.debuggee.torch_api.import_hooks import when_dynamo_is_imported
 from dynamo_dap.debuggee.trace.guards_view import guard_texts
+from dynamo_dap.debuggee.wrapping.locks import Level, reentrant_lock
 from dynamo_dap.explore.file import SUFFIX as STAGES_SUFFIX
 from dynamo_dap.explore.file import StagesWriter, remove_old_stages
 from dynamo_dap.explore.model import Document, Explored
@@ -131,7 +131,7 @@ class OwnRecording:
         self._forget: Callable[[], None] = lambda: None
         self._is_begun = False
         # Another thread may import torch just as the session ends.
-        self._lock = threading.RLock()
+        self._lock = reentrant_lock("recording", Level.PROCESS)
 
     def begin(self) -> None:
         """Record from now on, or from when the program imports Dynamo."""

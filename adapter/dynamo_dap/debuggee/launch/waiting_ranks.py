@@ -11,7 +11,6 @@ import atexit
 import datetime as dt
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable
 
@@ -21,6 +20,7 @@ from dynamo_dap.debuggee.agent.own_rank import own_rank
 from dynamo_dap.debuggee.agent.user_code import is_user_file
 from dynamo_dap.debuggee.torch_api import group_timeouts
 from dynamo_dap.debuggee.torch_api.group_timeouts import STRETCHED, Waiting
+from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.protocol.own_threads import own_thread
 
 _DOING = "having ranks wait for those that are held"
@@ -44,8 +44,8 @@ class Watch:
         self._report = report
         self._shortest: dt.timedelta | None = None
         self._reported: set[int] = set()
-        self._lock = threading.Lock()
-        self._in_torch = threading.Lock()
+        self._lock = lock("shortest timeout", Level.PROCESS)
+        self._in_torch = lock("watch of groups", Level.PROCESS)
         """Is held by the thread while it is in torch's C++ code, and for good once the program ends."""
         self._is_ending = False
         self._process = os.getpid()

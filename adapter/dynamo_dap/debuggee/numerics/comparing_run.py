@@ -6,7 +6,6 @@ written to a file. Runs on the thread that makes the call, and on that of the ba
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -49,6 +48,7 @@ from dynamo_dap.debuggee.torch_api.retracing import CachedCall
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.traced_paths import NotValid
 from dynamo_dap.debuggee.torch_api.variable_trackers import Place
+from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.protocol.comparisons import GRADIENTS, ComparisonBody
 
 _OF_TORCH = ("Inductor", AOT_AUTOGRAD)
@@ -68,7 +68,7 @@ class ComparingRun(CallObserver, CompileObserver):
         self._every = every
         self._report = report
         self._reported: set[str] = set()
-        self._lock = threading.Lock()
+        self._lock = lock("compared calls", Level.FEATURES)
         self._attributes = NotedAttributes()
         self._failed_at: Place | None = None
         """Where the trace of the compile that runs has raised."""

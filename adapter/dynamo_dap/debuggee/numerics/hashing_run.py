@@ -40,6 +40,7 @@ from dynamo_dap.debuggee.torch_api.real_values import limits_of_real_values
 from dynamo_dap.debuggee.torch_api.retracing import CachedCall
 from dynamo_dap.debuggee.torch_api.tensor_hashes import digest_of
 from dynamo_dap.debuggee.torch_api.traced_paths import PATHS
+from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.protocol.hashed_calls import RANDOM_STATE, HashedCall, HashedValue
 
 _CALLS_WITH_OPERATIONS = 8
@@ -55,7 +56,7 @@ class HashingRun(CallObserver, CompileObserver):
     def __init__(self, path: Callable[[], Path]) -> None:
         """Take ``path``, which gives the file of the process that asks."""
         self._path = path
-        self._lock = threading.Lock()
+        self._lock = lock("hashed calls", Level.DATA)
 
     def begin(self) -> None:
         """Observe from now on; torch has been imported.

@@ -23,6 +23,7 @@ from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue
 from dynamo_dap.debuggee.torch_api.retracing import CachedCall
 from dynamo_dap.debuggee.torch_api.traced_paths import NotValid
 from dynamo_dap.debuggee.torch_api.unproven_values import UNPROVEN
+from dynamo_dap.debuggee.wrapping.locks import Level, lock
 
 _BYTES = 32 * 2**20
 """Of inputs and outputs; larger calls are not checked."""
@@ -36,7 +37,7 @@ class ShownValues(CallObserver):
     def __init__(self, host: Host) -> None:
         """Work for ``host``, the agent."""
         self._host = host
-        self._lock = threading.Lock()
+        self._lock = lock("calls that were looked at", Level.DATA)
         self._awaited: dict[int, int] = {}
         """By thread, the identity of the frame whose graph will be checked."""
         self._looks: Counter[tuple[types.CodeType, str]] = Counter()

@@ -32,6 +32,7 @@ from dynamo_dap.debuggee.torch_api.isolation import data_reading, random_states,
 from dynamo_dap.debuggee.torch_api.retracing import RETRACING, CachedCall
 from dynamo_dap.debuggee.torch_api.skipping import never_compile
 from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
+from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.debuggee.wrapping.patches import Patches
 
 _CLEANUPS = "torch._dynamo.utils:CleanupManager.instance"
@@ -160,7 +161,7 @@ class GraphCalls:
     """Wraps compiled graphs in functions that report calls, and unwraps them."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = lock("observers of graph calls", Level.OBSERVERS)
         self._observers: dict[CallObserver, int] = {}
         """With how many bytes of inputs may be copied for a call."""
         self._thread = threading.local()

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import threading
 import types
 from collections import ChainMap
 from collections.abc import Callable, Iterator, Sequence
@@ -37,6 +36,7 @@ from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
 from dynamo_dap.debuggee.torch_api.trace_state import reachable_from
 from dynamo_dap.debuggee.torch_api.variable_trackers import fields_of, is_tracker, source_name
 from dynamo_dap.debuggee.values.type_facts import name_of
+from dynamo_dap.debuggee.wrapping.locks import Level, reentrant_lock
 
 _OF_MODULES = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.CodeType)
 """What lasts as long as the program when it is reached from globals."""
@@ -90,7 +90,7 @@ class KeptTrace:
         self._log = log
         self._output = trace.output
         self._globals = trace.globals
-        self._lock = threading.RLock()
+        self._lock = reentrant_lock("saved trace", Level.LENT)
         self._is_lent = self._is_unwanted = self._is_closed = False
         self._scope = functions_of_sources()
         self._slots: list[_Slot] = []

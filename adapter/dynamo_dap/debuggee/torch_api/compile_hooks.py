@@ -37,6 +37,7 @@ from dynamo_dap.debuggee.torch_api.symbols import (
     symbols_of_environment,
 )
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
+from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.debuggee.wrapping.patches import Given, Outcome, Patches, calling_frame
 from dynamo_dap.debuggee.wrapping.weak_collections import WeakKeyDictionary
 
@@ -170,7 +171,7 @@ class CompileHooks:
     """Notifies observers, and has hooks only while somebody observes."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = lock("hooks of compiles", Level.HOOKS)
         self._wanted: dict[Event, dict[CompileObserver, Callable[..., None]]] = {}
         """Who wants an event, and the method to call."""
         self._observers: WeakKeyDictionary[CompileObserver, Patches] = WeakKeyDictionary()

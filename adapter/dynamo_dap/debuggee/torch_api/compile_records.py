@@ -21,6 +21,7 @@ from dynamo_dap.debuggee.torch_api.generated_code import cache_entry_of, origina
 from dynamo_dap.debuggee.torch_api.graph import source_of_input, user_places
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.traced_paths import PATHS
+from dynamo_dap.debuggee.wrapping.locks import Level, lock
 
 _REGISTER = "torch._dynamo.convert_frame:register_bytecode_hook"
 _COMPILE_ID = "torch._guards:CompileContext.current_compile_id"
@@ -80,7 +81,7 @@ class NotedPaths(CompileObserver):
 
     def __init__(self) -> None:
         """Nobody wants it yet."""
-        self._lock = threading.Lock()
+        self._lock = lock("observers of paths", Level.OBSERVERS)
         self._wanting: set[int] = set()
         self._break = threading.local()
 
@@ -121,7 +122,7 @@ class CompileRecorder:
         """Log the exception being handled by ``on_problem``."""
         self._on_problem = on_problem
         self._handle: Any = None
-        self._lock = threading.Lock()
+        self._lock = lock("recorder", Level.FEATURES)
         self._records: dict[int, dict[str, CompileRecord]] = {}
         self._references: dict[int, weakref.ref[CodeType]] = {}
         self._compiled = threading.local()

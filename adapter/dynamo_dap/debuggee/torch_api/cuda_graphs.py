@@ -23,6 +23,7 @@ from dynamo_dap.debuggee.torch_api.frame_memory import locals_snapshot
 from dynamo_dap.debuggee.torch_api.graph import nodes_of, places_in, user_place
 from dynamo_dap.debuggee.torch_api.import_hooks import when_imported
 from dynamo_dap.debuggee.torch_api.skipping import never_compile_own_functions
+from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.debuggee.wrapping.patches import Given, Outcome, Patches, calling_frame
 from dynamo_dap.debuggee.wrapping.weak_collections import WeakKeyDictionary
 from dynamo_dap.protocol.cuda_graphs import (
@@ -102,7 +103,7 @@ class CudaGraphHooks:
         """Call ``report`` on the thread that compiles or calls."""
         self._report = report
         self._patches = Patches("CUDA graphs")
-        self._lock = threading.Lock()
+        self._lock = lock("observers of CUDA graphs", Level.DATA)
         self._is_wanted = False
         self._waiting: list[Callable[[], None]] = []
         self._thread = _OfThread()

@@ -20,6 +20,7 @@ from typing import Any
 
 from dynamo_dap.debuggee.torch_api.features import Feature, owner_of
 from dynamo_dap.debuggee.torch_api.skipping import never_compile
+from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.debuggee.wrapping.patches import Outcome, Patches, Result, calling_frame
 
 _SET_CALLBACK = "torch._C._dynamo.eval_frame:set_bytecode_debugger_callback"
@@ -69,7 +70,7 @@ class Notifier:
         self._on_problem = on_problem
         self._previous: Callable[[CodeType], None] | None = None
         self._installed = False
-        self._lock = threading.Lock()
+        self._lock = lock("new generated code", Level.HOOKS)
         # One object for all time: a bound method is a new one at each look, and torch keeps what it was given.
         self._callback = self._about_to_run
 

@@ -10,19 +10,19 @@ from __future__ import annotations
 
 import linecache
 import os
-import threading
 import types
 from collections.abc import Callable
 from typing import Any
 
 from dynamo_dap.debuggee.torch_api.features import Feature
+from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.debuggee.wrapping.patches import Patches
 
 _REGISTER = "torch._dynamo.convert_frame:register_bytecode_hook"
 
 NAMING = Feature("keeping debugpy out of generated code", _REGISTER)
 
-_lock = threading.Lock()
+_lock = lock("names of generated files", Level.DATA)
 _name_of_path: dict[str, str] = {}
 _path_of_name: dict[str, str] = {}
 

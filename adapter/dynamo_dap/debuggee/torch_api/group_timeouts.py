@@ -11,7 +11,6 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import inspect
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +19,7 @@ import msgspec
 
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.import_hooks import when_imported
+from dynamo_dap.debuggee.wrapping.locks import Level, lock
 
 STRETCHED = dt.timedelta(days=1)
 
@@ -65,7 +65,7 @@ class Waiting:
 
 _wish: _Wish | None = None
 _has_wrapped = False
-_lock = threading.Lock()
+_lock = lock("timeouts of groups", Level.HOOKS)
 _timeouts: dict[str, dt.timedelta] = {}
 """The program's timeouts, by the name of the group."""
 _default: dt.timedelta | None = None

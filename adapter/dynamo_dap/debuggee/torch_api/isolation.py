@@ -18,6 +18,7 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 from dynamo_dap.debuggee.torch_api.features import Feature
+from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.debuggee.wrapping.patches import Outcome, Patches, Refusal
 
 _EVAL_FRAME = "torch._C._dynamo.eval_frame:set_eval_frame"
@@ -100,7 +101,7 @@ class _StanceOfThreads:
         return "force_eager" if threading.get_ident() in self.eager_threads else self.before.stance
 
 
-_stance_lock = threading.Lock()
+_stance_lock = lock("stance", Level.DATA)
 
 
 @contextlib.contextmanager

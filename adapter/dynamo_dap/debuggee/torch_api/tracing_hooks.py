@@ -15,6 +15,7 @@ from typing import Any
 
 from dynamo_dap.debuggee.torch_api.features import Feature, owner_of
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
+from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.debuggee.wrapping.patches import Patches
 
 _BASE = "torch._dynamo.symbolic_convert:InstructionTranslatorBase"
@@ -58,7 +59,7 @@ class TranslatorHooks:
         """
         self._on_line_instruction: Hook = lambda translator: on_line_instruction(TracedFrame(translator))
         self._on_instruction = on_instruction
-        self._lock = threading.Lock()
+        self._lock = lock("hooks of the translator", Level.HOOKS)
         self._lines, self._steps = Patches(LINES.name, self._end), Patches(LINES.name, self._end)
         self._has_every_instruction = False
 
@@ -108,7 +109,7 @@ class NodeHook:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = lock("listeners to nodes", Level.HOOKS)
         self._listeners: dict[int, tuple[NodeListener, list[Any]]] = {}
         """By the thread that traces; with it the graph that is being written, and how many nodes were put there."""
         self._patches = Patches(NODES.name, self._listeners.clear)

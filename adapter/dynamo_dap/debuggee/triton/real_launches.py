@@ -25,6 +25,7 @@ from dynamo_dap.debuggee.triton.device_functions import device_functions
 from dynamo_dap.debuggee.triton.generated_kernels import Given, watch_generated_launches
 from dynamo_dap.debuggee.triton.interpreter import Observer, follow, note_arguments
 from dynamo_dap.debuggee.triton.launches import LAUNCHES, Launch
+from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.debuggee.wrapping.weak_collections import WeakKeyDictionary
 
 _KERNELS = "triton.runtime.jit"
@@ -335,7 +336,7 @@ class _Language:
     """``triton.language``, which is either Triton's own, for the compiler, or patched for the interpreter."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = lock("launches of kernels", Level.HOOKS)
         self._owner: int | None = None
         self._running = ""
         self._patch: Callable[[], Any] = lambda: None

@@ -15,13 +15,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 import sys
-import threading
 import types
 from collections.abc import Callable, Generator, Iterator
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
+from dynamo_dap.debuggee.wrapping.locks import Level, reentrant_lock
 from dynamo_dap.debuggee.wrapping.weak_collections import WeakSet
 
 P = ParamSpec("P")
@@ -72,8 +71,7 @@ def answering(value: object) -> Generator[None, Outcome, Result]:
 
 reporters: list[Callable[[str], None]] = []
 """Each gets a line for the user when a feature is switched off, while the exception is being handled."""
-_lock = threading.RLock()
-os.register_at_fork(after_in_child=_lock._at_fork_reinit)  # type: ignore[attr-defined]  # not in the stubs
+_lock = reentrant_lock("patches", Level.PATCHES, is_new_in_forks=True)
 _groups: WeakSet[Patches] = WeakSet()
 
 
