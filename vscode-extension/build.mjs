@@ -22,6 +22,8 @@ const bundles = [
         entryPoints: [
             { in: "src/webview/main.ts", out: "tensor" },
             { in: "src/webview/page.css", out: "tensor" },
+            { in: "src/webview/comparison.ts", out: "comparison" },
+            { in: "src/webview/comparison.css", out: "comparison" },
             { in: "src/webview/plot.ts", out: "plot" },
             { in: "src/webview/plot.css", out: "plot" },
         ],

@@ -16,7 +16,7 @@ const NOT_FOR_USERS = [
     /^\s*import /, // Python
     /^No module named$|^at $|^a breakpoint is set here$/, // looked for in other texts
     /^(True|False|Inf)$|^Test(Case)?$|^\\\(/, // Python's words
-    /^[KMG]iB$|^NaN$|^Arrow(Up|Down)$|^(\{0\} ?)?…( \{1\})?$/,
+    /^[KMG]iB$|^NaN$|^Arrow(Up|Down)$|^Enter$|^(\{0\} ?)?…( \{1\})?$/,
     /^the page has no #|^#\{0\} is not a field$/, // mistakes in the program
     /^Scripts\//,
     /^> dynamo-dap|-m pip install/, // commands, in a log

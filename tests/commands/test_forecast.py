@@ -217,7 +217,9 @@ def test_a_list_of_sizes_and_a_mark_are_tried(tmp_path: Path) -> None:
     ran = _forecast(program, *asked, program.name)
     assert ran.returncode == 0, ran.stderr
     assert ran.stderr.count("served so far") + ran.stdout.count("served so far") == 1, "trials print nothing"
-    (function,) = json.loads(ran.stdout.splitlines()[-1])["functions"]
+    body = json.loads(ran.stdout.splitlines()[-1])
+    (function,) = body["functions"]
+    assert "one entry serves every size" in body["text"]
     calls, mark, spec = function["sizes"][0]["trials"]
     assert (calls["sizes"], calls["compiled"]) == ([6, 7, 1], [0, 0, 1])
     assert mark["title"] == "mark_dynamic(x, 0)"

@@ -68,6 +68,10 @@ test("a tensor of a trace is looked at: table, histogram, heat maps, NaN, and ag
     await expect(tensor.locator("#side")).toBeInViewport();
     await picture("tensor");
 
+    // The count of NaN leads to the first.
+    await tensor.getByRole("button", { name: "144" }).click();
+    await expect(tensor.locator("#cell")).toHaveText("weights[0, 20, 0] = nan");
+
     // A click on a heat map goes to its element.
     const box = await maps.nth(3).boundingBox();
     await maps.nth(3).click({ position: { x: 3, y: ((box?.height ?? 0) * 20.5) / 24 } });

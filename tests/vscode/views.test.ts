@@ -50,7 +50,7 @@ test("a recompile names the guard that failed", async ({ vscode, workspace }) =>
     await expect(await compiles.reveal("Findings", "In select [")).toBeVisible();
 });
 
-test("a call that differs when compiled is compared line by line", async ({ vscode, workspace }) => {
+test("a call that differs when compiled is compared line by line", async ({ vscode, workspace, picture }) => {
     const { compiles, debug, page } = vscode;
     const file = "wrong_backend.py";
     const [same, differs] = [await workspace.line(file, "same"), await workspace.line(file, "differs")];
@@ -76,6 +76,20 @@ test("a call that differs when compiled is compared line by line", async ({ vsco
     await expect(compiles.row("Compare", "silu(hidden)")).toContainText(/compiled ±0\.\d/);
     await expect(compiles.row("Compare", "hidden = x @ weight").locator(".codicon-pass")).toBeVisible();
     await expect(compiles.row("Compare", "silu(hidden)").locator(".codicon-error")).toBeVisible();
+    await vscode.command("Open Comparison as Table");
+    const table = page.locator("iframe.webview.ready:visible").last().contentFrame().frameLocator("#active-frame");
+    await expect(table.locator("#verdict")).toContainText("Cause: the backend (wrong)");
+    const sources = table.locator("td.source");
+    await expect(sources.first()).toContainText("hidden = x @ weight");
+    await expect(table.locator("tr.differs td.source").first()).toContainText("silu(hidden)");
+    await table.getByRole("button", { name: "Max" }).click();
+    await expect(sources.first(), "the largest difference first").toContainText("silu(hidden)");
+    await table.getByRole("button", { name: "Max" }).click();
+    await expect(sources.first()).toContainText("hidden = x @ weight");
+    await picture("comparison-table");
+    await table.locator("tr.differs", { hasText: "silu(hidden)" }).click();
+    await expect(page.locator(".statusbar-item", { hasText: /^Ln / })).toContainText(`Ln ${differs},`);
+    await compiles.show("Compare");
     await compiles.row("Compare", "hidden = x @ weight").click();
     await expect(page.locator(".statusbar-item", { hasText: /^Ln / })).toContainText(`Ln ${same},`);
     await debug.show();
@@ -84,3 +98,28 @@ test("a call that differs when compiled is compared line by line", async ({ vsco
     await debug.waitForStop(at("share", file, await workspace.line(file, "divided")));
     await expect(widget).toContainText("NaN: operator.truediv: 4 of 4 elements are NaN");
 });
+
+test("what compiles next is forecast for the file in the editor, and what would serve all sizes", async ({ vscode, workspace, picture }) => {
+    await workspace.write("sizes.py", SIZES);
+    await vscode.openFile("sizes.py");
+    await vscode.command("Forecast Recompiles");
+    const { page } = vscode;
+    await expect(page.locator(".tab.active", { hasText: "sizes.py forecast" })).toBeVisible({ timeout: 120_000 });
+    const text = page.locator(".editor-group-container.active .view-lines");
+    await expect(text).toContainText(/0\sto\s1\s+compiles/);
+    await expect(text).toContainText(/tried:\smark_dynamic\(x,\s0\)/);
+    await picture("forecast");
+});
+
+const SIZES = `import torch
+
+
+@torch.compile(backend="eager")
+def scaled(x):
+    return x * x.shape[0]
+
+
+for size in (3, 5):
+    scaled(torch.ones(size))
+print("ran")
+`;

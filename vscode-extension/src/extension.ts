@@ -8,6 +8,7 @@ import { registerBreakpointDiagnosis } from "./editor/breakpoint-diagnosis.js";
 import { registerCodeLenses } from "./editor/code-lens.js";
 import { registerCommands } from "./editor/commands.js";
 import { registerFailingCompiles } from "./editor/failing-compiles.js";
+import { registerForecasts } from "./editor/forecasts.js";
 import { registerInlineValues } from "./editor/inline-values.js";
 import { registerAssistants } from "./environment/assistants.js";
 import { registerDiagnosticLogs } from "./environment/diagnostic-logs.js";
@@ -71,6 +72,7 @@ export function activate(context: vscode.ExtensionContext): void {
         registerWalkthrough(context),
         registerSavedCalls(),
         registerFailingCompiles(),
+        registerForecasts(compiles),
         registerCodeLenses(),
         registerInlineValues(),
         registerListings(),
@@ -82,7 +84,7 @@ export function activate(context: vscode.ExtensionContext): void {
         createGraphView(compiles),
         createGuardsView(compiles),
         createEntriesView(compiles),
-        createComparisonView(compiles),
+        createComparisonView(context.extensionUri, compiles),
         registerReadableGraph(compiles),
         registerReport(),
         registerTensorViewer(context.extensionUri),

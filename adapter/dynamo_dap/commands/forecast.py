@@ -52,7 +52,8 @@ def main(arguments: list[str]) -> int:
         sys.stderr.write("dynamo-dap: the program died before its cache could be read\n")
         return 128 - status
     body = ForecastBody() if text is None else msgspec.json.decode(text, type=ForecastBody)
-    sys.stdout.write(msgspec.json.encode(body).decode() if options.json else "\n".join(_lines(body)))
+    body.text = "\n".join(_lines(body))
+    sys.stdout.write(msgspec.json.encode(body).decode() if options.json else body.text)
     sys.stdout.write("\n")
     return status
 

@@ -98,3 +98,5 @@ class ForecastBody(Struct, rename="camel", omit_defaults=True):
     """Every function that was asked for."""
 
     functions: list[FunctionForecast] = []
+    text: str = ""
+    """The same as readable text."""

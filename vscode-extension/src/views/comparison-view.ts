@@ -3,7 +3,8 @@
 import * as vscode from "vscode";
 
 import type { Compiles } from "../session/compiles.js";
-import { requestComparison, type ComparedLine, type Deviation } from "../session/requests.js";
+import { requestComparison, type ComparedLine, type ComparisonBody, type Deviation } from "../session/requests.js";
+import { openComparison, verdictOf } from "./comparison-page.js";
 import { linkTo } from "./links.js";
 import { makeNode, PullTree, type TreeNode } from "./pull-tree.js";
 
@@ -14,18 +15,28 @@ const ICONS = {
 };
 
 /** The lines in the order in which the call runs them; the message says what was found. */
-export function createComparisonView(compiles: Compiles): PullTree {
-    return new PullTree("dynamo.comparison", compiles, async (view) => {
+export function createComparisonView(extension: vscode.Uri, compiles: Compiles): vscode.Disposable {
+    let last: ComparisonBody | undefined;
+    const open = (): void => {
+        if (last !== undefined) {
+            openComparison(extension, last);
+        }
+    };
+    const tree = new PullTree("dynamo.comparison", compiles, async (view) => {
         view.description = "";
+        last = undefined;
         const session = compiles.activeSession;
         if (session === undefined) {
             return [];
         }
         const answer = await requestComparison(session);
+        last = answer;
+        void vscode.commands.executeCommand("setContext", "dynamo.hasComparison", true);
         view.description = vscode.l10n.t("call {0} of {1}", answer.call, answer.function);
-        const found = makeNode("verdict", answer.same ? vscode.l10n.t("Nothing differs") : vscode.l10n.t("Cause: {0}", answer.verdict), "law");
+        const found = makeNode("verdict", verdictOf(answer), "law");
         return [found, ...(answer.lines ?? []).map(lineNode)];
     });
+    return vscode.Disposable.from(tree, vscode.commands.registerCommand("dynamo.openComparison", open));
 }
 
 function lineNode(line: ComparedLine, index: number): TreeNode {

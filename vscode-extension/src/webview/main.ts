@@ -76,7 +76,9 @@ async function showStatistics(isWhole: boolean): Promise<void> {
         all.addEventListener("click", () => {
             void showStatistics(true).catch(() => undefined);
         });
-        byId("statistics").replaceChildren(...statisticsOf(body.statistics, body.shape, all));
+        byId("statistics").replaceChildren(...statisticsOf(body.statistics, body.shape, all, (index) => {
+            table.go(...selection.reveal(index));
+        }));
         drawHistogram(body.statistics.histogram);
     }
 }
@@ -121,6 +123,9 @@ async function showPicture(): Promise<void> {
 byId("kind").addEventListener("change", () => {
     kind = field("kind").value as Kind;
     void showPicture();
+});
+byId("digits").addEventListener("change", () => {
+    table.setDigits(Number(field("digits").value));
 });
 byId("logarithmic").addEventListener("change", redrawHistogram);
 byId("minus").addEventListener("change", () => {

@@ -1,6 +1,6 @@
 /** What the extension and its pages say to each other. */
 
-import type { TensorArguments, TensorBody } from "../session/structures.js";
+import type { ComparedLine, TensorArguments, TensorBody } from "../session/structures.js";
 
 /** What of the tensor the page wants; which tensor it is, the extension knows. */
 export type Wanted = Omit<TensorArguments, "variablesReference" | "expression" | "frameId">;
@@ -25,3 +25,12 @@ export interface Logged {
     /** Of each series how many values were NaN or infinite, and at which hit first. */
     notFinite: Record<string, { count: number; first: number }>;
 }
+
+/** A compared call, for its page. */
+export interface ShownComparison {
+    title: string;
+    lines: ComparedLine[];
+}
+
+/** The page of a compared call can be filled, or the user chose a line to open. */
+export type FromComparison = "ready" | { path: string; line: number };

@@ -4,7 +4,6 @@
  */
 
 export const ROW_PIXELS = 22;
-export const COLUMN_PIXELS = 116;
 const LONGEST_PIXELS = 8_000_000;
 const WHEEL_ROWS = 3;
 
@@ -15,6 +14,7 @@ const WAYS = [0, 1] as const;
 export class Scrolling {
     /** The first row and column that are seen. */
     first: Pair = [0, 0];
+    private columnPixels = 116;
     private counts: Pair = [0, 0];
 
     /** `scroller` shows what is below `sizer`, which makes its scroll bars; `moved` is called when others are seen. */
@@ -36,19 +36,26 @@ export class Scrolling {
         new ResizeObserver(moved).observe(scroller);
     }
 
+    /** Gives all columns another width; goes to the beginning. */
+    setWidth(pixels: number): void {
+        this.columnPixels = pixels;
+        this.sizer.style.setProperty("--column", `${pixels}px`);
+        this.reset(this.counts);
+    }
+
     /** Takes the numbers of rows and columns, and goes to the beginning. */
     reset(counts: Pair): void {
         this.counts = counts;
         this.first = [0, 0];
         this.sizer.style.height = `${Math.min(ROW_PIXELS * (counts[0] + 1), LONGEST_PIXELS)}px`;
-        this.sizer.style.width = `${Math.min(COLUMN_PIXELS * (counts[1] + 1), LONGEST_PIXELS)}px`;
+        this.sizer.style.width = `${Math.min(this.columnPixels * (counts[1] + 1), LONGEST_PIXELS)}px`;
         this.scroller.scrollTo(0, 0);
     }
 
     /** How many rows and columns have room, with those that are cut off. */
     get seen(): Pair {
         const { clientHeight, clientWidth } = this.scroller;
-        return [Math.ceil(clientHeight / ROW_PIXELS), Math.ceil(clientWidth / COLUMN_PIXELS)];
+        return [Math.ceil(clientHeight / ROW_PIXELS), Math.ceil(clientWidth / this.columnPixels)];
     }
 
     /** Scrolls as little as shows a row and a column whole. */

@@ -60,6 +60,18 @@ export class SelectionBar {
         }
     }
 
+    /** Chooses the part in which an element is, and returns its row and column there. */
+    reveal(index: number[]): [number, number] {
+        const before = this.chosen.join();
+        this.chosen = this.chosen.map((chosen, number) => (chosen === null ? null : (index[number] ?? 0)));
+        if (this.chosen.join() !== before) {
+            this.draw();
+            this.changed();
+        }
+        const [row = 0, column = 0] = index.filter((_, number) => this.chosen[number] === null);
+        return [row, column];
+    }
+
     private draw(): void {
         const boxes = this.shape.map((size, number) => this.box(size, number));
         byId("selection").replaceChildren(...(this.shape.length > MOST_SHOWN ? [`${localized("Index")} `, ...boxes] : []));

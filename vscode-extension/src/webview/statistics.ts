@@ -4,22 +4,30 @@ import type { TensorStatistics } from "../session/structures.js";
 import { localized } from "../localized.js";
 import { make } from "./elements.js";
 
-/** Names and numbers as a list, and what they are of; `all` is the button that has them computed of every element. */
-export function statisticsOf(found: TensorStatistics, shape: number[], all: HTMLElement): Node[] {
+/** Takes the index of an element. */
+type GoTo = (index: number[]) => void;
+
+/**
+ * Names and numbers as a list, and what they are of; `all` is the button that has them computed of every element. An
+ * extreme and a count of NaN lead to the element, by `goTo`.
+ */
+export function statisticsOf(found: TensorStatistics, shape: number[], all: HTMLElement, goTo: GoTo): Node[] {
     const infs = found.positiveInfs + found.negativeInfs;
-    const rows: [string, string | undefined, string | undefined][] = [
-        ["min", found.minimum, undefined],
-        ["max", found.maximum, undefined],
-        ["mean", found.mean, undefined],
-        ["std", found.deviation, undefined],
-        [localized("zeros"), counted(found.zeros), undefined],
-        ["NaN", counted(found.nans), found.nans > 0 ? "nan" : undefined],
-        ["Inf", counted(infs), infs > 0 ? "inf" : undefined],
+    const rows: [string, string | undefined, string?, (string | undefined)?][] = [
+        ["min", found.minimum, "minimum"],
+        ["max", found.maximum, "maximum"],
+        ["mean", found.mean],
+        ["std", found.deviation],
+        [localized("zeros"), counted(found.zeros)],
+        ["NaN", counted(found.nans), "nan", found.nans > 0 ? "nan" : undefined],
+        ["Inf", counted(infs), "inf", infs > 0 ? "inf" : undefined],
     ];
     const list = make("dl");
-    for (const [name, value, mark] of rows) {
+    for (const [name, value, place = "", mark] of rows) {
         if (value !== undefined) {
-            list.append(make("div", {}, make("dt", {}, name), make("dd", mark === undefined ? {} : { class: mark }, value)));
+            const index = found.places?.[place];
+            const shown = index === undefined ? value : linkTo(index, name, value, goTo);
+            list.append(make("div", {}, make("dt", {}, name), make("dd", mark === undefined ? {} : { class: mark }, shown)));
         }
     }
     const total = shape.reduce((product, size) => product * size, 1);
@@ -29,6 +37,14 @@ export function statisticsOf(found: TensorStatistics, shape: number[], all: HTML
         beginning: localized("Of the first {0} of {1} elements: more would take too long.", counted(found.count), counted(total)),
     }[found.of];
     return [list, make("p", { class: "note" }, of, ...(found.of === "sample" ? [all] : []))];
+}
+
+function linkTo(index: number[], name: string, value: string, goTo: GoTo): HTMLElement {
+    const link = make("button", { class: "link", title: localized("Go to the first {0}, at [{1}]", name, index.join(", ")) }, value);
+    link.addEventListener("click", () => {
+        goTo(index);
+    });
+    return link;
 }
 
 function counted(number: number): string {

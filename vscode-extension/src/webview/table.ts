@@ -1,6 +1,7 @@
 /** The table of a tensor's elements. Only what is seen is made and asked for, so the tensor may be of any size. */
 
 import { byId, make } from "./elements.js";
+import { numbers, shortened, widthOf } from "./numbers.js";
 import { Scrolling, type Pair } from "./scrolling.js";
 
 const MOST_ASKED = 9000;
@@ -24,6 +25,7 @@ export class Table {
     private page: Page | undefined;
     private generation = 0;
     private asked = "";
+    private digits = 0;
 
     /** `fetch` gets elements; `onActive` is called with the active cell and its text. */
     constructor(
@@ -57,6 +59,13 @@ export class Table {
         this.scroller.setAttribute("aria-rowcount", String(counts[0]));
         this.scroller.setAttribute("aria-colcount", String(counts[1]));
         this.draw();
+    }
+
+    /** Shows numbers with so many significant digits, in columns as wide as they need; all digits with 0. */
+    setDigits(digits: number): void {
+        this.digits = digits;
+        this.scrolling.setWidth(widthOf(digits));
+        this.go(...this.active);
     }
 
     /** Makes a cell the active one, and scrolls to it. */
@@ -111,7 +120,7 @@ export class Table {
         const isActive = row === this.active[0] && column === this.active[1];
         const kind = text === undefined ? "waits" : text.includes("nan") ? "nan" : text.startsWith("-inf") ? "negative-inf" : text.includes("inf") ? "inf" : "";
         const attributes = { role: "gridcell", class: `${kind}${isActive ? " active" : ""}`, "data-row": row, "data-column": column };
-        return make("td", { ...attributes, title: text ?? "", ...(isActive ? { id: "active-cell" } : {}) }, text ?? "…");
+        return make("td", { ...attributes, title: text ?? "", ...(isActive ? { id: "active-cell" } : {}) }, shortened(text, this.digits));
     }
 
     private text(row: number, column: number): string | undefined {
@@ -138,8 +147,4 @@ export class Table {
             // Who gets it for us reports why it cannot be had.
         }
     }
-}
-
-function numbers(start: number, stop: number): number[] {
-    return Array.from({ length: Math.max(0, stop - start) }, (_, at) => start + at);
 }
