@@ -28,6 +28,7 @@ from dynamo_dap.debuggee.history.attempts import Attempt, TraceLogs
 from dynamo_dap.debuggee.history.time_travel import Past
 from dynamo_dap.debuggee.recording.function_names import name_of_call
 from dynamo_dap.debuggee.replay.breakpoint_prediction import NotPredictable, Visit, evaluating_visits, reached_in
+from dynamo_dap.debuggee.replay.one_time_code import serves_another_graph
 from dynamo_dap.debuggee.replay.saved_traces import CannotKeep, Given, KeptTrace
 from dynamo_dap.debuggee.torch_api.dynamo_names import goes_on_after_break, user_function_name
 from dynamo_dap.debuggee.torch_api.generated_code import AS_PYTHON_CALLS, is_served, run_as_python
@@ -146,7 +147,7 @@ class ReplayedCalls:
                 if not self._walked(call, before, attempt):
                     self._trace(call, before, traced)
             self._note_begun(call, traced or known_call)
-            if UNPROVEN.take_looks():
+            if UNPROVEN.take_looks() and not serves_another_graph(call):
                 self._looked_at(call)
             return traced or known_call
         except Exception as problem:  # noqa: BLE001  (whatever it is, the call itself must run)

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from dynamo_dap.debuggee.replay.one_time_code import SERVED_ONCE
 from dynamo_dap.debuggee.torch_api.cache_entries import tensors_of
 from dynamo_dap.debuggee.torch_api.fake_evaluation import flattened, storage_of
 from dynamo_dap.debuggee.torch_api.features import Feature
@@ -189,7 +190,7 @@ class GraphCalls:
     def _set(self, scope: dict[str, Any], name: str, attributes: tuple[weakref.ref[Any], ...] = ()) -> None:
         present = scope.get(name)
         observed: ObservedGraph | None = getattr(present, "_dynamo_dap_observed", None)
-        if self._observers and observed is None and callable(present):
+        if self._observers and observed is None and callable(present) and not hasattr(present, SERVED_ONCE):
             scope[name] = self._reporting(ObservedGraph(present, attributes=attributes))
         elif not self._observers and observed is not None:
             scope[name] = observed.compiled

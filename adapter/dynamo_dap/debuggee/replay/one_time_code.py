@@ -108,9 +108,21 @@ def serve_with_graph(call: CachedCall, made: MadeCode) -> None:
         return served(*arguments, **named)
 
     never_compile(compiled_graph)
+    compiled_graph.__dict__[SERVED_ONCE] = frame
     names[name] = compiled_graph
 
 
+def serves_another_graph(call: CachedCall) -> bool:
+    """Return whether the cached ``call`` will call the graph that the user made of it."""
+    frame = call.frame
+    if not isinstance(frame, types.FrameType):
+        return False
+    present = (frame.f_globals.get(name) for name in frame.f_code.co_names if _NUMBERED.match(name))
+    return any(getattr(each, "__dict__", {}).get(SERVED_ONCE) is frame for each in present)
+
+
+SERVED_ONCE = "_dynamo_dap_frame"
+"""The attribute of a graph that is served once: the frame that calls it. It looks at its caller, so nothing wraps it."""
 _NUMBERED = re.compile(r"__compiled_fn_\w+")
 
 
