@@ -21,3 +21,20 @@ test("a step of the walkthrough opens its example, and is ticked when the progra
     await page.locator(".tab", { hasText: "Walkthrough" }).click();
     await expect(step.locator(".codicon-getting-started-step-checked").first(), "it is done").toBeVisible();
 });
+
+test("a run is recorded from the Welcome page, where no program is open: of an example, with its report", async ({ vscode, picture }) => {
+    const { page } = vscode;
+    await vscode.command("Welcome: Open Walkthrough");
+    await vscode.quickInput.choose("Debug torch.compile");
+    const step = page.locator(".getting-started-step", { hasText: "Record a run and read its report" });
+    await step.locator(".step-title").click();
+    await step.getByRole("button", { name: "Record a Run of This File" }).click();
+    await expect(page.locator(".tab", { hasText: "recompile.py" })).toBeVisible();
+    const toast = page.locator(".notification-toast", { hasText: "The run is recorded." });
+    await expect(toast).toBeVisible({ timeout: 90_000 });
+    await toast.getByRole("button", { name: "Open Report" }).click();
+    await expect(page.locator(".tab.active", { hasText: "torch.compile report" })).toBeVisible();
+    await picture("walkthrough-report");
+    await page.locator(".tab", { hasText: "Walkthrough" }).click();
+    await expect(step.locator(".codicon-getting-started-step-checked").first(), "it is done").toBeVisible();
+});

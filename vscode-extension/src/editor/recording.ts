@@ -22,7 +22,11 @@ export function registerRecording(): vscode.Disposable {
     );
 }
 
-async function recordRun(): Promise<void> {
+/** From the walkthrough it is an example, unless a program is open in front. */
+async function recordRun(example?: string): Promise<void> {
+    if (typeof example === "string" && vscode.window.activeTextEditor === undefined) {
+        await vscode.commands.executeCommand("dynamo.openExample", example);
+    }
     await runFile("record", (file) => ["run", file], offerReport);
 }
 
@@ -37,12 +41,17 @@ async function runFile(
     ended: (exitCode: number | undefined, file: string, cwd: string) => Promise<void>,
 ): Promise<void> {
     const editor = vscode.window.activeTextEditor;
-    const file = editor === undefined ? undefined : await savedFile(editor.document.uri);
+    if (editor === undefined) {
+        void vscode.window.showErrorMessage(vscode.l10n.t("Open a Python file first."));
+        return;
+    }
+    const file = await savedFile(editor.document.uri);
     if (file === undefined) {
         return;
     }
     await vscode.workspace.save(file);
-    const folder = vscode.workspace.getWorkspaceFolder(file);
+    // An example is in no folder of the workspace.
+    const folder = vscode.workspace.getWorkspaceFolder(file) ?? vscode.workspace.workspaceFolders?.[0];
     // Where F5 runs it, too: a record belongs to the folder that its program ran in.
     const cwd = folder?.uri.fsPath ?? dirname(file.fsPath);
     const name = `${what} ${vscode.workspace.asRelativePath(file)}`;
