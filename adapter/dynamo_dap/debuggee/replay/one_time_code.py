@@ -122,7 +122,7 @@ def serves_another_graph(call: CachedCall) -> bool:
 
 
 SERVED_ONCE = "_dynamo_dap_frame"
-"""The attribute of a graph that is served once: the frame that calls it. It looks at its caller, so nothing wraps it."""
+"""The attribute of a graph that is served once: the frame that calls it. It asks who calls it, so nothing wraps it."""
 _NUMBERED = re.compile(r"__compiled_fn_\w+")
 
 
