@@ -64,7 +64,7 @@ def main(arguments: list[str]) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
     program = given_program(parser, options)
-    stem = options.output or Path(options.module[0] if options.module else Path(options.program).stem)
+    stem = options.output or Path(program.module or Path(program.program or "").stem)
     try:
         # Before a run that may take hours.
         check_profile(stem, html=options.html)

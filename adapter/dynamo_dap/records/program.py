@@ -29,23 +29,28 @@ def add_program(parser: argparse.ArgumentParser, what: str = "the Python file") 
         metavar="MODULE",
         help="run a module instead of a file; what follows is for the module, as with python -m",
     )
-    parser.add_argument("program", nargs="?", help=what)
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="the program's own arguments")
+    # One argument for both: argparse drops the first -- of two, which may be the program's.
+    given = parser.add_argument(
+        "program", nargs=argparse.PARSER, metavar="program", help=f"{what}, and its own arguments"
+    )
+    given.required = False
 
 
 def given_program(parser: argparse.ArgumentParser, options: argparse.Namespace) -> LaunchDescription:
     """Return the program that was given; without one the command ends with its usage."""
+    given: list[str] = options.program or []
     if options.module is not None:
         # Earlier versions asked for -- before the arguments of a module. argparse ends those of -m there.
-        after = [] if options.program is None else [str(options.program), *map(str, options.arguments)]
-        module, *rest = [*map(str, options.module), *after]
-        return LaunchDescription(module=module, args=rest[1:] if rest[:1] == ["--"] else rest)
-    if options.program is None:
+        words = [*options.module, *given]
+        return LaunchDescription(module=words[0], args=words[2:] if words[1:2] == ["--"] else words[1:])
+    if given[:1] == ["--"]:
+        given = given[1:]
+    if not given:
         parser.error("give a program, or -m and a module")
-    problem = why_not_a_program(options.program)
+    problem = why_not_a_program(given[0])
     if problem is not None:
-        parser.error(f"cannot run {options.program}: {problem}")
-    return LaunchDescription(program=options.program, args=options.arguments)
+        parser.error(f"cannot run {given[0]}: {problem}")
+    return LaunchDescription(program=given[0], args=given[1:])
 
 
 def launching(python: str, description: LaunchDescription) -> tuple[list[str], dict[str, str]]:

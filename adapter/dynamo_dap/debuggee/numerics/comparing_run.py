@@ -33,6 +33,7 @@ from dynamo_dap.debuggee.numerics.gradient_comparisons import GradientComparison
 from dynamo_dap.debuggee.numerics.gradients import GRADIENTS as DIFFERENTIATING
 from dynamo_dap.debuggee.numerics.gradients import is_backward_compiled
 from dynamo_dap.debuggee.numerics.returned_gradients import BackwardPass, ReturnedGradients
+from dynamo_dap.debuggee.numerics.returned_memory import ReturnedMemory, ReusedMemory, fault_of_memory
 from dynamo_dap.debuggee.recording.function_names import name_of_call, name_of_compile
 from dynamo_dap.debuggee.replay.graph_calls import GRAPH_CALLS, CallObserver, GraphCall, NotedAttributes
 from dynamo_dap.debuggee.replay.replays import place_of
@@ -70,6 +71,7 @@ class ComparingRun(CallObserver, CompileObserver):
         self._reported: set[str] = set()
         self._lock = lock("compared calls", Level.FEATURES)
         self._attributes = NotedAttributes()
+        self._memory = ReturnedMemory()
         self._failed_at: Place | None = None
         """Where the trace of the compile that runs has raised."""
         self._backend_failure: BackendFailure | None = None
@@ -131,14 +133,15 @@ class ComparingRun(CallObserver, CompileObserver):
 
     def returned(self, call: GraphCall) -> None:
         """Compare, and write down what was found."""
-        if not self._is_wanted(call.graph.calls):
+        reused = self._memory.take(call)
+        if reused is None and not self._is_wanted(call.graph.calls):
             return
         cached_call = call.as_cached_call()
         if cached_call is None:
             return
         try:
             with as_it_began(call):
-                body = self._body_of_call(call, cached_call)
+                body = self._body_of_call(call, cached_call, reused)
             self._write(body)
         except Exception as problem:  # noqa: BLE001  (whatever it is, the program goes on)
             self._cannot(call, cached_call, problem)
@@ -154,12 +157,15 @@ class ComparingRun(CallObserver, CompileObserver):
         except Exception as problem:  # noqa: BLE001  (whatever it is, the program goes on)
             self._cannot(call, cached_call, problem)
 
-    def _body_of_call(self, call: GraphCall, cached_call: CachedCall) -> ComparisonBody:
+    def _body_of_call(self, call: GraphCall, cached_call: CachedCall, reused: ReusedMemory | None) -> ComparisonBody:
         comparison = compared_if_valid(call, cached_call)
         if isinstance(comparison, NotValid):
             return _body_of_invalid(call, cached_call, comparison)
         comparison.look_at_nodes()
-        body = body_of(call, cached_call, comparison, *find_fault(call, cached_call, comparison))
+        fault, missing = find_fault(call, cached_call, comparison)
+        if fault is None and reused is not None:
+            fault = fault_of_memory(reused, comparison)
+        body = body_of(call, cached_call, comparison, fault, missing)
         self._await_backward(call, cached_call, comparison, body)
         return body
 

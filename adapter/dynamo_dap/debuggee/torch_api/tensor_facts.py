@@ -6,6 +6,7 @@ Nothing here reads data, creates a symbol or a guard. Runs on the held thread, i
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from dynamo_dap.debuggee.bytecode.exact_types import is_a
@@ -13,6 +14,7 @@ from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.isolation import metadata_reading
 from dynamo_dap.debuggee.torch_api.symbols import size_texts
 
+_STORAGE_REFERENCE = "torch.multiprocessing.reductions:StorageWeakRef"
 _IS_TRANSFORMED = "torch._C._functorch:is_functorch_wrapped_tensor"
 _UNTRANSFORMED = "torch._C._functorch:get_unwrapped"
 _IS_FUNCTIONAL = "torch:_is_functional_tensor"
@@ -21,6 +23,8 @@ _UNFUNCTIONAL = "torch:_from_functional_tensor"
 UNWRAPPING = Feature(
     "data of tensors inside torch.func", _IS_TRANSFORMED, _UNTRANSFORMED, _IS_FUNCTIONAL, _UNFUNCTIONAL
 )
+
+MEMORY = Feature("memory that earlier calls have returned", _STORAGE_REFERENCE)
 
 
 class TensorFacts(NamedTuple):
@@ -79,6 +83,22 @@ def version_of(tensor: Any) -> int:
             return int(tensor._version)
     except (AttributeError, RuntimeError, TypeError):
         return 0
+
+
+def address_of(tensor: Any) -> int:
+    """Return the address of a tensor's memory; 0 for one that has none."""
+    try:
+        return int(tensor.untyped_storage().data_ptr())
+    except (AttributeError, NotImplementedError, RuntimeError):
+        return 0
+
+
+def is_memory_alive(tensor: Any) -> Callable[[], bool]:
+    """Return what says later whether anybody still has the memory of ``tensor``, which it does not keep alive."""
+    if MEMORY.problem is not None:
+        return lambda: False
+    reference = MEMORY.resolve(_STORAGE_REFERENCE)(tensor.untyped_storage())
+    return lambda: not reference.expired()
 
 
 def kind_of(tensor: Any) -> str:

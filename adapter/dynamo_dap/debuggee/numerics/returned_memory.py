@@ -1,0 +1,89 @@
+"""Finds compiled graphs that return memory which an earlier call has returned.
+
+Such a graph overwrites the earlier result. Each call by itself computes what eager computes, so comparing calls one by
+one finds nothing. A storage is known by a weak reference: memory that was freed may come again.
+Runs on the threads that make the calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from dynamo_dap.debuggee.numerics.comparing import outputs_of
+from dynamo_dap.debuggee.numerics.comparisons import Comparison, Fault
+from dynamo_dap.debuggee.numerics.differences import Difference
+from dynamo_dap.debuggee.replay.graph_calls import GraphCall, tensors_in
+from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name
+from dynamo_dap.debuggee.torch_api.tensor_facts import address_of, is_memory_alive
+
+_KNOWN = 10_000
+"""So many results are known at most; beyond that, those whose memory was freed are forgotten."""
+
+
+class ReusedMemory(NamedTuple):
+    """A result whose memory an earlier call has returned."""
+
+    output: int
+    """Its position among the outputs of the graph."""
+    address: int
+    call: int
+    """The number of the earlier call of its graph."""
+    function: str
+    """The function of the earlier call."""
+
+
+class _Returned(NamedTuple):
+    is_alive: Callable[[], bool]
+    call: int
+    function: str
+
+
+class ReturnedMemory:
+    """Knows the memory of results that is still in use. Lives as long as its observer."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, _Returned] = {}
+        """By the address of the memory."""
+
+    def take(self, call: GraphCall) -> ReusedMemory | None:
+        """Note the outputs of ``call``; return the first whose memory an earlier call has returned.
+
+        Memory of an input does not count: the graph may return a view of it.
+        """
+        of_inputs = set(addresses_in(call.given))
+        function = user_function_name(call.frame.f_code)
+        found = None
+        made: dict[int, _Returned] = {}
+        for position, output in enumerate(outputs_of(call)):
+            for each in tensors_in([output]):
+                address = address_of(each)
+                # CUDA graphs use memory again by design, which the filter ``cudagraph`` reports.
+                if not address or address in of_inputs or each.device.type != "cpu":
+                    continue
+                known = self._known.get(address)
+                if found is None and known is not None and known.is_alive():
+                    found = ReusedMemory(position, address, known.call, known.function)
+                made[address] = _Returned(is_memory_alive(each), call.graph.calls, function)
+        self._known.update(made)
+        if len(self._known) > _KNOWN:
+            self._known = {address: each for address, each in list(self._known.items()) if each.is_alive()}
+        return found
+
+
+def fault_of_memory(reused: ReusedMemory, comparison: Comparison) -> Fault | None:
+    """Return what is wrong with a call that ``reused`` memory; None if Dynamo's graph returns the same memory."""
+    reference = comparison.reference.outputs
+    if reused.output < len(reference) and reused.address in addresses_in([reference[reused.output]]):
+        return None
+    node = comparison.graph.output_nodes[reused.output]
+    text = (
+        f"Result {reused.output} is in the memory of what call {reused.call} of {reused.function} returned, which it "
+        "overwrites. Eager returns new memory."
+    )
+    return Fault(node, Difference(0.0, 0.0, False), None, comparison.outputs[reused.output], observed=text)
+
+
+def addresses_in(values: Iterable[Any]) -> list[int]:
+    """Return the addresses of the memory of all tensors in ``values``."""
+    return [address_of(each) for each in tensors_in(list(values))]

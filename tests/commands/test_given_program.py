@@ -1,0 +1,50 @@
+"""What follows a program on the command line reaches it as it is given."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from dynamo_dap.records.program import add_program, given_program
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "arguments"),
+    [
+        ([], ["--", "x"], ["--", "x"]),
+        ([], ["a", "--", "--json"], ["a", "--", "--json"]),
+        (["--json"], ["--json", "-x"], ["--json", "-x"]),
+        (["--json", "--"], ["--", "b"], ["--", "b"]),
+    ],
+)
+def test_a_programs_arguments_are_those_that_follow_it(
+    tmp_path: Path, before: list[str], after: list[str], arguments: list[str]
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("")
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--json", action="store_true")
+    add_program(parser)
+    options = parser.parse_args([*before, str(program), *after])
+    found = given_program(parser, options)
+    assert (found.program, found.args, options.json) == (str(program), arguments, bool(before))
+
+
+@pytest.mark.parametrize(
+    ("given", "arguments"), [(["mod", "--", "q"], ["q"]), (["mod", "a", "--", "b"], ["a", "--", "b"]), (["mod"], [])]
+)
+def test_a_modules_arguments_may_follow_two_dashes(given: list[str], arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser()
+    add_program(parser)
+    found = given_program(parser, parser.parse_args(["-m", *given]))
+    assert (found.module, found.args) == ("mod", arguments)
+
+
+def test_no_program_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    parser = argparse.ArgumentParser()
+    add_program(parser)
+    with pytest.raises(SystemExit):
+        given_program(parser, parser.parse_args([]))
+    assert "give a program" in capsys.readouterr().err
