@@ -10,6 +10,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 
 import msgspec
@@ -165,10 +166,11 @@ def _of_warm_up(found: WarmUp) -> Iterator[str]:
 
 
 def _of_trial(trial: ForecastTrial) -> Iterator[str]:
-    calls = ", ".join(f"{size} {_compiles(count)}" for size, count in zip(trial.sizes, trial.compiled, strict=True))
+    alike = groupby(zip(trial.sizes, trial.compiled, strict=True), key=lambda each: each[1])
+    calls = "; ".join(f"with {', '.join(str(size) for size, _ in group)}: {_compiles(count)}" for count, group in alike)
     yield f"    tried: {trial.title}"
     if calls:
-        yield f"      calls with {calls}"
+        yield f"      calls {calls}"
     if trial.problem is not None:
         yield f"      it fails: {trial.problem}"
     elif one := _one_entry(trial):
@@ -199,4 +201,4 @@ def _one_entry(trial: ForecastTrial) -> str | None:
 
 
 def _compiles(count: int) -> str:
-    return {0: "does not", 1: "compiles"}.get(count, f"compiles {count} times")
+    return {0: "no compile", 1: "1 compile"}.get(count, f"{count} compiles")
