@@ -64,3 +64,10 @@ def test_a_stop_alone_reads_nothing_and_runs_nothing(session: Session) -> None:
     session.resume()
     assert session.wait_for_exit() == 0
     assert session.output("stdout").splitlines() == plain()
+
+
+def test_filters_on_values_end_as_without_a_debugger(session: Session) -> None:
+    """The memory of this device has no address on the host, so nothing of it is copied."""
+    with session.launching(PROGRAM):
+        session.request("setExceptionBreakpoints", {"filters": ["nan", "mismatch"]})
+    assert session.wait_for_exit() == 0

@@ -39,6 +39,8 @@ from dynamo_dap.debuggee.wrapping.patches import Patches
 _CLEANUPS = "torch._dynamo.utils:CleanupManager.instance"
 _PREFIX = "__compiled_fn"
 
+_WITH_BYTES = ("cpu", "cuda", "xpu", "mps")
+"""Devices whose memory torch can copy. One that is written in Python has its data elsewhere, and a copy crashes."""
 _TOKENS = itertools.count()
 
 GRAPHS = Feature("looking at what compiled graphs return", _CLEANUPS)
@@ -199,7 +201,7 @@ class GraphCalls:
         compiled = graph.compiled
 
         def call(*inputs: Any) -> Any:
-            if not self._observers or getattr(self._thread, "is_reporting", False) or not _can_be_read():
+            if not self._observers or getattr(self._thread, "is_reporting", False) or not _can_be_read(inputs):
                 return compiled(*inputs)
             return self._report(graph, inputs, sys._getframe(1))
 
@@ -258,9 +260,11 @@ def _kept_by(graph: Any) -> tuple[weakref.ref[Any], ...]:
     return tuple(weakref.ref(each) for each in tensors_of(graph) if has_own_memory(each))
 
 
-def _can_be_read() -> bool:
+def _can_be_read(inputs: tuple[Any, ...]) -> bool:
     """Whether tensors here have real values: not inside a transform of torch.func, nor recorded for a CUDA graph."""
     torch: Any = sys.modules["torch"]
+    if any(has_own_memory(each) and each.device.type not in _WITH_BYTES for each in inputs):
+        return False
     if REAL_VALUES.problem is not None or in_transform():
         return False
     return not (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())

@@ -116,7 +116,7 @@ class RealValues:
         Raises:
             NoRealValue: there is none; the text says why.
         """
-        UNPROVEN.note_look()
+        UNPROVEN.note_look(node.graph)
         output: Any = self._trace()
         tracer = next((each for each in output.tracers if each.graph is node.graph), None)
         if tracer is None:

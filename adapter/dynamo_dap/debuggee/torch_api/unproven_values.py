@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import types
 import weakref
+from typing import Any
 
 from dynamo_dap.debuggee.torch_api.retracing import CachedCall, retraced_call
 
@@ -21,13 +22,17 @@ class UnprovenValues:
         self._reasons: dict[int, tuple[weakref.ref[types.CodeType], str]] = {}
         """By identity of the code that the entry runs."""
 
-    def note_look(self) -> None:
-        """Note that a value was computed for a stop; it matters in a replay of a cached call."""
-        self._thread.has_looked = True
+    def note_look(self, graph: Any) -> None:
+        """Note that a value of ``graph`` was computed for a stop; it matters in a replay of a cached call.
+
+        Graphs on a GPU do not count: to compare what they return, the host would have to wait for it.
+        """
+        if not getattr(self._thread, "has_looked", False):
+            self._thread.has_looked = all(map(_is_on_host, graph.nodes))
 
     def take_looks(self) -> bool:
-        """Return whether a value was computed on this thread since this was asked last."""
-        has_looked = getattr(self._thread, "has_looked", False)
+        """Return whether a value of the host was computed on this thread since this was asked last."""
+        has_looked: bool = getattr(self._thread, "has_looked", False)
         self._thread.has_looked = False
         return has_looked
 
@@ -45,6 +50,11 @@ class UnprovenValues:
         code = getattr(call.frame, "f_code", None)
         known = self._reasons.get(id(code))
         return known[1] if known is not None and known[0]() is code else None
+
+
+def _is_on_host(node: Any) -> bool:
+    device = getattr(node.meta.get("example_value"), "device", None)
+    return device is None or device.type == "cpu"
 
 
 UNPROVEN = UnprovenValues()
