@@ -136,7 +136,7 @@ def _hashed(call: GraphCall, cached_call: CachedCall) -> HashedCall:
         results = [(f"output {at}", each) for at, each in enumerate(outputs)]
         results += [(f"input {at} after the call", given[at]) for at in sorted(call.graph.written or ())]
         returned = list(_digests(results))
-    if call.kept.random:
+    if call.kept.random and call.graph.draws:
         with as_it_began(call):
             inputs += _digests([(RANDOM_STATE, random_state())])
     return HashedCall(
