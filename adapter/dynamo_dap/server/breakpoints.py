@@ -38,7 +38,7 @@ def share(backend: Backend, command: str, raw: msgspec.Raw) -> tuple[msgspec.Raw
 
 
 def _lines(raw: msgspec.Raw, *, wants_eager: bool) -> tuple[msgspec.Raw | None, list[int] | None]:
-    arguments = msgspec.json.decode(bytes(raw))
+    arguments = decode(raw, dict[str, Any], "arguments")
     if wants_eager and not arguments.get("source", {}).get("path"):
         # A listing of generated code is the agent's; debugpy ends its session over a source that has no path.
         return None, []
@@ -60,7 +60,7 @@ def _is_for(mode: str | None, *, wants_eager: bool) -> bool:
 
 
 def _filters(raw: msgspec.Raw, *, wants_eager: bool) -> tuple[msgspec.Raw, list[int] | None]:
-    arguments: dict[str, Any] = msgspec.json.decode(bytes(raw))
+    arguments = decode(raw, dict[str, Any], "arguments")
     filters: list[str] = arguments.get("filters") or []
     options: list[dict[str, Any]] = arguments.get("filterOptions") or []
     names = filters + [option["filterId"] for option in options]
@@ -81,7 +81,7 @@ def _filters(raw: msgspec.Raw, *, wants_eager: bool) -> tuple[msgspec.Raw, list[
 
 def conditions_refused(raw: msgspec.Raw) -> dict[int, str]:
     """Return the positions of filters that are given a condition and take none, each with what to say of it."""
-    arguments: dict[str, Any] = msgspec.json.decode(bytes(raw))
+    arguments = decode(raw, dict[str, Any], "arguments")
     first = len(arguments.get("filters") or [])
     return {
         position: f"the filter '{option['filterId']}' takes no condition"

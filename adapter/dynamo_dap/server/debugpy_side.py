@@ -125,7 +125,7 @@ def debugpy_arguments(options: SessionOptions, given: dict[str, Any]) -> dict[st
 
 def given_arguments(raw: msgspec.Raw) -> dict[str, Any]:
     """Return the client's arguments as plain values."""
-    return msgspec.json.decode(bytes(raw), type=dict[str, Any] | None) or {}
+    return {} if bytes(raw) == b"null" else decode(raw, dict[str, Any], "arguments")
 
 
 def look_at_tensor(arguments: msgspec.Raw) -> tuple[str, msgspec.Raw]:
@@ -134,7 +134,7 @@ def look_at_tensor(arguments: msgspec.Raw) -> tuple[str, msgspec.Raw]:
     The program answers it in place of debugpy (``debuggee.eager.presentation``). What leads debugpy to the thread is
     the tensor's children, or the frame, whose variables have its number.
     """
-    wanted = msgspec.json.decode(bytes(arguments), type=dict[str, Any])
+    wanted = decode(arguments, dict[str, Any], f"arguments of '{TENSOR}'")
     reference = wanted.get("variablesReference") or wanted.get("frameId")
     if not reference:
         text = f"'{TENSOR}' takes a variables reference, or an expression and a frame"

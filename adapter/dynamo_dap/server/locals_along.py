@@ -13,7 +13,7 @@ import time
 import msgspec
 
 from dynamo_dap.protocol.contract import LOCALS_ALONG
-from dynamo_dap.protocol.messages import Response, encode_body
+from dynamo_dap.protocol.messages import Response, decode, encode_body
 from dynamo_dap.protocol.types import Scope
 
 _SECONDS = 0.1
@@ -53,7 +53,7 @@ class LocalsAlong:
 
     def arguments(self, arguments: msgspec.Raw) -> msgspec.Raw:
         """Return arguments for ``scopes`` that ask for the variables, too."""
-        return encode_body({**msgspec.json.decode(bytes(arguments), type=dict[str, object]), LOCALS_ALONG: True})
+        return encode_body({**decode(arguments, dict[str, object], "arguments of 'scopes'"), LOCALS_ALONG: True})
 
     def keep(self, response: Response, changes: int) -> Response:
         """Return debugpy's answer to ``scopes`` without the variables, which are noted if ``changes`` is unchanged."""
