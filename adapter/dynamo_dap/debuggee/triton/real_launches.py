@@ -336,7 +336,7 @@ class _Language:
     """``triton.language``, which is either Triton's own, for the compiler, or patched for the interpreter."""
 
     def __init__(self) -> None:
-        self._lock = lock("launches of kernels", Level.HOOKS)
+        self._lock = lock("launches of kernels", Level.LENT)
         self._owner: int | None = None
         self._running = ""
         self._patch: Callable[[], Any] = lambda: None

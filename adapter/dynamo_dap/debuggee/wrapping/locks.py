@@ -23,7 +23,7 @@ class Level(IntEnum):
     """How far inside a lock is: a thread that holds one takes those of higher levels only."""
 
     LENT = 1
-    """A saved trace that is looked at: held as long as a thread is held in it."""
+    """A saved trace that is looked at, or a kernel that is interpreted: held as long as a thread is held in it."""
     PROCESS = 2
     """Of which a process has one: the agent, the listener, a recording."""
     SETTINGS = 3
