@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import subprocess
 import sys
+from pathlib import Path
 
 from tests.client import Fixture, Session
 from tests.client.session import Frame, Stop
@@ -67,7 +68,25 @@ def test_a_stop_alone_reads_nothing_and_runs_nothing(session: Session) -> None:
 
 
 def test_filters_on_values_end_as_without_a_debugger(session: Session) -> None:
-    """The memory of this device has no address on the host, so nothing of it is copied."""
+    """The memory of this device cannot be copied, so its calls are left out, which the console says."""
     with session.launching(PROGRAM):
         session.request("setExceptionBreakpoints", {"filters": ["nan", "mismatch"]})
     assert session.wait_for_exit() == 0
+    said = [line for line in session.output("important").splitlines() if "skip calls" in line]
+    assert [("steps" in line, "'counting'" in line) for line in said] == [(False, True), (True, True)]
+
+
+def test_compare_and_diff_say_that_they_know_nothing_of_its_calls(tmp_path: Path) -> None:
+    for status, *command in ((3, "compare", str(PROGRAM.path)), (2, "diff", "--values", str(PROGRAM.path))):
+        run = subprocess.run(
+            [sys.executable, "-m", "dynamo_dap", *command],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            check=False,
+            timeout=DEADLINE,
+        )
+        printed = run.stdout + run.stderr
+        assert run.returncode == status, printed
+        assert "No difference" not in printed
+        assert "The same" not in printed

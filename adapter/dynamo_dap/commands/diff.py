@@ -24,7 +24,7 @@ def main(arguments: list[str]) -> int:
         if options.values and not all(isinstance(side, RunCommand) for _, side in sides):
             raise CannotCompare("--values is for commands: a record has no values")
         one, other = (read_side(given, side, with_values=options.values) for given, side in sides)
-        if options.values and not any(calls for run in (one, other) for calls in (run.calls or {}).values()):
+        if options.values and not (one.has_values or other.has_values):
             raise CannotCompare("neither run has called a compiled graph whose values could be hashed; omit --values")
         diff = compare_runs(one, other)
     except CannotCompare as problem:

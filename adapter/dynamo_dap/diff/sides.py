@@ -55,6 +55,11 @@ class Run:
     """With ``--values``: the calls of each process, by the name of its file."""
 
     @property
+    def has_values(self) -> bool:
+        """Whether a value of some call was hashed."""
+        return any(call.inputs or call.outputs for calls in (self.calls or {}).values() for call in calls)
+
+    @property
     def is_own(self) -> bool:
         """Whether this command ran it, so that the files it names may be read."""
         return self.status is not None

@@ -89,7 +89,8 @@ def _of_pair(one: HashedCall | None, other: HashedCall | None, leave_out: LeaveO
     assert other is not None
     for call in (one, other):
         if call.problem is not None:
-            leave_out(f"operations in some calls of {call.function}: {call.problem}")
+            what = "operations" if call.outputs else "values"
+            leave_out(f"{what} in some calls of {call.function}: {call.problem}")
     which = f"call {one.number} of {one.function}"
     inputs = _differing(one.inputs, other.inputs)
     if inputs:

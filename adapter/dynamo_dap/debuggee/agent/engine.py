@@ -101,11 +101,11 @@ class InstructionEngine(Protocol):
 
 
 class NoSuchCompile(Exception):
-    """There is no such compile or graph; the message is for the user."""
+    """A compile or a graph that was asked for does not exist; the message says which."""
 
 
 class NoSuchEntry(Exception):
-    """There is no such function or cache entry, or it cannot be forgotten now; the message says so."""
+    """A function or cache entry does not exist, or cannot be forgotten now; the message says why."""
 
 
 class CannotSaveCall(Exception):

@@ -86,7 +86,7 @@ class TorchOptions:
         """Set an option as launch.json would, or (None) only look; return what it is now, as text.
 
         Raises:
-            BadOption: there is no such option, or the value is invalid; nothing was changed.
+            BadOption: the option does not exist, or the value is invalid; nothing was changed.
         """
         if not name:
             return "\n".join(self._text(known) for known in COMPILING_OPTIONS)

@@ -154,7 +154,7 @@ def _import_no_types() -> None:
 
 
 def add_scopes(presentation: Presentation) -> bool:
-    """Make frames show what ``presentation`` has beside locals and globals; False when there is no place for it.
+    """Show the scopes of ``presentation`` beside locals and globals; return False if this debugpy cannot.
 
     For the life of the process; harmless when it is so already. After ``present_values``.
     """

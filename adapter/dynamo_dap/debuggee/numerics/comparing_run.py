@@ -6,6 +6,7 @@ written to a file. Runs on the thread that makes the call, and on that of the ba
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,12 +34,18 @@ from dynamo_dap.debuggee.numerics.gradient_comparisons import GradientComparison
 from dynamo_dap.debuggee.numerics.gradients import GRADIENTS as DIFFERENTIATING
 from dynamo_dap.debuggee.numerics.gradients import is_backward_compiled
 from dynamo_dap.debuggee.numerics.returned_gradients import BackwardPass, ReturnedGradients
-from dynamo_dap.debuggee.numerics.returned_memory import ReturnedMemory, ReusedMemory, fault_of_memory
+from dynamo_dap.debuggee.numerics.returned_memory import (
+    ReturnedMemory,
+    ReusedMemory,
+    fault_of_memory,
+    memory_left_out,
+)
 from dynamo_dap.debuggee.recording.function_names import name_of_call, name_of_compile
 from dynamo_dap.debuggee.replay.graph_calls import GRAPH_CALLS, CallObserver, GraphCall, NotedAttributes
 from dynamo_dap.debuggee.replay.replays import place_of
 from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
 from dynamo_dap.debuggee.torch_api.compile_records import NOTED_PATHS
+from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name
 from dynamo_dap.debuggee.torch_api.errors import BackendFailure, error_behind, failure_of, is_failure_of_dynamo
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
 from dynamo_dap.debuggee.torch_api.graph_breaks import frame_of_break, is_control_flow, is_graph_break
@@ -157,6 +164,10 @@ class ComparingRun(CallObserver, CompileObserver):
         except Exception as problem:  # noqa: BLE001  (whatever it is, the program goes on)
             self._cannot(call, cached_call, problem)
 
+    def left_out(self, code: types.CodeType, reason: str) -> None:
+        """Say that calls of a function are not compared."""
+        self._report(f"dynamo-dap: calls of {user_function_name(code)} are not compared: {reason}\n")
+
     def _body_of_call(self, call: GraphCall, cached_call: CachedCall, reused: ReusedMemory | None) -> ComparisonBody:
         comparison = compared_if_valid(call, cached_call)
         if isinstance(comparison, NotValid):
@@ -166,6 +177,7 @@ class ComparingRun(CallObserver, CompileObserver):
         if fault is None and reused is not None:
             fault = fault_of_memory(reused, comparison)
         body = body_of(call, cached_call, comparison, fault, missing)
+        body.not_compared.extend(memory_left_out(call))
         self._await_backward(call, cached_call, comparison, body)
         return body
 

@@ -8,6 +8,7 @@ and on that of the backward pass.
 from __future__ import annotations
 
 import threading
+import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,9 @@ from dynamo_dap.debuggee.replay.graph_calls import GRAPH_CALLS, CallObserver, Gr
 from dynamo_dap.debuggee.replay.replays import ReplayedGraph, place_of
 from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
 from dynamo_dap.debuggee.torch_api.compile_records import NOTED_PATHS
+from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name
 from dynamo_dap.debuggee.torch_api.fake_evaluation import flattened
+from dynamo_dap.debuggee.torch_api.generated_code import original_of
 from dynamo_dap.debuggee.torch_api.graph import target_name
 from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue, has_own_memory
 from dynamo_dap.debuggee.torch_api.isolation import data_reading, random_state
@@ -85,8 +88,15 @@ class HashingRun(CallObserver, CompileObserver):
             graph = self._take_operations(call, cached_call, hashed)
             self._write(hashed)
             self._await_backward(call, hashed, graph)
-        except Exception:  # noqa: BLE001  (whatever it is, the program goes on)
+        except Exception as problem:  # noqa: BLE001  (whatever it is, the program goes on)
             log_exception("hashing the values of a call")
+            self.left_out(call.frame.f_code, type(problem).__name__)
+
+    def left_out(self, code: types.CodeType, reason: str) -> None:
+        """Write down that values of a function's calls are not known."""
+        original = original_of(code) or code
+        name, place = user_function_name(code), (original.co_filename, original.co_firstlineno)
+        self._write(HashedCall(name, "?", 0, *place, [], [], problem=reason))
 
     def _take_operations(self, call: GraphCall, cached_call: CachedCall, hashed: HashedCall) -> ReplayedGraph | None:
         number = call.graph.calls

@@ -17,6 +17,7 @@ from dynamo_dap.debuggee.replay.graph_calls import GraphCall, tensors_in
 from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name
 from dynamo_dap.debuggee.torch_api.tensor_facts import address_of, is_memory_alive
 
+_HOST = "cpu"
 _KNOWN = 10_000
 """So many results are known at most; beyond that, those whose memory was freed are forgotten."""
 
@@ -59,7 +60,7 @@ class ReturnedMemory:
             for each in tensors_in([output]):
                 address = address_of(each)
                 # CUDA graphs use memory again by design, which the filter ``cudagraph`` reports.
-                if not address or address in of_inputs or each.device.type != "cpu":
+                if not address or address in of_inputs or each.device.type != _HOST:
                     continue
                 known = self._known.get(address)
                 if found is None and known is not None and known.is_alive():
@@ -82,6 +83,12 @@ def fault_of_memory(reused: ReusedMemory, comparison: Comparison) -> Fault | Non
         "overwrites. Eager returns new memory."
     )
     return Fault(node, Difference(0.0, 0.0, False), None, comparison.outputs[reused.output], observed=text)
+
+
+def memory_left_out(call: GraphCall) -> list[str]:
+    """Return what is not known of the memory of results: nothing, if all are on the host."""
+    devices = sorted({each.device.type for each in tensors_in(outputs_of(call))} - {_HOST})
+    return [f"whether results on {device} overwrite those of earlier calls" for device in devices]
 
 
 def addresses_in(values: Iterable[Any]) -> list[int]:

@@ -190,6 +190,10 @@ class ValueStops(CallObserver, CompileObserver):
         if not self._host.is_holding and MISMATCH in self._host.breakpoints.exception_filters:
             self._examine(call, MISMATCH, self._mismatch)
 
+    def left_out(self, code: types.CodeType, reason: str) -> None:
+        """Say that the filters do not look at calls of a function."""
+        self._report_once(f"the filters 'nan' and 'mismatch' skip calls of {user_function_name(code)}: {reason}")
+
     def _examine(self, call: GraphCall, name: str, find: Callable[[GraphCall, CachedCall], Culprit | None]) -> None:
         cached_call = call.as_cached_call()
         if cached_call is None:

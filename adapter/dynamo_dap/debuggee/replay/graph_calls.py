@@ -121,6 +121,9 @@ class CallObserver:
     def raised(self, call: GraphCall) -> None:
         """Look at the exception that a graph has raised, which goes on to the program."""
 
+    def left_out(self, code: types.CodeType, reason: str) -> None:
+        """Report that calls of the generated ``code`` are not observed; once for each graph."""
+
 
 @dataclass(eq=False)
 class ObservedGraph:
@@ -201,7 +204,11 @@ class GraphCalls:
         compiled = graph.compiled
 
         def call(*inputs: Any) -> Any:
-            if not self._observers or getattr(self._thread, "is_reporting", False) or not _can_be_read(inputs):
+            if not self._observers or getattr(self._thread, "is_reporting", False) or not _can_be_read():
+                return compiled(*inputs)
+            device = _device_without_bytes(inputs)
+            if device is not None:
+                self._patches.guarded(self._leave_out, None)(graph, sys._getframe(1).f_code, device)
                 return compiled(*inputs)
             return self._report(graph, inputs, sys._getframe(1))
 
@@ -221,6 +228,12 @@ class GraphCalls:
             raise
         self._report_observers(GraphCall(graph, frame, inputs, kept, outputs))
         return outputs
+
+    def _leave_out(self, graph: ObservedGraph, code: types.CodeType, device: str) -> None:
+        for observer in tuple(self._observers):
+            if (observer, device) not in graph.reported:
+                graph.reported.add((observer, device))
+                observer.left_out(code, f"the memory of the device '{device}' cannot be copied")
 
     def _observers_end(self) -> None:
         for observer in tuple(self._observers):
@@ -260,11 +273,15 @@ def _kept_by(graph: Any) -> tuple[weakref.ref[Any], ...]:
     return tuple(weakref.ref(each) for each in tensors_of(graph) if has_own_memory(each))
 
 
-def _can_be_read(inputs: tuple[Any, ...]) -> bool:
+def _device_without_bytes(inputs: tuple[Any, ...]) -> str | None:
+    """Return the type of a device among ``inputs`` whose memory torch cannot copy; None if there is none."""
+    devices = (each.device.type for each in inputs if has_own_memory(each))
+    return next((device for device in devices if device not in _WITH_BYTES), None)
+
+
+def _can_be_read() -> bool:
     """Whether tensors here have real values: not inside a transform of torch.func, nor recorded for a CUDA graph."""
     torch: Any = sys.modules["torch"]
-    if any(has_own_memory(each) and each.device.type not in _WITH_BYTES for each in inputs):
-        return False
     if REAL_VALUES.problem is not None or in_transform():
         return False
     return not (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
