@@ -24,6 +24,7 @@ from typing import Any, Protocol
 from dynamo_dap.debuggee.torch_api.dynamo_names import is_dynamos_global
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.isolation import COMPILES, dynamo_off, isolated
+from dynamo_dap.debuggee.torch_api.tensor_facts import is_tensor
 from dynamo_dap.debuggee.wrapping.patches import Outcome, Patches
 
 _COMPILE_FRAME = "torch._dynamo.convert_frame:compile_frame"
@@ -39,7 +40,14 @@ _CLEANUPS = "torch._dynamo.utils:CleanupManager"
 _COMPILE_GRAPH = "torch._dynamo.output_graph:OutputGraph.compile_subgraph"
 _OUTPUT = "torch._dynamo.output_graph:OutputGraph"
 _TRACING = "torch._guards:tracing"
+_FAKE_MODE = "torch._subclasses.fake_tensor:FakeTensorMode"
+_SHAPE_ENV = "torch.fx.experimental.symbolic_shapes:ShapeEnv"
+_FLOAT_SOURCE = "torch._dynamo.source:FloatTensorSource"
+_CONSTANT_SOURCE = "torch._dynamo.source:ConstantSource"
 
+DYNAMIC_FLOATS = Feature(
+    "comparing calls with numbers that vary", _FAKE_MODE, _SHAPE_ENV, _FLOAT_SOURCE, _CONSTANT_SOURCE
+)
 RETRACING = Feature(
     "stopping in cached calls",
     _COMPILE_FRAME,
@@ -346,10 +354,34 @@ def compile_by(backend: Callable[..., Any], graph: Any, inputs: Sequence[Any]) -
     Raises:
         Exception: whatever the backend raises.
     """
+    if _has_dynamic_floats(graph) and DYNAMIC_FLOATS.problem is None:
+        inputs = _with_symbols(inputs)
     compiling = getattr(sys.modules["torch"].compiler, _COMPILING, contextlib.nullcontext)
     with compiling():
         compiled: Callable[..., Any] = backend(graph, inputs)
         return compiled
+
+
+def _has_dynamic_floats(graph: Any) -> bool:
+    """Whether Dynamo hands a number to the graph as a tensor without dimensions, whose value it reads."""
+    return any(
+        node.op == "call_method" and node.target == "item" and getattr(node.args[0], "op", None) == "placeholder"
+        for node in graph.graph.nodes
+    )
+
+
+def _with_symbols(inputs: Sequence[Any]) -> list[Any]:
+    """Return fake inputs with a symbol for each such number: without one, AOTAutograd cannot trace that it is read."""
+    mode = DYNAMIC_FLOATS.resolve(_FAKE_MODE)(
+        shape_env=DYNAMIC_FLOATS.resolve(_SHAPE_ENV)(), allow_non_fake_inputs=True
+    )
+    floats, constants = DYNAMIC_FLOATS.resolve(_FLOAT_SOURCE), DYNAMIC_FLOATS.resolve(_CONSTANT_SOURCE)
+    return [
+        mode.from_tensor(each, static_shapes=True, source=floats(constants(f"input_{at}")) if each.dim() == 0 else None)
+        if is_tensor(each)
+        else each
+        for at, each in enumerate(inputs)
+    ]
 
 
 @contextlib.contextmanager
