@@ -1,9 +1,8 @@
 """The lines that a compiled call reaches, in the order of its backward pass.
 
-Of each visit of a line it is known which nodes of the graph it adds, those of the functions that it calls included.
-The gradient of its result is there once those of all later visits are, so the backward pass reaches visits in the
-reverse order of their ends: to a call before what it calls, last line first. Noted once for each cache entry, on the
-thread that traces; lives as long as what is known of the entry.
+For each visit of a line, it records the graph nodes that the visit adds, including those of called functions. The
+backward pass reaches the visits in the reverse order of their ends: the last line first, and a call before the lines of
+its callee. Recorded once for each cache entry, on the tracing thread; lives as long as the entry's record.
 """
 
 from __future__ import annotations
@@ -49,14 +48,14 @@ class Visit:
         return self.path, self.line
 
     def is_at(self, point: TracePoint) -> bool:
-        """Whether another trace, that has come as far, is at the same line with the same graph behind it."""
+        """Whether another trace has reached the same line with the same graph so far."""
         frame = point.frame
         return (frame.path, point.line, frame.last_operation) == (self.path, self.line, self.before)
 
 
 @dataclass(eq=False)
 class BackwardLines:
-    """What holds for every call of a cache entry."""
+    """The facts that hold for every call of a cache entry."""
 
     visits: list[Visit] = field(default_factory=list)
     """By their ends."""
@@ -102,7 +101,7 @@ class Survey:
         if self._open and self._open[-1][0] is not frame.interpreter:
             running = {id(each.interpreter) for each in frame.with_callers()}
             while self._open and id(self._open[-1][0]) not in running:
-                # What is made from here on is the caller's, as the operator whose body has just been traced.
+                # Later nodes belong to the caller, for example the operator whose body has just been traced.
                 self._close(self._open.pop()[1])
         last = self._note_nodes(point)
         if not (point.begins_line or self._goes_on_within_line(frame)):
@@ -125,7 +124,7 @@ class Survey:
         self._open.append((chain[0], visit))
 
     def _goes_on_within_line(self, frame: TracedFrame) -> bool:
-        """Whether a resume function begins in the middle of a line, as behind a branch on a tensor's data."""
+        """Whether a resume function begins inside a line, for example after a branch on a tensor's data."""
         return (
             resume_function(frame.code) is not None
             and not frame.is_in_resume_prologue
@@ -143,7 +142,7 @@ class Survey:
         self._found.visits.append(visit)
 
     def finish(self, graph: Any) -> None:
-        """Name the nodes of each line in ``graph`` (``torch.fx.Graph``), which the last attempt made."""
+        """Name the nodes of each line in ``graph`` (``torch.fx.Graph``), the graph of the last attempt."""
         last = self._created[-1].name if self._created else ""
         nodes = [node for node in graph.nodes if node.op not in ("placeholder", "output")]
         names = [node.name for node in nodes]
@@ -156,7 +155,7 @@ class Survey:
         self._found.graph.finish(self._attempt, graph)
 
     def result(self) -> BackwardLines:
-        """Return what was noted; nothing when the trace made no graph."""
+        """Return the recorded visits; empty if the trace made no graph."""
         self._found.graph.close()
         return self._found if self._found.graph.outputs else BackwardLines()
 
@@ -172,7 +171,7 @@ class BackwardOrigin:
 
 
 def ends_at(step: Step, call: object, visit: Visit) -> bool:
-    """Whether ``step`` ends at the next visit that has a gradient, ``visit``, which comes after where it began."""
+    """Whether ``step`` ends at ``visit``, the next visit with a gradient after the start of the step."""
     origin = step.origin
     if not isinstance(origin, BackwardOrigin) or not visit.is_user_code:
         return False
@@ -182,9 +181,9 @@ def ends_at(step: Step, call: object, visit: Visit) -> bool:
 
 
 def visit_that_makes(lines: BackwardLines, node: Any) -> Visit | None:
-    """Return the innermost line that makes a node, of those that are not torch's if there is one.
+    """Return the innermost line outside torch that makes a node, else the innermost line.
 
-    An operator with bodies is made when the last line of a body has run: then the outermost line is the sure one.
+    An operator with bodies is made after the last line of a body: only the outermost line is certain then.
     """
     found = [each for each in lines.visits if node.name in each.nodes]
     found = found[::-1] if "higher_order" in target_name(node) else found

@@ -1,9 +1,9 @@
 """Stops where the gradients of a compiled call differ from eager: the exception filter ``mismatch`` in backward passes.
 
-A call whose values match is kept until the program's own backward pass has come through it. What the call has added to
-the gradients of its inputs is then compared with what Dynamo's graph adds. If one differs, the thread is held at the
-forward line whose backward is wrong, before ``backward()`` returns. Runs on the threads that make the call and that run
-hooks of autograd; what is kept lives as long as the program's autograd graph.
+A call whose values match is kept until the program's own backward pass has passed through it. The gradients that the
+call added to its inputs are then compared with those of Dynamo's graph. If one differs, the thread is held at the
+forward line whose backward is wrong, before ``backward()`` returns. Runs on the calling thread and on autograd's
+threads; a kept call lives as long as the program's autograd graph.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ class BackwardMismatches:
     """Compares the gradients of calls. One for each process."""
 
     def __init__(self, host: Host, passes: BackwardPasses) -> None:
-        """Compare nothing yet; ``passes`` holds threads at lines of calls."""
+        """Start without calls; ``passes`` holds threads at lines of calls."""
         self._host = host
         self._passes = passes
         self._reported: set[str] = set()
 
     def expect(self, call: GraphCall, cached_call: CachedCall, comparison: Comparison) -> None:
-        """Compare the gradients of a call once the program's own backward pass has come through it."""
+        """Compare the gradients of a call after the program's own backward pass has passed through it."""
         if GRADIENTS.problem is not None or is_backward_compiled() or not needs_gradients(outputs_of(call)):
             return
         try:

@@ -1,8 +1,8 @@
-"""Stops in the program's backward pass, at the line of a compiled call whose result has got its gradient.
+"""Stops in the program's backward pass, at the line of a compiled call whose result has its gradient.
 
-A call that reaches a backward breakpoint keeps its inputs. When the gradients of its outputs arrive, its graph is run
-again with autograd on, and differentiated from them; that decides conditions on the gradient alone. To stop, the call
-is replayed up to the line, and held there, before the program's own backward pass goes on into it. This happens on
+A call that reaches a backward breakpoint keeps its inputs. When the gradients of its outputs arrive, its graph runs
+again with autograd and is differentiated. That is enough for conditions on the gradient. For a stop, the call is
+replayed up to the line and held there. The program's own backward pass has not entered the call yet. This happens on
 autograd's thread. Hooks are installed only for calls that reach such breakpoints. One for each process.
 """
 
@@ -57,7 +57,7 @@ GRADIENT = "__grad__"
 
 @dataclass(frozen=True)
 class _EndedFrame:
-    """In place of the frame of a call that is over: see ``retracing.FrameOfCall``."""
+    """Replaces the frame of a call that has returned: see ``retracing.FrameOfCall``."""
 
     f_globals: dict[str, Any]
     f_builtins: dict[str, Any]
@@ -87,11 +87,11 @@ class KeptCall:
 
     @property
     def bytes(self) -> int:
-        """What its inputs take that would not be there without them."""
+        """The bytes of its inputs that only this object keeps alive."""
         return sum(each.bytes for each in self.inputs.values())
 
     def close(self, reason: str) -> None:
-        """Let go of the inputs."""
+        """Release the inputs."""
         self.inputs = {}
         self.call = replace(self.call, arguments={}, closure=())
         self.states = []
@@ -100,13 +100,13 @@ class KeptCall:
 
 @dataclass
 class _InBackward:
-    """Gives the values that a line has in the backward pass of a call."""
+    """Provides the values of a line in the backward pass of a call."""
 
     kept: KeptCall
     run: GradientRun
 
     def input_of(self, name: str) -> object:
-        """Return what the call gave to a placeholder."""
+        """Return the input of a placeholder."""
         for node, given in self.kept.inputs.items():
             if node.name == name:
                 return given.now()
@@ -198,7 +198,7 @@ class BackwardPasses:
     # -- calls: the thread that makes them -------------------------------------------------------------------------
 
     def begins(self, call: CachedCall, known: CallFacts | None) -> CallFacts | None:
-        """Keep what a call is given if its backward pass may stop."""
+        """Keep the inputs of a call if its backward pass may stop."""
         try:
             with self._host.holding():
                 lines = known if isinstance(known, BackwardLines) else self.survey(call)
@@ -220,12 +220,12 @@ class BackwardPasses:
             self._thread.survey = None
         lines = survey.result()
         if lines.graph.nodes:
-            # Finds what of the program's memory it writes to.
+            # Finds the memory of the program that the call writes to.
             KeptGraphInCall(lines.graph, call).value_of(lines.graph.nodes[-1], len(lines.graph.nodes))
         return lines
 
     def keep(self, call: CachedCall, lines: BackwardLines, states: list[Callable[[], None]]) -> KeptCall:
-        """Keep what ``call`` was given; ``states`` restore random numbers and switches as they were then."""
+        """Keep the inputs of ``call``; ``states`` restore its random numbers and switches."""
         found = KeptGraphInCall(lines.graph, call)
         given = {node: found.input_of(node) for node in lines.graph.nodes if node.op == "placeholder"}
         inputs = {
@@ -235,11 +235,11 @@ class BackwardPasses:
         return KeptCall(next(self._numbers), self.as_ended(call), lines, inputs, states)
 
     def as_ended(self, call: CachedCall) -> CachedCall:
-        """Return ``call`` as it can be kept: without its frame."""
+        """Return ``call`` without its frame, so that it can be kept."""
         return replace(call, frame=_EndedFrame(call.frame.f_globals, call.frame.f_builtins))
 
     def computed(self, frame: types.FrameType, outputs: object) -> None:
-        """Wait for the gradients of what the compiled graph returned."""
+        """Wait for the gradients of the compiled graph's outputs."""
         kept = self._thread.begun.pop(id(frame), None)
         if kept is None or not isinstance(outputs, list | tuple):
             return
@@ -293,11 +293,11 @@ class BackwardPasses:
         return isinstance(step and step.origin, BackwardOrigin) or bool(self._breakpoints_in(kept.lines))
 
     def _look(self, kept: KeptCall, run: GradientRun) -> None:
-        """Stop where the backward pass has to stop."""
+        """Stop at each visit with a breakpoint or step."""
         self.go_on(kept, run, None)
 
     def go_on(self, kept: KeptCall, run: GradientRun, after: Visit | None) -> None:
-        """Stop where the backward pass has to stop, after a visit or from the beginning."""
+        """Stop at the next visit with a breakpoint or step, after a visit or from the beginning."""
         visits = kept.lines.visits[::-1]
         left = visits if after is None else visits[visits.index(after) + 1 :]
         breakpoints = self._breakpoints_in(kept.lines)
@@ -342,7 +342,7 @@ class BackwardPasses:
         return [each for each in here if each.mode == BACKWARD]
 
     def _reach(self, reached: _ReachedLine, breakpoints: list[LineBreakpoint]) -> bool:
-        """Stop at a visit if it is to; return whether there is a gradient to stop for."""
+        """Stop at a visit if a breakpoint or step asks for it; return whether the visit has a gradient."""
         step = self._host.steps.current()
         is_stepped_to = step is not None and ends_at(step, reached.kept, reached.visit)
         if not breakpoints and not is_stepped_to:
@@ -377,10 +377,9 @@ class BackwardPasses:
             self._hold(point, reached, gradient, hit)
 
     def at_line(self, kept: KeptCall, run: GradientRun, visit: Visit, arrived: Callable[[TracePoint], None]) -> None:
-        """Trace the call up to the visit, and do what is due there.
+        """Trace the call up to the visit, and stop, log or count there.
 
-        Raises:
-            NoRealValue: the call cannot be traced up to it any more.
+        Raises: NoRealValue: the call can no longer be traced up to it.
         """
         target = _Target(visit, arrived)
         self._thread.target = target
@@ -411,7 +410,7 @@ class BackwardPasses:
         hit: Sequence[int] = (),
         raised: RaisedException | None = None,
     ) -> None:
-        """Hold the thread at a visit; ``names`` can be used in expressions."""
+        """Hold the thread at a visit; expressions can use ``names``."""
         top, frame = caller_frame(), point.frame
         reason = "exception" if raised is not None else "breakpoint" if hit else "step"
         name = name_of_call(kept.call)
@@ -437,11 +436,11 @@ class BackwardPasses:
 
     @property
     def is_tracing(self) -> bool:
-        """Whether the trace that runs on this thread is one of a kept call: nothing else stops in it."""
+        """Whether this thread traces a kept call: only backward stops hold it."""
         return self._thread.survey is not None or self._thread.target is not None
 
     def on_reached(self, point: TracePoint) -> None:
-        """Note an instruction with a line, which the trace of a kept call has reached, and stop at the target."""
+        """Count a line that the trace of a kept call has reached, and stop at the target."""
         if self._thread.survey is not None:
             self._thread.survey.on_reached(point)
         target = self._thread.target
@@ -455,7 +454,7 @@ class BackwardPasses:
                 target.arrived(point)
 
     def is_over(self) -> bool:
-        """Whether nothing more is wanted of the trace that runs on this thread."""
+        """Whether the trace on this thread can end."""
         return self._thread.target is not None and self._thread.target.is_over
 
     def _report_failure(self, call: CachedCall, problem: Exception) -> None:
@@ -481,7 +480,7 @@ class _ReachedLine:
 
 
 def _headline(kept: KeptCall, visit: Visit) -> str:
-    """Say where a backward pass is, as readable text."""
+    """Describe the position of a backward pass."""
     call = kept.call
     name = name_of_call(call)
     which = f"a call of {name}" if call.number is None else f"call {call.number or 1} of {name}"
@@ -495,7 +494,7 @@ _NO_PAST = (
 
 
 def result_of(lines: BackwardLines, visit: Visit, run: GradientRun) -> str | None:
-    """Return the last thing with a gradient that a line computes; None when there is none, or it is not known which."""
+    """Return the last value with a gradient that a line computes; None if there is none or it is unknown."""
     if visit.is_in_body:
         here = sorted((each for each in lines.visits if each.place == visit.place), key=lambda each: each.position)
         results = list(run.results_in_bodies.get(visit.place, {}).values())
@@ -505,7 +504,7 @@ def result_of(lines: BackwardLines, visit: Visit, run: GradientRun) -> str | Non
 
 
 def _gradient_of(reached: _ReachedLine) -> Any:
-    """Return the gradient of what a line computes, or of what it writes to: a view has none of its own then."""
+    """Return the gradient of a line's result, or of the memory that it writes to."""
     nodes, limit = reached.visit.nodes, limits_of_real_values().bytes
     at = nodes[-1] if nodes else ""
     found = reached.run.gradient(reached.result, at, limit)
@@ -516,7 +515,7 @@ def _gradient_of(reached: _ReachedLine) -> Any:
 
 
 def _why_without(visit: Visit) -> str:
-    """Return why nothing with a gradient is known of a line."""
+    """Return why no value with a gradient is known for a line."""
     if visit.is_in_body:
         return "it is in the body of an operator, and its own gradient is not known"
     return "what it makes needs no gradient"
@@ -545,7 +544,7 @@ _BUILTINS = {each.__name__ for each in (abs, all, any, bool, float, int, len, ma
 
 
 class _GradientFrame(Frame):
-    """A line of which nothing but the gradient is asked for."""
+    """A line of which only the gradient is asked for."""
 
     def __init__(self, reached: _ReachedLine, gradient: Any, console: Callable[[str], None]) -> None:
         self._visit = reached.visit

@@ -1,10 +1,10 @@
 """The exception filter ``nan`` in a backward pass: the line that passes back the first NaN or Inf.
 
-While the filter is on, each call of a compiled graph that autograd records is noted, with what it was given. At the end
-of a backward pass that leaves NaN or Inf in the gradients of parameters, the calls that it reached are differentiated
-again, operation by operation, and the thread is held at the line of the first operation that passes back what it
-did not get. ``backward()`` has not returned yet. Runs on the threads of the program that call and that run hooks of
-autograd; what is noted lives as long as the program's autograd graph.
+While the filter is on, each call of a compiled graph that autograd records is kept with its inputs. After a backward
+pass that leaves NaN or Inf in the gradients of parameters, its calls are differentiated again, operation by operation.
+The thread is held at the line of the first operation that makes a NaN or Inf from finite gradients. ``backward()`` has
+not returned yet. Runs on the calling threads and on autograd's threads; a kept call lives as long as the program's
+autograd graph.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class _Thread(threading.local):
 
 
 class BackwardValues:
-    """Looks at the gradients that backward passes leave. One for each process."""
+    """Checks the gradients after each backward pass. One for each process."""
 
     def __init__(self, host: Host, passes: BackwardPasses) -> None:
         """Show gradients beside lines; ``passes`` holds threads at lines of calls."""
@@ -80,7 +80,7 @@ class BackwardValues:
         never_compile(BackwardValues._on_passed_on)
 
     def returned(self, call: GraphCall) -> None:
-        """Note a call of a graph, if it may get gradients."""
+        """Keep a call of a graph if it may get gradients."""
         outputs = call.outputs if isinstance(call.outputs, list | tuple) else [call.outputs]
         if (
             GRADIENTS.problem is not None
@@ -107,7 +107,7 @@ class BackwardValues:
                 node.register_prehook(functools.partial(self._on_passed_on, each.output_nr))
 
     def _on_passed_on(self, number_of_output: int, gradients: tuple[Any, ...]) -> None:
-        """Note whether a gradient is finite that leaves a call; an exception would be one of the program's."""
+        """Note whether a gradient that leaves a call is finite. Never raise: autograd would pass it to the program."""
         try:
             number, gradient = current_pass(), gradients[number_of_output]
             if number in self._thread.arrived and gradient is not None and not is_fake_tensor(gradient):
@@ -134,7 +134,7 @@ class BackwardValues:
         return NAN_FILTER in self._host.breakpoints.exception_filters
 
     def _is_over(self, number: int) -> None:
-        """Look at what the backward pass leaves; an exception that leaves this would be one of the program's."""
+        """Check the gradients of a finished backward pass. Never raise: autograd would pass it to the program."""
         arrived, passed_on = self._thread.arrived.pop(number, []), self._thread.passed_on.pop(number, [])
         try:
             if not self._is_wanted() or self._host.is_holding:
@@ -158,7 +158,7 @@ class BackwardValues:
                 return
 
     def _stops_in(self, noted: _Noted, gradients: Gradients) -> bool:
-        """Whether the backward pass of a call passes back what did not reach it; then the thread was held."""
+        """Whether the backward pass of a call makes a NaN or Inf; the thread was held then."""
         if noted.given.are_changed(noted.call.memory):
             raise NoRealValue("an input of its call was changed in place after the call")
         limit = limits_of_real_values().bytes
@@ -219,10 +219,10 @@ class BackwardValues:
 
 
 def _maker_of(nodes: Sequence[Any], run: GradientRun, node: Any, limit: int, prefix: str = "") -> Any:
-    """Return the operation that passes back what is not finite in the gradient of ``node``.
+    """Return the operation that passes back the NaN or Inf in the gradient of ``node``.
 
-    A node may have several users. The first in the graph whose own part is not finite is the one: the part of a later
-    user may come by way of an earlier one. Without a user the gradient came from the outputs, and it is ``node``.
+    A node may have several users. The answer is the first user in the graph whose own part is not finite: the part of a
+    later user may include it. Without such a user the gradient came from the outputs, and the answer is ``node``.
     ``prefix`` is that of the names in a body of a higher-order operator.
 
     Raises:
@@ -239,7 +239,7 @@ def _maker_of(nodes: Sequence[Any], run: GradientRun, node: Any, limit: int, pre
 
 
 def _results_of(node: Any, run: GradientRun, prefix: str) -> list[str]:
-    """Return the names of what has a gradient of an operation's results: itself, or the items of its tuple."""
+    """Return the names of an operation's results that have gradients: itself, or the items of its tuple."""
     of_tuple = [item for item in node.users if item.target is operator.getitem]
     names = [prefix + one.name for one in (node, *of_tuple) if prefix + one.name in run.names]
     return names[:1] if prefix + node.name in run.names else names
@@ -248,7 +248,7 @@ def _results_of(node: Any, run: GradientRun, prefix: str) -> list[str]:
 def _in_body(
     lines: BackwardLines, run: GradientRun, maker: Any, node: Any, limit: int
 ) -> tuple[Any, Any, Visit | None] | None:
-    """Return which operation in a body of a higher-order operator passes back what, and its line; None if unknown."""
+    """Return the operation in an operator's body that passes back a NaN or Inf, and its line; None if unknown."""
     for target in [each.target for each in maker.all_input_nodes if each.op == "get_attr"]:
         prefix = f"{target}."
         nodes = list(run.bodies[target].graph.nodes) if target in run.bodies else []

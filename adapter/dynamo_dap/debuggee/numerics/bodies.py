@@ -1,7 +1,7 @@
 """Runs the bodies of higher-order operators node by node, while a graph that calls the operators runs.
 
 A body (``checkpoint``, ``cond``, ``while_loop``, ``autograd.Function.forward``) is a module of the graph, and the
-operator decides how often it runs. Thread of the program that makes the call; nothing stays of it.
+operator decides how often it runs. Runs on the calling thread; nothing outlives the run.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RunBody = Callable[[Any, tuple[Any, ...]], Any]
 
 @contextlib.contextmanager
 def with_bodies_run_by(module: Any, run: RunBody) -> Iterator[None]:
-    """Make ``run`` execute the bodies that ``module`` has, which is a graph of our own."""
+    """Make ``run`` execute the bodies of ``module``, a graph of our own."""
     names = {node.target for node in module.graph.nodes if node.op == "get_attr" and "." not in node.target}
     bodies = {name: body for name in names if hasattr(body := getattr(module, name, None), "graph")}
     try:
@@ -33,9 +33,9 @@ def with_bodies_run_by(module: Any, run: RunBody) -> Iterator[None]:
 
 
 def calling(body: Any, run: Callable[[tuple[Any, ...]], Any]) -> Any:
-    """Return a graph in place of ``body`` with one node, which calls ``run``.
+    """Return a graph with one node that calls ``run``, to replace ``body``.
 
-    It is a graph since some operators interpret their body, where others call it.
+    It must be a graph, since some operators interpret their body instead of calling it.
     """
     torch: Any = sys.modules["torch"]
 

@@ -1,4 +1,4 @@
-"""How a compiled graph compares with Dynamo's, line by line of the user's: for the filter ``mismatch`` and commands.
+"""Compares a compiled graph with Dynamo's, line by line of the user's code, for the filter ``mismatch`` and commands.
 
 Runs on the thread that makes the call, right after it; for gradients, on the thread of the backward pass.
 """
@@ -66,7 +66,7 @@ class CallsDifferByChance(Exception):
 
 @contextlib.contextmanager
 def as_it_began(call: GraphCall) -> Iterator[None]:
-    """Draw the random numbers that the call drew."""
+    """Draw the random numbers of the call again."""
     with preserved_global_state():
         for put_back in call.kept.random:
             put_back()
@@ -74,7 +74,7 @@ def as_it_began(call: GraphCall) -> Iterator[None]:
 
 
 def outputs_of(call: GraphCall) -> list[Any]:
-    """Return what the compiled graph returned: nothing, if it raised an exception."""
+    """Return the compiled graph's outputs; none if it raised an exception."""
     if call.problem is not None:
         return []
     return list(call.outputs) if isinstance(call.outputs, list | tuple) else [call.outputs]
@@ -83,8 +83,7 @@ def outputs_of(call: GraphCall) -> list[Any]:
 def graph_of_call(call: GraphCall, cached_call: CachedCall) -> ReplayedGraph:
     """Trace the call again, and return its graph.
 
-    Raises:
-        NoRealValue: it is another graph than the one that was compiled, or a backward pass.
+    Raises: NoRealValue: the graph differs from the compiled one, or it is a backward pass.
     """
     if is_compiled_backward(cached_call.code):
         raise NoRealValue("compiled autograd made it: its inputs are gone, and another run would add to gradients")
@@ -111,7 +110,7 @@ def compared(call: GraphCall, cached_call: CachedCall) -> Comparison:
 
 
 def compared_if_valid(call: GraphCall, cached_call: CachedCall) -> Comparison | NotValid:
-    """Do as ``compared``; return why not if a compile serves the call that is not valid for it.
+    """Like ``compared``, but return the reason if the call's cache entry is not valid for it.
 
     Raises:
         CallsDifferByChance: see ``compared``.
@@ -129,7 +128,7 @@ def compared_if_valid(call: GraphCall, cached_call: CachedCall) -> Comparison | 
 
 
 def find_fault(call: GraphCall, cached_call: CachedCall, comparison: Comparison) -> tuple[Fault | None, str | None]:
-    """Return where the call begins to differ, Dynamo's own faults first, and what could not be compared.
+    """Return the first difference of the call, Dynamo's own faults first, and what was not compared.
 
     Raises:
         Exception: whatever the backend raises.
@@ -234,7 +233,7 @@ def body_of(
 
 
 def _judged(comparison: Comparison, fault: Fault | None) -> list[JudgedStage]:
-    """Return the stages that were tried; Dynamo's own trace was, if the function ran as ordinary Python."""
+    """Return the stages that were tried, including Dynamo's trace if the function ran as ordinary Python."""
     if fault is None:
         return []
     if fault.stage == DYNAMO:
@@ -244,7 +243,7 @@ def _judged(comparison: Comparison, fault: Fault | None) -> list[JudgedStage]:
 
 
 def _operation(fault: Fault | None) -> str | None:
-    """Return the operation whose own result differs, if a value does."""
+    """Return the operation whose own result differs; None if no value differs."""
     is_value = fault is not None and fault.node is not None and fault.stored is None and fault.observed is None
     return target_name(fault.node) if fault is not None and is_value else None
 
@@ -255,7 +254,7 @@ def needs_gradients(outputs: Sequence[Any]) -> bool:
 
 
 def body_of_backward(call: KeptBackward, comparison: GradientComparison, fault: Fault | None) -> ComparisonBody:
-    """Return what is said of a backward pass; ``fault`` is None where nothing differs."""
+    """Return the report on a backward pass; ``fault`` is None if nothing differs."""
     worst = comparison.worst
     place = None if fault is None or fault.node is None else line_at_fault(fault)
     body = ComparisonBody(
@@ -290,7 +289,7 @@ def body_of_backward(call: KeptBackward, comparison: GradientComparison, fault: 
 
 
 def body_of_lost_backward(call: KeptBackward, reason: str) -> ComparisonBody:
-    """Return what is said of a backward pass that could not be compared."""
+    """Return the report on a backward pass that could not be compared."""
     return ComparisonBody(
         function=call.function,
         compile_id=call.compile_id,
@@ -320,7 +319,7 @@ def cause_in_backward(fault: Fault, backend: str) -> str:
 def body_without_graph(
     call: GraphCall, cached_call: CachedCall, verdict: str, *, stage: str | None = None, line: Place | None = None
 ) -> ComparisonBody:
-    """Return what is said of a call whose graphs were not compared; ``stage``: the one that is at fault, if known."""
+    """Return the report on a call whose graphs were not compared; ``stage`` is the one at fault, if known."""
     return ComparisonBody(
         function=name_of_call(cached_call),
         compile_id=cached_call.compile_id,
@@ -340,7 +339,7 @@ def body_without_graph(
 def body_of_failed_compile(
     function: str, compile_id: str, backend: str, verdict: str, *, stage: str | None, line: Place | None
 ) -> ComparisonBody:
-    """Return what is said of a compile that raised; ``stage``: the one that is at fault, if known."""
+    """Return the report on a compile that raised; ``stage`` is the one at fault, if known."""
     return ComparisonBody(
         function=function,
         compile_id=compile_id,
@@ -434,7 +433,7 @@ def _lines(comparison: Comparison, fault: Fault | None) -> list[ComparedLine]:
         line.dynamo = _deviation(fault.difference)
     at_fault = None if fault is None else lines.get(line_at_fault(fault) or ("", 0))
     if fault is not None and at_fault is not None and not _is_any_different(at_fault):
-        # Its values are right: it writes elsewhere, or a caller can observe another difference.
+        # Its values are right: it writes to other memory, or strides, sharing or gradients differ.
         at_fault.compiled = replace(_deviation(fault.difference), same=False)
     return list(lines.values())
 

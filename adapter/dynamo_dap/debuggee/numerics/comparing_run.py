@@ -1,7 +1,7 @@
-"""Compares the calls of a program that nobody debugs, for ``dynamo-dap compare``.
+"""Compares the calls of a program without a debugger, for ``dynamo-dap compare``.
 
-Each call is compared as it returns, and its gradients once a backward pass has come through it. Each comparison is
-written to a file. Runs on the thread that makes the call, and on that of the backward pass.
+Each call is compared as it returns, its gradients after a backward pass through it. Each comparison is written to a
+file. Runs on the thread that makes the call, and on that of the backward pass.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _MAXIMUM_PASSES = 4
 
 
 class ComparingRun(CallObserver, CompileObserver):
-    """Compares the calls of a program that nobody debugs. Lives as long as the program."""
+    """Compares the calls of a program without a debugger. Lives as long as the program."""
 
     feature = "comparing calls"
 
@@ -84,7 +84,7 @@ class ComparingRun(CallObserver, CompileObserver):
         self._backend_failure: BackendFailure | None = None
 
     def begin(self) -> None:
-        """Observe from now on; torch has been imported."""
+        """Start to observe; torch has been imported."""
         for feature in NEEDED:
             if feature.problem is not None:
                 self._report(f"dynamo-dap: {feature.problem}\n")
@@ -95,7 +95,7 @@ class ComparingRun(CallObserver, CompileObserver):
         GRAPH_CALLS.want(self, limits_of_real_values().bytes)
 
     def trace_failed(self, frame: TracedFrame, exception: Exception) -> None:
-        """Note the line at which a trace ends that the program gets an exception from."""
+        """Note the line of a trace that ends with an exception for the program."""
         frames = (frame_of_break(exception) or frame).with_callers()
         innermost = next((each for each in frames if not is_torch_file(each.path)), frame)
         self._failed_at = Place(innermost.path, innermost.line, 1)
@@ -109,7 +109,7 @@ class ComparingRun(CallObserver, CompileObserver):
         self._backend_failure = failure_of(problem)
 
     def compile_ended(self, compiling: FrameCompile, result: CompileResult, problem: BaseException | None) -> None:
-        """Observe what was compiled, from its first call on; say why a compile has raised."""
+        """Observe a compiled graph from its first call on; report why a compile raised."""
         attributes = self._attributes.take()
         if result.code is not None:
             GRAPH_CALLS.compiled(result.code, attributes)
@@ -139,7 +139,7 @@ class ComparingRun(CallObserver, CompileObserver):
         )
 
     def returned(self, call: GraphCall) -> None:
-        """Compare, and write down what was found."""
+        """Compare a call, and write the result."""
         reused = self._memory.take(call)
         if reused is None and not self._is_wanted(call.graph.calls):
             return
@@ -184,7 +184,7 @@ class ComparingRun(CallObserver, CompileObserver):
     def _await_backward(
         self, call: GraphCall, cached_call: CachedCall, comparison: Comparison, body: ComparisonBody
     ) -> None:
-        """Compare the gradients of a call once the program's own backward pass has come through it."""
+        """Compare the gradients of a call after the program's own backward pass has passed through it."""
         if not needs_gradients(outputs_of(call)):
             return
         try:
@@ -199,7 +199,7 @@ class ComparingRun(CallObserver, CompileObserver):
             body.not_compared.append(f"{GRADIENTS}: {problem}")
 
     def _came_back(self, kept: KeptBackward, ended: BackwardPass) -> None:
-        """Compare a backward pass, and write down what was found."""
+        """Compare a backward pass, and write the result."""
         kept.passes += 1
         if kept.passes > _MAXIMUM_PASSES:
             return
@@ -239,7 +239,7 @@ def _body_of_invalid(call: GraphCall, cached_call: CachedCall, invalid: NotValid
 
 
 def _body_of_failure(call: GraphCall, cached_call: CachedCall) -> ComparisonBody:
-    """Return what is said of a call in which the compiled graph raised."""
+    """Return the report on a call in which the compiled graph raised."""
     problem = f"{type(call.problem).__name__}: {(str(call.problem).strip().splitlines() or [''])[0]}"
     comparison = compared(call, cached_call)
     fault = comparison.fault_of_operator()

@@ -1,4 +1,4 @@
-"""Compares what stages of compiling compute of one call: Dynamo's graph run as it is, AOTAutograd, the backend.
+"""Compares the results of the compiler's stages for one call: Dynamo's graph, AOTAutograd, the backend.
 
 ``differences`` has the tolerances. Graphs are compiled for this apart from the program. Runs on the thread that makes
 the call.
@@ -54,7 +54,7 @@ _BISECTED = {AOT_AUTOGRAD: "aot_eager", DECOMPOSITION: "aot_eager_decomp_partiti
 
 
 class Reference:
-    """What each operation of a graph gives in one call, run as it is."""
+    """The result of each operation of a graph in one call, run by eager."""
 
     def __init__(self, graph: ReplayedGraph, *, may_fail: bool = False) -> None:
         """Run it; ``may_fail``: an operation that raises is noted.
@@ -79,7 +79,7 @@ class Reference:
         except NoRealValue:
             if not self._calls.faults and not (may_fail and self.failed):
                 raise
-            self.outputs = []  # what comes after an operator that lies may fail
+            self.outputs = []  # operations after an operator with a wrong declaration may fail
         self.values = {
             node: kept for node, (value, version, kept) in self._seen.items() if version_of(value) == version
         }
@@ -95,7 +95,7 @@ class Reference:
 
     @property
     def operator_faults(self) -> Mapping[Any, OperatorFault]:
-        """By node, what custom operators do otherwise than they declare."""
+        """By node, how custom operators break their declaration."""
         return self._calls.faults
 
     def _note(self, node: Any, results: Mapping[Any, Any]) -> None:
@@ -111,7 +111,7 @@ class Reference:
         is_drawn = before is not None and node.prev.op != "root" and not before.equal(self._random)
         if is_drawn or is_custom_operator(node.target):
             self._taken[node.name] = TakenResult.of(node, results, is_random=is_drawn)
-        if in_transform():  # a tensor stands for many there
+        if in_transform():  # one tensor stands for a batch there
             return
         if isinstance(value, list | tuple) and any(has_own_memory(each) for each in value):
             with data_reading():
@@ -123,7 +123,7 @@ class Reference:
                 self._seen[node] = (value, version_of(value), value.detach().clone())
 
     def referee(self, node: Any) -> Referee:
-        """Return what says of ``node`` how far a result of it may be off."""
+        """Return the referee for the results of ``node``."""
         return _OfNode(self.runs, getattr(node, "name", ""))
 
 
@@ -179,7 +179,7 @@ def values_by(
 
 
 def stages_before(backend: Any) -> list[tuple[str, Callable[..., Any]]]:
-    """Return what compiles a graph as far as a stage before the backend itself, in order, with the stage's name."""
+    """Return a backend for each stage before the real one, in order, with the stage's name."""
     if STAGES.problem is not None:
         return []
     stages = [(AOT_AUTOGRAD, STAGES.resolve(_AOT_EAGER))]
@@ -190,7 +190,7 @@ def stages_before(backend: Any) -> list[tuple[str, Callable[..., Any]]]:
 
 @dataclass(frozen=True)
 class Ladder:
-    """A difference, looked for in the stages before the backend, and then in the backend."""
+    """The search for a difference in the stages before the backend, and then in the backend."""
 
     stage: str | None
     """The first stage in which it is; None if it is the backend itself."""
@@ -199,7 +199,7 @@ class Ladder:
 
     @property
     def runs(self) -> list[str]:
-        """What was run, as evidence."""
+        """The runs, as evidence."""
         known = {name: stage for stage, name in _BISECTED.items()}
         return [known[each.name] for each in self.judged if each.right is not None and each.name in known]
 
@@ -207,12 +207,12 @@ class Ladder:
 def ladder(backend: Any, is_right: Callable[[Callable[..., Any]], bool]) -> Ladder:
     """Find the first stage that makes a call wrong, in the order of ``dynamo-dap bisect``.
 
-    ``is_right`` says whether what a backend makes of the graph is right; with all of ``backend`` it is not.
+    ``is_right`` runs a backend and returns whether its result is right; for ``backend`` itself it is wrong.
     """
     judged = []
     for stage, earlier in stages_before(backend):
         right: bool | None = None
-        # A stage that cannot run alone counts with the next.
+        # A stage that cannot run alone is tried together with the next.
         with contextlib.suppress(Exception):
             right = is_right(earlier)
         judged.append(JudgedStage(_BISECTED[stage], right))
@@ -224,7 +224,7 @@ def ladder(backend: Any, is_right: Callable[[Callable[..., Any]], bool]) -> Ladd
 def part_at_fault(backend: Any, stage: str | None, is_right: Callable[[Any], bool]) -> str | None:
     """Return the decomposition, pass or lowering at fault, as ``dynamo-dap bisect`` finds it; None if none is known.
 
-    ``is_right`` says whether what a backend makes of the graph is right.
+    ``is_right`` runs a backend and returns whether its result is right.
     """
     if not is_inductor(backend) or stage == AOT_AUTOGRAD:
         return None
@@ -234,7 +234,7 @@ def part_at_fault(backend: Any, stage: str | None, is_right: Callable[[Any], boo
 
 
 def name_of(backend: Any) -> str:
-    """Return the backend's name as a user gives it to ``torch.compile``."""
+    """Return the backend's name for ``torch.compile``."""
     name = getattr(backend, "compiler_name", None)
     if isinstance(name, str):
         return name
@@ -254,7 +254,7 @@ def draws_its_own_numbers(backend: Any) -> bool:
 
 
 def _without(value: Any, mask: Any) -> Any:
-    """Return a tensor with zeros where nobody has set it."""
+    """Return a tensor with zeros in place of uninitialized memory."""
     if mask is None or not has_own_memory(value) or value.shape != mask.shape:
         return value
     with data_reading():
@@ -263,7 +263,7 @@ def _without(value: Any, mask: Any) -> Any:
 
 @dataclass(frozen=True)
 class Fault:
-    """Where the compiled graph begins to differ, and in which stage."""
+    """The first difference of the compiled graph, and its stage."""
 
     node: Any
     """None if it does not differ when it is compiled again."""
@@ -340,7 +340,7 @@ class Comparison:
         return list(map(_without, outputs, of.outputs))
 
     def is_stored_right(self, expected: Any, stored: Any) -> bool:
-        """Whether a tensor that the compiled call has stored is ``expected``, or an output in the place of that."""
+        """Whether the compiled call has stored ``expected``, or the output that corresponds to it."""
         if difference(expected, stored).is_same:
             return True
         torch: Any = sys.modules["torch"]
@@ -358,7 +358,7 @@ class Comparison:
 
     @property
     def differs(self) -> bool:
-        """Whether some output does."""
+        """Whether an output differs."""
         return not all(each.is_same for each in self.of_outputs)
 
     def of_nodes(self, backend: Any, nodes: Sequence[Any]) -> list[tuple[Difference, Any]]:
@@ -377,12 +377,12 @@ class Comparison:
 
     @property
     def worst(self) -> Difference:
-        """That of the output which differs most."""
+        """The difference of the output that differs most."""
         none = Difference(0.0, 0.0, True)
         return max(self.of_outputs, key=lambda each: (not each.is_same, each.largest), default=none)
 
     def look_at_nodes(self) -> None:
-        """Compile the graph again so that it returns what each operation gives, and fill ``by_node``.
+        """Compile the graph again so that it returns the result of each operation, and fill ``by_node``.
 
         Raises:
             Exception: whatever the backend raises.
@@ -394,7 +394,7 @@ class Comparison:
         self.by_node = {node: each for node, (each, _) in zip(nodes, found, strict=True)}
 
     def fault_of_dynamo(self, is_passed_over: Callable[[str], bool]) -> Fault | None:
-        """Return the first line that differs from ordinary Python, if that reaches what the graph returns."""
+        """Return the first line that differs from ordinary Python, if the difference reaches an output."""
         if all(each.is_same for each in self.by_line.values()):
             return None
         lines = {
@@ -416,13 +416,13 @@ class Comparison:
         return None
 
     def fault_of_operator(self) -> Fault | None:
-        """Return the first custom operator that does otherwise than it declares."""
+        """Return the first custom operator that breaks its declaration."""
         for node, found in self.reference.operator_faults.items():
             return Fault(node, self.worst, found.stage, self.reference.values.get(node), operator=found.text)
         return None
 
     def fault(self) -> Fault:
-        """Find the first operation whose result differs, and whose fault that is.
+        """Find the first operation whose result differs, and the stage at fault.
 
         Raises:
             Exception: whatever the backend raises.
@@ -443,9 +443,9 @@ class Comparison:
         return Fault(node, how, found_in.stage, value, part=part, judged=found_in.judged)
 
     def fault_in_memory(self, after: Sequence[Any]) -> Fault | None:
-        """Return the first input that the compiled graph alone leaves with other contents, and whose fault that is.
+        """Return the first input whose contents differ after the compiled call, and the stage at fault.
 
-        ``after``: the inputs as the compiled call has left them.
+        ``after`` are the inputs after the compiled call.
 
         Raises:
             Exception: whatever an operation of the graph raises.
@@ -478,7 +478,7 @@ class Comparison:
         return next(((node, how, value) for node, (how, value) in found if not how.is_same), None)
 
     def _first_of_prefixes(self, nodes: Sequence[Any]) -> tuple[Any, Difference, Any] | None:
-        """Do the same with one output at a time: where everything is returned, other things are fused."""
+        """Do the same with one output at a time: returning everything changes what is fused."""
         low, high, found = 0, len(nodes) - 1, None
         while low <= high:
             middle = (low + high) // 2 if found is not None else high

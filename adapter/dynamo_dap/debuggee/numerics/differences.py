@@ -1,9 +1,9 @@
 """Judges whether two results of one operation differ by more than rounding, element by element.
 
-NaN and Inf positions are compared first. What a result may be off is not a fixed number: it follows from the graph in
-float64 (``Referee.exact``), from how far the eager result is from that, and, where both are not enough, from runs in
-which every result is disturbed by as much as its own type rounds (``Referee.disturbed``). A value without a run in
-float64 is judged relative to itself and to the tensor's own scale. Runs on the thread that makes the call.
+NaN and Inf positions are compared first. The tolerance is not a fixed number. It follows from a run in float64
+(``Referee.exact``) and from the error of the eager result against it. If these are not enough, runs decide in which
+every result is disturbed by its type's rounding (``Referee.disturbed``). A value without a run in float64 is judged
+relative to itself and to the tensor's own scale. Runs on the thread that makes the call.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Difference:
 
     @property
     def text(self) -> str:
-        """Describes it: ``largest difference 0.5, RMSE 0.1``."""
+        """The difference in words: ``largest difference 0.5, RMSE 0.1``."""
         parts = [f"largest difference {self.largest:.3g}, RMSE {self.rmse:.3g}"]
         if self.reason:
             parts.append(self.reason)
@@ -59,19 +59,19 @@ class Difference:
 
 
 class Referee(Protocol):
-    """What a result should be, apart from rounding. Asked only when two results are not equal."""
+    """Provides the right result, apart from rounding. Asked only if two results are not equal."""
 
     def exact(self) -> Any:
         """Return the result of a run in float64; None if there is none."""
 
     def disturbed(self) -> Sequence[Any]:
-        """Return its results in runs in float64 whose every operation rounds as it does in the graph."""
+        """Return its results in float64 runs in which every operation rounds as in the graph."""
 
 
 def difference(reference: Any, other: Any, referee: Referee | None = None) -> Difference:
     """Compare two results of one operation: ``reference`` is the eager one, ``other`` the compiled one."""
     if not has_own_memory(reference) or not has_own_memory(other):
-        return Difference(0.0, 0.0, True)  # guards compare numbers, and nothing can compare the rest
+        return Difference(0.0, 0.0, True)  # guards compare numbers; other objects cannot be compared
     if reference.shape != other.shape or reference.dtype != other.dtype:
         return Difference(math.inf, math.inf, False, reason=_facts_text(reference, other))
     if not reference.numel():
@@ -104,7 +104,7 @@ def _judged(reference: Any, other: Any, referee: Referee | None) -> Difference:
 def _judged_by(
     exact: Any, one: Any, two: Any, apart: Any, measured: Difference, dtype: Any, referee: Referee
 ) -> Difference:
-    """Compare the errors of the two results, the run in float64 being right."""
+    """Compare the errors of the two results against the run in float64."""
     numbers = sys.modules["torch"].finfo(dtype)
     off, off_eager = _apart(exact, two).where(apart > 0, 0.0), _finite(_apart(exact, one))
     size = _finite(exact.abs())
@@ -115,7 +115,7 @@ def _judged_by(
 
 
 def _is_noise(off: Any, allowed: Any, exact: Any, referee: Referee) -> bool:
-    """Whether each element that is too far off is so where rounding carries as far."""
+    """Whether rounding explains each element that is too far off."""
     runs = [each for each in referee.disturbed() if has_own_memory(each) and each.shape == exact.shape]
     if not runs:
         return False
@@ -138,7 +138,7 @@ def _common(errors: Any) -> float:
 
 
 def _is_same_decision(apart: Any, one: Any, exact: Any, referee: Referee) -> bool:
-    """Whether integers or booleans differ only where rounding decides: where they do in another run, too."""
+    """Whether rounding explains different integers or booleans: they differ in a disturbed run, too."""
     decided = one == exact
     for each in referee.disturbed():
         if has_own_memory(each) and each.shape == one.shape:

@@ -1,14 +1,14 @@
 """A call's function run as ordinary Python, in a fork of the process: what its lines compute there.
 
-It is Python of the program's, which may store anything anywhere: only in a process of its own does the program not
-notice. The fork inherits what the call was given, and the results to compare with; it reports differences and ends. It
-computes on one thread, since pools of threads do not survive a fork. A function whose graph breaks is not run: only
-what Dynamo has traced as a whole is known to do nothing outside of the process.
+The function may store anything anywhere, so it runs in a process of its own, and the program does not notice. The fork
+inherits the inputs of the call and the results to compare with; it reports differences and ends. It computes on one
+thread, since pools of threads do not survive a fork. A function with a graph break is not run: only a function that
+Dynamo has traced as a whole is known to do nothing outside of the process.
 
-What the function stores is compared as well: another fork goes on with the generated code, which replays it, until
-that returns. Where the two differ, a third one runs the function and watches which line stores it.
+What the function stores is compared as well: a second fork runs the generated code, which replays the stores. If the
+two differ, a third fork runs the function and finds the line that stores the value.
 
-``run_in_fork`` and similar functions run on the thread that makes the call; all that they call, in the fork.
+``run_in_fork`` and similar functions run on the calling thread; their callees run in the fork.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class NotRun(Exception):
 
 @dataclass(frozen=True)
 class PythonRun:
-    """What a function did as ordinary Python."""
+    """The results and stores of a function that ran as ordinary Python."""
 
     by_line: dict[Line, Difference]
     """How the results of Dynamo's graph differ from it."""
@@ -80,9 +80,9 @@ def run_in_fork(
     is_passed_over: Callable[[str], bool],
     before: Before,
 ) -> PythonRun:
-    """Run the function of ``call``, and return what its lines gave and what it stored.
+    """Run the function of ``call``, and return the results of its lines and what it stored.
 
-    Lines are those of the innermost frame that is not in a file that ``is_passed_over``, and of its callers' calls.
+    A result belongs to the innermost frame whose file is not ``is_passed_over``, and to its callers' lines.
 
     Raises:
         NotRun: it cannot be run.
@@ -105,7 +105,7 @@ def run_in_fork(
 
 
 def state_after(call: CachedCall, before: Before) -> State:
-    """Return what the generated code has left behind once it has returned. The program itself has not gone on.
+    """Return the stores of the generated code. The program itself has not gone on.
 
     Raises:
         NotRun: it does not return.
@@ -127,7 +127,7 @@ def state_after(call: CachedCall, before: Before) -> State:
         never_compile(_no_trace)
         sys.settrace(_no_trace)
         frame: Any = call.frame
-        while frame is not None:  # its callers as well: none may go on, whatever happens
+        while frame is not None:  # its callers as well: none may go on in any case
             frame.f_trace = at_end
             frame = frame.f_back
         raise GoesOnInFork
@@ -142,7 +142,7 @@ def _no_trace(*_: object) -> None:
 
 @dataclass(frozen=True)
 class Visit:
-    """A line that a run reaches, and for which time: lines of a loop come again."""
+    """A line that a run reaches, and how often it has been reached: a loop repeats lines."""
 
     path: str
     line: int
@@ -156,7 +156,7 @@ def visits_that_store(
     roots: Roots,
     wanted: Sequence[tuple[str, tuple[Step, ...]]],
 ) -> tuple[list[Visit | None], Visit | None]:
-    """Return for each of ``wanted`` where the function changed it last as ordinary Python, and where it returned.
+    """Return for each of ``wanted`` the line that changed it last in ordinary Python, and the line that returned.
 
     Raises:
         NotRun: it cannot be run.
@@ -179,7 +179,7 @@ def visits_that_store(
 
 
 class _Stores:
-    """Watches for which lines values change. Lives for one run, which it is the tracer of."""
+    """Finds the lines that change values. Lives for one run, as its trace function."""
 
     def __init__(self, is_passed_over: Callable[[str], bool], values: Sequence[Callable[[], object]]) -> None:
         self._is_passed_over = is_passed_over
@@ -231,10 +231,10 @@ class _Stores:
 def _answer_of(
     work: Callable[[], object] = lambda: None, *, goes_on: Callable[[Callable[[object], None]], None] | None = None
 ) -> Any:
-    """Fork, and return what ``work`` gives there; or what ``goes_on`` answers one day, as the program goes on there."""
+    """Fork, and return the result of ``work``, or the later answer of ``goes_on`` as the program continues there."""
     read, write = os.pipe()
     with warnings.catch_warnings():
-        # Of threads that another process would lack: it uses none of them.
+        # The warning is about threads that a fork lacks; this fork uses none of them.
         warnings.simplefilter("ignore", DeprecationWarning)
         # debugpy replaces the function of this name in ``os``, to debug whatever is forked.
         child = sys.modules["posix"].fork()
@@ -270,7 +270,7 @@ def _in_fork(pipe: int, work: Callable[[], object], goes_on: Callable[[Callable[
 
 
 def _be_quiet() -> None:
-    """Let nothing of this process reach anybody: no output, no debugger."""
+    """Cut this process off from output and debuggers."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nowhere, stream)
@@ -324,7 +324,7 @@ def _read(pipe: int, deadline: float) -> bytes:
 
 
 def _end_with(pipe: int, work: Callable[[], object]) -> None:
-    """Send what ``work`` returns, or what is wrong with it, and end this process."""
+    """Send the result of ``work``, or its failure, and end this process."""
     try:
         reported: Any = work()
         answer = marshal.dumps(reported)
@@ -345,7 +345,7 @@ def _compared(
     for line, (own, values) in _by_line(reference, is_passed_over).items():
         pairs = _pairs(own, values, results.of(line, own=own))
         if pairs:
-            # The run in float64 is the graph's: Python's result may be as far off that as the graph rounds.
+            # The float64 run is the graph's: Python's result may differ from it by the graph's rounding.
             differences = [difference(of_graph, value, referees.get(id(of_graph))) for of_graph, value in pairs]
             worst = max(differences, key=lambda each: (not each.is_same, each.largest))
             found.append((*line, worst.largest, worst.rmse, worst.is_same))
@@ -353,7 +353,7 @@ def _compared(
 
 
 def _put_memory_back(call: CachedCall) -> None:
-    """Give what the compiled call has changed the contents that it had before, here alone."""
+    """Restore the memory that the compiled call has changed, in this fork only."""
     tensors = [each for each in _tensors(list(call.arguments.values())) if storage_of(each) in call.memory]
     if any(each.is_shared() for each in tensors):
         raise NotRun("it writes to memory that processes share")
@@ -368,7 +368,7 @@ def _put_memory_back(call: CachedCall) -> None:
 def _found_in_memory(storage: object) -> Any:
     torch: Any = sys.modules["torch"]
     for each in gc.get_objects():
-        cls = type(each)  # compared by identity at once: there are millions of objects
+        cls = type(each)  # compared by identity first: there are millions of objects
         if (cls is torch.Tensor or cls is torch.nn.Parameter) and has_own_memory(each) and storage_of(each) == storage:
             if each.is_shared():
                 raise NotRun("it writes to memory that processes share")
@@ -413,7 +413,7 @@ def _several(result: Any) -> Sequence[Any]:
 
 
 class _Results:
-    """What the lines of the function, and of those that it calls, gave."""
+    """The results of the lines of the function and of its callees."""
 
     def __init__(self, is_passed_over: Callable[[str], bool], outermost: types.CodeType) -> None:
         self._is_passed_over = is_passed_over
@@ -437,7 +437,7 @@ class _Results:
             self._found += [(lines, each, version_of(each), each.detach().clone()) for each in tensors]
 
     def of(self, line: Line, *, own: bool) -> list[Any]:
-        """Return what a line gave; not ``own``: what the functions gave that it called."""
+        """Return the results of a line; those of its callees if not ``own``."""
         return [
             kept
             for lines, result, version, kept in self._found
@@ -468,11 +468,11 @@ def _by_line(reference: Reference, is_passed_over: Callable[[str], bool]) -> Map
 
 
 def _pairs(own: bool, of_graph: Sequence[Any], values: Sequence[Any]) -> list[tuple[Any, Any]]:
-    """Return which value of the graph goes with which of Python: by position, or else the graph's last."""
+    """Pair the values of the graph with those of Python: by position, or else the graph's last one."""
     if not of_graph or not values:
         return []
     if own and len(of_graph) == len(values):
         return list(zip(of_graph, values, strict=True))
-    # Python may compute more, and Dynamo may write several operations for one: any value of Python's will do.
+    # Python may compute more values, and Dynamo may write several operations for one: any value of Python may match.
     last = of_graph[-1]
     return [(last, next((each for each in reversed(values) if difference(each, last).is_same), values[-1]))]

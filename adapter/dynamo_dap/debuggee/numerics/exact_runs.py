@@ -1,7 +1,6 @@
-"""Runs a graph in float64: what its operations give apart from rounding, and how far rounding carries.
+"""Runs a graph in float64: the results without rounding, and how far rounding can carry.
 
-Inputs keep what they share: views of one memory are views of one memory in float64. Thread of the program that makes
-the call.
+Inputs that share memory also share it in float64. Thread of the program that makes the call.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ ExactRun = dict[str, Any]
 
 @dataclass(frozen=True)
 class TakenResult:
-    """A result that another run does not give again: random numbers, and what a custom operator remembers."""
+    """A result that another run does not repeat: random numbers, and state of a custom operator."""
 
     value: Any
     ratio: Any
@@ -63,7 +62,7 @@ class TakenResult:
             return cls(kept, widened(kept) / widened(operand.detach()), is_random)
 
     def put(self, node: Any, results: Mapping[Any, Any]) -> bool:
-        """Put it in the place of what a run in float64 gave; return whether that was necessary."""
+        """Replace the result of the float64 run by it; return whether they differed."""
         value = results[node]
         if self.value is None or not has_own_memory(value) or value.shape != self.value.shape:
             return False
@@ -105,13 +104,13 @@ class ExactRuns:
         self._disturbed: list[ExactRun] | None = None
 
     def exact(self) -> ExactRun:
-        """Return the run; an empty one where the graph cannot be run so."""
+        """Return the run; an empty one if the graph cannot run in float64."""
         if self._exact is None:
             self._exact = self._run(None)
         return self._exact
 
     def disturbed(self) -> Sequence[ExactRun]:
-        """Return runs in which each result is disturbed by what its own type rounds."""
+        """Return runs in which each result is disturbed by its own type's rounding."""
         if self._disturbed is None:
             self._disturbed = [self._run(Noise(self._dtypes, seed)) for seed in range(DISTURBED_RUNS)]
         return self._disturbed
@@ -126,7 +125,7 @@ class ExactRuns:
 
 
 class Noise:
-    """Disturbs the results of a run. It has a generator of its own: the program's random numbers stay as they are."""
+    """Disturbs the results of a run. Its own random generator leaves the program's random numbers alone."""
 
     def __init__(self, dtypes: Mapping[str, Any], seed: int) -> None:
         torch: Any = sys.modules["torch"]
@@ -135,7 +134,7 @@ class Noise:
         self._generator.manual_seed(seed)
 
     def disturb(self, node: Any, results: Mapping[Any, Any], times: float = 1.0) -> None:
-        """Disturb what ``node`` gave, in place, so many ``times``; not a view of what was disturbed already."""
+        """Disturb the result of ``node`` in place, ``times`` times; not a view of memory that is disturbed already."""
         torch: Any = sys.modules["torch"]
         value, dtype = results[node], self._dtypes.get(node.name)
         if node.op == "get_attr" or not has_own_memory(value) or not value.is_floating_point():
@@ -150,7 +149,7 @@ class Noise:
         unit *= times
         unit *= 1 + math.sqrt(_length(node, value, operands)) / 8
         later = max((_summed_by(user, value) for user in node.users), default=1.0)
-        if later > 1:  # its elements are summed up: the sum rounds as often
+        if later > 1:  # its elements are summed: the sum rounds once for each
             unit += torch.finfo(dtype or torch.float32).eps * math.sqrt(later) / 16
         if unit == 0.0:
             return
@@ -158,11 +157,11 @@ class Noise:
             # Autograd does not count this write: it may have saved the value already.
             value.data.mul_(1 + unit * self._random_like(value))
             if any(is_higher_order(each) for each in (node, *node.all_input_nodes)):
-                # It is the result of many operations: where they cancel out, what is left has rounded more.
+                # It is the result of many operations: where they cancel out, the rest has more rounding errors.
                 value.data.add_(unit * _OF_SUBGRAPH * self._random_like(value) * value.pow(2).mean().sqrt())
 
     def disturb_gradient(self, node: Any, results: Mapping[Any, Any]) -> None:
-        """Disturb what ``node`` gave, and the gradient that will arrive there."""
+        """Disturb the result of ``node``, and its gradient when that arrives."""
         self.disturb(node, results)
         value = results[node]
         if not has_own_memory(value) or not value.requires_grad or node.op == "placeholder":
@@ -193,7 +192,7 @@ class Noise:
 
 
 def _length(node: Any, value: Any, operands: Sequence[Any]) -> float:
-    """Return about how many terms each element of a result is the sum of."""
+    """Return the approximate number of terms that are summed up in each element of a result."""
     sizes = sorted((int(each.numel()) for each in operands), reverse=True)
     if not value.numel() or not sizes:
         return 1.0
@@ -205,7 +204,7 @@ def _length(node: Any, value: Any, operands: Sequence[Any]) -> float:
 
 
 def _summed_by(user: Any, value: Any) -> float:
-    """Return about how many elements of ``value`` an element of the result of ``user`` is the sum of."""
+    """Return roughly how many elements of ``value`` each element of the result of ``user`` sums up."""
     if not value.dim():
         return 1.0
     if _is_one_of(user, _CONTRACTIONS):
@@ -239,7 +238,7 @@ def widened_graph(graph: ReplayedGraph) -> ReplayedGraph:
     for node in graph.nodes:
         made = copies[node] = copy.node_copy(node, copies.__getitem__)
         if "autocast" in str(getattr(node.target, "__name__", node.target)):
-            continue  # wide numbers stay as they are there
+            continue  # float64 and complex128 stay unchanged
         made.args, made.kwargs = torch.fx.node.map_aggregate((made.args, made.kwargs), wide)
         if made.op == "call_method" and made.target in ("float", "half", "bfloat16"):
             made.target = "double"
@@ -272,7 +271,7 @@ def _run(graph: ReplayedGraph, taken: Mapping[str, TakenResult], noise: Noise | 
 
 
 def widened_together(values: Sequence[Any]) -> list[Any]:
-    """Return the values in float64: those that share memory share it again."""
+    """Return the values in float64; those that share memory share it there, too."""
     shared: dict[object, list[Any]] = {}
     for value in values:
         if has_own_memory(value) and _has_fractions(value):

@@ -17,7 +17,7 @@ from dynamo_dap.debuggee.values.model import text_of_raised
 
 
 def may_hold(host: Host, name: str, names: dict[str, object]) -> bool:
-    """Return whether the condition of the filter ``name`` may hold, as far as ``names`` alone can tell."""
+    """Return whether the condition of the filter ``name`` may hold, judged from ``names`` alone."""
     condition = host.breakpoints.exception_filters.get(name)
     if not condition or not names_asked(condition) <= names.keys():
         return True
@@ -26,7 +26,7 @@ def may_hold(host: Host, name: str, names: dict[str, object]) -> bool:
 
 
 def holds_at(host: Host, name: str, frame: TracedFrame, names: dict[str, object]) -> bool:
-    """Return whether the condition holds at a line; what ``names`` alone can tell was asked before."""
+    """Return whether the condition holds at a line; ``may_hold`` has already judged it from ``names``."""
     condition = host.breakpoints.exception_filters.get(name)
     if not condition or names_asked(condition) <= names.keys():
         return True

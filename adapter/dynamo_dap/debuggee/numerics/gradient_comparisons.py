@@ -1,9 +1,9 @@
 """Compares the gradients of a compiled call with those of Dynamo's graph, and finds the line at fault.
 
-``KeptBackward`` keeps a call until the program's backward pass has gone through it. Its graph is then differentiated
-from the gradients that arrived: in its own types, in float64, and in float64 with every result disturbed. Where a
-gradient differs, the graph is compiled again with a zero added to each operand, so that each operation's own part of a
-gradient can be compared. Thread of the program that runs the backward pass.
+``KeptBackward`` keeps a call until the program's backward pass has passed through it. Its graph is then differentiated
+with the gradients that arrived: in its own types, in float64, and in float64 with every result disturbed. If a gradient
+differs, the graph is compiled again with a zero added to each operand, so that each operation's own part of a gradient
+can be compared. Thread of the program that runs the backward pass.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ class DifferentiatedGraph:
 
     @classmethod
     def of(cls, graph: ReplayedGraph, written: frozenset[str]) -> DifferentiatedGraph:
-        """Return it; ``written`` are the names of placeholders that nodes write to."""
+        """Return the graph; ``written`` are the names of placeholders that nodes write to."""
         placeholders = frozenset(node for node in graph.nodes if node.op == "placeholder" and node.name in written)
         return cls(graph, [node for node in graph.nodes if node.op != "output"], graph.output_nodes, placeholders)
 
     def attribute(self, target: str) -> Any:
-        """Return what belongs to the graph."""
+        """Return the parameters, buffers and constants of the graph."""
         return self.graph.attribute(target)
 
 
@@ -75,7 +75,7 @@ class KeptBackward:
         backend: Any,
         memory: Mapping[object, Any],
     ) -> None:
-        """Compare gradients of ``graph``, which has run once on ``given``; the call has written to ``memory``.
+        """Compare gradients of ``graph``, which ran once on the inputs ``given``; the call has written to ``memory``.
 
         Raises:
             NoRealValue: its gradients cannot be compared; the text says why.
@@ -127,9 +127,9 @@ class KeptBackward:
         return kept
 
     def with_zeros(self, uses: Sequence[Use], facts: Mapping[Any, Facts]) -> KeptBackward:
-        """Return it with a further input for each use: a zero that is added to the operand.
+        """Return the graph with one more input for each use: a zero that is added to the operand.
 
-        The gradient of the zero is the operation's own part of the gradient of its operand.
+        The zero's gradient is the operation's own part of its operand's gradient.
         """
         torch: Any = sys.modules["torch"]
         module, copies, zeros = _with_zeros(self.graph, uses)
@@ -152,10 +152,10 @@ class KeptBackward:
 
 
 class _Runs:
-    """The graph of a call, differentiated from some gradients: in its own types, in float64, and disturbed."""
+    """The gradients of a call's graph for given output gradients: in its own types, in float64, and disturbed."""
 
     def __init__(self, kept: KeptBackward, arrived: Gradients, included: Sequence[frozenset[int]]) -> None:
-        """Differentiate it in its own types.
+        """Differentiate the graph in its own types.
 
         Raises:
             NoRealValue: it cannot be.
@@ -183,7 +183,7 @@ class _Runs:
                     self._memory[node] = storage, version
 
     def uses(self) -> Iterator[Use]:
-        """Yield where tensors with a gradient are given to operations, but for memory that is written to."""
+        """Yield each use of a tensor with a gradient, except of memory that is written to."""
         changed = {storage for storage, version in self._memory.values() if self._latest[storage] != version}
         names = self.own.names
         for user in self._kept.graph.nodes:
@@ -194,7 +194,7 @@ class _Runs:
                         yield node, user
 
     def exact(self) -> GradientRun | None:
-        """Return the run in float64; None where the graph cannot be run so."""
+        """Return the run in float64; None if the graph cannot run in float64."""
         if not self._is_exact_known:
             self._is_exact_known = True
             found = self._in_float64(None)
@@ -238,7 +238,7 @@ class _Runs:
         return True
 
     def compare(self, ask: Callable[[GradientRun], Any], compiled: Any) -> Difference:
-        """Compare a gradient; ``ask`` returns that of a run."""
+        """Compare a gradient; ``ask`` returns the gradient of a run."""
         reference = ask(self.own)
         if reference is None or compiled is None:
             return _one_is_missing(reference, compiled)
@@ -339,17 +339,17 @@ class GradientComparison:
 
     @property
     def differs(self) -> bool:
-        """Whether the gradient of some input does."""
+        """Whether the gradient of an input differs."""
         return any(not each.difference.is_same for each in self.of_inputs)
 
     def expected(self, of_input: GradientOfInput) -> Any:
-        """Return what Dynamo's graph adds to the gradient of an input."""
+        """Return the gradient of an input by Dynamo's graph."""
         placeholders = list(self._kept.inputs)
         at = placeholders.index(of_input.placeholder)
         return self._asked(placeholders, self._kept.shares, at)(self._runs.own)
 
     def fault(self) -> Fault:
-        """Find the operation whose backward differs first, and whose fault that is.
+        """Find the first operation whose backward differs, and the stage at fault.
 
         Raises:
             Exception: whatever the backend raises.
@@ -393,7 +393,7 @@ class GradientComparison:
 
 
 def outputs_by(backend: Callable[..., Any], kept: KeptBackward) -> tuple[list[Any], list[Any]]:
-    """Compile the graph by ``backend`` and run it with gradients; return the inputs that it was given, and its outputs.
+    """Compile the graph by ``backend`` and run it with gradients; return its inputs and outputs.
 
     Raises:
         Exception: whatever the backend raises.
@@ -445,7 +445,7 @@ def _leaves(kept: KeptBackward) -> list[Any]:
 
 
 def _with_zeros(graph: ReplayedGraph, uses: Sequence[Use]) -> tuple[Any, Mapping[Any, Any], Sequence[Any]]:
-    """Return the graph (torch's ``GraphModule``) with such inputs, the copies of its nodes, and the inputs."""
+    """Return the graph (torch's ``GraphModule``) with these inputs, the copies of its nodes, and the inputs."""
     torch: Any = sys.modules["torch"]
     longer = torch.fx.Graph()
     copies: dict[Any, Any] = {}
@@ -467,7 +467,7 @@ def _with_zeros(graph: ReplayedGraph, uses: Sequence[Use]) -> tuple[Any, Mapping
 
 
 def _copied(module: Any) -> Any:
-    """Return a copy of a graph for a backend, which may change it; Dynamo's notes on nodes are of another trace."""
+    """Return a copy of a graph that a backend may change, without Dynamo's notes of another trace."""
     torch: Any = sys.modules["torch"]
     other = torch.fx.Graph()
     copies: dict[Any, Any] = {}

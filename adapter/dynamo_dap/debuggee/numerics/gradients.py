@@ -1,10 +1,9 @@
-"""Gradients of everything that a graph of Dynamo's computes, from the gradients that its outputs really get.
+"""Computes gradients of all nodes of Dynamo's graph from the real gradients of its outputs.
 
-``OutputGradients`` hears of them in the program's backward pass. The hooks are on the nodes of the program's autograd
-graph and change nothing: what the program sees of its tensors is as before. ``GradientRun`` then runs the graph of the
-call again with autograd on, on detached copies of its inputs and with its random numbers, and differentiates it
-from the outputs. Thread of the program that runs the hook: for tensors on the CPU the one that called ``backward()``,
-else a thread of autograd's.
+``OutputGradients`` gets these in the program's backward pass, by hooks on the nodes of the program's autograd graph.
+The hooks change nothing that the program can see. ``GradientRun`` then runs the graph of the call again with autograd
+on, on detached copies of its inputs and with its random numbers, and differentiates it from the outputs. Thread of the
+program that runs the hook: for tensors on the CPU the one that called ``backward()``, else a thread of autograd's.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ def current_pass() -> int:
 
 
 def at_end_of_pass(call: Callable[[], None]) -> None:
-    """Call a function when the backward pass that runs on this thread has run all of autograd's graph."""
+    """Call a function when the backward pass of this thread has run all of autograd's graph."""
     GRADIENTS.resolve(_ENGINE)(call)
 
 
@@ -60,7 +59,7 @@ class OutputGradients:
     """The gradients of a call's outputs, reported once in each backward pass that reaches the call."""
 
     def __init__(self, outputs: Sequence[Any], inputs: Sequence[Any], report: Callable[[Gradients], None]) -> None:
-        """Call ``report`` before the backward pass goes on into the call. It handles its own exceptions.
+        """Call ``report`` before the backward pass enters the call. It handles its own exceptions.
 
         It lives as long as the program's autograd graph, of which it must not hold any node itself.
         """
@@ -84,7 +83,7 @@ class OutputGradients:
         return bool(self._handles)
 
     def close(self) -> None:
-        """Hear of no more."""
+        """Stop reporting."""
         while self._handles:
             self._handles.pop().remove()
         self._arrived.clear()
@@ -111,10 +110,10 @@ class OutputGradients:
 
 
 class _Places:
-    """Where tensors are in autograd's graph, and from which of them a backward pass reaches which others."""
+    """The positions of tensors in autograd's graph, and which of them a backward pass reaches from which others."""
 
     def __init__(self, tensors: Sequence[Any], ends: Sequence[Any]) -> None:
-        """Nodes behind ``ends`` are not looked at."""
+        """Nodes behind ``ends`` are ignored."""
         self.nodes: list[Any] = []
         self.places: list[tuple[int, int] | None] = []
         """For each tensor, its node among the distinct ones, and which output of that node it is."""
@@ -158,7 +157,7 @@ class _Places:
 
 
 def _next_of(node: Any, place: Mapping[Any, int], ends: set[Any]) -> set[tuple[int, int]]:
-    """Return to which of the nodes in ``place``, and their outputs, a backward pass comes without passing another."""
+    """Return the nodes in ``place``, with their outputs, that a backward pass reaches first."""
     found: set[tuple[int, int]] = set()
     seen: set[Any] = set()
     left = list(node.next_functions)
@@ -173,19 +172,19 @@ def _next_of(node: Any, place: Mapping[Any, int], ends: set[Any]) -> set[tuple[i
 
 
 class GivenTensors:
-    """The tensors that a call was given, not kept alive: whether they are as they were."""
+    """Weak references to a call's input tensors, with their versions."""
 
     def __init__(self, inputs: Sequence[Any]) -> None:
-        """Note the versions of a graph's ``inputs``, as it was given them."""
+        """Note the versions of a graph's ``inputs``."""
         tensors = [each for each in inputs if is_tensor(each) and not each.is_inference()]
         self._versions = [(weakref.ref(each), each._version) for each in tensors]
 
     def tensors(self) -> list[Any]:
-        """Return those that are there yet."""
+        """Return those that are still alive."""
         return [each for reference, _ in self._versions if (each := reference()) is not None]
 
     def are_changed(self, memory: Mapping[object, Any]) -> bool:
-        """Whether any was written to since, but for those in ``memory``, of which there is a copy."""
+        """Whether any was written to since, except those in ``memory``, which have a copy."""
         return any(
             each._version != version and storage_of(each) not in memory
             for reference, version in self._versions
@@ -195,7 +194,7 @@ class GivenTensors:
 
 @dataclass
 class KeptInput:
-    """What a call gave to a placeholder of its graph."""
+    """The input of a placeholder of a call's graph."""
 
     name: str
     value: Any
@@ -207,10 +206,9 @@ class KeptInput:
 
     @classmethod
     def of(cls, name: str, given: Any, *, is_written: bool) -> KeptInput:
-        """Keep ``given``, of which the call is about to write to if ``is_written``.
+        """Keep ``given``; a copy of it if the call writes to it (``is_written``).
 
-        Raises:
-            NoRealValue: it is of a kind whose gradients are not known here.
+        Raises: NoRealValue: gradients of this kind of tensor are not known.
         """
         torch: Any = sys.modules["torch"]
         if not isinstance(given, torch.Tensor):
@@ -226,13 +224,13 @@ class KeptInput:
 
     @property
     def bytes(self) -> int:
-        """What keeping it costs, where the program itself need not keep it: a parameter is there all the same."""
+        """The bytes that only this object keeps alive: none for a parameter, which the program keeps."""
         if self.is_parameter or not isinstance(self.value, sys.modules["torch"].Tensor):
             return 0
         return int(self.value.untyped_storage().nbytes())
 
     def now(self) -> Any:
-        """Return it as it was at the call.
+        """Return the input as the call got it.
 
         Raises:
             NoRealValue: the program has changed it since.
@@ -247,18 +245,18 @@ class DifferentiableGraph(Protocol):
 
     @property
     def nodes(self) -> Sequence[Any]:
-        """All but its output."""
+        """All nodes except the output."""
 
     @property
     def outputs(self) -> Sequence[Any]:
-        """What it returns: nodes, or constants."""
+        """The results of the graph: nodes, or constants."""
 
     @property
     def written(self) -> Set[Any]:
         """Placeholders that nodes write to."""
 
     def attribute(self, target: str) -> Any:
-        """Return what belongs to the graph."""
+        """Return the parameters, buffers and constants of the graph."""
 
 
 class GradientRun:
@@ -275,12 +273,11 @@ class GradientRun:
     ) -> None:
         """Run it; ``states`` restore random numbers and switches as they were when the call began.
 
-        ``arrived`` are the gradients of the outputs. That of an output has those of the outputs that are ``included``
-        in it: the program's autograd graph leads from them to it. So it does within the graph if a backend gives the
-        graph's own operations to autograd, and for views if it does not.
+        ``arrived`` are the gradients of the outputs. The gradient of an output contains those of the outputs in
+        ``included``, which the program's autograd graph computes from it. Within one graph that happens if the backend
+        gives the graph's own operations to autograd, else only for views.
 
-        Raises:
-            NoRealValue: it cannot be run so; the text says why.
+        Raises: NoRealValue: the graph cannot run so; the text says why.
         """
         self._found: dict[tuple[str, int], Any] = {}
         self._edges: dict[tuple[str, int], Any] = {}
@@ -323,10 +320,10 @@ class GradientRun:
         return frozenset(self._written)
 
     def gradient(self, name: str, at: str, limit: int) -> Any:
-        """Return the gradient of a node; None when the outputs do not depend on it.
+        """Return the gradient of a node; None if the outputs do not depend on it.
 
-        It is that of the node's tensor as it was when the node ``at`` had run. All gradients are computed at once
-        unless they take more than ``limit`` bytes.
+        It is the gradient of the node's tensor right after the node ``at``. All gradients are computed at once unless
+        they take more than ``limit`` bytes.
 
         Raises:
             NoRealValue: none can be computed; the text says why.
@@ -349,9 +346,9 @@ class GradientRun:
         return [name for name, (_, *later) in reversed(self._written.items()) if not numbers.isdisjoint(later)]
 
     def contribution(self, results: Sequence[str], name: str, limit: int) -> Any:
-        """Return the part of a node's gradient that comes from some nodes alone; None when there is none.
+        """Return the part of a node's gradient that comes from some of its users; None if there is none.
 
-        ``results`` are the nodes of the results of one operation that was given the node ``name``.
+        ``results`` are the results of one operation that uses the node ``name``.
 
         Raises:
             NoRealValue: it cannot be computed; the text says why.
@@ -378,8 +375,7 @@ class GradientRun:
     def compute(self, names: Sequence[str]) -> None:
         """Compute the gradients of some nodes.
 
-        Raises:
-            NoRealValue: it fails; the text says why.
+        Raises: NoRealValue: autograd fails; the text says why.
         """
         keys = [(name, number) for name in names for number in self._written.get(name, ())]
         self._compute([key for key in keys if key not in self._found])
@@ -477,14 +473,14 @@ class GradientRun:
         return run_observed(body, operands, note)
 
     def _note(self, name: str, number: int, result: Any) -> None:
-        """Note the present edge of a tensor: when it is written to in place, it gets another one."""
+        """Note the present edge of a tensor: an in-place write gives it another one."""
         self._edges[name, number] = result if result.grad_fn is None else GRADIENTS.resolve(_EDGE)(result)
         self._written.setdefault(name, []).append(number)
         self._bytes += result.numel() * result.element_size()
         self._alive.setdefault(storage_of(result), []).append((name, weakref.ref(result), result._version))
 
     def _note_written(self, node: Any, results: Mapping[Any, Any]) -> None:
-        """Note the tensors that ``node`` has written to, perhaps by a view."""
+        """Note the tensors that ``node`` has written to, directly or through a view."""
         for operand in node.all_input_nodes:
             given: Any = results.get(operand)
             here = self._alive.get(storage_of(given), ()) if isinstance(given, sys.modules["torch"].Tensor) else ()
@@ -496,7 +492,7 @@ class GradientRun:
                     self._note(name, self._numbers[node.name], tensor)
 
     def _seed(self, outputs: Sequence[Any], arrived: Gradients, included: Sequence[frozenset[int]]) -> None:
-        """Say where differentiating begins, with which gradients."""
+        """Return the tensors from which to differentiate, with their gradients."""
         torch: Any = sys.modules["torch"]
         self._roots: list[Any] = []
         self._gradients: list[Any] = []
@@ -512,7 +508,7 @@ class GradientRun:
             if before - within[at] or (before and within[at] - before):
                 raise NoRealValue("its outputs are computed from each other, some by views")
             if before:
-                # What is captured of an edge is the sum, from before its hooks.
+                # The captured value of an edge is the sum before its hooks.
                 self._known[GRADIENTS.resolve(_EDGE)(outputs[at])] = arrived[at].detach()
                 outputs[at].register_hook(_always(arrived[at]))
             self._roots.append(outputs[at])
@@ -534,7 +530,7 @@ _LEFT_OUT = ("record_function", "._print")
 
 
 def _attribute(tensor: Any) -> Any:
-    """Return a copy of a tensor that belongs to the graph: the graph may write to it, as an optimizer's step does."""
+    """Return a copy of a tensor that belongs to the graph, which may write to it as an optimizer's step does."""
     return tensor.detach().requires_grad_(tensor.requires_grad).clone()
 
 

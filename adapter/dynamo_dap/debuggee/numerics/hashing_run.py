@@ -1,8 +1,8 @@
-"""Writes digests of what calls of compiled graphs are given and give, for ``dynamo-dap diff --values``.
+"""Writes digests of the inputs and outputs of compiled graphs, for ``dynamo-dap diff --values``.
 
-A call is looked at as it returns, its gradients once a backward pass has come through it. Of some calls each operation
-of Dynamo's graph runs again on the same inputs, and in float64. Runs on the thread that makes the call,
-and on that of the backward pass.
+A call is hashed as it returns, its gradients after a backward pass through it. For some calls each operation of
+Dynamo's graph runs again on the same inputs, and in float64. Runs on the thread that makes the call, and on that of the
+backward pass.
 """
 
 from __future__ import annotations
@@ -52,20 +52,19 @@ _OPERATIONS = ("call_function", "call_method", "call_module")
 
 
 class HashingRun(CallObserver, CompileObserver):
-    """Hashes the calls of a program that nobody debugs. Lives as long as the program."""
+    """Hashes the calls of a program without a debugger. Lives as long as the program."""
 
     feature = "hashing values"
 
     def __init__(self, path: Callable[[], Path]) -> None:
-        """Take ``path``, which gives the file of the process that asks."""
+        """Write to the file that ``path`` returns for the present process."""
         self._path = path
         self._lock = lock("hashed calls", Level.DATA)
 
     def begin(self) -> None:
-        """Observe from now on; torch has been imported.
+        """Start to observe; torch has been imported.
 
-        Raises:
-            FeatureMissing: this torch lacks what it takes.
+        Raises: FeatureMissing: this torch lacks a name that hashing needs.
         """
         for feature in NEEDED:
             feature.require()
@@ -74,12 +73,12 @@ class HashingRun(CallObserver, CompileObserver):
         GRAPH_CALLS.want(self, limits_of_real_values().bytes)
 
     def compile_ended(self, compiling: FrameCompile, result: CompileResult, problem: BaseException | None) -> None:
-        """Observe what was compiled, from its first call on."""
+        """Observe a compiled graph from its first call on."""
         if result.code is not None:
             GRAPH_CALLS.compiled(result.code)
 
     def returned(self, call: GraphCall) -> None:
-        """Write down what a call was given and gave."""
+        """Write the digests of a call's inputs and outputs."""
         cached_call = call.as_cached_call()
         if cached_call is None:
             return
@@ -93,7 +92,7 @@ class HashingRun(CallObserver, CompileObserver):
             self.left_out(call.frame.f_code, type(problem).__name__)
 
     def left_out(self, code: types.CodeType, reason: str) -> None:
-        """Write down that values of a function's calls are not known."""
+        """Write that the values of a function's calls are unknown."""
         original = original_of(code) or code
         name, place = user_function_name(code), (original.co_filename, original.co_firstlineno)
         self._write(HashedCall(name, "?", 0, *place, [], [], problem=reason))
@@ -175,7 +174,7 @@ def _names(graph: ReplayedGraph | None, count: int) -> list[str]:
 
 
 class _HashedReference(Reference):
-    """Runs the operations, and keeps the digest of each result as it is then: later ones may write to it."""
+    """Runs the operations, and hashes each result at once, since later operations may write to it."""
 
     def __init__(self, graph: ReplayedGraph) -> None:
         self.digests: dict[Any, str] = {}
@@ -193,7 +192,7 @@ class _HashedReference(Reference):
 
 
 def _operations_into(hashed: HashedCall, call: GraphCall, cached_call: CachedCall) -> ReplayedGraph:
-    """Run Dynamo's graph, and say what each operation gives, and who makes each input and output.
+    """Run Dynamo's graph, and return the digest of each operation, and the origin of each input and output.
 
     Raises:
         NoRealValue: it cannot be run, or it is not the graph that was called.
@@ -244,5 +243,5 @@ def _errors(value: Any, exact: Any) -> tuple[float | None, float | None]:
     with data_reading():
         exact = widened(exact.detach())
         error, norm = float((widened(value.detach()) - exact).abs().max()), float(exact.norm())
-    # JSON has no infinities and NaNs, and they decide nothing.
+    # JSON has no infinities and NaNs, and no decision depends on them.
     return (error, norm) if error < float("inf") and norm < float("inf") else (None, None)

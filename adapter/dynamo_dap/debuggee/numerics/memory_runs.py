@@ -1,8 +1,8 @@
-"""Runs a graph on copies of a call's inputs, to see what it does with memory.
+"""Runs a graph on copies of a call's inputs, and reports what it does with memory.
 
-``WrittenInputs`` says what each stage leaves in the inputs, and which operation of Dynamo's graph wrote it.
-``of_uninitialized_memory`` finds the elements of outputs that no operation has set. Thread of the program that makes
-the call.
+``WrittenInputs`` holds the contents of the inputs after each stage, and the operation of Dynamo's graph that wrote
+them. ``of_uninitialized_memory`` finds the elements of outputs that no operation has set. Thread of the program that
+makes the call.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FILLS = (3, 5)
 
 @dataclass(frozen=True)
 class WrittenInput:
-    """An input that a compiled graph leaves with other contents than Dynamo's graph."""
+    """An input whose contents differ after the compiled graph and after Dynamo's graph."""
 
     placeholder: Any
     writer: Any
@@ -38,7 +38,7 @@ class WrittenInput:
 
 
 class WrittenInputs:
-    """What Dynamo's graph leaves in its inputs, run as it is."""
+    """The inputs after Dynamo's graph has run."""
 
     def __init__(self, graph: ReplayedGraph, random: Iterable[Callable[[], None]]) -> None:
         """Run the graph on copies.
@@ -65,7 +65,7 @@ class WrittenInputs:
                 return [*given, *(own.detach().clone() for _, own, _ in self._attributes)]
 
     def _watched(self, given: Sequence[Any]) -> dict[Any, Any]:
-        """Return what may be written to, by node."""
+        """Return the inputs that may be written to, by node."""
         inputs = dict(zip(self._placeholders, given, strict=True))
         owned = {node: own for node, own, _ in self._attributes}
         return {node: each for node, each in {**inputs, **owned}.items() if has_own_memory(each)}
@@ -110,9 +110,9 @@ class WrittenInputs:
         return found[-1] if found else None
 
     def first_difference(self, after: Sequence[Any]) -> WrittenInput | None:
-        """Compare the inputs as a compiled call left them; return the first that differs in the order of writes.
+        """Compare the inputs after a compiled call; return the first that differs, in the order of writes.
 
-        ``after`` has the inputs, and perhaps what belongs to the graph; else that is as the program has it now.
+        ``after`` has the inputs. It may have the graph's own tensors; if not, their present contents count.
         """
         nodes = [*self._placeholders, *(node for node, _, _ in self._attributes)]
         if len(after) == len(self._placeholders):
@@ -148,7 +148,7 @@ class WrittenInputs:
 
 @dataclass(frozen=True)
 class Uninitialized:
-    """What depends on memory that no operation has set."""
+    """The elements that depend on memory that no operation has set."""
 
     nodes: frozenset[str]
     """Names of operations whose results do."""
@@ -157,12 +157,12 @@ class Uninitialized:
 
     @property
     def is_returned(self) -> bool:
-        """Whether some output has such elements."""
+        """Whether an output has such elements."""
         return any(each is not None for each in self.outputs)
 
 
 def of_uninitialized_memory(graph: ReplayedGraph) -> Uninitialized | None:
-    """Return what differs between two runs in which such memory has different contents; None if nothing does."""
+    """Return the elements that differ between two runs with different contents of such memory; None if none does."""
     if not any(_makes_empty(node) for node in graph.nodes):
         return None
     results: list[dict[str, Any]] = []

@@ -1,9 +1,8 @@
 """NaN and Inf: whether values have any, and which operation of a graph made the first.
 
-An operation made one if its result has it and none of its operands does. A NaN from an Inf was made where the
-Inf was. An Inf or NaN that the program wrote (``masked_fill(mask, -inf)``) was given, not made, and so were those of
-the call's inputs; what is in memory that nobody has written to yet counts for nothing. Thread of the program that makes
-the call.
+An operation made one if its result has it and none of its operands does. A NaN from an Inf was made where the Inf was.
+An Inf or NaN that the program wrote (``masked_fill(mask, -inf)``) or that came with the call's inputs was not made.
+Uninitialized memory is ignored. Thread of the program that makes the call.
 """
 
 from __future__ import annotations
@@ -40,9 +39,9 @@ def _floats(values: Any) -> Iterator[Any]:
 
 
 def may_have_any(values: Any, sums: Sequence[Any] = ()) -> bool:
-    """Whether ``values`` may have a NaN or an Inf: no for certain, or have a closer look.
+    """Whether ``values`` may have a NaN or an Inf: False is certain, True needs a closer look.
 
-    ``sums`` are those of other values, by ``sum_of``. One answer for each device. To be called where nothing is
+    ``sums`` are sums of other values by ``sum_of``. One synchronization for each device. Call it where nothing is
     compiled.
     """
     with uncompiled_data_reading():
@@ -53,9 +52,10 @@ def may_have_any(values: Any, sums: Sequence[Any] = ()) -> bool:
 
 
 def sum_of(value: Any) -> Any:
-    """Return a number that is finite only if all of a tensor is, still on the device; None for anything else.
+    """Return a 0-d tensor that is finite only if all of a tensor is; None for anything else.
 
-    A sum is finite only if all that it sums up is, and so is a sum of squares, which is read at the speed of memory.
+    It stays on the device. A sum is finite only if all its terms are. So is a sum of squares, which runs at the speed
+    of memory.
     """
     with uncompiled_data_reading():
         return next(map(_summed, _floats(value)), None)
@@ -92,7 +92,7 @@ class SeenTensors:
 
 
 def kinds_of(value: Any) -> Kinds:
-    """Return what of NaN and Inf is in a tensor, or in tensors."""
+    """Return which of NaN and Inf are in a tensor, or in tensors."""
     found: set[str] = set()
     with data_reading():
         for each in _floats(value):
@@ -144,7 +144,7 @@ class Given:
 
 
 def _first_of(values: Any, kind: str) -> tuple[str, int, int, list[int]] | None:
-    """Return how the first NaN or Inf is shown, how many there are, of how many elements, and its index."""
+    """Return the text of the first NaN or Inf, how many there are, the number of elements, and its index."""
     torch: Any = sys.modules["torch"]
     with data_reading():
         for tensor in flattened(values):
@@ -165,7 +165,7 @@ def _shown(number: float) -> str:
 
 @dataclass(frozen=True)
 class Origin:
-    """What made the first NaN or Inf that a call returns or leaves behind."""
+    """The operation or input that made the first NaN or Inf of a call's results."""
 
     made: Made | Given | None
     """None when no operation made any, and no input had it."""
@@ -176,7 +176,7 @@ class Origin:
 
 
 def find_origin(graph: ReplayedGraph, returned: Sequence[Kinds], written: Mapping[Any, Kinds]) -> Origin:
-    """Run ``graph``; find what made the first of what its outputs have, and of what it has ``written``, by placeholder.
+    """Run ``graph``; find what made the first NaN or Inf of its outputs, and of the inputs that it has ``written``.
 
     Raises:
         NoRealValue: it cannot be run again.
@@ -197,7 +197,7 @@ def find_origin(graph: ReplayedGraph, returned: Sequence[Kinds], written: Mappin
 
 
 def _order(made: Made | Given | None) -> tuple[int, int]:
-    """Sort what operations made first, then what inputs had."""
+    """Sort by operations first, then by inputs."""
     return (0, made.position) if isinstance(made, Made) else (1 if made is not None else 2, 0)
 
 
@@ -206,7 +206,7 @@ _Origins = Mapping[str, "Made | Given | None"]
 
 
 def made_in_body(body: Any, operands: tuple[Any, ...]) -> tuple[Any, Mapping[str, Made]]:
-    """Run the body of a higher-order operator; return its outputs, and by kind what made the first in them."""
+    """Run the body of a higher-order operator; return its outputs, and for each kind what made the first one."""
     watch = _Watch()
     outputs = watch.run_body(body, operands)
     (made,) = watch.inside
@@ -227,7 +227,7 @@ class _Watch:
         """What the bodies of the operation that runs now have made, by kind, run by run."""
 
     def run_body(self, body: Any, operands: tuple[Any, ...]) -> Any:
-        """Run a body of a higher-order operator, and note what its operations make of what it returns."""
+        """Run a body of a higher-order operator, and note which of its operations made a NaN or Inf."""
         watch = _Watch()
         with with_bodies_run_by(body, watch.run_body):
             outputs = run_observed(body, operands, watch)
@@ -245,7 +245,7 @@ class _Watch:
             self.made, self._in_memory, self._versions, self._count = {}, {}, {}, 0
         inside, self.inside = self.inside, []
         self._count += 1
-        if node.op == "output" or in_transform():  # a tensor stands for many in a transform
+        if node.op == "output" or in_transform():  # in a transform one tensor stands for a batch
             return
         result = results[node]
         self._forget_memory_before(node, results)
@@ -285,7 +285,7 @@ class _Watch:
         return origins
 
     def _of_operands(self, node: Any, results: Mapping[Any, Any]) -> dict[str, Made | Given | None]:
-        """Return what the operands had, with what was written to their memory under another name."""
+        """Return the kinds that the operands had, also those written to their memory under another name."""
         found: dict[str, Made | Given | None] = {}
         for operand in node.all_input_nodes:
             known = self.made.get(operand, {})
@@ -300,7 +300,7 @@ class _Watch:
         return found
 
     def _forget_memory_before(self, node: Any, results: Mapping[Any, Any]) -> None:
-        """Memory that a node has allocated may have been that of a result that was let go."""
+        """Forget memory that a node has allocated: it may be that of a freed result."""
         if not self._in_memory:
             return
         of_operands = {storage_of(each) for other in node.all_input_nodes for each in flattened(results[other])}

@@ -24,7 +24,7 @@ FACTS = "strides, shared memory and requires_grad of the results"
 
 @dataclass(frozen=True)
 class OutputFacts:
-    """What can be observed of one result."""
+    """The observable properties of one result."""
 
     strides: tuple[int, ...]
     """Of its dimensions with more than one element; those of others mean nothing."""
@@ -36,7 +36,7 @@ class OutputFacts:
 
 
 def facts_of(outputs: Sequence[Any], inputs: Mapping[int, object]) -> list[OutputFacts | None]:
-    """Return them for each result that is a plain tensor; ``inputs`` are the memory of inputs, by position."""
+    """Return the properties of each result that is a plain tensor; ``inputs`` are the memory of inputs, by position."""
     memory = [storage_of(each) if has_own_memory(each) and each.numel() else None for each in outputs]
     found: list[OutputFacts | None] = []
     for at, (each, own) in enumerate(zip(outputs, memory, strict=True)):
@@ -52,13 +52,12 @@ def facts_of(outputs: Sequence[Any], inputs: Mapping[int, object]) -> list[Outpu
 
 
 class ObservedOutputs:
-    """What the results of a call should be, by a run of Dynamo's graph with gradients."""
+    """The right properties of a call's results, by a run of Dynamo's graph with gradients."""
 
     def __init__(self, kept: KeptBackward, *, with_gradients: bool) -> None:
         """Run it; ``with_gradients``: the program records them.
 
-        Raises:
-            NoRealValue: it cannot be run so; the text says why.
+        Raises: NoRealValue: the graph cannot run so; the text says why.
         """
         self._kept = kept
         self._with_gradients = with_gradients
@@ -79,7 +78,7 @@ class ObservedOutputs:
         ]
 
     def fault(self, outputs: Sequence[Any], inputs: Sequence[Any], backend: Any) -> Fault | None:
-        """Return the first result of the compiled call that differs, and whose fault that is."""
+        """Return the first result of the compiled call that differs, and the stage at fault."""
         found = self._first(outputs, inputs)
         if found is None:
             return None

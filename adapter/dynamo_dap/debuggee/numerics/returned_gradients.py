@@ -1,4 +1,4 @@
-"""Gradients that a compiled call gives back to its inputs in the program's own backward pass.
+"""Observes the gradients that a compiled call adds to its inputs in the program's own backward pass.
 
 Hooks on the program's autograd graph note what arrives at the call's outputs and what the call adds to the gradients
 of its inputs. They change nothing, and live as long as that graph. They hold none of its nodes. Threads: the program's,
@@ -33,7 +33,7 @@ Edge = tuple[Any, int]
 
 @dataclass(eq=False)
 class BackwardPass:
-    """What one backward pass did with a call."""
+    """The gradients of one backward pass through a call."""
 
     arrived: Gradients
     """By output of the call's graph."""
@@ -72,7 +72,7 @@ class ReturnedGradients:
         return self._arriving.are_expected
 
     def _last_nodes(self, outputs: Sequence[Any]) -> list[tuple[Any, list[tuple[int, int]]]]:
-        """Return the nodes that give gradients to inputs: which of theirs goes to which input."""
+        """Return the nodes that give gradients to inputs, with the input for each of their gradients."""
         found: list[tuple[Any, list[tuple[int, int]]]] = []
         ends = {node for node, _ in self._edges}
         seen: set[Any] = {node for each in outputs if (node := gradient_node_of(each)) is not None}
@@ -111,7 +111,7 @@ class ReturnedGradients:
         return self._passes[task]
 
     def _finish(self, task: int) -> None:
-        """Report a pass. What arrived may be known no sooner than now, so that comes first."""
+        """Report a pass. Arrived gradients come first, since some are known only now."""
         ended = self._passes.pop(task, None)
         if ended is not None and any(each is not None for each in ended.arrived):
             self._report(ended)

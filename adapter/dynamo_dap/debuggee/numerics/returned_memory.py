@@ -1,8 +1,8 @@
 """Finds compiled graphs that return memory which an earlier call has returned.
 
 Such a graph overwrites the earlier result. Each call by itself computes what eager computes, so comparing calls one by
-one finds nothing. A storage is known by a weak reference: memory that was freed may come again.
-Runs on the threads that make the calls.
+one finds nothing. A storage is identified by a weak reference, since freed memory may be used again. Runs on the
+threads that make the calls.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _Returned(NamedTuple):
 
 
 class ReturnedMemory:
-    """Knows the memory of results that is still in use. Lives as long as its observer."""
+    """Holds the memory of results that are still in use. Lives as long as its observer."""
 
     def __init__(self) -> None:
         self._known: dict[int, _Returned] = {}
@@ -86,7 +86,7 @@ def fault_of_memory(reused: ReusedMemory, comparison: Comparison) -> Fault | Non
 
 
 def memory_left_out(call: GraphCall) -> list[str]:
-    """Return what is not known of the memory of results: nothing, if all are on the host."""
+    """Return what was not checked about the memory of results; empty if all are on the CPU."""
     devices = sorted({each.device.type for each in tensors_in(outputs_of(call))} - {_HOST})
     return [f"whether results on {device} overwrite those of earlier calls" for device in devices]
 

@@ -43,7 +43,7 @@ class ShownValues(CallObserver):
         self._looks: Counter[tuple[types.CodeType, str]] = Counter()
 
     def looked_at(self, call: CachedCall) -> None:
-        """Have the graph of ``call``, which runs next on this thread, checked as it returns."""
+        """Check the graph of ``call``, which runs next on this thread, as it returns."""
         if not isinstance(call.frame, types.FrameType) or any(each.problem is not None for each in NEEDED):
             return
         key = call.code, call.compile_id
@@ -55,7 +55,7 @@ class ShownValues(CallObserver):
         GRAPH_CALLS.want(self, _BYTES)
 
     def close(self) -> None:
-        """Stop looking at calls. Any thread."""
+        """Stop checking calls. Any thread."""
         with self._lock:
             self._awaited.clear()
         GRAPH_CALLS.want(self, None)
@@ -81,7 +81,7 @@ class ShownValues(CallObserver):
             self._report(call, cached_call, what)
 
     def raised(self, call: GraphCall) -> None:
-        """Expect nothing more: the call returns nothing to compare."""
+        """Expect nothing: the call returns nothing to compare."""
         self._take(call)
 
     def _take(self, call: GraphCall) -> bool:

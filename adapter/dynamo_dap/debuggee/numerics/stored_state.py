@@ -1,9 +1,9 @@
 """What a call leaves behind in Python: attributes, containers, captured variables, globals, and what it returned.
 
-Dynamo replays such side effects once the graph has run. A ``State`` is what can be reached from where a function may
-store, by the expression a user would write; two of them show what a compiled call has left otherwise than ordinary
-Python does. Values go through a pipe between processes, so they are plain. None of the program's code is run for it:
-no property, no ``__getattr__``, no ``__eq__`` of its own. Thread of the program that makes the call, or its fork.
+Dynamo replays such side effects once the graph has run. A ``State`` maps user expressions to everything that a function
+may store to. Two states show what a compiled call stores differently from ordinary Python. Values go through a pipe
+between processes, so they are plain. None of the program's code is run for it: no property, no ``__getattr__``, no
+``__eq__`` of its own. Thread of the program that makes the call, or its fork.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def roots_of(call: CachedCall, codes: Sequence[types.CodeType]) -> Roots:
 
 
 def _given(call: CachedCall) -> Iterator[tuple[str, Any]]:
-    """Yield the arguments; of ``*args`` and ``**kwargs`` what is in them, since each run has its own of those."""
+    """Yield the arguments, and the items of ``*args`` and ``**kwargs``, which are new objects in each run."""
     code, values = call.code, call.arguments
     count = code.co_argcount + code.co_kwonlyargcount
     yield from ((name, values[name]) for name in code.co_varnames[:count] if name in values)
@@ -104,7 +104,7 @@ class Before:
     """The tensors that could be reached before a call stored anything."""
 
     def __init__(self, roots: Roots, written: Sequence[object]) -> None:
-        """Know the memory that the compiled graph has ``written`` to."""
+        """Start with the memory that the compiled graph has ``written`` to."""
         self._roots = roots
         self._written = frozenset(written)
         self.tensors = {id(value): value for *_, value in _walk(roots) if has_own_memory(value)}
@@ -112,11 +112,11 @@ class Before:
         self.note_versions()
 
     def note_versions(self) -> None:
-        """Count what is written from now on as changed."""
+        """Count later writes as changes."""
         self._versions = {key: version_of(each) for key, each in self.tensors.items()}
 
     def state(self, returned: object) -> State:
-        """Return what there is now."""
+        """Return the present state."""
         left, state = _MAXIMUM_BYTES, State()
         for expression, root, steps, value in _walk({**self._roots, RETURNED: lambda: returned}):
             kind, facts = _facts(value)
@@ -127,7 +127,7 @@ class Before:
         return state
 
     def _content(self, value: Any, left: int) -> tuple[Any, int]:
-        """Return a tensor's bytes, or which one it is if it is as it was."""
+        """Return a tensor's bytes, or its identity if it is unchanged."""
         known = self._versions.get(id(value))
         if known == version_of(value) and storage_of(value) not in self._written:
             return id(value), left
@@ -152,7 +152,7 @@ class Before:
 
 
 def value_at(roots: Roots, root: str, steps: Sequence[Step]) -> tuple[str, Any]:
-    """Return what distinguishes the present value from one that is put in its place."""
+    """Return an identity that changes if the value is replaced."""
     value = roots[root]()
     for kind, name in steps:
         value = (_attributes(value) or {}).get(name, _MISSING) if kind == "attribute" else _item(value, name)
@@ -169,7 +169,7 @@ def _item(value: Any, name: Any) -> Any:
 
 
 def _walk(roots: Roots) -> Iterator[tuple[str, str, tuple[Step, ...], object]]:
-    """Yield what can be reached, the nearest first: expression, root, the way there, value."""
+    """Yield everything reachable, the nearest first: expression, root, path, value."""
     waiting: collections.deque[tuple[str, str, tuple[Step, ...], object]] = collections.deque(
         (name, name, (), get()) for name, get in roots.items()
     )
@@ -211,7 +211,7 @@ def _items(value: Any) -> Iterator[Any]:
 
 
 def _facts(value: Any) -> tuple[str, Any]:
-    """Return what kind of value it is, and what distinguishes it from another of that kind."""
+    """Return the kind of a value, and what distinguishes it from others of that kind."""
     kind = type(value)
     if value is _MISSING:
         return "missing", None
@@ -232,7 +232,7 @@ def _facts(value: Any) -> tuple[str, Any]:
 
 
 def _attributes(value: object) -> dict[str, Any] | None:
-    """Return what is stored on an object; None for one that nothing can be stored on."""
+    """Return the attributes of an object; None if it cannot have any."""
     found: dict[str, Any] = {}
     has_any = False
     for kind in mro_of(type(value)):
@@ -249,7 +249,7 @@ def _attributes(value: object) -> dict[str, Any] | None:
 
 @dataclass(frozen=True)
 class LeftOtherwise:
-    """Something that a compiled call leaves otherwise than ordinary Python does."""
+    """A stored value that differs after a compiled call and after ordinary Python."""
 
     expression: str
     root: str
@@ -263,7 +263,7 @@ class LeftOtherwise:
 def differences(
     python: State, compiled: State, before: Before, are_same: Callable[[Any, Any], bool]
 ) -> Iterator[LeftOtherwise]:
-    """Yield what differs; ``are_same`` compares two tensors of one shape and type: Python's and the compiled call's."""
+    """Yield the differences; ``are_same`` compares two tensors of one shape and type."""
     for expression, (root, steps, kind, facts) in python.items():
         other = compiled.get(expression)
         if other is None or "other" in (kind, other[2]):

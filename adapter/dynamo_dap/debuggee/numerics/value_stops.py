@@ -2,10 +2,10 @@
 
 Each compiled graph's outputs are checked as its call returns. If they have a NaN or an Inf that the inputs did not
 have, the call is replayed, and its graph is run operation by operation on the call's inputs. Then the thread is held in
-a second replay, at the line whose operation made the first one: its operands are in view, and nobody has seen the
-outputs yet. For ``mismatch`` the graph is run so after each call. Its outputs are compared with those of the compiled
-graph, and the thread is held at the first line whose result differs. Part of the compile-time engine; runs on the
-thread that makes the call.
+a second replay, at the line of the operation that made the first one. Its operands are in view, and the program has not
+got the outputs yet. For ``mismatch`` the graph runs operation by operation after each call. Its outputs are compared
+with those of the compiled graph, and the thread is held at the first line whose result differs. Part of the
+compile-time engine; runs on the thread that makes the call.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ NOT_VALID = "not valid"
 
 
 class StopTrace(Protocol):
-    """Holds the thread where a traced function stands."""
+    """Holds the thread at the present line of a traced function."""
 
     def __call__(self, frame: TracedFrame, raised: RaisedException, *, names: dict[str, object]) -> None:
         """Stop; ``names`` can be used in the debug console."""
@@ -131,7 +131,7 @@ class ValueStops(CallObserver, CompileObserver):
     # -- arming: any thread ----------------------------------------------------------------------------------------
 
     def arm(self) -> None:
-        """Have the calls of graphs reported while a filter is on."""
+        """Observe the calls of graphs while a filter is on."""
         wanted = [name for name in _FEATURES if name in self._host.breakpoints.exception_filters]
         limit = self._limit(wanted) if wanted and self._host.options.compile_time else None
         HOOKS.want(self, () if limit is None else (CompileObserver.graph_made, CompileObserver.compile_ended))
@@ -149,7 +149,7 @@ class ValueStops(CallObserver, CompileObserver):
             return None
 
     def close(self) -> None:
-        """Stop looking at calls. Any thread."""
+        """Stop checking calls. Any thread."""
         HOOKS.want(self, ())
         NOTED_PATHS.want(self, wanted=False)
         GRAPH_CALLS.want(self, None)
@@ -163,7 +163,7 @@ class ValueStops(CallObserver, CompileObserver):
     # -- calls -----------------------------------------------------------------------------------------------------
 
     def compile_ended(self, compiling: FrameCompile, result: CompileResult, problem: BaseException | None) -> None:
-        """Observe what was compiled, from its first call on."""
+        """Observe a compiled graph from its first call on."""
         attributes = self._attributes.take()
         if result.code is not None:
             GRAPH_CALLS.compiled(result.code, attributes)
@@ -173,7 +173,7 @@ class ValueStops(CallObserver, CompileObserver):
         self._attributes.note(graph)
 
     def returned(self, call: GraphCall) -> None:
-        """Stop if the outputs have what the inputs had not, or are not what the graph gives."""
+        """Stop if the outputs have a new NaN or Inf, or differ from the graph's own results."""
         if self._host.is_holding:
             return
         filters = self._host.breakpoints.exception_filters
@@ -186,12 +186,12 @@ class ValueStops(CallObserver, CompileObserver):
             self._examine(call, MISMATCH, self._mismatch)
 
     def raised(self, call: GraphCall) -> None:
-        """Stop if a custom operator of the graph has not done what it declares."""
+        """Stop if a custom operator of the graph breaks its declaration."""
         if not self._host.is_holding and MISMATCH in self._host.breakpoints.exception_filters:
             self._examine(call, MISMATCH, self._mismatch)
 
     def left_out(self, code: types.CodeType, reason: str) -> None:
-        """Say that the filters do not look at calls of a function."""
+        """Report that the filters do not check the calls of a function."""
         self._report_once(f"the filters 'nan' and 'mismatch' skip calls of {user_function_name(code)}: {reason}")
 
     def _examine(self, call: GraphCall, name: str, find: Callable[[GraphCall, CachedCall], Culprit | None]) -> None:
@@ -237,7 +237,7 @@ class ValueStops(CallObserver, CompileObserver):
         return of_backend
 
     def _given(self, call: GraphCall, graph: ReplayedGraph, given: Given, where: str | None) -> Culprit | None:
-        """Report an input that had a NaN when the call began, once each."""
+        """Report each input that had a NaN when the call began, once."""
         name = graph.names.get(given.node, given.node.name)
         if name in call.graph.reported:
             return None
@@ -293,7 +293,7 @@ class ValueStops(CallObserver, CompileObserver):
         return None
 
     def _bad_parameter(self, call: GraphCall, graph: ReplayedGraph) -> Culprit | None:
-        """Report a parameter or buffer that had a NaN when the call began, once each."""
+        """Report each parameter or buffer that had a NaN when the call began, once."""
         for node, value in graph.inputs.items():
             kinds = kinds_of(value) if graph.is_state(node) else frozenset()
             user = next((each for each in node.users if each.op != "output"), None)
@@ -316,7 +316,7 @@ class ValueStops(CallObserver, CompileObserver):
     # -- stopping --------------------------------------------------------------------------------------------------
 
     def _hold(self, call: GraphCall, culprit: Culprit) -> None:
-        """Trace the call again, and hold it where the culprit is."""
+        """Trace the call again, and hold it at the line at fault."""
         before, lines = contextlib.ExitStack(), Patches("stopping at a value's line")
         before.enter_context(self._host.holding())  # breakpoints on the way were hit when the call began
 
@@ -399,7 +399,7 @@ class _Visits:
 
 
 def _of_invalid(call: GraphCall, cached_call: CachedCall, invalid: NotValid) -> Culprit | None:
-    """Stop where the program computes something else than the compile that serves the call; once for each compile."""
+    """Stop where the program differs from the cache entry that serves the call; once for each compile."""
     if NOT_VALID in call.graph.reported:
         return None
     call.graph.reported.add(NOT_VALID)
@@ -415,7 +415,7 @@ def _of_invalid(call: GraphCall, cached_call: CachedCall, invalid: NotValid) -> 
 
 
 def _stored_otherwise(comparison: Comparison, fault: Fault, what: LeftOtherwise, verdict: str) -> Culprit:
-    """Blame the stage for what the call leaves behind: its returned values are right, and that is not."""
+    """Blame the stage for what the call stores: its returned values are right, the stored ones are wrong."""
     compiled, expected = what.values
     names = {"__value__": compiled, "__expected__": expected, "__difference__": math.inf, "__stage__": fault.stage}
     node = comparison.graph.output
@@ -429,7 +429,7 @@ def _stored_otherwise(comparison: Comparison, fault: Fault, what: LeftOtherwise,
 def _place_text(node: Any, caller: tuple[Place, str] | None = None) -> str:
     """Return where the user's code made a node: ``model.py:12 in forward: y = x.log()``.
 
-    Where torch's own code alone has made it, as in an optimizer's step, it is the line of the ``caller``.
+    If only torch's own code has made it, as in an optimizer's step, return the line of the ``caller``.
     """
     found = place_of(node, is_torch_file)
     if found is not None and caller is not None and is_torch_file(found[0].path):

@@ -127,7 +127,7 @@ class ReplayedGraph:
         self.names[node] = user_expression(source) or node.name
 
     def input_of(self, node: Any) -> object:
-        """Return what the call gave to a placeholder."""
+        """Return the input of a placeholder."""
         if node not in self.inputs:
             raise NoRealValue(f"the input '{node.name}' of the graph is not there any more")
         return self.inputs[node]
@@ -150,7 +150,7 @@ class ReplayedGraph:
         return isinstance(self.inputs.get(node), torch.nn.Parameter) or node in self._buffers
 
     def attribute(self, target: str) -> Any:
-        """Return what belongs to the graph."""
+        """Return the parameters, buffers and constants of the graph."""
         found = self.module
         for name in target.split("."):
             found = getattr(found, name)
@@ -204,9 +204,7 @@ def graph_of(call: CachedCall, output_count: int | None) -> ReplayedGraph:
 
     Dynamo may have learnt since the compile that a size varies: then it is traced as if nothing had been learnt.
 
-    Raises:
-        NoRealValue: it is not traced as it was compiled.
-        FeatureMissing: this torch lacks what it takes.
+    Raises: NoRealValue: it is not traced as it was compiled. FeatureMissing: this torch lacks a name that this needs.
         Exception: what Dynamo raises where it cannot trace.
     """
     for each in (call, dataclasses.replace(call, forgets_sizes=True)):

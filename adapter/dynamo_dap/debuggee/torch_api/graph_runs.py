@@ -158,7 +158,7 @@ def as_it_was(value: Any, memory: Mapping[object, Any]) -> Any:
 
 
 def in_transform() -> bool:
-    """Whether a transform of torch.func is open on this thread: a tensor stands for many there."""
+    """Whether a transform of torch.func is open on this thread: one tensor stands for a batch there."""
     return bool(REAL_VALUES.resolve(_DEPTH)() > 0)
 
 

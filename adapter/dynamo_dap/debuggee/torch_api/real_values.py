@@ -55,9 +55,7 @@ _limits: Limits | None = Limits()
 def limits_of_real_values() -> Limits:
     """Return what computing real values may cost.
 
-    Raises:
-        NoRealValue: they are turned off.
-        FeatureMissing: this torch lacks what it takes.
+    Raises: NoRealValue: they are turned off. FeatureMissing: this torch lacks a name that this needs.
     """
     REAL_VALUES.require()
     if _limits is None:
@@ -68,9 +66,7 @@ def limits_of_real_values() -> Limits:
 def real_values_of(output: Any) -> RealValues:
     """Return the real values of the trace that writes the graph of ``output`` (torch's ``OutputGraph``).
 
-    Raises:
-        NoRealValue: they are turned off.
-        FeatureMissing: this torch lacks what it takes.
+    Raises: NoRealValue: they are turned off. FeatureMissing: this torch lacks a name that this needs.
     """
     limits = limits_of_real_values()
     values = _of_traces.get(output.root_tracer)

@@ -88,7 +88,7 @@ class ValuesInBackward(Protocol):
     """What is known of a call when the gradients of its outputs are there, by the names of its graph's nodes."""
 
     def input_of(self, name: str) -> object:
-        """Return what the call gave to a placeholder. Raises ``NoRealValue``."""
+        """Return the input of a placeholder. Raises ``NoRealValue``."""
 
     def gradient_of(self, name: str, at: str) -> object:
         """Return a tensor, or None where the outputs do not depend on the node. Raises ``NoRealValue``.
@@ -194,9 +194,8 @@ def trace_again(
     trace ends where Dynamo would make code of it, and is returned as it is then, to be given to ``clear`` one day; None
     when it ended before. ``made_code`` takes what is compiled of it.
 
-    Raises:
-        FeatureMissing: this torch lacks what it takes.
-        Exception: what Dynamo raises where it cannot trace.
+    Raises: FeatureMissing: this torch lacks a name that hashing needs. Exception: what Dynamo raises where it cannot
+        trace.
     """
     compile_frame = RETRACING.resolve(_COMPILE_FRAME)
     names = {*call.code.co_varnames, *call.code.co_freevars, *call.code.co_cellvars}

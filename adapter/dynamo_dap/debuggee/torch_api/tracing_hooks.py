@@ -117,8 +117,7 @@ class NodeHook:
     def want(self, listener: NodeListener | None) -> None:
         """Call ``listener`` with each node of the outermost graph that the calling thread's trace makes; None to end.
 
-        Raises:
-            FeatureMissing: this torch lacks what it takes.
+        Raises: FeatureMissing: this torch lacks a name that hashing needs.
         """
         NODES.require()
         with self._lock:

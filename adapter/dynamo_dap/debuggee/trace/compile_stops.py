@@ -101,7 +101,7 @@ EVENTS = {
 
 
 class StopTrace(Protocol):
-    """Holds the thread where a traced function stands."""
+    """Holds the thread at the present line of a traced function."""
 
     def __call__(
         self,
