@@ -13,10 +13,18 @@ export default tseslint.config(
             "max-lines-per-function": ["error", { max: 50, skipComments: true }],
             complexity: ["error", 12],
             eqeqeq: "error",
+            "no-restricted-properties": [
+                "error",
+                ...["Error", "Warning", "Information"].map((kind) => ({
+                    property: `show${kind}Message`,
+                    message: `A link in its text would run a command: use show${kind} of notifications.ts.`,
+                })),
+            ],
             "@typescript-eslint/explicit-function-return-type": "error",
             "@typescript-eslint/restrict-template-expressions": ["error", { allowNumber: true }],
             "@typescript-eslint/no-extraneous-class": "off",
         },
     },
+    { files: ["src/notifications.ts"], rules: { "no-restricted-properties": "off" } },
     { files: ["build.mjs", "l10n.mjs"], languageOptions: { globals: { process: "readonly", console: "readonly" } } },
 );

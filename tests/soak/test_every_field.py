@@ -112,7 +112,7 @@ def states(session: Session) -> Iterator[tuple[str, Ids]]:
     yield "connected", {}
     session.initialize()
     yield "initialized", {}
-    with session.launching(PROGRAM, **DEFAULTS):
+    with session.launching(PROGRAM, args=["--long"], **DEFAULTS):
         session.set_breakpoints(PROGRAM, PLACES["eager"], mode="eager")
         yield "configuring", ids_of(session, None)
         session.set_breakpoints(PROGRAM, PLACES["eager"], mode="eager")
@@ -185,7 +185,7 @@ QUESTIONS = tuple(each for each in argument_types() if each not in RESUMING | EN
 def test_requests_around_a_step_are_answered(session: Session, kind: str) -> None:
     """Many at once, with a step in their midst: the thread goes on while they are on their way."""
     dice = dice_of(kind)
-    with session.launching(PROGRAM, **DEFAULTS):
+    with session.launching(PROGRAM, args=["--long"], **DEFAULTS):
         session.set_breakpoints(PROGRAM, PLACES[kind], mode=kind)
     asked, types = Asked(session), argument_types()
     for _ in range(BURSTS):

@@ -178,6 +178,8 @@ def test_what_security_md_promises_is_tested() -> None:
         for path, name in names:
             written = (ROOT / path).read_text(encoding="utf-8")
             assert re.search(rf"^def {name}\(", written, re.MULTILINE), f"SECURITY.md names {path}::{name}"
+        for path in re.findall(r"`(tests/vscode/[\w.-]+)`", row):
+            assert (ROOT / path).is_file(), f"SECURITY.md names {path}"
 
 
 def test_a_workspace_has_to_be_trusted() -> None:

@@ -42,6 +42,7 @@ from dynamo_dap.language_server.presentation import (
 from dynamo_dap.language_server.trials import Trials
 from dynamo_dap.language_server.values import hover, inlay_hints, make_ready
 from dynamo_dap.language_server.workspace import Documents, path_of, roots_of
+from dynamo_dap.protocol.texts import without_links
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.file import UnreadableRecord, read_record
 from dynamo_dap.records.model import Place
@@ -356,7 +357,7 @@ class RecordServer(LanguageServer):
             # tlparse may take long, and what is followed is not read from two threads.
             return str(await asyncio.to_thread(lambda: write_page(read_record(record), record)))
         except UnreadableRecord as problem:
-            self.window_show_message(types.ShowMessageParams(_WARNING, str(problem)))
+            self.window_show_message(types.ShowMessageParams(_WARNING, without_links(str(problem))))
             return None
 
     def close(self) -> None:

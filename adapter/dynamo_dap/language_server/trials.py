@@ -18,6 +18,7 @@ from dynamo_dap.commands.recorded_program import CannotTry
 from dynamo_dap.commands.trial import Cancelled, Runner, Trial, try_fixes
 from dynamo_dap.language_server.document import Document
 from dynamo_dap.language_server.fixes.edits import Fix
+from dynamo_dap.protocol.texts import without_links
 
 APPLY = "Apply Fix"
 _Key = tuple[str, str, str]
@@ -56,7 +57,7 @@ class Trials:
 
     def report(self, text: str, kind: types.MessageType = types.MessageType.Info) -> None:
         """Show a message."""
-        self._client.window_show_message(types.ShowMessageParams(kind, text))
+        self._client.window_show_message(types.ShowMessageParams(kind, without_links(text)))
 
     async def _try(self, document: Document, fixes: Sequence[Fix], runner: Runner, texts: Mapping[str, str]) -> None:
         progress = _Progress(self._client, f"dynamo-dap/try/{next(self._numbers)}")
@@ -91,7 +92,7 @@ class Trials:
 
     def _report(self, document: Document, trial: Trial) -> None:
         """Say what a trial showed; a proven fix is one click away."""
-        text = f"{trial.fix.title}: {trial.summary()}"
+        text = without_links(f"{trial.fix.title}: {trial.summary()}")
         window = self._client.client_capabilities.window
         if not trial.is_proven or window is None or window.show_message is None:
             self.report(text, types.MessageType.Info if trial.is_proven else types.MessageType.Warning)
@@ -121,6 +122,7 @@ class _Progress:
         self.is_cancelled = threading.Event()
 
     async def begin(self, title: str) -> None:
+        title = without_links(title)
         window = self._client.client_capabilities.window
         if window is None or not window.work_done_progress:
             self._client.window_show_message(types.ShowMessageParams(types.MessageType.Info, title))
@@ -133,7 +135,8 @@ class _Progress:
 
     def report(self, text: str) -> None:
         if self._is_shown:
-            self._client.work_done_progress.report(self._token, types.WorkDoneProgressReport(message=text))
+            said = types.WorkDoneProgressReport(message=without_links(text))
+            self._client.work_done_progress.report(self._token, said)
 
     def end(self) -> None:
         if self._is_shown:

@@ -77,6 +77,17 @@ def _made_visible(found: re.Match[bytes]) -> bytes:
     return _VISIBLE[code].encode() if code in _VISIBLE else found[0]
 
 
+_LINK = re.compile(r"\](?=\((?:https?:|command:|file:))", re.IGNORECASE)
+
+
+def without_links(text: str) -> str:
+    """Return ``text`` with a space in each Markdown link, so that VS Code shows its notification as text.
+
+    A click on a link there runs a command of the editor, and the text may be the program's.
+    """
+    return _LINK.sub("] ", text)
+
+
 PROGRAM_MARK = "program | "
 """Begins each line that the program printed, where an assistant reads it beside lines of the debugger's."""
 

@@ -9,8 +9,9 @@ import msgspec
 
 from dynamo_dap.protocol.connection import Receiver
 from dynamo_dap.protocol.contract import COMPILES, COMPILES_CHANGED_EVENT, LOGGED_EVENT, VS_CODE, WHAT_IF_EVENT
-from dynamo_dap.protocol.messages import Request, Response, decode
+from dynamo_dap.protocol.messages import ErrorBody, ErrorMessage, Request, Response, decode, encode_body
 from dynamo_dap.protocol.streams import ByteStream
+from dynamo_dap.protocol.texts import without_links
 from dynamo_dap.protocol.types import (
     Capabilities,
     CapabilitiesEventBody,
@@ -31,6 +32,9 @@ _TERMINAL_TIMEOUT = 60.0
 """Seconds for the IDE to open a terminal; some ask the user first."""
 _SESSION_TIMEOUT = 60.0
 """Seconds for the IDE to start a session for a child process."""
+
+_NOTIFIED = "important"
+"""The category of output that VS Code also shows in a notification, where links of Markdown run commands."""
 
 _EVENTS = frozenset(
     {
@@ -115,7 +119,8 @@ class Client:
 
     def output(self, text: str, category: str = "console") -> None:
         """Show ``text``, a line or several; ``category`` is one of DAP's, such as ``important``."""
-        body = OutputEventBody(output=text if text.endswith("\n") else text + "\n", category=category)
+        text = text if text.endswith("\n") else text + "\n"
+        body = OutputEventBody(output=without_links(text) if category == _NOTIFIED else text, category=category)
         self._connection.send_event("output", body)
 
     def program_output(self, text: str, category: str) -> None:
@@ -127,7 +132,8 @@ class Client:
         if not self._knows(name):
             _log.debug("the client does not know the event %s", name)
             return
-        self._connection.send_event(name, self._dialect.to_client(body))
+        body = self._dialect.to_client(body)
+        self._connection.send_event(name, _notified(body) if name == "output" else body)
 
     def stops(self, *, steps_back: bool) -> None:
         """Prepare the client for a stop. The first stop that can be stepped back from offers steps back.
@@ -167,7 +173,7 @@ class Client:
         """Answer with a failure."""
         self._connection.respond_error(
             request,
-            refusal.text,
+            without_links(refusal.text) if refusal.show_user else refusal.text,
             error_id=refusal.error_id,
             message=refusal.message,
             show_user=refusal.show_user,
@@ -178,7 +184,7 @@ class Client:
         if not self._dialect.is_common and response.success:
             self.respond(request, response.body)
             return
-        self._connection.forward_response(request, response)
+        self._connection.forward_response(request, response if response.success else _as_a_failure(response))
 
     @property
     def is_gone(self) -> bool:
@@ -188,3 +194,32 @@ class Client:
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
+
+
+class _Category(msgspec.Struct):
+    category: str | None = None
+
+
+def _notified(body: object) -> object:
+    """Return the body of an ``output`` event of a program's, without links if the client notifies the user of it."""
+    raw = encode_body(body)
+    try:
+        if msgspec.json.decode(raw, type=_Category).category != _NOTIFIED:
+            return raw
+        fields: dict[str, Any] = msgspec.json.decode(raw)
+    except msgspec.MsgspecError:
+        return raw  # the client reads no category in it either
+    return {**fields, "output": without_links(str(fields.get("output", "")))}
+
+
+def _as_a_failure(response: Response) -> Response:
+    """Return a failure of a program's without links: it may ask the client to notify the user."""
+    try:
+        error = msgspec.json.decode(response.body, type=ErrorBody).error
+    except msgspec.MsgspecError:
+        return response
+    if error is None or not (error.show_user or error.url):
+        return response
+    text = without_links(error.text)
+    shown = ErrorMessage(id=error.id, format="{text}", variables={"text": text}, show_user=error.show_user)
+    return msgspec.structs.replace(response, body=encode_body(ErrorBody(error=shown)))

@@ -6,6 +6,7 @@ import * as vscode from "vscode";
 
 import { requireDynamoDap } from "../environment/installation.js";
 import { findInterpreter } from "../environment/interpreter.js";
+import { showError } from "../notifications.js";
 import { DEBUG_TYPE, type DynamoConfiguration } from "./options.js";
 import { all, currentFile, savedFile } from "./ready-made.js";
 import { problems, type ConfigurationSchemas } from "./validation.js";
@@ -86,7 +87,7 @@ function isEmpty(configuration: DynamoConfiguration): boolean {
 async function withoutLaunchJson(): Promise<DynamoConfiguration | undefined> {
     const document = vscode.window.activeTextEditor?.document;
     if (document?.languageId !== "python") {
-        void vscode.window.showErrorMessage(vscode.l10n.t("Open the Python file to debug, then start again."));
+        void showError(vscode.l10n.t("Open the Python file to debug, then start again."));
         return undefined;
     }
     const program = await savedFile(document.uri);

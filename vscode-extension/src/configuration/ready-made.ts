@@ -2,6 +2,7 @@
 
 import * as vscode from "vscode";
 
+import { showError } from "../notifications.js";
 import { DEBUG_TYPE } from "./options.js";
 
 export const currentFile: vscode.DebugConfiguration = {
@@ -42,6 +43,6 @@ export async function savedFile(uri: vscode.Uri): Promise<vscode.Uri | undefined
     if (saved?.scheme === "file") {
         return saved;
     }
-    void vscode.window.showErrorMessage(vscode.l10n.t("Save the Python file first: only a file on disk can be debugged."));
+    void showError(vscode.l10n.t("Save the Python file first: only a file on disk can be debugged."));
     return undefined;
 }

@@ -5,6 +5,7 @@ import { readFile } from "node:fs/promises";
 import * as vscode from "vscode";
 
 import { DEBUG_TYPE } from "../configuration/options.js";
+import { showInformation } from "../notifications.js";
 import { enclosingDefinition } from "./mentioned-names.js";
 import { BreakpointOutcomes, type Outcome } from "../session/breakpoint-outcomes.js";
 
@@ -73,7 +74,7 @@ function diagnose(outcomes: BreakpointOutcomes | undefined, where: LineInMenu | 
     const uri = where?.uri ?? editor?.document.uri;
     const line = where === undefined ? editor?.selection.active.line : where.lineNumber - 1;
     if (uri !== undefined && line !== undefined) {
-        void vscode.window.showInformationMessage(diagnosis(uri, line, outcomes));
+        void showInformation(diagnosis(uri, line, outcomes));
     }
 }
 

@@ -7,6 +7,7 @@ import { basename, dirname } from "node:path";
 import * as vscode from "vscode";
 
 import { DEBUG_TYPE } from "../configuration/options.js";
+import { showError, showInformation, showWarning } from "../notifications.js";
 import { errorText } from "../session/stopped-frame.js";
 import { onBackendFailure } from "./failed-backends.js";
 import { programInEditor, type Program } from "./programs.js";
@@ -46,7 +47,7 @@ class FailingCompiles implements vscode.Disposable {
     /** At a failure of the backend in a session. */
     private async offer(program: Program): Promise<void> {
         const text = vscode.l10n.t("The backend failed to compile {0}.", program.name);
-        const chosen = await vscode.window.showWarningMessage(text, BISECT, MINIFY);
+        const chosen = await showWarning(text, BISECT, MINIFY);
         if (chosen === BISECT) {
             await this.bisect(Promise.resolve(program), "exit");
         } else if (chosen === MINIFY) {
@@ -62,11 +63,11 @@ class FailingCompiles implements vscode.Disposable {
         }
         const verdict = await this.runs.answer<Verdict | null>(vscode.l10n.t("Bisecting the compiler stages of {0}", program.name), program, ["bisect", "--json", "--check", check]);
         if (verdict === undefined) {
-            void vscode.window.showInformationMessage(vscode.l10n.t("Cancelled."));
+            void showInformation(vscode.l10n.t("Cancelled."));
             return;
         }
         if (verdict === null) {
-            void vscode.window.showInformationMessage(vscode.l10n.t("Every compiler stage of {0} passes the check '{1}'. Nothing else was compared.", program.name, check));
+            void showInformation(vscode.l10n.t("Every compiler stage of {0} passes the check '{1}'. Nothing else was compared.", program.name, check));
             return;
         }
         const { text, thing } = verdict;
@@ -74,7 +75,7 @@ class FailingCompiles implements vscode.Disposable {
         const lines = text.trim().split("\n").map((line) => line.trim());
         const places = (thing?.places ?? []).slice(0, MOST_PLACES).map(({ path, line }) => ({ title: vscode.l10n.t("Go to {0}:{1}", basename(path), line), path, line }));
         const summary = lines.filter((line) => !line.startsWith("at ")).join(", ");
-        const chosen = await vscode.window.showWarningMessage(summary, ...places, { title: RUNS, path: "", line: 0 });
+        const chosen = await showWarning(summary, ...places, { title: RUNS, path: "", line: 0 });
         if (chosen?.title === RUNS) {
             this.runs.show();
         } else if (chosen !== undefined) {
@@ -92,7 +93,7 @@ class FailingCompiles implements vscode.Disposable {
         const words = ["minify", "--json", ...(looksForAccuracy ? ["--accuracy"] : [])];
         const minified = await this.runs.answer<Minified>(vscode.l10n.t("Minifying {0}", program.name), program, words);
         if (minified === undefined) {
-            void vscode.window.showInformationMessage(vscode.l10n.t("Cancelled."));
+            void showInformation(vscode.l10n.t("Cancelled."));
             return;
         }
         const { path, nodes, before, error } = minified;
@@ -101,12 +102,12 @@ class FailingCompiles implements vscode.Disposable {
         const configuration = { name: vscode.l10n.t("Minified: {0}", program.name), type: DEBUG_TYPE, request: "launch", program: path, cwd: dirname(path) };
         const fails = error === "" ? "" : vscode.l10n.t(" It fails with: {0}", error);
         const text = vscode.l10n.t("Minimized the graph from {0} nodes to {1}.{2}", before, nodes, fails);
-        let chosen = await vscode.window.showInformationMessage(text, DEBUG, ...(program.folder === undefined ? [] : [KEEP]));
+        let chosen = await showInformation(text, DEBUG, ...(program.folder === undefined ? [] : [KEEP]));
         if (chosen === KEEP) {
             const launch = vscode.workspace.getConfiguration("launch", program.folder ?? null);
             const others = launch.get<vscode.DebugConfiguration[]>("configurations", []).filter((each) => each.name !== configuration.name);
             await launch.update("configurations", [...others, configuration], vscode.ConfigurationTarget.WorkspaceFolder);
-            chosen = await vscode.window.showInformationMessage(vscode.l10n.t("{0} is in launch.json.", configuration.name), DEBUG);
+            chosen = await showInformation(vscode.l10n.t("{0} is in launch.json.", configuration.name), DEBUG);
         }
         if (chosen === DEBUG) {
             await vscode.debug.startDebugging(program.folder, configuration);
@@ -123,7 +124,7 @@ async function reporting(act: () => Promise<void>): Promise<void> {
     try {
         await act();
     } catch (problem) {
-        void vscode.window.showErrorMessage(errorText(problem));
+        void showError(errorText(problem));
     }
 }
 

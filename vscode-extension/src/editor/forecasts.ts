@@ -2,6 +2,7 @@
 
 import * as vscode from "vscode";
 
+import { showError } from "../notifications.js";
 import type { Compiles } from "../session/compiles.js";
 import { errorText } from "../session/stopped-frame.js";
 import { ReadOnlyTexts } from "../views/read-only-texts.js";
@@ -36,7 +37,7 @@ export function registerForecasts(compiles: Compiles): vscode.Disposable {
             try {
                 await forecast();
             } catch (problem) {
-                void vscode.window.showErrorMessage(errorText(problem));
+                void showError(errorText(problem));
             }
         }),
     );

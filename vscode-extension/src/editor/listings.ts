@@ -7,6 +7,7 @@ import type { DebugProtocol } from "@vscode/debugprotocol";
 import * as vscode from "vscode";
 
 import { DEBUG_TYPE } from "../configuration/options.js";
+import { showError, showInformation } from "../notifications.js";
 import { requestListing, requestPatch, requestUnpatch, type ListingArguments } from "../session/requests.js";
 
 /** As the debugger names them: `record #0.py`, `record #0.dynamo`. */
@@ -72,11 +73,11 @@ async function telling(work: () => Promise<string | undefined>): Promise<void> {
     try {
         const done = await work();
         if (done !== undefined) {
-            void vscode.window.showInformationMessage(done);
+            void showInformation(done);
         }
     } catch (error) {
         const reason = error instanceof Error ? error.message : String(error);
-        void vscode.window.showErrorMessage(vscode.l10n.t("Generated code cannot be patched: {0}", reason));
+        void showError(vscode.l10n.t("Generated code cannot be patched: {0}", reason));
     }
 }
 

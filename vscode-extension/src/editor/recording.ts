@@ -8,6 +8,7 @@ import * as vscode from "vscode";
 
 import { savedFile } from "../configuration/ready-made.js";
 import { COMMAND, findInterpreter } from "../environment/interpreter.js";
+import { showError, showInformation } from "../notifications.js";
 import { openFlameChart } from "../views/flame-chart.js";
 
 const SOURCE = "torch.compile";
@@ -42,7 +43,7 @@ async function runFile(
 ): Promise<void> {
     const editor = vscode.window.activeTextEditor;
     if (editor === undefined) {
-        void vscode.window.showErrorMessage(vscode.l10n.t("Open a Python file first."));
+        void showError(vscode.l10n.t("Open a Python file first."));
         return;
     }
     const file = await savedFile(editor.document.uri);
@@ -72,7 +73,7 @@ async function offerProfile(exitCode: number | undefined, file: string, cwd: str
     const [chart, table] = [vscode.l10n.t("Open the Flame Chart"), vscode.l10n.t("Open the Table")];
     const end = exitCode === 0 ? vscode.l10n.t("The run is profiled.") : vscode.l10n.t("The program ended with {0}; what it compiled is profiled.", exitCode ?? vscode.l10n.t("a signal"));
     const stem = join(cwd, basename(file, extname(file)));
-    const chosen = await vscode.window.showInformationMessage(end, chart, table);
+    const chosen = await showInformation(end, chart, table);
     if (chosen === chart) {
         await openFlameChart(`${stem}.profile.html`);
     } else if (chosen === table) {
@@ -84,7 +85,7 @@ async function offerReport(exitCode: number | undefined): Promise<void> {
     void vscode.commands.executeCommand("setContext", "dynamo.hasRecorded", true);
     const open = vscode.l10n.t("Open Report");
     const text = exitCode === 0 ? vscode.l10n.t("The run is recorded.") : vscode.l10n.t("The program ended with {0}; what was compiled is recorded.", exitCode ?? vscode.l10n.t("a signal"));
-    if ((await vscode.window.showInformationMessage(text, open)) === open) {
+    if ((await showInformation(text, open)) === open) {
         await vscode.commands.executeCommand("dynamo.openReport");
     }
 }
@@ -92,7 +93,7 @@ async function offerReport(exitCode: number | undefined): Promise<void> {
 async function tryFixes(): Promise<void> {
     const editor = vscode.window.activeTextEditor;
     if (editor === undefined || !(await vscode.commands.getCommands(true)).includes(TRY_FIX)) {
-        void vscode.window.showErrorMessage(vscode.l10n.t("Cannot try fixes: the torch.compile language server is not running. Is dynamo-dap installed?"));
+        void showError(vscode.l10n.t("Cannot try fixes: the torch.compile language server is not running. Is dynamo-dap installed?"));
         return;
     }
     const place = { uri: editor.document.uri.toString(), line: editor.selection.active.line };

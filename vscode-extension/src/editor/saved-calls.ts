@@ -9,6 +9,7 @@ import * as vscode from "vscode";
 
 import { DEBUG_TYPE } from "../configuration/options.js";
 import { COMMAND, findInterpreter } from "../environment/interpreter.js";
+import { showError, showInformation, showWarning } from "../notifications.js";
 import { requestRecordCall } from "../session/requests.js";
 import { errorText } from "../session/stopped-frame.js";
 import { ReadOnlyTexts } from "../views/read-only-texts.js";
@@ -32,7 +33,7 @@ async function reporting(act: () => Promise<void>): Promise<void> {
     try {
         await act();
     } catch (problem) {
-        void vscode.window.showErrorMessage(errorText(problem));
+        void showError(errorText(problem));
     }
 }
 
@@ -46,7 +47,7 @@ async function recordCall(texts: ReadOnlyTexts): Promise<void> {
     const missing = lost.length === 0 ? "" : vscode.l10n.t(" Not saved: {0}.", lost.join(", "));
     const notes = (saved.notes ?? []).map((note) => ` ${note}.`).join("");
     const text = vscode.l10n.t("The call of {0} is saved in {1}.{2}{3}", saved.function, saved.folder, missing, notes);
-    if ((await vscode.window.showInformationMessage(text, DEBUG)) === DEBUG) {
+    if ((await showInformation(text, DEBUG)) === DEBUG) {
         await replayCall(texts, saved.folder);
     }
 }
@@ -78,11 +79,11 @@ async function isWanted(texts: ReadOnlyTexts, folder: string, shown: string, ref
     const text = vscode.l10n.t("Debugging the call in {0} runs the code that is shown.", folder);
     if (refused.length === 0) {
         const run = vscode.l10n.t("Run This Code");
-        return (await vscode.window.showWarningMessage(text, { modal: true }, run)) === run;
+        return (await showWarning(text, { modal: true }, run)) === run;
     }
     const detail = vscode.l10n.t("It names what a saved call usually may not: {0}", refused.join(", "));
     const allow = vscode.l10n.t("Allow These Names and Run This Code");
-    return (await vscode.window.showWarningMessage(text, { modal: true, detail }, allow)) === allow;
+    return (await showWarning(text, { modal: true, detail }, allow)) === allow;
 }
 
 async function askedFolder(): Promise<string | undefined> {

@@ -7,6 +7,7 @@ import { spawn, type ChildProcess } from "node:child_process";
 import * as vscode from "vscode";
 
 import { COMMAND } from "../environment/interpreter.js";
+import { withoutLinks } from "../session/links-in-texts.js";
 import type { Program } from "./programs.js";
 
 const CANCELLED = 130;
@@ -54,7 +55,7 @@ export class WatchedRuns implements vscode.Disposable {
     }
 
     private async run<T>(title: string, program: Program, words: string[]): Promise<Ended<T>> {
-        const options = { location: vscode.ProgressLocation.Notification, title, cancellable: true };
+        const options = { location: vscode.ProgressLocation.Notification, title: withoutLinks(title), cancellable: true };
         return vscode.window.withProgress(options, (progress, token) => {
             const { cwd, env, python: [executable = "", ...flags] } = program;
             const all = [...words, "--python", executable, ...program.words];
@@ -68,7 +69,7 @@ export class WatchedRuns implements vscode.Disposable {
                 this.texts.append(text);
                 const message = text.trim().split("\n").at(-1) ?? "";
                 lastSaid = message === "" ? lastSaid : message;
-                progress.report({ message: lastSaid });
+                progress.report({ message: withoutLinks(lastSaid) });
             });
             return new Promise<Ended<T>>((done, refuse) => {
                 child.on("error", refuse);

@@ -3,6 +3,7 @@
 import { execFile } from "node:child_process";
 import * as vscode from "vscode";
 
+import { showError, showWarning } from "../notifications.js";
 import { findInterpreter } from "./interpreter.js";
 
 const ID = "dynamo.assistants";
@@ -89,10 +90,10 @@ async function show(environment: Record<string, string>): Promise<void> {
         const content = `${JSON.stringify({ mcpServers: { "dynamo-dap": server } }, null, 2)}\n`;
         await vscode.window.showTextDocument(await vscode.workspace.openTextDocument({ language: "json", content }));
         if (!(await canServe(server.command))) {
-            void vscode.window.showWarningMessage(vscode.l10n.t("The server lacks its SDK: {0} -m pip install \"dynamo-dap[mcp]\"", server.command));
+            void showWarning(vscode.l10n.t("The server lacks its SDK: {0} -m pip install \"dynamo-dap[mcp]\"", server.command));
         }
     } catch (error) {
-        void vscode.window.showErrorMessage(error instanceof Error ? error.message : String(error));
+        void showError(error instanceof Error ? error.message : String(error));
     }
 }
 

@@ -8,6 +8,7 @@ import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import * as vscode from "vscode";
 
+import { showError, showInformation } from "../notifications.js";
 import { unlessGivenUp } from "../session/slow-start.js";
 import { described, inspect } from "./candidates.js";
 import { chooseInterpreter, findInterpreter } from "./interpreter.js";
@@ -59,7 +60,7 @@ async function ask(
     const known = await inspect(python[0] ?? "");
     // A package in an environment without torch would debug nothing.
     const lacksTorch = known !== undefined && known.torch === undefined;
-    const choice = await vscode.window.showErrorMessage(
+    const choice = await showError(
         lacksTorch ? vscode.l10n.t("torch and {0} aren't installed in this environment ({1}).", PACKAGE, python.join(" ")) : vscode.l10n.t("{0} isn't installed in this environment ({1}).", PACKAGE, python.join(" ")),
         { modal: true, detail: known === undefined ? problem : described(known) },
         ...(lacksTorch ? [choose, install] : [install, choose]),
@@ -79,7 +80,7 @@ export function registerInstallation(extensionPath: string): vscode.Disposable {
             const scope = vscode.workspace.workspaceFolders?.[0]?.uri;
             const python = await findInterpreter(scope);
             if (await installInto(extensionPath, [python], scope)) {
-                void vscode.window.showInformationMessage(vscode.l10n.t("{0} is installed in the environment of {1}.", PACKAGE, python));
+                void showInformation(vscode.l10n.t("{0} is installed in the environment of {1}.", PACKAGE, python));
             }
         }),
         vscode.commands.registerCommand("dynamo.chooseInterpreter", () =>
@@ -97,8 +98,7 @@ async function installInto(extensionPath: string, python: readonly string[], sco
     if (!ended.ok) {
         log.appendLine(`${python.join(" ")} -m pip install ${wheel}\n${ended.output}`);
         void offerAfterFailure(vscode.l10n.t("Installing {0} into {1} failed: {2}", PACKAGE, python.join(" "), reason(ended.output)), scope);
-    }
-    if (ended.ok) {
+    } else {
         void vscode.commands.executeCommand("setContext", "dynamo.isInstalled", true);
         // It did not start without the package.
         await vscode.commands.executeCommand("dynamo.restartLanguageServer");
@@ -109,7 +109,7 @@ async function installInto(extensionPath: string, python: readonly string[], sco
 async function offerAfterFailure(text: string, scope: vscode.Uri | undefined): Promise<void> {
     const [choose, show, create] = [vscode.l10n.t("Choose Interpreter"), vscode.l10n.t("Show Log"), vscode.l10n.t("Create Environment")];
     const canCreate = (await vscode.commands.getCommands(true)).includes(CREATE_ENVIRONMENT);
-    const chosen = await vscode.window.showErrorMessage(text, choose, show, ...(canCreate ? [create] : []));
+    const chosen = await showError(text, choose, show, ...(canCreate ? [create] : []));
     if (chosen === choose) {
         await chooseInterpreter(scope);
     } else if (chosen === show) {

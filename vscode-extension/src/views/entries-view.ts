@@ -2,15 +2,9 @@
 
 import * as vscode from "vscode";
 
+import { showInformation } from "../notifications.js";
 import type { Compiles } from "../session/compiles.js";
-import {
-    requestEntries,
-    requestForget,
-    type CachedFunction,
-    type CacheEntry,
-    type EntryGuard,
-    type ForgetArguments,
-} from "../session/requests.js";
+import { requestEntries, requestForget, type CachedFunction, type CacheEntry, type EntryGuard, type ForgetArguments } from "../session/requests.js";
 import { errorText } from "../session/stopped-frame.js";
 import { linkTo } from "./links.js";
 import { makeNode, PullTree, type TreeNode } from "./pull-tree.js";
@@ -65,7 +59,7 @@ async function telling(work: () => Promise<void>): Promise<void> {
     try {
         await work();
     } catch (problem) {
-        void vscode.window.showInformationMessage(errorText(problem));
+        void showInformation(errorText(problem));
     }
 }
 

@@ -4,6 +4,7 @@ import type { DebugProtocol } from "@vscode/debugprotocol";
 import * as vscode from "vscode";
 
 import { DEBUG_TYPE } from "../configuration/options.js";
+import { showError } from "../notifications.js";
 import type { Compiles } from "../session/compiles.js";
 
 /** Registers "Open Readable Graph" (of the selected compile) and "Open Graph of This Frame". */
@@ -47,6 +48,6 @@ async function show(opening: () => Promise<void>): Promise<void> {
         await opening();
     } catch (error) {
         const reason = error instanceof Error ? error.message : String(error);
-        void vscode.window.showErrorMessage(vscode.l10n.t("The graph cannot be shown: {0}", reason));
+        void showError(vscode.l10n.t("The graph cannot be shown: {0}", reason));
     }
 }

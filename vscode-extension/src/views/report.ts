@@ -3,6 +3,8 @@
 import { readFile } from "node:fs/promises";
 import * as vscode from "vscode";
 
+import { showError } from "../notifications.js";
+
 const WRITE_REPORT = "dynamo.writeReport";
 
 /** Registers `dynamo.openReport`. */
@@ -12,7 +14,7 @@ export function registerReport(): vscode.Disposable {
 
 async function openReport(): Promise<void> {
     if (!(await vscode.commands.getCommands(true)).includes(WRITE_REPORT)) {
-        void vscode.window.showErrorMessage(vscode.l10n.t("The language server that writes the report does not run: is dynamo-dap installed?"));
+        void showError(vscode.l10n.t("The language server that writes the report does not run: is dynamo-dap installed?"));
         return;
     }
     const path = await vscode.commands.executeCommand<string | null>(WRITE_REPORT);

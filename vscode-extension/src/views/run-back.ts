@@ -3,6 +3,7 @@
 import type { DebugProtocol } from "@vscode/debugprotocol";
 import * as vscode from "vscode";
 
+import { showInformation } from "../notifications.js";
 import { requestRunBack, type RunBackArguments } from "../session/requests.js";
 import { errorText, stoppedFrame } from "../session/stopped-frame.js";
 import type { TreeNode } from "./pull-tree.js";
@@ -31,6 +32,6 @@ async function runBack(name: string, to: Origin): Promise<void> {
         }
         await requestRunBack(frame.session, { frameId: frame.frameId, name, to });
     } catch (problem) {
-        void vscode.window.showInformationMessage(errorText(problem));
+        void showInformation(errorText(problem));
     }
 }

@@ -2,6 +2,7 @@
 
 import * as vscode from "vscode";
 
+import { showError } from "../notifications.js";
 import type { ExploredStages } from "../session/explored-stages.js";
 import type { StageBody } from "../session/requests.js";
 import { errorText } from "../session/stopped-frame.js";
@@ -23,7 +24,7 @@ export function registerStages(stages: ExploredStages): vscode.Disposable {
             try {
                 await run(stages);
             } catch (problem) {
-                void vscode.window.showErrorMessage(vscode.l10n.t("Stages cannot be shown: {0}", errorText(problem)));
+                void showError(vscode.l10n.t("Stages cannot be shown: {0}", errorText(problem)));
             }
         });
     return vscode.Disposable.from(registered("dynamo.exploreStages", openFirst), registered("dynamo.openStage", openChosen));

@@ -6,6 +6,7 @@
 import type { DebugProtocol } from "@vscode/debugprotocol";
 import * as vscode from "vscode";
 
+import { showError } from "../notifications.js";
 import { requestTensor } from "../session/requests.js";
 import { countStops, errorText, evaluated, stoppedFrame, type Evaluated, type StoppedFrame } from "../session/stopped-frame.js";
 import type { ToExtension, ToPage } from "../webview/messages.js";
@@ -46,7 +47,7 @@ async function viewExpression(extension: vscode.Uri): Promise<void> {
         try {
             new TensorViewer(extension, expression.trim(), await evaluated(expression.trim(), frame), expression.trim());
         } catch (problem) {
-            void vscode.window.showErrorMessage(errorText(problem));
+            void showError(errorText(problem));
         }
     }
 }
@@ -55,7 +56,7 @@ async function viewExpression(extension: vscode.Uri): Promise<void> {
 function neededFrame(): StoppedFrame | undefined {
     const frame = stoppedFrame();
     if (frame === undefined) {
-        void vscode.window.showErrorMessage(vscode.l10n.t("A tensor can be viewed while the program is stopped and a frame is selected."));
+        void showError(vscode.l10n.t("A tensor can be viewed while the program is stopped and a frame is selected."));
     }
     return frame;
 }

@@ -6,6 +6,7 @@
 import * as vscode from "vscode";
 
 import { DEBUG_TYPE } from "../configuration/options.js";
+import { showInformation } from "../notifications.js";
 import { requestGoTo, requestTimeline } from "../session/requests.js";
 import { errorText } from "../session/stopped-frame.js";
 import { PullTree, type TreeNode } from "./pull-tree.js";
@@ -92,7 +93,7 @@ class Timeline implements vscode.Disposable {
                 await requestGoTo(this.held.session, { threadId: this.held.threadId, snapshot });
             }
         } catch (problem) {
-            void vscode.window.showInformationMessage(errorText(problem));
+            void showInformation(errorText(problem));
         }
     }
 

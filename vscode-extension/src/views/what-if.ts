@@ -3,6 +3,7 @@
 import * as vscode from "vscode";
 
 import { DEBUG_TYPE } from "../configuration/options.js";
+import { showInformation } from "../notifications.js";
 import { requestKeep, requestWhatIf, WHAT_IF_EVENT, type WhatIfBody } from "../session/requests.js";
 import { errorText, stoppedFrame } from "../session/stopped-frame.js";
 
@@ -39,7 +40,7 @@ class Graphs implements vscode.TextDocumentContentProvider {
         this.newest = body;
         const how = body.difference === undefined ? vscode.l10n.t("is that of the program") : vscode.l10n.t("differs from that of the program");
         const text = vscode.l10n.t("The graph of {0} [{1}], as it was changed by the debugger, {2}.", body.function, body.compileId, how);
-        if ((await vscode.window.showInformationMessage(text, COMPARE)) === COMPARE) {
+        if ((await showInformation(text, COMPARE)) === COMPARE) {
             await this.open(body);
         }
     }
@@ -54,7 +55,7 @@ class Graphs implements vscode.TextDocumentContentProvider {
             }
             await this.open(asked);
         } catch (problem) {
-            void vscode.window.showInformationMessage(errorText(problem));
+            void showInformation(errorText(problem));
         }
     }
 
@@ -63,7 +64,7 @@ class Graphs implements vscode.TextDocumentContentProvider {
         const name = `${body.function} [${body.compileId}]`;
         if (body.programGraph === undefined) {
             await vscode.window.showTextDocument(changed, { preview: true, viewColumn: vscode.ViewColumn.Beside });
-            void vscode.window.showInformationMessage(vscode.l10n.t("The program's own graph of {0} is not known before its trace has gone on.", name));
+            void showInformation(vscode.l10n.t("The program's own graph of {0} is not known before its trace has gone on.", name));
             return;
         }
         const programs = this.document(vscode.l10n.t("the program's graph"), body.programGraph);
@@ -90,6 +91,6 @@ async function keep(): Promise<void> {
         }
         await requestKeep(item.session, { threadId: item.threadId });
     } catch (problem) {
-        void vscode.window.showInformationMessage(errorText(problem));
+        void showInformation(errorText(problem));
     }
 }
