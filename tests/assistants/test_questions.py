@@ -231,8 +231,11 @@ def test_programs_read_the_input_that_a_tool_gives(folder: Path) -> None:
             assert data["programStatus"] == 0, text
             text, _ = await one.ask("what_is_cached", **given)
             assert text.startswith("fn  "), text
+            text, _ = await one.ask("debug_launch", **given)
+            assert "read 1 'the rest'" in text
             _, data = await one.ask("check", program="reads.py")
             assert data["programStatus"] == 1, "the input is at its end"
-            assert "no standard input" in await one.refused("which_line_is_wrong", looks_for="nan", **given)
+            text, _ = await one.ask("which_line_is_wrong", looks_for="nan", **given)
+            assert "read 1 'the rest'" in text
 
     asyncio.run(ask())

@@ -98,6 +98,7 @@ def test_arguments_may_be_one_string(tmp_path: Path) -> None:
         ({"program": "x.py", "python": "./folder"}, "is a directory"),
         ({"program": "x.py", "python": "./x.py"}, "is not executable"),
         ({"program": "x.py", "envFile": "none.env"}, "none.env"),
+        ({"program": "x.py", "console": "integratedTerminal", "inputFile": "x"}, '"inputFile" needs "console"'),
         ({"program": "x.py", "env": {"A=B": "c"}}, "cannot be an environment variable"),
     ],
 )

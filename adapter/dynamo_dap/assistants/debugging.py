@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from functools import partial
 from io import StringIO
 from typing import Annotated, Any, Literal
@@ -20,7 +21,7 @@ from pydantic import BaseModel, Field
 
 from dynamo_dap.assistants.answers import answer, console, last_of
 from dynamo_dap.assistants.editor import NotShown, connected_editor, editor_address
-from dynamo_dap.assistants.questions import READS, RUNS, WAIT, Arguments, File, Folder, Module, Seconds
+from dynamo_dap.assistants.questions import READS, RUNS, WAIT, Arguments, File, Folder, Input, Module, Seconds
 from dynamo_dap.assistants.runs import Runs
 from dynamo_dap.assistants.shared_session import SharedSession
 from dynamo_dap.assistants.workspace import Roots, Workspace
@@ -81,6 +82,8 @@ class Debugging:
         self._runs = runs
         self._debugger: Debugger | None = None
         self._printed = StringIO()
+        self._inputs = contextlib.ExitStack()
+        """Holds the files that programs read until the client is gone."""
         self._turn = asyncio.Lock()
         self._reported: StoppedEventBody | None = None
         """The stop that the assistant knows of."""
@@ -115,6 +118,7 @@ class Debugging:
         stop_at: Filters = (),
         stop_on_entry: Annotated[bool, Field(description="Stop at the first line.")] = False,
         all_code: Annotated[bool, Field(description="Stop in installed packages, too, and show their frames.")] = False,
+        standard_input: Input = None,
         seconds: Seconds = WAIT,
     ) -> CallToolResult:
         """Debug a program that uses torch.compile: run it to the first stop, and report where and why it stopped.
@@ -131,6 +135,8 @@ class Debugging:
             "justMyCode": not all_code,
             "stopOnEntry": stop_on_entry,
         }
+        if standard_input is not None:
+            configuration["inputFile"] = self._inputs.enter_context(_file_of(standard_input))
         configuration |= {"program": str(given.file)} if given.module is None else {"module": given.module}
         name = given.file.name if given.module is None else given.module
         return await self._begin("launch", name, configuration, breakpoints, stop_at, seconds)
@@ -320,6 +326,7 @@ class Debugging:
 
     async def close(self) -> None:
         """End the session: the client is gone."""
+        self._inputs.close()
         if self._debugger is not None:
             self._debugger.give_up()
             with anyio.CancelScope(shield=True):
@@ -387,6 +394,14 @@ class Debugging:
         except (UsageError, RequestFailed, TimeoutError, OSError) as problem:
             return str(problem)
         return None
+
+
+@contextlib.contextmanager
+def _file_of(text: str) -> Iterator[str]:
+    with tempfile.NamedTemporaryFile("w", prefix="dynamo-dap-", suffix=".input", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        yield file.name
 
 
 def _server(screen: Screen, request: str, name: str) -> Server:

@@ -19,7 +19,7 @@ from mcp_types import CallToolResult, ToolAnnotations
 from pydantic import Field
 
 from dynamo_dap.assistants.answers import answer, console, last_of
-from dynamo_dap.assistants.runs import Ended, Finish, Runs
+from dynamo_dap.assistants.runs import INPUT, Ended, Finish, Runs
 from dynamo_dap.assistants.workspace import Roots, Workspace
 from dynamo_dap.checking.findings import Finding, findings_in
 from dynamo_dap.checking.formats import JsonReport
@@ -133,8 +133,6 @@ class Questions:
         self._workspace.take(roots)
         given = self._workspace.program(program, module, arguments, folder)
         if looks_for == "nan":
-            if standard_input is not None:
-                raise ToolError("looking for NaN gives a program no standard input: let it read a file")
             words = [
                 "debug",
                 "--mark-output",
@@ -148,9 +146,10 @@ class Questions:
                 "-c",
                 "quit",
             ]
+            words += [] if standard_input is None else ["--input", f"{_OUTPUT}/{INPUT}"]
             what = [str(given.file)] if given.module is None else ["-m", given.module]
             words += [*what, "--", *given.arguments]
-            return await self._ask(words, given.folder, _printed_last, seconds, None)
+            return await self._ask(words, given.folder, _printed_last, seconds, standard_input)
         words = ["compare", "--json", *self._python, *given.words]
         return await self._ask(words, given.folder, _comparison_answer, seconds, standard_input)
 

@@ -27,6 +27,8 @@ _READ = 8 * 1024 * 1024
 """Bytes of what a run printed that are looked at."""
 _END_SECONDS = 6.0
 _TAIL = 2000
+INPUT = "input"
+"""The file of a run that the program reads, in the folder of its own."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +136,7 @@ class _Run:
         self._cwd = cwd
         self._kept = tempfile.TemporaryDirectory(prefix="dynamo-dap-")
         self._folder = Path(self._kept.name)
-        self._given = None if given is None else self._folder / "input"
+        self._given = None if given is None else self._folder / INPUT
         if self._given is not None and given is not None:
             self._given.write_text(given, encoding="utf-8")
         self._words = [word.replace(own_folder, str(self._folder)) for word in words] if own_folder else words

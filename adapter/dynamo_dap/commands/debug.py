@@ -188,18 +188,16 @@ def _make_debugger(options: argparse.Namespace, program_arguments: list[str], sc
 
 
 def _terminal(options: argparse.Namespace) -> OwnTerminal | None:
-    """Return where the program runs that reads input."""
-    if options.input is not None:
-        if options.attach is not None:
-            raise UsageError("a program that is attached to has its input already")
-        if not Path(options.input).is_file():
-            raise UsageError(f"{options.input} does not exist")
-        return OwnTerminal(Path(options.input).resolve())
-    if options.console == _INTERNAL:
+    """Return where the program runs that reads what is typed."""
+    if options.input is not None and options.attach is not None:
+        raise UsageError("a program that is attached to has its input already")
+    if options.input is not None and not Path(options.input).is_file():
+        raise UsageError(f"{options.input} does not exist")
+    if options.input is not None or options.console == _INTERNAL:
         return None
     if not sys.stdin.isatty():
         raise UsageError("the standard input has commands for the debugger: give that of the program with --input FILE")
-    return OwnTerminal(None)
+    return OwnTerminal()
 
 
 def _configuration(options: argparse.Namespace, program_arguments: list[str]) -> tuple[str, dict[str, Any]]:
@@ -227,8 +225,10 @@ def _configuration(options: argparse.Namespace, program_arguments: list[str]) ->
     else:
         configuration["module"] = options.module
     configuration |= {"args": program_arguments, "cwd": options.cwd or str(Path.cwd())}
-    has_input = options.input is not None or options.console == _TERMINAL
-    configuration |= {"console": "integratedTerminal" if has_input else "internalConsole"}
+    if options.input is not None:
+        configuration |= {"console": "internalConsole", "inputFile": str(Path(options.input).resolve())}
+    else:
+        configuration |= {"console": "integratedTerminal" if options.console == _TERMINAL else "internalConsole"}
     configuration |= {"python": [options.python or sys.executable]}
     return "launch", configuration
 

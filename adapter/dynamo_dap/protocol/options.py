@@ -351,6 +351,10 @@ class LaunchArguments(SessionOptions, rename="camel", frozen=True, kw_only=True)
         str,
         _one_of("Where to run the program: Debug Console, integrated or external terminal.", CONSOLES),
     ] = "internalConsole"
+    input_file: Annotated[
+        str | None,
+        _described("The file that the program reads as its standard input. Needs the console internalConsole."),
+    ] = None
     profile: Annotated[
         bool,
         _described(

@@ -287,7 +287,9 @@ class Starter:
         # The program must not get the server's own secret.
         base = {**self.job.own_variables, **os.environ}
         base.pop(ACCESS_TOKEN_VARIABLE, None)
-        return ChildProcess(command, self.job.cwd, with_changes(base, changes), self.client.program_output)
+        environment, given = with_changes(base, changes), self.job.options.input_file
+        path = None if given is None else self.job.cwd / given
+        return ChildProcess(command, self.job.cwd, environment, self.client.program_output, input_file=path)
 
     async def _start_in_terminal(self, command: list[str], changes: Changes) -> TerminalProcess:
         options = self.job.options

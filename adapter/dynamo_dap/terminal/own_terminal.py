@@ -1,4 +1,4 @@
-"""Runs the program in the terminal of the prompt, so that it can read its input: what is typed, or a file.
+"""Runs the program in the terminal of the prompt, so that it can read what is typed.
 
 The client's reader thread starts it. It leads a session of its own: Ctrl-C is for the prompt, which pauses the program.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-from pathlib import Path
 
 from dynamo_dap.protocol.messages import Request, decode
 from dynamo_dap.protocol.types import RunInTerminalRequestArguments, RunInTerminalResponseBody
@@ -16,16 +15,14 @@ from dynamo_dap.protocol.types import RunInTerminalRequestArguments, RunInTermin
 class OwnTerminal:
     """Serves the server's ``runInTerminal``; one per prompt."""
 
-    def __init__(self, given: Path | None) -> None:
-        """Feed the file ``given`` to the program; None for what is typed while it runs."""
-        self._given = given
+    def __init__(self) -> None:
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def run(self, request: Request) -> RunInTerminalResponseBody:
         """Start what the server asks for.
 
         Raises:
-            OSError: the program or its input cannot be opened.
+            OSError: the program cannot be started.
         """
         asked = decode(request.arguments, RunInTerminalRequestArguments, "arguments of 'runInTerminal'")
         environment = dict(os.environ)
@@ -33,12 +30,7 @@ class OwnTerminal:
             environment.pop(name, None)
             if value is not None:
                 environment[name] = value
-        given = None if self._given is None else self._given.open("rb")
-        try:
-            process = subprocess.Popen(asked.args, cwd=asked.cwd, env=environment, stdin=given, start_new_session=True)
-        finally:
-            if given is not None:
-                given.close()
+        process = subprocess.Popen(asked.args, cwd=asked.cwd, env=environment, start_new_session=True)
         self._processes.append(process)
         return RunInTerminalResponseBody(process.pid)
 

@@ -58,6 +58,9 @@ def read_options(raw: msgspec.Raw, into: type[O], command: str) -> O:
     _check_choice("stopRanks", options.stop_ranks, STOP_RANKS)
     if isinstance(options, LaunchArguments):
         _check_choice("console", options.console, CONSOLES)
+        if options.input_file is not None and options.console != "internalConsole":
+            text = '"inputFile" needs "console": "internalConsole"; in a terminal the program reads what is typed'
+            raise StartRefused(ErrorId.INVALID_OPTION, text)
     return options
 
 

@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Protocol
 
@@ -171,14 +171,20 @@ _DISCARD = Path(__file__).with_name("discard_output.py")
 class ChildProcess:
     """Runs the program as a child of the server (``OwnedProcess``).
 
-    The child leads a session and process group of its own, with nothing to read on stdin.
+    The child leads a session and process group of its own, and reads a file, or nothing, as its standard input.
 
     It stays a zombie until ``close``, where the system allows that: as long as it is one, no other process group can
     have its id, and a kill cannot hit another program.
     """
 
     def __init__(
-        self, command: Sequence[str], cwd: Path, environment: Mapping[str, str], on_output: Callable[[str, str], None]
+        self,
+        command: Sequence[str],
+        cwd: Path,
+        environment: Mapping[str, str],
+        on_output: Callable[[str, str], None],
+        *,
+        input_file: Path | None = None,
     ) -> None:
         """Start ``command``. ``on_output`` gets pieces of text with their category, ``stdout`` or ``stderr``.
 
@@ -187,19 +193,20 @@ class ChildProcess:
         """
         self._loop = asyncio.get_running_loop()
         self.exited: asyncio.Future[int | None] = self._loop.create_future()
-        try:
-            self._child = subprocess.Popen(
-                command,
-                cwd=cwd,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                bufsize=0,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise _not_started(command, error) from None
+        with _opened(input_file) as given:
+            try:
+                self._child = subprocess.Popen(
+                    command,
+                    cwd=cwd,
+                    env=environment,
+                    stdin=given,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    bufsize=0,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise _not_started(command, error) from None
         _log.info("started process %d: %s", self._child.pid, command)
         self._is_let_go = False
         self._is_closed = False
@@ -289,6 +296,22 @@ class ChildProcess:
             self._errors.drain()
         if not self.exited.done():
             self.exited.set_result(exit_code)
+
+
+@contextlib.contextmanager
+def _opened(path: Path | None) -> Iterator[IO[bytes] | int]:
+    """Open what a program reads. A file only: opening a pipe waits for one who writes."""
+    if path is None:
+        yield subprocess.DEVNULL
+        return
+    try:
+        if not path.is_file():
+            raise StartRefused(ErrorId.INVALID_OPTION, f'"inputFile": there is no file {path}')
+        file = path.open("rb")
+    except OSError as error:
+        raise StartRefused(ErrorId.INVALID_OPTION, f'"inputFile": cannot read {path}: {error.strerror}') from None
+    with file:
+        yield file
 
 
 def _not_started(command: Sequence[str], error: OSError) -> StartRefused:
