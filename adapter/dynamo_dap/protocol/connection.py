@@ -78,7 +78,7 @@ class Connection:
     def __init__(self, stream: ByteStream, name: str, *, is_trusted: bool = True) -> None:
         """Put ``name`` in the reader thread's name and in error texts: ``"agent"``, ``"IDE"``.
 
-        Only small messages are taken while the other end ``is_trusted`` not, see ``trust``.
+        Until the other end ``is_trusted``, only small messages are accepted; see ``trust``.
         """
         self.name = name
         self._stream = stream

@@ -26,7 +26,7 @@ OnClosed = Callable[["Backend", "str | None"], None]
 
 
 class Backend:
-    """One backend, and who gets what it says."""
+    """One backend, and the receiver of its messages."""
 
     takes_cancel = True
     """Whether it knows ``cancel``."""
@@ -72,16 +72,16 @@ class Backend:
         self._on_event(self, event)
 
     def on_request(self, request: Request) -> None:
-        """Refuse: backends have nothing to ask."""
+        """Refuse: backends send no requests."""
         text = f"the server answers no '{request.command}' of the {self.name}"
         self.connection.respond_error(request, text, error_id=ErrorId.UNKNOWN_REQUEST)
 
     def on_invalid_message(self, problem: str) -> None:
-        """Log what could not be read."""
+        """Log a message that could not be read."""
         _log.error("%s sent an invalid message: %s", self.name, problem)
 
     def on_closed(self, problem: str | None) -> None:
-        """Pass on that it is gone, once."""
+        """Report once that its connection has ended."""
         if self._is_gone:
             return
         self._is_gone = True

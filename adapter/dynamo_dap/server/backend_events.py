@@ -1,10 +1,9 @@
 """Passes a backend's events on to the client, and tracks which backend has stopped which thread.
 
-Used on the loop; one per run of the debugged program. Most events pass unread; the server reads only those that concern
-its own state: breakpoint ids, stopped threads, the end of the program. Exactly one backend owns a stopped thread: the
-one that reported it stopped. Threads stop and resume individually. A thread that is resumed may be stopped by the other
-backend, on another connection, before the first has answered the resuming request: events about such a thread wait for
-that answer.
+Used on the loop; one per run of the debugged program. The server reads only events about its own state: breakpoint ids,
+stopped threads, the end of the program. It passes all others on unread. Exactly one backend owns a stopped thread: the
+one that reported it stopped. Threads stop and resume individually. The other backend may stop a resumed thread before
+the first one has answered the resuming request: events about such a thread wait for that answer.
 """
 
 from __future__ import annotations
@@ -39,25 +38,25 @@ class StoppedThreads:
         self._owners[thread_id] = backend
 
     def resumed(self, thread_id: int) -> None:
-        """Note that the thread runs on."""
+        """Note that the thread has resumed."""
         self.changes += 1
         self._owners.pop(thread_id, None)
 
     def begin_resuming(self, thread_id: int) -> str | None:
-        """Begin a request that lets the thread go on. Return who holds the thread, None when nobody does."""
+        """Begin a request that resumes the thread. Return the backend that holds it; None if none does."""
         self.changes += 1
         self._unanswered.setdefault(thread_id, [])
         return self._owners.pop(thread_id, None)
 
     def end_resuming(self, thread_id: int, owner: str | None) -> None:
-        """End such a request, whose answer is passed on; ``owner`` holds the thread in spite of it."""
+        """End such a request when its answer is passed on; ``owner`` is set if it still holds the thread."""
         if owner is not None:
             self._owners.setdefault(thread_id, owner)
         for action in self._unanswered.pop(thread_id, ()):
             action()
 
     def after_answer(self, thread_id: int, action: Callable[[], None]) -> None:
-        """Do ``action`` when no request that lets the thread go on is without an answer: now, or then."""
+        """Do ``action`` once every request that resumes the thread has an answer: now or later."""
         if thread_id in self._unanswered:
             self._unanswered[thread_id].append(action)
         else:
@@ -69,7 +68,7 @@ class StoppedThreads:
         self._owners.pop(thread_id, None)
 
     def resumed_by(self, backend: str) -> None:
-        """Note that all threads that ``backend`` has stopped run on."""
+        """Note that all threads of ``backend`` have resumed."""
         self.changes += 1
         for thread_id in self.of(backend):
             del self._owners[thread_id]
@@ -84,7 +83,7 @@ class StoppedThreads:
 
     @property
     def held(self) -> list[int]:
-        """The threads that were reported stopped and have not gone on since."""
+        """The threads that were reported stopped and have not resumed since."""
         return sorted(self._owners)
 
     @property
@@ -102,9 +101,9 @@ class BackendEvents:
     def __init__(
         self, client: Client, breakpoints: BreakpointMemory, *, owns_end: bool, flush_output: Callable[[bool], None]
     ) -> None:
-        """Leave the end to the server if ``owns_end``: it reports the end when all output has been passed on.
+        """If ``owns_end``, the server reports the end of the program after all its output.
 
-        ``flush_output`` passes on what the program has printed so far; with True only whole lines of it.
+        ``flush_output`` passes on the program's output so far; with True only whole lines.
         """
         self._client = client
         self._breakpoints = breakpoints
@@ -140,7 +139,7 @@ class BackendEvents:
         }
 
     def take(self, backend: Backend, event: Event) -> None:
-        """Pass ``event`` on, or keep it; what was printed before a stop is seen before it."""
+        """Pass ``event`` on, or keep it; output that was printed before a stop goes first."""
         self.count += 1
         self._flush_output(event.event == "output")
         read = self._readers.get(event.event)
@@ -162,7 +161,7 @@ class BackendEvents:
             self._client.event(event, body)
 
     def _report_after_answer(self, thread_id: int | None, body: object) -> None:
-        """Report a stop, after the answer to the request that let the thread go on before."""
+        """Report a stop, after the answer to the request that resumed the thread."""
         if thread_id is None:
             self._report("stopped", body)
         else:
@@ -180,7 +179,7 @@ class BackendEvents:
         self.initialized[backend.name].set()
 
     def _capabilities(self, backend: Backend, event: Event) -> object:
-        """Note what can be done at the agent's next stop, and pass on to the client what concerns the session."""
+        """Note the capabilities of the agent's next stop, and pass those of the session on to the client."""
         capabilities = decode(event.body, CapabilitiesEventBody, "capabilities event").capabilities
         if backend.name == AGENT and capabilities.supports_step_back is not None:
             self._agent_steps_back = capabilities.supports_step_back

@@ -23,9 +23,9 @@ from dynamo_dap.server.ids import ALONE
 
 
 def share(backend: Backend, command: str, raw: msgspec.Raw) -> tuple[msgspec.Raw | None, list[int] | None]:
-    """Return what of the arguments of ``command`` is for ``backend``, and the positions of its breakpoints in them.
+    """Return the part of ``command``'s arguments for ``backend``, and the positions of its breakpoints in them.
 
-    The arguments are None when nothing is, the positions when they are those of the whole request.
+    The arguments are None if nothing is for it. The positions are None if they are those of the whole request.
     """
     wants_eager = backend.name == DEBUGPY
     if command in ("setInstructionBreakpoints", "setDataBreakpoints") and wants_eager:
@@ -40,7 +40,7 @@ def share(backend: Backend, command: str, raw: msgspec.Raw) -> tuple[msgspec.Raw
 def _lines(raw: msgspec.Raw, *, wants_eager: bool) -> tuple[msgspec.Raw | None, list[int] | None]:
     arguments = decode(raw, dict[str, Any], "arguments")
     if wants_eager and not arguments.get("source", {}).get("path"):
-        # A listing of generated code is the agent's; debugpy ends its session over a source that has no path.
+        # A listing of generated code belongs to the agent; debugpy ends its session at a source without a path.
         return None, []
     breakpoints = arguments.get("breakpoints")
     if breakpoints is None:
@@ -80,7 +80,7 @@ def _filters(raw: msgspec.Raw, *, wants_eager: bool) -> tuple[msgspec.Raw, list[
 
 
 def conditions_refused(raw: msgspec.Raw) -> dict[int, str]:
-    """Return the positions of filters that are given a condition and take none, each with what to say of it."""
+    """Return the positions of filters with a condition that they do not support, each with a message."""
     arguments = decode(raw, dict[str, Any], "arguments")
     first = len(arguments.get("filters") or [])
     return {
@@ -106,10 +106,10 @@ class _BreakpointsBody(msgspec.Struct, omit_defaults=True):
 
 @dataclass
 class Remembered:
-    """One request that set breakpoints, in place of an earlier one of the same ``command`` and ``key`` (a source).
+    """One request that set breakpoints.
 
-    ``count`` is how many breakpoints it sets; ``ids`` are the client's, by their position in the request, None for one
-    that has none.
+    It replaces an earlier one of the same ``command`` and ``key`` (a source). ``count`` is its number of breakpoints;
+    ``ids`` are the client's by position, None for a breakpoint without an id.
     """
 
     command: str
@@ -123,7 +123,7 @@ class Remembered:
     """What is wrong with those that no backend gets, by position."""
 
     def share(self, backend: Backend, arguments: msgspec.Raw) -> msgspec.Raw | None:
-        """Return what of ``arguments`` is for ``backend``, None when nothing is."""
+        """Return the part of ``arguments`` for ``backend``; None if there is none."""
         own, positions = share(backend, self.command, arguments)
         if positions is None:
             self.positions.pop(backend.name, None)
@@ -135,14 +135,14 @@ class Remembered:
         """Return the backend's answer by the position of the breakpoint in the whole request."""
         positions = self.positions.get(backend.name)
         if breakpoints is None:
-            # Filters of exceptions need no answer; there is nothing that could be wrong with debugpy's.
+            # Exception filters need no answer: debugpy accepts all of its own.
             return {position: Breakpoint(verified=True) for position in positions or ()}
         return dict(zip(range(len(breakpoints)) if positions is None else positions, breakpoints, strict=False))
 
 
 @dataclass
 class _Known:
-    """One breakpoint of the client's: what set it, and what each backend last said of it."""
+    """One breakpoint of the client: the request that set it, and the last answer of each backend."""
 
     command: str
     parts: dict[str, Breakpoint]
@@ -158,7 +158,7 @@ class BreakpointMemory:
         self._known: dict[int, _Known] = {}
 
     def in_force(self) -> list[Remembered]:
-        """Return what has to be set again in a new process, in the order in which it was first set."""
+        """Return the requests to repeat in a new process, in their first order."""
         return list(self._remembered.values())
 
     def forget_process(self) -> None:
@@ -167,7 +167,7 @@ class BreakpointMemory:
         self._known.clear()
 
     def merge(self, remembered: Remembered, answers: Sequence[tuple[Named, msgspec.Raw]]) -> _BreakpointsBody:
-        """Remember what the backends accepted, and make the client's answer of theirs.
+        """Remember the accepted breakpoints, and merge the backends' answers into the client's.
 
         A breakpoint is verified when some backend verified it. When ``remembered`` has ids already (it was set in an
         earlier process), its breakpoints keep them.
@@ -191,13 +191,13 @@ class BreakpointMemory:
         return _BreakpointsBody(merged)
 
     def pending(self, remembered: Remembered, reason: str) -> _BreakpointsBody:
-        """Make the client's answer while the program cannot answer; ``merge`` gives the breakpoints these ids, too."""
+        """Make the client's answer while the program cannot answer; ``merge`` later uses the same ids."""
         ids = [next(self._next_id) for _ in range(remembered.count)]
         remembered.ids = [*ids]
         return _BreakpointsBody([Breakpoint(verified=False, id=each, message=reason, reason="pending") for each in ids])
 
     def translate_event(self, backend: Named, raw: msgspec.Raw) -> BreakpointEventBody:
-        """Return the body of a ``breakpoint`` event with the client's id, and what holds for both backends."""
+        """Return the body of a ``breakpoint`` event with the client's id and the merged state of both backends."""
         body = decode(raw, BreakpointEventBody, "breakpoint event")
         if body.breakpoint.id is not None:
             client_id = self._client_id(backend.name, body.breakpoint.id)
@@ -222,7 +222,7 @@ class BreakpointMemory:
             return Breakpoint(verified=False, id=known_id or next(self._next_id), message=message)
         own = [(name, part.id) for name, part in parts.items() if part.id is not None]
         if own and known_id is None:
-            # An event of one backend can overtake these answers; it has an id already, the other backends' stops not.
+            # A breakpoint event can overtake these answers: it has assigned an id already.
             given = [self._client_ids[key] for key in own if key in self._client_ids]
             known_id = min(given) if given else next(self._next_id)
         if known_id is not None:
@@ -238,10 +238,10 @@ class BreakpointMemory:
 
 
 def _decisive(command: str, parts: dict[str, Breakpoint]) -> Breakpoint:
-    """Return what holds of a breakpoint that lives in several backends: it is verified when one can really hit it.
+    """Return the merged state of a breakpoint in several backends: verified if one of them can really hit it.
 
-    debugpy calls every function breakpoint verified, so it is believed only where the agent knows that function, and
-    that it is not traced.
+    debugpy calls every function breakpoint verified. That counts only if the agent knows the function, and that it is
+    not traced.
     """
     agent = parts.get(AGENT)
     if agent is None:

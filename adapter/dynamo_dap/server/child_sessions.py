@@ -1,9 +1,9 @@
 """Child processes of the debugged program, each of which becomes a session of its own (DAP ``startDebugging``).
 
-A child connects, sends the token from the invitation file, and says where it listens for a debugger. The server asks
-the client to start a session that attaches there; that session may run in another server process. The child waits for
-some seconds, as long as its connection to this server is open. If no session comes for one child, later children of the
-same run are not made to wait. Used on the loop; lives as long as one run of the program.
+A child connects, sends the token from the invitation file, and the address at which it listens for a debugger. The
+server asks the client to start a session that attaches there; that session may run in another server process. The child
+waits for some seconds, as long as its connection to this server is open. If no session comes for one child, later
+children of the same run do not wait. Used on the loop; lives as long as one run of the program.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _OF_THE_PARENT = {
 async def start_session(
     client: Client, given: dict[str, Any], name: str, target: ConnectTarget, meeting: ConnectTarget | None = None
 ) -> None:
-    """Make the client start a session that attaches to ``target``, debugged as ``given`` says.
+    """Make the client start a session that attaches to ``target``, with the options of ``given``.
 
     ``meeting``: where ranks meet that stop together. Raises ``RequestFailed``, ``TimeoutError``.
     """
@@ -60,7 +60,7 @@ async def start_session(
 async def start_session_of_program(
     client: Client, given: dict[str, Any], name: str, target: HandedOverTarget, meeting: ConnectTarget | None
 ) -> None:
-    """Make the client start a session with a program that came by itself, whose connection is at ``target``."""
+    """Make the client start a session for a program that connected by itself; ``target`` has its connection."""
     how = _how(given, meeting)
     await client.start_debugging({**how, "name": name, "handedOver": msgspec.to_builtins(target)})
 
@@ -73,7 +73,7 @@ def _how(given: dict[str, Any], meeting: ConnectTarget | None) -> dict[str, Any]
 
 
 def texts_about_ranks(one: Rank, wanted: list[int]) -> list[tuple[str, str]]:
-    """Return what to say, with DAP's categories, for ``one`` that comes from a job with some ``wanted`` ranks."""
+    """Return the messages, with DAP's categories, about ``one`` that comes from a job with some ``wanted`` ranks."""
     named = ", ".join(map(str, wanted)) or "none"
     texts = [(f'"ranks": of this job these are debugged: {named}; the others run without debugging.', "console")]
     missing = [number for number in wanted if one.of is not None and number >= one.of]
@@ -136,7 +136,7 @@ class ChildSessions:
         self.invitation_file.write_bytes(msgspec.json.encode(invitation))
 
     def close(self) -> None:
-        """Children that come now run undebugged, as do those that wait."""
+        """Let waiting and later children run without a debugger."""
         self._listener.close()
         if self._meeting is not None:
             self._meeting.close()
@@ -180,12 +180,12 @@ class ChildSessions:
         return self._meeting.target
 
     def _is_rank(self, child: ChildOffer) -> bool:
-        """Whether it is one of its own: a child of a rank has that in its environment as well."""
+        """Whether it is a rank itself: a child of a rank inherits the rank's environment."""
         parent = self._parent()
         return child.rank is not None and (parent is None or child.rank.number != parent.number)
 
     def _report_ranks(self, one: Rank, wanted: list[int]) -> None:
-        """Say once, when ``one`` of a job arrives, what happens to ranks that are not ``wanted``."""
+        """Report once, when ``one`` of a job arrives, what happens to ranks that are not ``wanted``."""
         if self._has_reported_ranks:
             return
         self._has_reported_ranks = True
@@ -193,7 +193,7 @@ class ChildSessions:
             self._client.output(text, category)
 
     def _let_go(self, child: ChildOffer, why: str) -> None:
-        """Say once that ``child`` runs on without debugging, and so will later ones."""
+        """Report once that ``child`` and later children run without a debugger."""
         if self._are_let_go:
             return
         self._are_let_go = True
@@ -219,10 +219,10 @@ class _Waiting:
         self._on_closed(self)
 
     def on_request(self, request: Request) -> None:
-        """Ignore it: a child asks nothing more."""
+        """Ignore it: a child sends no further request."""
 
     def on_event(self, event: Event) -> None:
-        """Handle a child's report that it waits no longer."""
+        """Handle a child's report that it has stopped waiting."""
         if event.event != RUNS_ON_EVENT:
             return
         try:

@@ -73,7 +73,7 @@ class Client:
         self._connection.trust()
 
     def introduce(self, arguments: InitializeRequestArguments) -> None:
-        """Remember what the client said of itself."""
+        """Remember the client's capabilities."""
         self._information = arguments
         self._dialect = Dialect.of(arguments)
 
@@ -128,7 +128,7 @@ class Client:
         self._connection.send_event("output", OutputEventBody(output=text, category=category), is_private=True)
 
     def event(self, name: str, body: object = None) -> None:
-        """Send an event, if the client is one that knows it."""
+        """Send an event if the client supports it."""
         if not self._knows(name):
             _log.debug("the client does not know the event %s", name)
             return

@@ -1,8 +1,8 @@
 """The programs that connect to a session which waits for them (``"listen"`` of ``attach``): one, or the ranks of a job.
 
-The first that is wanted becomes the session's own; for each further rank the client is asked for a session of its own,
-to whose server the connection is handed over. Ranks come from any machine, as late as they like while this session goes
-on. Used on the loop; lives as long as the session's program.
+The first wanted one becomes this session's program. For each further rank the client starts another session, whose
+server takes the connection over. Ranks may connect from any machine and at any time during this session. Used on the
+loop; lives as long as the session's program.
 """
 
 from __future__ import annotations
@@ -44,10 +44,9 @@ class ConnectingPrograms:
     """The programs that connect to one session."""
 
     def __init__(self, client: Client, given: dict[str, Any], options: AttachArguments, target: ListenTarget) -> None:
-        """Begin to listen at ``target``; ``given`` are the client's ``attach`` arguments, ``options`` what was read.
+        """Listen at ``target``; ``given`` are the client's ``attach`` arguments, ``options`` the checked ones.
 
-        Raises:
-            StartRefused: that is not possible.
+        Raises: StartRefused: the address cannot be listened on.
         """
         token = token_wanted(target)
         where = f"{target.host}:{target.port}"
@@ -77,7 +76,7 @@ class ConnectingPrograms:
         self._server = self._invite(token)
 
     def _invite(self, token: str | None) -> NamedServer:
-        """Expect programs, and say how they come."""
+        """Expect programs, and tell the user how they can connect."""
         host, _, port = self._listener.address.rpartition(":")
         shown = self._listener.expect(self._on_program, token=token, repeatedly=True)
         server = NamedServer(host, int(port), shown)
@@ -110,7 +109,7 @@ class ConnectingPrograms:
         return self._first.result()
 
     def expect_debugpy(self, eager: EagerSide) -> None:
-        """Have the debugpy of the session's own program come here, too."""
+        """Expect the debugpy of the session's own program here, too."""
         eager.comes_as_program_did = True
 
         async def take(incoming: IncomingProgram) -> None:
@@ -133,7 +132,7 @@ class ConnectingPrograms:
         if self._first.done() and not self._first.cancelled():
             self._first.result()[0].close()
 
-    # -- who comes -------------------------------------------------------------------------------------------------
+    # -- connections ------------------------------------------------------------------------------------------------
 
     async def _on_program(self, incoming: IncomingProgram) -> None:
         rank = decode(incoming.request.arguments, ProcessInformation, "information about the process").rank
@@ -183,7 +182,7 @@ class ConnectingPrograms:
         if not how.stretch_timeouts:
             connected.close()
             return
-        # As long as it is open, that rank waits for those that are held.
+        # While it is open, the rank waits for the held ones.
         self._unwanted.add(connected)
         asyncio.get_running_loop().add_reader(connected, self._drop, connected)
 
@@ -242,7 +241,7 @@ class ConnectingPrograms:
         self._client.output(f"{rank} runs without debugging: {problem}.", "important")
 
     def _report_refused(self, host: str) -> None:
-        """Say it once of each address."""
+        """Report it once for each address."""
         if host in self._unauthenticated or len(self._unauthenticated) > _MAXIMUM_REPORTED:
             return
         self._unauthenticated.add(host)

@@ -69,7 +69,7 @@ _numbers = itertools.count(1)
 
 
 class SlowStart:
-    """What is waited for, as the client's progress."""
+    """The present wait, shown as the client's progress."""
 
     def __init__(self, client: Client, title: str) -> None:
         self._client = client
@@ -80,7 +80,7 @@ class SlowStart:
         self._timer: asyncio.TimerHandle | None = None
 
     def waits_for(self, what: str) -> None:
-        """From now on ``what`` is waited for."""
+        """Begin to wait for ``what``."""
         self._what = what
         if self._id is not None:
             self._client.event("progressUpdate", ProgressUpdateEventBody(progress_id=self._id, message=what))
@@ -88,7 +88,7 @@ class SlowStart:
             self._timer = asyncio.get_running_loop().call_later(_PATIENCE, self._show)
 
     def is_over(self) -> None:
-        """Nothing is waited for any more. Harmless when nothing was."""
+        """End the wait. Harmless if there is none."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -179,7 +179,7 @@ class Debuggee:
 
     @property
     def backends(self) -> list[Backend]:
-        """Those that take requests, the agent first."""
+        """The backends that take requests, the agent first."""
         found: list[Backend] = []
         if self.agent is not None and self.agent.is_ready:
             found.append(self.agent)
@@ -188,17 +188,17 @@ class Debuggee:
         return found
 
     def expect_debugpy(self, given: dict[str, Any]) -> EagerSide:
-        """Have a place to which debugpy can connect; ``given`` are the client's ``launch`` or ``attach`` arguments."""
+        """Listen for debugpy; ``given`` are the client's ``launch`` or ``attach`` arguments."""
         self.eager = EagerSide(self._client, self.events, given)
         return self.eager
 
     def adopt_debugpy(self, given: dict[str, Any], connection: LoopConnection) -> AdoptedDebugpy:
-        """Take up the adapter of debugpy at the other end of ``connection``; ``given`` as above."""
+        """Use debugpy's adapter at the other end of ``connection``; ``given`` as above."""
         self.eager = adopted = AdoptedDebugpy(self._client, self.events, given, connection)
         return adopted
 
     def expect_children(self, options: SessionOptions, given: dict[str, Any]) -> None:
-        """Have a place where child processes can offer themselves, if they are wanted and the client can have them."""
+        """Listen for child processes, if the user wants them and the client supports them."""
         if options.sub_process is False or not self.is_local:
             return
         if self._client.has_child_sessions:
@@ -211,7 +211,7 @@ class Debuggee:
             self._client.output(f"{text} debugging. Have each call dynamo_dap.listen(), and attach to it.", "important")
 
     def ask_for_ranks(self, given: dict[str, Any], target: ConnectTarget, options: AttachArguments) -> None:
-        """Have sessions started with the other ranks of a job that runs already, whose rank 0 listens at ``target``.
+        """Start sessions with the other ranks of a running job, whose rank 0 listens at ``target``.
 
         Raises:
             StartRefused: there is no such port.
@@ -228,7 +228,7 @@ class Debuggee:
         self._client.output(text, category)
 
     def take_debugpy_over(self, taker: Taker, eager: EagerSide) -> None:
-        """Have debugpy's connection taken over from the server to which that comes."""
+        """Take debugpy's connection over from the server that received it."""
         self._run(taker.wait_for_debugpy(eager.receive))
 
     def adopt_agent(self, connection: LoopConnection, information: msgspec.Raw) -> None:
@@ -238,9 +238,9 @@ class Debuggee:
         self.agent_connected.set()
 
     async def introduce(self, options: SessionOptions) -> None:
-        """Begin the session with the agent, and with debugpy: they say ``initialized``, and take breakpoints then.
+        """Begin the session with the agent and debugpy, up to their ``initialized`` events.
 
-        A launched debugpy comes by itself, that of an attached program is started by the agent.
+        A launched debugpy connects by itself; in an attached program the agent starts it.
 
         Raises:
             StartRefused: the agent refused, or did not answer in time.
@@ -285,7 +285,7 @@ class Debuggee:
             raise StartRefused(ErrorId.CONNECT_TIMEOUT, text)
 
     def announce(self) -> None:
-        """Describe the process to the IDE, and what it will not be able to do with its torch."""
+        """Describe the process to the IDE, and warn about features that its torch lacks."""
         body = ProcessEventBody(
             name=self._name,
             system_process_id=self.information.process_id,
@@ -307,7 +307,7 @@ class Debuggee:
     # -- ending it -------------------------------------------------------------------------------------------------
 
     def terminate(self) -> None:
-        """Ask the program to end by itself; a process of ours is killed when it has not after some seconds."""
+        """Ask the program to end by itself; kill our own process if it has not ended after some seconds."""
         self._is_being_ended = True
         if self.agent in self.backends:
             self.agent.send("terminate", None, lambda response: None)
@@ -320,7 +320,7 @@ class Debuggee:
             self._run(self._kill_after(self.process, TERMINATE_GRACE))
 
     async def leave(self, *, kill: bool) -> None:
-        """Take leave of the agent, and of the process: end it with its whole group, or let it run on."""
+        """Detach the agent; end the process with its whole group, or let it run on."""
         self._is_being_ended = True
         if self.process is not None and kill:
             await self._kill(self.process)
@@ -350,7 +350,7 @@ class Debuggee:
             await until_any(_KILL_TIMEOUT, self._end_was_reported.wait())
 
     def close(self) -> None:
-        """Release everything; what was launched, and not let go, is killed. The last call."""
+        """Release everything; kill a launched process that was not detached. The last call."""
         for task in self._tasks:
             task.cancel()
         self.slow_start.is_over()
@@ -391,7 +391,7 @@ class Debuggee:
         self._say_terminated()
 
     async def _hear_out(self, left: asyncio.Event) -> None:
-        """Wait for the end of a connection whose process has ended, as long as something still comes."""
+        """Wait until no more data arrives on a connection whose process has ended."""
         heard = -1
         while heard != self.events.count and not left.is_set():
             heard = self.events.count
@@ -452,7 +452,7 @@ class Debuggee:
         return self.children is not None and self.information.process_id in self.children.known
 
     async def _watch_debugpy(self, eager: EagerSide) -> None:
-        """Report when debugpy is gone and the program is not."""
+        """Report that debugpy has ended before the program."""
         await eager.left.wait()
         if eager.has_taken_leave:
             return
@@ -499,7 +499,7 @@ class Debuggee:
             self._kill_with_ranks(process)
 
     def _kill_with_ranks(self, process: OwnedProcess) -> None:
-        # Before: whose launcher is gone is found by nobody.
+        # Do this first: ranks without their launcher cannot be found.
         ranks = ranks_below(self.information.process_id, self.children.known if self.children is not None else ())
         process.kill()
         kill_all(ranks)

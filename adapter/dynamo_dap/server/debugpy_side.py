@@ -2,9 +2,8 @@
 
 Made when the session wants ordinary Python debugged; lives as long as its ``Debuggee``. A launched program's debugpy
 connects to the server (``launching.listeners``), which speaks to it as debugpy's own adapter does. A program that
-already listens for debugpy has such an adapter, a process that ``debugpy.listen`` started: the server evaluates code
-through its session, which brings the agent into the program. If debugpy fails, the session goes on without it. Used on
-the loop.
+already listens for debugpy has such an adapter, a process that ``debugpy.listen`` started. The server evaluates code
+through it, which loads the agent into the program. If debugpy fails, the session goes on without it. Used on the loop.
 """
 
 from __future__ import annotations
@@ -81,7 +80,7 @@ class DebugpyBackend(Backend):
             raise StartRefused(ErrorId.CONNECT_TIMEOUT, f"debugpy in the program was not ready within {timeout:g} s")
 
     def forward(self, command: str, arguments: msgspec.Raw, on_response: Callable[[Response], None]) -> int:
-        """As there; a failure gets the reason that debugpy gives in the message alone, or does not give."""
+        """Send the client's request; a failure gets a reason even if debugpy gives it elsewhere or not at all."""
 
         def answered(response: Response) -> None:
             on_response(response if response.success else _with_reason(response))
@@ -114,10 +113,11 @@ def debugpy_arguments(options: SessionOptions, given: dict[str, Any]) -> dict[st
     """Return the arguments of debugpy's ``launch`` or ``attach``."""
     arguments = {name: value for name, value in given.items() if name not in _OURS and not name.startswith("__")}
     arguments["justMyCode"] = options.just_my_code
-    # As the agent does it. Where all stop at once, a thread that reaches a breakpoint beside another is never reported.
+    # Threads stop one by one, as with the agent. If all stopped at once, a second thread at a breakpoint would never be
+    # reported.
     arguments["stopAllThreadsOnSuspend"] = arguments["steppingResumesAllThreads"] = False
     if isinstance(options, LaunchArguments):
-        # What the program prints is read from its pipes, or goes to a terminal.
+        # The program's output is read from its pipes, or goes to a terminal.
         arguments.pop("redirectOutput", None)
         arguments["isOutputRedirected"] = options.console == "internalConsole"
     return arguments
@@ -129,17 +129,17 @@ def given_arguments(raw: msgspec.Raw) -> dict[str, Any]:
 
 
 def look_at_tensor(arguments: msgspec.Raw) -> tuple[str, msgspec.Raw]:
-    """Return the request by which debugpy is asked for ``TENSOR``, which it does not know, with its arguments.
+    """Return the request that stands for ``TENSOR``, which debugpy does not know, with its arguments.
 
-    The program answers it in place of debugpy (``debuggee.eager.presentation``). What leads debugpy to the thread is
-    the tensor's children, or the frame, whose variables have its number.
+    The program answers it in place of debugpy (``debuggee.eager.presentation``). The reference of the tensor's
+    children, or of the frame, leads debugpy to the thread.
     """
     wanted = decode(arguments, dict[str, Any], f"arguments of '{TENSOR}'")
     reference = wanted.get("variablesReference") or wanted.get("frameId")
     if not reference:
         text = f"'{TENSOR}' takes a variables reference, or an expression and a frame"
         raise RequestRefused(ErrorId.INVALID_ARGUMENTS, text)
-    # The ids in what it does not know are not translated.
+    # debugpy's adapter does not translate ids in unknown requests.
     nested = {name: value for name, value in wanted.items() if name not in ("variablesReference", "frameId")}
     asked = {"variablesReference": reference, TENSOR: nested}
     return "variables", msgspec.Raw(msgspec.json.encode(asked))
@@ -198,7 +198,7 @@ class EagerSide:
         self._listener.receive(connected)
 
     async def until_here(self, timeout: float, agent_left: asyncio.Event) -> bool:
-        """Wait until debugpy is here, or will not come, and then say why."""
+        """Wait until debugpy is connected; if it cannot connect, return the reason."""
         reported = self._events.eager_problem
         await until_any(timeout, self._arrived.wait(), reported, agent_left.wait())
         problem = reported.result() if reported.done() else None
@@ -213,7 +213,7 @@ class EagerSide:
         return False
 
     async def introduce(self, options: SessionOptions) -> None:
-        """Begin the session with debugpy, which is here, and report a failure to the user."""
+        """Begin the session with the connected debugpy, and report a failure to the user."""
         assert self._coming is not None, "debugpy is introduced when it is here"
         initialized = self._events.initialized[DEBUGPY]
         try:
@@ -242,7 +242,7 @@ class EagerSide:
     def _take(self, backend: Backend, event: Event) -> None:
         self._events.take(backend, event)
         if event.event == "terminated":
-            # Its last word. The program does not end before we have hung up, or debugpy has given up waiting for it.
+            # Its last event. The program ends only after we close the connection, or after debugpy's timeout.
             self.has_taken_leave = True
             backend.connection.close()
 
@@ -264,7 +264,7 @@ class AdoptedDebugpy(EagerSide):
     def __init__(
         self, client: Client, events: BackendEvents, given: dict[str, Any], connection: LoopConnection
     ) -> None:
-        """Take debugpy over from ``connection``, that to its adapter, which has greeted us."""
+        """Take debugpy over from ``connection`` to its adapter, which has introduced itself."""
         super().__init__(client, events, given)
         self.is_adopted = True
         self._coming = DebugpyBackend(DEBUGPY, connection, self._take, self._on_closed)
@@ -309,7 +309,7 @@ class AdoptedDebugpy(EagerSide):
             raise StartRefused(ErrorId.CANNOT_ATTACH, text) from None
 
     async def until_here(self, timeout: float, agent_left: asyncio.Event) -> bool:
-        """Return whether it is still here: it was here before us."""
+        """Return whether debugpy is still connected; it was there before this session."""
         return not self.left.is_set()
 
     async def introduce(self, options: SessionOptions) -> None:
@@ -342,7 +342,7 @@ def _is_telemetry(event: Event) -> bool:
 
 
 class Greeted(Unheard):
-    """Receives what an adapter says before it is asked: debugpy's introduces itself."""
+    """Receives an adapter's first events, by which debugpy's introduces itself."""
 
     def __init__(self) -> None:
         super().__init__("debugpy's adapter")

@@ -48,14 +48,14 @@ class Dialect:
         return self == _COMMON
 
     def to_backend(self, raw: msgspec.Raw) -> msgspec.Raw:
-        """Return arguments of the client's as backends want them."""
+        """Return the client's arguments in the notation of backends."""
         if self.is_common:
             return raw
         translation = _Translation(1 - self.first_line, 1 - self.first_column, _path_of_uri if self.has_uris else None)
         return translation.of(raw)
 
     def to_client(self, body: object) -> object:
-        """Return a body for the client, from a backend or our own, as it wants it."""
+        """Return a body from a backend or the server in the client's notation."""
         if self.is_common or body is None:
             return body
         translation = _Translation(self.first_line - 1, self.first_column - 1, _uri_of_path if self.has_uris else None)

@@ -53,7 +53,7 @@ from dynamo_dap.server.session import Phase, Session
 
 @handles("initialize", InitializeRequestArguments, before_initialize=True)
 def initialize(session: Session, arguments: InitializeRequestArguments) -> Capabilities:
-    """Say what handlers and agent can do together."""
+    """Return the capabilities of handlers and agent together."""
     if session.client.is_introduced:
         raise RequestRefused(ErrorId.INITIALIZED_TWICE, "'initialize' was sent before")
     session.client.introduce(arguments)
@@ -84,7 +84,7 @@ def attach(session: Session, raw: msgspec.Raw) -> Awaitable[None]:
     session.check_access(options.access_token)
     target = target_of(options)
     _warn(session, raw, AttachArguments)
-    # Over TCP "accessToken" is this server's; the program's can then be given in "connect".
+    # Over TCP "accessToken" is the server's token; "connect" can have the program's.
     token = target.access_token or (options.access_token if session.access.token is None else None)
     given = given_arguments(raw)
     if isinstance(target, HandedOverTarget):
@@ -184,13 +184,13 @@ def _next_job(session: Session, raw: msgspec.Raw) -> Job:
 
 
 async def _discard(session: Session) -> None:
-    """End the present life silently: for the IDE, the session goes on."""
+    """End the present process silently: for the IDE, the session goes on."""
     old = session.debuggee
     assert old is not None
     session.phase = Phase.STARTING
     old.events.is_silent = True
     for thread_id in old.events.stopped_threads.held:
-        # VS Code would take the first stop that was not continued for the present one.
+        # VS Code would show the first stop that was not continued as the present one.
         session.client.event("continued", ContinuedEventBody(thread_id=thread_id, all_threads_continued=False))
     for thread_id in old.events.stopped_threads.ever_stopped:
         session.client.event("thread", ThreadEventBody(reason="exited", thread_id=thread_id))
@@ -256,7 +256,7 @@ def set_instruction_breakpoints(
 
 @broadcasts("setDataBreakpoints", SetDataBreakpointsArguments, brings=Capabilities(supports_data_breakpoints=True))
 def set_data_breakpoints(session: Session, raw: msgspec.Raw, arguments: SetDataBreakpointsArguments) -> Sharing:
-    """Breakpoints on what happens to variables while Dynamo traces."""
+    """Breakpoints on changes of variables while Dynamo traces."""
     return _remember(session, "setDataBreakpoints", "", raw, len(arguments.breakpoints))
 
 
@@ -264,7 +264,7 @@ def set_data_breakpoints(session: Session, raw: msgspec.Raw, arguments: SetDataB
 def set_exception_breakpoints(
     session: Session, raw: msgspec.Raw, arguments: SetExceptionBreakpointsArguments
 ) -> Sharing:
-    """Set the exception filters, ours among them."""
+    """Set the exception filters of all backends."""
     count = len(arguments.filters) + len(arguments.filter_options or [])
     return _remember(session, "setExceptionBreakpoints", "", raw, count, conditions_refused(raw))
 
@@ -294,7 +294,7 @@ class _ThreadsBody(msgspec.Struct):
 
 @broadcasts("threads", NoArguments, after_end=True)
 def threads(session: Session, raw: msgspec.Raw, arguments: NoArguments) -> Merge:
-    """List them."""
+    """Return the threads."""
     return _merge
 
 
@@ -331,7 +331,7 @@ def terminate(session: Session, arguments: TerminateArguments) -> None:
     before_initialize=True,
 )
 def disconnect(session: Session, arguments: DisconnectArguments) -> Awaitable[None]:
-    """End the session: kill what was launched or let go what was attached to, unless the client says otherwise."""
+    """End the session: kill a launched program and detach from an attached one, unless the client says otherwise."""
     # Begun at once, and not by a task that has yet to start: clients may close the connection right after.
     session.end(kill=arguments.terminate_debuggee)
     return session.wait_until_program_left()

@@ -1,4 +1,4 @@
-"""Finds who serves a request of the IDE: the table of handlers, and the decorators that put a function there.
+"""Finds the handler of a request of the IDE: the table of handlers, and the decorators that fill it.
 
 Filled while ``server.handlers`` is imported, read on the loop afterwards. There are three kinds of requests:
 
@@ -56,7 +56,7 @@ handlers: dict[str, Handler] = {}
 def handles(
     command: str, arguments: type[A], *, brings: Capabilities | None = None, before_initialize: bool = False
 ) -> Callable[[Handle[A]], Handle[A]]:
-    """Register the decorated function, which answers ``command``; ``brings`` is what clients may then rely on."""
+    """Register the decorated function, which answers ``command``; ``brings`` are the capabilities that it adds."""
 
     def register(function: Handle[A]) -> Handle[A]:
         _add(Handler(command, arguments, function, brings or Capabilities(), before_initialize=before_initialize))
@@ -68,9 +68,10 @@ def handles(
 def broadcasts(
     command: str, arguments: type[A], *, brings: Capabilities | None = None, after_end: bool = False
 ) -> Callable[[Broadcast[A]], Broadcast[A]]:
-    """Register the decorated function, which gives the ``Sharing`` (or only its ``Merge``) for a ``command`` to all.
+    """Register the decorated function, which returns the ``Sharing`` or only the ``Merge`` of a broadcast.
 
-    It gets the arguments as received, too. ``after_end``: also taken when the program has ended; no backend answers.
+    It also gets the arguments as received. ``after_end``: the request is also taken after the program's end, without a
+    backend.
     """
 
     def register(function: Broadcast[A]) -> Broadcast[A]:
@@ -102,7 +103,7 @@ def serve(session: Session, request: Request) -> None:
         _handle(session, request, handler)
     elif (expected := _ARGUMENTS.get(request.command)) is not None:
         session.require_program()
-        # Malformed requests are not forwarded: debugpy, for example, crashes on some of it.
+        # Malformed requests are not forwarded: debugpy, for example, crashes on some of them.
         given: object = decode(request.arguments, expected, f"{request.command} arguments")
         _refuse_unknown_granularity(given)
         if isinstance(given, EvaluateArguments) and _names_option(given):

@@ -55,7 +55,7 @@ class _Source(msgspec.Struct, rename="camel"):
 
 
 class References(msgspec.Struct, rename="camel"):
-    """What the arguments of a request say about whose it is."""
+    """The backend that the arguments of a request belong to."""
 
     thread_id: int | None = None
     frame_id: int | None = None

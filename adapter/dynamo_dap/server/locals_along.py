@@ -1,9 +1,9 @@
 """The local variables of ordinary frames, which debugpy sends along with their scopes: one request in place of two.
 
 Clients ask for ``scopes`` and then for the ``variables`` of the first one. debugpy is asked for both at once
-(``LOCALS_ALONG``); the client's second request is answered here. What came along is given out once, at once or never:
-it is forgotten when anything is asked that may change a value or let a thread go on, when that is answered, and after a
-stop, in which other threads of the program have run. Used on the loop, one per session.
+(``LOCALS_ALONG``); the client's second request is answered here. These variables are used once, at once or never. They
+are dropped at each request that may change a value or resume a thread, at its answer, and after a stop, since other
+threads of the program have run. Used on the loop, one per session.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class LocalsAlong:
         return msgspec.structs.replace(response, body=encode_body(whole))
 
     def take(self, arguments: msgspec.Raw) -> msgspec.Raw | None:
-        """Return the body of the answer to ``variables``, once; None if debugpy has to be asked."""
+        """Return the body of the answer to ``variables``, once; None if debugpy must answer."""
         if not self._bodies:
             return None
         try:

@@ -28,7 +28,7 @@ class LoopConnection:
     def __init__(self, stream: ByteStream, name: str, receiver: Receiver, *, is_trusted: bool = True) -> None:
         """Start to read. ``receiver`` is called on the running loop, and may be replaced at any time.
 
-        Only small messages are taken while the other end ``is_trusted`` not, see ``trust``.
+        Until the other end ``is_trusted``, only small messages are accepted; see ``trust``.
         """
         self.receiver = receiver
         self._loop = asyncio.get_running_loop()
@@ -36,12 +36,12 @@ class LoopConnection:
         self._connection.start(_Poster(self, self._loop))
 
     def trust(self) -> None:
-        """Accept large messages: the other end has shown that it may be here."""
+        """Accept large messages: the other end has shown its token."""
         self._connection.trust()
 
     @property
     def name(self) -> str:
-        """Who is at the other end."""
+        """The name of the other end."""
         return self._connection.name
 
     @property
@@ -155,7 +155,7 @@ class _Poster:
 
 
 class Unheard:
-    """Receives from a connection that has no owner yet: what ``who`` says before the handshake is only logged."""
+    """Receives from a connection without an owner: messages of ``who`` before the handshake are only logged."""
 
     def __init__(self, who: str) -> None:
         self._who = who
@@ -169,11 +169,11 @@ class Unheard:
         _log.debug("%s says '%s' before the handshake", self._who, event.event)
 
     def on_invalid_message(self, problem: str) -> None:
-        """Do nothing: nobody would get the reply."""
+        """Do nothing: the reply would reach nobody."""
         _log.warning("%s sent an invalid message before the handshake: %s", self._who, problem)
 
     def on_closed(self, problem: str | None) -> None:
-        """Do nothing: the request in progress fails, which says it all."""
+        """Do nothing: the request in progress fails with the reason."""
 
 
 async def until_any(timeout: float, *waits: asyncio.Future[Any] | Coroutine[Any, Any, Any]) -> bool:

@@ -25,7 +25,7 @@ _STALE_SECONDS = 3600.0
 
 
 def make_folder() -> Path:
-    """Make a folder, to be removed by the caller; those of servers that could not are removed now."""
+    """Make a folder that the caller removes; also remove folders that dead servers left."""
     _remove_stale_folders(Path(_parent()))
     return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
 
@@ -40,7 +40,7 @@ def _parent() -> str:
     try:
         return tempfile.gettempdir()
     except FileNotFoundError:
-        # It says so as well where no file can be opened: raise that error in its place.
+        # Python gives the same error if no file can be opened: raise that one instead.
         os.close(os.open(os.devnull, os.O_RDONLY))
         raise
 
@@ -77,7 +77,7 @@ class CrashFolder:
         return {CRASH_CELL_VARIABLE: str(self._path)}
 
     def last_words(self, process_id: int | None) -> tuple[str, str] | None:
-        """Return where the dead process was in generated code, and the listing there; None when it was in none."""
+        """Return the dead process's position in generated code, with the listing; None if it was in none."""
         if self._path is None or process_id is None:
             return None
         site = read_crash(str(self._path), process_id)

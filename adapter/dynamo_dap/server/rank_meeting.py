@@ -1,9 +1,9 @@
 """Stops and steps the ranks of a distributed job together (``"stopRanks": "together"``).
 
 The meeting is in the server process of the session that started the job, or attached to its first rank. Each rank's
-session connects, perhaps from another server process. It reports its stops and what its user does, and the meeting has
-the others do the same. The meeting alone decides, in the order in which reports arrive. Used on the loop; lives as
-long as the run of the program. When it is closed, each rank goes on by itself.
+session connects, perhaps from another server process. It reports its stops and its user's commands, and the meeting
+makes the other ranks follow. Only the meeting decides, in the order of the reports. Used on the loop; lives as long as
+the run of the program. When it is closed, each rank goes on by itself.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class RankMeeting:
 
     @property
     def target(self) -> ConnectTarget:
-        """Where sessions come."""
+        """The address for sessions."""
         host, _, port = self._listener.address.rpartition(":")
         return ConnectTarget(host=host, port=int(port), access_token=self._token)
 
@@ -65,10 +65,10 @@ class RankMeeting:
         name = decode(arguments, Newcomer, "a session that joins the ranks").name
         self._members.append(_Member(self, name, connection))
 
-    # -- what is heard ---------------------------------------------------------------------------------------------
+    # -- reports ---------------------------------------------------------------------------------------------
 
     def runs(self, member: _Member) -> None:
-        """Pause the program of ``member``, which begins or goes on, while others are held."""
+        """Pause the program of ``member``, which begins or resumes while others are held."""
         others = [other for other in self._members if other is not member]
         if any(other.is_held or other.is_asked for other in others) or (self._step is not None and self._step.waiting):
             member.pause()
@@ -76,7 +76,7 @@ class RankMeeting:
     def stopped(self, member: _Member, stop: RankStoppedBody) -> None:
         """Note that ``member`` has stopped, for whatever reason."""
         if stop.reason == "pause" and not member.is_asked:
-            # Withdrawn while it was on its way: the user has let the others go on.
+            # The pause was withdrawn on its way: the user has resumed the others.
             member.go(RankGoesBody("continue"))
             return
         member.place, member.is_asked = stop.place, False
@@ -91,7 +91,7 @@ class RankMeeting:
         self._pause_running()
 
     def goes(self, leader: _Member, goes: RankGoesBody) -> None:
-        """Make the other ranks follow ``leader``, which the user lets go on or asks to pause."""
+        """Make the other ranks follow ``leader``, which the user resumes or pauses."""
         if goes.command == "pause":
             leader.is_asked = True
             self._pause_running()
@@ -117,10 +117,10 @@ class RankMeeting:
             step.arrived.pop(member, None)
             self._look_at(step)
 
-    # -- what is decided -------------------------------------------------------------------------------------------
+    # -- decisions -------------------------------------------------------------------------------------------
 
     def _pause_running(self) -> None:
-        """Make every rank pause that runs; those that are about to end a step do so first."""
+        """Pause every running rank; those that are about to end a step do so first."""
         stepping = self._step.waiting if self._step is not None else frozenset[_Member]()
         for member in self._members:
             if not member.is_held and not member.is_asked and member not in stepping:
@@ -153,7 +153,7 @@ class RankMeeting:
                 self._report_divergence(member, leader)
 
     def _report_divergence(self, member: _Member, leader: _Member) -> None:
-        """Say that ``member`` does not take part in a step of the ``leader``; said again when that changes."""
+        """Report that ``member`` takes no part in a step of the ``leader``; report it again after a change."""
         if member.is_held:
             text = f"{member.name} is held at {member.place}: it does not step with {leader.name}."
         elif member in self._late:
@@ -176,7 +176,7 @@ class RankMeeting:
             self._look_at(step)
 
     def _look_at(self, step: _Step) -> None:
-        """Say what has become of a step: all have arrived, or the time for that is up."""
+        """Report the end of a step: all ranks have arrived, or the time is up."""
         if step is not self._step:
             return
         step.is_overdue = bool(step.waiting)
@@ -194,7 +194,7 @@ class RankMeeting:
             for listener in {step.leader, *step.arrived}:
                 listener.report(f"{member.name} has not reached a line yet, as {_names(step.arrived)} did.")
         if step.is_interrupted and step.waiting:
-            # Another one has met a breakpoint: these are not to run on while that is looked at.
+            # Another rank has hit a breakpoint: these must not run on while the user looks at it.
             self._late |= step.waiting
             step.waiting.clear()
             self._pause_running()
@@ -213,7 +213,7 @@ class _Step:
     """A step that several ranks do together."""
 
     def __init__(self, leader: _Member, waiting: set[_Member]) -> None:
-        """Step with ``leader``, which the user steps; ``waiting`` are those that have not arrived, the leader too."""
+        """Step with ``leader``, which the user steps; ``waiting`` are the ranks that have not arrived."""
         self.leader = leader
         self.waiting = waiting
         self.arrived: dict[_Member, Place] = {}
@@ -272,7 +272,7 @@ class _Member:
             self.on_invalid_message(str(error))
 
     def on_request(self, request: Request) -> None:
-        """Ignore it: a session asks nothing."""
+        """Ignore it: a session sends no requests."""
 
     def on_invalid_message(self, problem: str) -> None:
         _log.error("the session of %s sent an invalid message: %s", self.name, problem)

@@ -1,8 +1,8 @@
 """A rank's session in the meeting of ranks that stop together (``rank_meeting``).
 
-Reports what happens here, and does here what the meeting decides. Used on the loop; made when the session's program is
-there, lives as long as that. Requests that the meeting has this session send go the way of the client's, which hears of
-the thread that goes on.
+Reports the session's stops to the meeting, and carries out the meeting's decisions. Used on the loop; made when the
+session's program is there, lives as long as that. The meeting's requests to this session go the way of the client's, so
+that the client learns which thread resumes.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ OnStopped = Callable[[int, str], None]
 
 
 class RankMember:
-    """The session's part in it."""
+    """The interface to the session."""
 
     def __init__(self, client: Client, router: Router, threads: Callable[[], StoppedThreads], name: str) -> None:
-        """Ask ``threads`` who has stopped which thread; ``name`` is the rank's."""
+        """Take ``threads``, which knows the backend that stopped a thread; ``name`` is the rank's."""
         self._client = client
         self._router = router
         self._threads = threads
@@ -89,7 +89,7 @@ class RankMember:
             )
 
     def close(self) -> None:
-        """Go on alone."""
+        """Leave the meeting."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -131,7 +131,7 @@ class RankMember:
         return thread_id in self._threads().held
 
     def goes(self, command: str, granularity: str | None) -> None:
-        """Report that the user has let a held thread go on by ``command``, or asked to ``pause``."""
+        """Report that the user has resumed a held thread by ``command``, or asked to ``pause``."""
         if command == "pause":
             self._wants_pause = True
         elif command == "continue" or command in _STEPS:
@@ -147,7 +147,7 @@ class RankMember:
     # -- what the meeting decides ----------------------------------------------------------------------------------
 
     def on_event(self, event: Event) -> None:
-        """Do what the meeting has decided."""
+        """Carry out a decision of the meeting."""
         try:
             if event.event == PAUSE_RANK:
                 self._pause()
@@ -161,7 +161,7 @@ class RankMember:
             self.on_invalid_message(str(error))
 
     def on_request(self, request: Request) -> None:
-        """Ignore it: the meeting asks nothing."""
+        """Ignore it: the meeting sends no requests."""
 
     def on_invalid_message(self, problem: str) -> None:
         """Log it."""

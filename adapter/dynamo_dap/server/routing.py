@@ -60,7 +60,7 @@ def _everything(_backend: Backend, arguments: msgspec.Raw) -> msgspec.Raw:
 
 @dataclass(frozen=True)
 class Sharing:
-    """How a request for every backend is shared out, and their answers put together."""
+    """How a request for every backend is split, and their answers merged."""
 
     merge: Merge
     share: Share = _everything
@@ -80,7 +80,7 @@ class Router:
         stopped_threads: Callable[[], StoppedThreads],
         suspension: Suspension,
     ) -> None:
-        """Route to the present ``backends``; ask ``stopped_threads`` who has stopped which thread."""
+        """Route to the present ``backends``; ``stopped_threads`` knows the backend that stopped a thread."""
         self._client = client
         self._backends = backends
         self._stopped_threads = stopped_threads
@@ -114,7 +114,7 @@ class Router:
             is_late = answer is None and self._asked.pop(request.seq, None) is None
             self._locals.heed(request.command)
             if not response.success and request.command in _RESUMING and response.message == "disconnected":
-                # The thread went on, and the program ended before that could be said.
+                # The thread resumed, and the program ended before the answer.
                 body = _ONE_CONTINUED if request.command == "continue" else _NOTHING
                 response = msgspec.structs.replace(response, success=True, message=None, body=body)
             elif response.success:
@@ -137,7 +137,7 @@ class Router:
         self._in_flight[request.seq] = [(backend, seq)]
 
     def _answers_itself(self, request: Request, backend: Backend) -> bool:
-        """Answer what ``backend`` need not, or cannot, be asked; return whether that was done."""
+        """Answer without ``backend`` if it need not or cannot answer; return whether that was done."""
         known = self._known(request, backend)
         if known is None:
             return self._answers_while_suspended(request)
@@ -156,7 +156,7 @@ class Router:
             raise RequestRefused(ErrorId.NO_PAST, text)
 
     def _known(self, request: Request, backend: Backend) -> object | None:
-        """Return the body of the answer if ``backend`` need not be asked for it; None if it must be."""
+        """Return the body of the answer if it is known without ``backend``; else None."""
         if request.command in EAGER_REQUESTS and backend.name != DEBUGPY:
             return EAGER_REQUESTS[request.command]
         if request.command == "dataBreakpointInfo" and backend.name == DEBUGPY:
@@ -211,10 +211,9 @@ class Router:
         self._client.forward_response(request, response)
 
     def _answers_while_suspended(self, request: Request) -> bool:
-        """Answer from what is known if the program cannot be asked; return whether that was done.
+        """Answer from known facts if the program is suspended; return whether that was done.
 
-        Raises:
-            RequestRefused: it cannot be asked, and nothing is known.
+        Raises: RequestRefused: it is suspended, and the answer is unknown.
         """
         if not self._suspension.is_seen_at_once():
             return False
@@ -264,7 +263,7 @@ class Router:
         return bool(holders)
 
     def cancel_progress(self, progress_id: str) -> None:
-        """Ask every backend to give up the operation that it reports progress of under ``progress_id``."""
+        """Ask every backend to cancel the operation that has ``progress_id``."""
         for backend in self._backends():
             if backend.takes_cancel:
                 backend.send("cancel", {"progressId": progress_id}, _ignore)
@@ -291,7 +290,7 @@ class Router:
             is_traced = request.command == "gotoTargets" and self._stopped_threads().of(AGENT)
             return agent if is_traced else debugpy
         if request.command in _OF_STOPPED_THREADS and references.thread_id not in self._stopped_threads().held:
-            return agent  # which refuses it, in DAP's word: debugpy would say that it was done
+            return agent  # the agent refuses it with DAP's word; debugpy would report success
         return agent if self._stopped_threads().is_agents(references.thread_id) else debugpy
 
     def _answer_merged(self, request: Request, sharing: Sharing, answers: list[tuple[Backend, Response]]) -> None:
@@ -340,12 +339,12 @@ class _Collector:
 
 
 def _is_agents(command: str) -> bool:
-    """Whether debugpy does not know ``command``: it would say so to nobody who asks."""
+    """Whether debugpy does not know ``command``: it would never answer."""
     return command in _AGENT_ONLY or command.startswith(CUSTOM_PREFIX)
 
 
 def _as_backends(request: Request, backend: Backend, resuming: int | None) -> tuple[str, msgspec.Raw]:
-    """Return command and arguments as the backend is to get them."""
+    """Return command and arguments in the backend's form."""
     if backend.name == DEBUGPY and request.command == "continue":
         return request.command, encode_body({"threadId": resuming, "singleThread": True})
     if backend.name == DEBUGPY and request.command == TENSOR:
@@ -354,7 +353,7 @@ def _as_backends(request: Request, backend: Backend, resuming: int | None) -> tu
 
 
 def _as_the_clients(command: str, backend: Backend, response: Response) -> Response:
-    """Return a backend's answer as the client is to get it."""
+    """Return a backend's answer in the client's form."""
     if command == "continue":
         return msgspec.structs.replace(response, body=_ONE_CONTINUED)
     if backend.name == DEBUGPY and command == "stackTrace":

@@ -50,7 +50,7 @@ class Access:
 
 
 class Phase(Enum):
-    """How far the session is. Requests for the program are taken while ``RUNNING`` only."""
+    """The phase of the session. Requests for the program are taken only while ``RUNNING``."""
 
     NEW = "before launch or attach"
     STARTING = "the program is starting, or restarting"
@@ -166,9 +166,9 @@ class Session:
         return Debuggee(self.client, self.breakpoints, start_method, name, self._on_debuggee_end, is_local=is_local)
 
     def start(self, debuggee: Debuggee, bring_up: Coroutine[Any, Any, None]) -> Coroutine[Any, Any, None]:
-        """Make ``debuggee`` the session's program and return what brings it up, to be awaited.
+        """Make ``debuggee`` the session's program and return the coroutine that starts it.
 
-        When that fails, nothing is left of it.
+        If the start fails, the session has no program.
         """
         self.phase = Phase.STARTING
         self.debuggee = debuggee
@@ -209,7 +209,7 @@ class Session:
             raise RequestRefused(ErrorId.STARTED_TWICE, "this session has a program already; start another session")
 
     def cancel_start(self, progress_id: str) -> bool:
-        """End the session if ``progress_id`` is of its slow start; False when it is not."""
+        """End the session if ``progress_id`` belongs to its slow start; else return False."""
         if self.debuggee is None or not self.debuggee.slow_start.is_shown_as(progress_id):
             return False
         self.debuggee.slow_start.is_over()
@@ -217,7 +217,7 @@ class Session:
         return True
 
     def terminate(self) -> None:
-        """Ask the program to end by itself; give up starting it when it is not there yet."""
+        """Ask the program to end by itself; cancel its start if it has not started yet."""
         if self.phase is Phase.STARTING:
             self._cancel_tasks()
             self.give_up("The start was cancelled.")
@@ -227,7 +227,7 @@ class Session:
             self.require_program()
 
     def give_up(self, text: str) -> None:
-        """Say that there will be no program, and have the IDE end the session."""
+        """Report that the program cannot start, and have the IDE end the session."""
         if self.phase is not Phase.ENDED:
             self.phase = Phase.ENDED
             self.client.output(text, "important")
@@ -255,13 +255,13 @@ class Session:
     # -- the end ---------------------------------------------------------------------------------------------------
 
     async def wait_until_program_left(self) -> None:
-        """Wait, after ``end``, until leave has been taken of the program."""
+        """Wait, after ``end``, until the program is detached or has ended."""
         await self._left_program.wait()
 
     def end(self, *, kill: bool | None = None, exit_status: int = 0) -> None:
-        """End the session: the program is killed or let run on (None: killed if launched), the IDE cut off.
+        """End the session: kill the program or let it run on (None: kill it if launched), and disconnect the IDE.
 
-        Returns at once; ``closed`` is done when it has happened. Only the first call counts.
+        Return at once; ``closed`` is done at the end. Only the first call counts.
         """
         if self._ending is None:
             self._ending = asyncio.get_running_loop().create_task(self._end(kill, exit_status))
@@ -312,7 +312,7 @@ class Session:
         self.client.output(f"dynamo-dap received an invalid message: {problem}", "important")
 
     def on_closed(self, problem: str | None) -> None:
-        """End the session: the IDE is gone, or sends something else than DAP."""
+        """End the session: the IDE has disconnected, or sends something other than DAP."""
         if problem is None:
             self.end()
             return

@@ -78,8 +78,7 @@ async def attach(
     ``given`` are the client's ``attach`` arguments. ``token`` is the program's access token; when None, it is looked
     for in the user's own files.
 
-    Raises:
-        StartRefused: nobody listens there, or it does not want us.
+    Raises: StartRefused: nobody listens there, or the program refused the session.
     """
     target = target_of(options)
     if options.ranks and isinstance(target, ConnectTarget):
@@ -131,7 +130,7 @@ async def _connect_to_agent(
 async def _await_program(
     debuggee: Debuggee, target: ListenTarget, options: AttachArguments, client: Client, given: dict[str, Any]
 ) -> None:
-    """Listen until a program comes that shows the token; the client may give that up."""
+    """Listen until a program connects that shows the token; the client can cancel this."""
     debuggee.connecting_programs = connecting_programs = ConnectingPrograms(client, given, options, target)
     debuggee.slow_start.waits_for("waiting for a program that calls dynamo_dap.connect()")
     debuggee.adopt_agent(*await connecting_programs.first())
@@ -168,7 +167,7 @@ async def _connect_to_debugpy(
     options: AttachArguments,
     given: dict[str, Any],
 ) -> None:
-    """Without a token of ours, the program may be listening for debugpy, which wants none."""
+    """Try debugpy's adapter: a program without our token may be listening for debugpy, which needs none."""
     greeted = Greeted()
     connection = LoopConnection(SocketStream(connected), "debugpy", greeted)
     if not debuggee.is_local or not options.eager or not await is_greeted_by_debugpy(connection, greeted):

@@ -26,10 +26,10 @@ _PS_SECONDS = 2.0
 
 
 class Suspension:
-    """What is known of the program while it cannot be asked."""
+    """The known facts about a program that a signal has suspended."""
 
     def __init__(self, process_id: Callable[[], int | None], changes: Callable[[], int]) -> None:
-        """Watch ``process_id``, None if elsewhere; ``changes`` is another number when a thread stops or goes."""
+        """Watch ``process_id``, None if it is on another machine; ``changes`` counts stops and resumes of threads."""
         self._process_id = process_id
         self._changes = changes
         self._kept: dict[tuple[str, bytes], msgspec.Raw] = {}
@@ -37,7 +37,7 @@ class Suspension:
         self._threads: msgspec.Raw | None = None
 
     def is_seen_at_once(self) -> bool:
-        """Whether it is suspended, where that costs nothing to look up: only then each request is worth it."""
+        """Whether it is suspended; only on systems where the lookup is cheap enough for each request."""
         return _HAS_PROC and self.is_suspended()
 
     def is_suspended(self) -> bool:
@@ -59,7 +59,7 @@ class Suspension:
             self._kept[request.command, bytes(request.arguments)] = body
 
     def known(self, request: Request) -> msgspec.Raw | None:
-        """Return the answer that the program gave before to the same question."""
+        """Return the program's earlier answer to the same request."""
         if request.command == "threads":
             return self._threads
         self._forget_old()
@@ -90,7 +90,7 @@ def _state_of(process_id: int) -> str:
         with contextlib.suppress(OSError, IndexError):
             entry = Path("/proc", str(process_id))
             if entry.stat().st_uid == os.getuid():
-                # The name, in parentheses, may hold anything.
+                # The name, in parentheses, may contain any character.
                 return (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()[0]
         return ""
     with contextlib.suppress(OSError, subprocess.SubprocessError):

@@ -1,7 +1,6 @@
-"""Where sessions come from: stdin and stdout for one session, as IDEs start debug adapters, or TCP for any number.
+"""Starts sessions: one over stdin and stdout, as IDEs start debug adapters, or any number over TCP.
 
-Runs the loop on the main thread until the session ends, or a signal ends it: no program that the server launched may be
-left behind.
+Runs the loop on the main thread until the session or a signal ends it, and ends every launched program then.
 """
 
 from __future__ import annotations

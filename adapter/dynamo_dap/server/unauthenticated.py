@@ -1,8 +1,7 @@
-"""Connections that have yet to show who they are: how many there may be, for how long, and how they are accepted.
+"""Limits connections that have not shown a token yet: their number and their time.
 
-Every port of ours is open to each program of the machine. One that connects and says nothing must
-block neither the port nor the process, whose file descriptors all ports share. Used on the loop; lives as long as its
-port.
+Every port of ours is open to each program of the machine. A silent connection must block neither the port nor the
+process, whose file descriptors all ports share. Used on the loop; lives as long as its port.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ async def connections_to(listening: socket.socket) -> AsyncIterator[socket.socke
             await asyncio.sleep(_RETRY_INTERVAL)
             continue
         yield connected
-        # While there are more, accepting them does not wait: nobody who has come would ever be heard.
+        # While there are more, accepting never waits; else no accepted connection would be read.
         await asyncio.sleep(0)
 
 
@@ -50,7 +49,7 @@ def _all() -> dict[_CutOff, UnauthenticatedConnections]:
 
 
 def _make_room() -> None:
-    """Cut off who came first."""
+    """Close the oldest connection."""
     for cut_off, unauthenticated in _all().items():
         unauthenticated._cut_off(cut_off)
         return
@@ -64,7 +63,7 @@ class UnauthenticatedConnections:
         self._waiting: dict[_CutOff, asyncio.TimerHandle] = {}
 
     def admit(self, cut_off: _CutOff) -> None:
-        """Another one is here, to be ``cut_off`` unless it is recognised in time, or has to make room."""
+        """Add a connection, to be ``cut_off`` unless it shows a token in time or has to make room."""
         if len(_all()) >= MAXIMUM:
             _make_room()
         timer = asyncio.get_running_loop().call_later(self._patience, self._cut_off, cut_off)
@@ -72,14 +71,14 @@ class UnauthenticatedConnections:
         _all()[cut_off] = self
 
     def forget(self, cut_off: _CutOff) -> None:
-        """Forget the one with that ``cut_off``: it is recognised, or gone. Harmless when forgotten already."""
+        """Remove the connection with that ``cut_off``. Harmless if it is removed already."""
         timer = self._waiting.pop(cut_off, None)
         if timer is not None:
             timer.cancel()
             _all().pop(cut_off, None)
 
     def close(self) -> None:
-        """Cut all of them off."""
+        """Close all of them."""
         for cut_off in list(self._waiting):
             self._cut_off(cut_off)
 

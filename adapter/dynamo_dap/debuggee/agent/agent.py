@@ -1,4 +1,4 @@
-"""The agent: what a debug session is in the debugged program, and the ``Host`` of the engines.
+"""The agent: the debug session inside the debugged program, and the ``Host`` of the engines.
 
 The reader thread of the client's connection attaches and detaches it, and serves requests on it (see ``serving``);
 engines call the ``Host`` methods on the program's own threads. There is one agent per process; clients come and go.
@@ -99,13 +99,13 @@ class Agent:
     # -- the client ------------------------------------------------------------------------------------------------
 
     def attach_client(self, client: Connection) -> None:
-        """Take up a session with an authorised client."""
+        """Begin a session with an authorised client."""
         self._steps_back = True  # as the answer to ``initialize`` says
         self.has_reported_compiles = True
         self.client = client
 
     def detach_client(self) -> None:
-        """Forget the client: every hook comes out, every thread runs on. Any thread; harmless when there is none."""
+        """Forget the client: remove every hook, resume every thread. Any thread; harmless without a client."""
         client, self.client = self.client, None
         self.eager_debugger.close()
         self.breakpoints.clear()
@@ -122,8 +122,8 @@ class Agent:
     def forget_session(self) -> None:
         """Forget the client and all breakpoints: this process was forked from the debugged one.
 
-        The connection stays the other process's; its threads are not here, and may have held locks. In the child, on
-        the thread that forked.
+        The connection belongs to the parent. The parent's threads do not exist here, and may have held locks. Runs in
+        the child, on the thread that forked.
         """
         client, self.client = self.client, None
         self.eager_debugger, self.threads, self.references = NoEagerDebugger(), Threads(), ReferenceTable()
@@ -141,7 +141,7 @@ class Agent:
             client.send_event(event, body)
 
     def compiles_changed(self) -> None:
-        """Notify the client, once for all that changes until it asks again. Any thread."""
+        """Notify the client, once for all changes until its next request. Any thread."""
         if not self.has_reported_compiles:
             self.has_reported_compiles = True
             self.send_event(COMPILES_CHANGED_EVENT)
@@ -153,17 +153,17 @@ class Agent:
     # -- hooks -----------------------------------------------------------------------------------------------------
 
     def add_recorder(self, recorder: CompileReader) -> None:
-        """Take up what records compiles, when Dynamo has been imported."""
+        """Add the recorder of compiles once Dynamo has been imported."""
         self.compiles = recorder
         recorder.arm()
 
     def add_explorer(self, explorer: StageReader) -> None:
-        """Take up what explores the stages of compiles."""
+        """Add the explorer of compile stages."""
         self.stages = explorer
         explorer.arm()
 
     def add_engine(self, engine: Engine) -> None:
-        """Take up an engine, when what it hooks into has been imported."""
+        """Add an engine once the module that it hooks into has been imported."""
         self.engines = (*self.engines, engine)
         engine.arm()
 
@@ -193,7 +193,7 @@ class Agent:
     # -- pausing: the reader thread --------------------------------------------------------------------------------
 
     def request_pause(self, thread_id: int) -> None:
-        """Ask the thread ``thread_id`` to pause where it next can; 0 asks every thread."""
+        """Ask the thread ``thread_id`` to pause as soon as it can; 0 asks every thread."""
         if thread_id == 0:
             idents = {self.threads.ident_of(thread.id) for thread in self.threads.alive()}
         else:
@@ -213,7 +213,7 @@ class Agent:
     # -- Host: what engines call on the program's threads ----------------------------------------------------------
 
     def hold(self, stop: Stop) -> None:
-        """Hold the calling thread until the user goes on; see ``Host.hold``."""
+        """Hold the calling thread until the user resumes it; see ``Host.hold``."""
         client = self.client
         if client is None or self.is_holding:
             return
@@ -227,7 +227,7 @@ class Agent:
         reason = "function breakpoint" if by_function else stop.reason
         self._report_stop(client, _stopped_body(stop, reason, pause.thread_id), steps_back=stop.past is not None)
         if client.has_failed:
-            pause.release(None)  # nobody has heard of the stop: the program has closed the socket, for instance
+            pause.release(None)  # the stop was not sent: the program has closed the socket, for instance
         began = time.perf_counter()
         with self.holding():
             pause.serve(self._report_unstuck)
@@ -242,7 +242,7 @@ class Agent:
             self.arm()
 
     def _report_stop(self, client: Connection, body: StoppedEventBody, *, steps_back: bool) -> None:
-        """Report a stop, and before it whether its thread can be stepped back, if that was otherwise so far."""
+        """Report a stop; before it, report whether its thread can step back if that has changed."""
         with self._reporting_stop:
             if steps_back != self._steps_back:
                 capabilities = Capabilities(supports_step_back=steps_back)
@@ -270,7 +270,7 @@ class Agent:
         return getattr(self._local, "is_holding", False) or self.eager_debugger.holds_this_thread
 
     def running_clock(self) -> float:
-        """Return the seconds of a clock that stands still while the agent holds the calling thread."""
+        """Return the seconds of a clock that pauses while the agent holds the calling thread."""
         return time.perf_counter() - self._held_seconds
 
     @property
@@ -317,7 +317,7 @@ class Agent:
         return next((found for engine in self.engines if (found := engine.listing_of(code)) is not None), None)
 
     def what_if_is_over(self) -> None:
-        """Report how a trace with changes differs from the program's own; see ``Host.what_if_is_over``."""
+        """Report how a changed trace differs from the program's own; see ``Host.what_if_is_over``."""
         if self.what_if is not None:
             body = what_if_body(self.what_if, self.compiles)
             self.print(in_words(body), "important")
@@ -330,7 +330,7 @@ class Agent:
             self.breakpoint_changed(entry)
 
     def breakpoint_changed(self, breakpoint: LineBreakpoint) -> None:
-        """Send the client what is known of ``breakpoint`` now; see ``Host.breakpoint_changed``."""
+        """Send the client the present state of ``breakpoint``; see ``Host.breakpoint_changed``."""
         self.send_event("breakpoint", BreakpointEventBody(reason="changed", breakpoint=breakpoint.as_dap()))
 
 

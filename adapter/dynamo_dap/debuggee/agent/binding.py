@@ -1,4 +1,4 @@
-"""Finds the line that a breakpoint binds to, or why there is none: from the source alone, before the program loads it.
+"""Finds the line that a breakpoint binds to, or the reason why there is none, from the source alone.
 
 Runs on the agent's reader thread. A breakpoint is verified only when it can be hit: Dynamo traces functions, so code at
 module level, in a coroutine, or in a function that was disabled can never stop in a trace.
@@ -23,7 +23,7 @@ _MAXIMUM_FILES_SEARCHED = 500
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """Where a breakpoint is, or why it is nowhere."""
+    """The line of a breakpoint, or the reason why it has none."""
 
     line: int
     """1-based; the line asked for when it could not be bound."""
@@ -61,7 +61,7 @@ def _bind_in_table(table: LineTable, line: int) -> Binding:
         bound = table.body_below_head(bound)
         if bound is None:
             return Binding(line, f"line {line} is module-level code; Dynamo only traces functions")
-    # A function in another on one line comes last: that is the one that is traced by itself.
+    # If several functions share a line, the innermost comes last: it is the one that is traced by itself.
     reason = _never_traced(table, table.functions_running(bound)[-1])
     if reason is not None:
         return Binding(line, reason)
@@ -69,7 +69,7 @@ def _bind_in_table(table: LineTable, line: int) -> Binding:
 
 
 def _when_it_stops(mode: str | None, options: AgentOptions) -> str | None:
-    """Return text about the compiled calls in which a breakpoint stops; the server adds ordinary Python."""
+    """Describe the compiled calls in which a breakpoint stops; the server adds ordinary Python."""
     if mode == COMPILE_TIME:
         return "stops while Dynamo traces the line"
     if mode == BACKWARD:
@@ -144,7 +144,7 @@ _program_files: list[str] = []
 
 
 def add_program_file(path: str) -> None:
-    """Let the functions of ``path`` be found before the program, which it belongs to, has loaded it."""
+    """Find the functions of ``path``, a file of the program, before the program has loaded it."""
     _program_files.append(path)
 
 
@@ -155,7 +155,7 @@ _PYTHON_SUFFIXES = ("", ".py", ".pyw")
 def why_not_executed(path: str) -> str | None:
     """Return why ordinary Python will never execute the file, as far as its name and text show.
 
-    The text of a file that has been loaded proves nothing: somebody may be editing it.
+    The text of a loaded file proves nothing: the user may have edited it.
     """
     if not _is_named_python(path):
         return f"{os.path.basename(path)} is not a Python file"

@@ -48,7 +48,7 @@ class WatchedVariable:
 
     @classmethod
     def parse(cls, data_id: str) -> WatchedVariable | None:
-        """Return what a ``dataId`` stands for; None for one that is not ours."""
+        """Return the variable of a ``dataId``; None if it is not ours."""
         try:
             name, function, path, line = msgspec.json.decode(data_id, type=tuple[str, str, str, int])
         except msgspec.DecodeError:
@@ -61,11 +61,11 @@ class WatchedVariable:
         return msgspec.json.encode((self.name, self.function, self.path, self.line)).decode()
 
     def belongs_to(self, code: types.CodeType) -> bool:
-        """Whether ``code`` is that of the variable's function."""
+        """Whether ``code`` belongs to the variable's function."""
         return code.co_firstlineno == self.line and code.co_filename == self.path
 
     def is_source(self, source: str) -> bool:
-        """Whether a guard on ``source``, as the user wrote it, is one on the variable."""
+        """Whether a guard on ``source`` (in the user's terms) is about the variable."""
         return source == self.name or source.startswith((f"{self.name}.", f"{self.name}[", f"len({self.name})"))
 
 
@@ -131,7 +131,7 @@ class FunctionEntry(LineBreakpoint):
     name: str = ""
 
     def matches(self, qualified_name: str, module_name: str | None) -> bool:
-        """Whether a function is meant: by its qualified name, with or without its module, or by its bare name."""
+        """Whether the breakpoint is on a function: by its qualified name, with or without module, or its bare name."""
         if self.name in (qualified_name, f"{module_name}.{qualified_name}"):
             return True
         plain = qualified_name.replace("<locals>.", "")
@@ -140,7 +140,7 @@ class FunctionEntry(LineBreakpoint):
 
 @dataclass(eq=False)
 class DataEntry(LineBreakpoint):
-    """A breakpoint on what happens to a variable."""
+    """A breakpoint on changes of a variable."""
 
     variable: WatchedVariable = field(kw_only=True)
     access: str = ANY_ACCESS
@@ -246,7 +246,7 @@ class BreakpointTable:
             self._replace()
 
     def clear(self) -> None:
-        """Forget everything: the client is gone."""
+        """Forget everything: the client has disconnected."""
         with self._write_lock:
             self._replace(by_path={}, functions=(), data=(), exception_filters={})
 
@@ -282,12 +282,12 @@ class BreakpointTable:
         return {line: tuple(each) for line, each in found.items()} or None
 
     def lines_of_mode(self, mode: str) -> list[LineBreakpoint]:
-        """Return the line breakpoints that can be hit and were asked for in ``mode`` alone."""
+        """Return the line breakpoints that can be hit and have exactly the mode ``mode``."""
         groups = self._tables.by_path.values()
         return [one for group in groups for one in group if one.verified and one.mode == mode]
 
     def any_line_without_mode(self) -> bool:
-        """Whether some line breakpoint that can be hit was set for no mode."""
+        """Whether a line breakpoint that can be hit has no mode."""
         return any(one.verified and one.mode is None for group in self._tables.by_path.values() for one in group)
 
     @property
@@ -301,14 +301,14 @@ class BreakpointTable:
         return tuple(entry for entry in self._tables.data if entry.conditions.problem is None)
 
     def known_of(self, ids: Sequence[int]) -> list[int]:
-        """Return those of ``ids`` whose breakpoints are still there."""
+        """Return those of ``ids`` whose breakpoints still exist."""
         tables = self._tables
         groups = (*tables.by_path.values(), tables.functions, tables.data)
         known = {one.id for one in itertools.chain.from_iterable(groups)}
         return [each for each in ids if each in known]
 
     def are_functions(self, ids: Sequence[int]) -> bool:
-        """Whether ``ids``, of which there must be some, are all of function breakpoints."""
+        """Whether all of ``ids``, at least one, belong to function breakpoints."""
         functions = {entry.id for entry in self._tables.functions}
         return bool(ids) and functions.issuperset(ids)
 

@@ -141,7 +141,7 @@ class Conditions:
                 conditions.log_message = parse_log_message(log_message)
         except SyntaxError as error:
             conditions.problem = f"the condition is not a Python expression: {error.msg}"
-        except (RecursionError, MemoryError):  # what Python's parser says of it
+        except (RecursionError, MemoryError):  # the message of Python's parser
             conditions.problem = "the condition is nested too deep for Python"
         except (InvalidCondition, ValueError) as error:
             conditions.problem = str(error)

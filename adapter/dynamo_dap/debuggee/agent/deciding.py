@@ -20,7 +20,7 @@ from dynamo_dap.protocol.types import OutputEventBody, Source
 
 
 class ClientOutput(Protocol):
-    """The client's part in it."""
+    """The interface to the client."""
 
     options: AgentOptions
     is_for_vs_code: bool
@@ -34,7 +34,7 @@ class ClientOutput(Protocol):
 
 
 class Reached(Protocol):
-    """A breakpoint that a call will reach, as is known before it does."""
+    """A breakpoint that a call will reach, known before the call runs."""
 
     breakpoint: LineBreakpoint
 
@@ -46,10 +46,10 @@ class Reached(Protocol):
 
 
 class Decider:
-    """Asks breakpoints that were reached whether they stop. One per agent."""
+    """Decides whether reached breakpoints stop. One per agent."""
 
     def __init__(self, output: ClientOutput) -> None:
-        """Send what log messages and failing conditions say to ``output``."""
+        """Send log messages and errors of conditions to ``output``."""
         self._output = output
 
     def should_stop(self, breakpoints: list[LineBreakpoint], frame: Callable[[], Frame]) -> list[int]:
@@ -84,8 +84,8 @@ class Decider:
     def passes(self, reached: Iterable[Reached]) -> bool:
         """Whether a call that reaches ``reached``, in this order, stops at none of them.
 
-        Then hits are counted and messages logged as if it had reached them, else nothing is done. What the methods of
-        ``Reached`` raise is raised here.
+        If so, hits are counted and messages logged as if the call had reached them; else nothing is done. Exceptions of
+        the methods of ``Reached`` are raised here.
         """
         hits: dict[LineBreakpoint, int] = {}
         messages: list[tuple[LineBreakpoint, LogMessage, dict[str, str]]] = []
@@ -136,7 +136,7 @@ class Decider:
             problem = f"took longer than {self._output.options.evaluation_timeout:g} s"
         except BaseException as error:  # noqa: BLE001  (the user's expression may raise anything)
             problem = text_of_raised(error)
-        # Better to stop once too often than to miss what the user waits for without a word.
+        # An extra stop is better than a missed one without a message.
         self._output.print(
             f"Breakpoint at line {breakpoint.line}: its condition {condition!r} failed: {problem}\n", "important"
         )

@@ -33,7 +33,7 @@ def evaluate_python(
 ) -> Value:
     """Return the value of ``expression``; in the ``repl`` context statements are run as well.
 
-    What it prints goes to ``console``. ``local_names`` receives what statements assign.
+    Its output goes to ``console``. ``local_names`` receives the assigned names.
 
     Raises:
         EvaluationError: it does not parse.
@@ -121,7 +121,7 @@ _MISSING = object()
 
 
 def kinds_at(path: str, names: Mapping[str, object]) -> dict[str, str] | None:
-    """Return what can follow ``path``, and what DAP calls each; None if finding ``path`` would run a property.
+    """Return the names that can follow ``path``, with DAP's kind; None if ``path`` needs a property.
 
     An empty path is followed by the names themselves.
     """

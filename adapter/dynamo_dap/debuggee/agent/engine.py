@@ -1,9 +1,8 @@
-"""The interfaces between the agent and what it works with: engines, other debuggers, the process.
+"""The interfaces between the agent and its partners: engines, other debuggers, the process.
 
-Each of the two modes has an engine. In ``arm`` it looks at the agent's breakpoints, steps and pause requests, and
-installs the hooks that these need; it removes every hook that nothing needs. The debugger of ordinary Python
-shares the program's threads with the agent: each stops some of them, and both may have a step in progress on the same
-one.
+Each of the two modes has an engine. In ``arm`` it installs the hooks that the agent's breakpoints, steps and pause
+requests need, and removes all others. The debugger of ordinary Python shares the program's threads with the agent: each
+stops some of them, and both may have a step in progress on the same one.
 """
 
 from __future__ import annotations
@@ -47,17 +46,17 @@ class RequestError(Exception):
 
 
 class Hooks(Protocol):
-    """What is hooked into Dynamo for a session."""
+    """Hooks in Dynamo for a session."""
 
     def arm(self) -> None:
-        """Install or remove hooks, according to what is set now.
+        """Install or remove hooks for the present breakpoints, filters, steps and pause requests.
 
-        Called on any thread (the agent's reader, or a held thread that resumes) whenever breakpoints, exception
-        filters, steps or pause requests changed. Must be quick and must not touch the debugged program's state.
+        Called on any thread (the agent's reader, or a held thread that resumes) after each change of these. Must be
+        quick and must not touch the debugged program's state.
         """
 
     def close(self) -> None:
-        """Take every hook out: the client is gone. ``arm`` may be called again by a later client."""
+        """Remove every hook: the client has disconnected. A later client may call ``arm`` again."""
 
 
 class Engine(Hooks, Protocol):
@@ -66,7 +65,7 @@ class Engine(Hooks, Protocol):
     name: str
 
     def present_frame(self, frame: types.FrameType) -> Frame | None:
-        """Return how this engine shows a running Python frame that is its own; None for any other frame."""
+        """Return this engine's view of a running Python frame; None if the frame belongs to another engine."""
 
     def listing_of(self, code: types.CodeType) -> VirtualSource | None:
         """Return the listing of ``code``, if this engine shows code that Dynamo generated. Any thread."""
@@ -94,7 +93,7 @@ class InstructionEngine(Protocol):
         """Make frames show their listings in another form, one of ``LISTING_FORMS``."""
 
     def patch(self, arguments: PatchArguments) -> PatchBody:
-        """Make calls run another instruction. Raises ``RequestError`` when nothing was changed."""
+        """Make calls run another instruction. Raises ``RequestError`` if nothing was changed."""
 
     def take_patches_back(self, arguments: UnpatchArguments) -> UnpatchBody:
         """Make calls run what Dynamo generated. Raises ``RequestError`` when nothing was changed."""
@@ -123,10 +122,10 @@ class EntryReader(Protocol):
     """Torch's cache entries. Reader thread, or a thread of the program that asks for them itself."""
 
     def of_function(self, code: types.CodeType) -> EntriesBody:
-        """Return what is kept of one function, and of what resumes it."""
+        """Return the cache entries of one function and of its resume functions."""
 
     def body(self, function: str | None = None) -> EntriesBody:
-        """Return what is kept of functions of a name, or of all."""
+        """Return the cache entries of the functions with a name, or of all."""
 
     def forget(self, function_id: int, compile_id: str | None) -> int:
         """Forget an entry, or (None) all of a function; return how many. Raises ``NoSuchEntry``."""
@@ -139,7 +138,7 @@ class GraphBody(Protocol):
 
 
 class CompileReader(Hooks, Protocol):
-    """What was recorded of compiles, as the bodies of responses: the recorder. Reader thread, or as said."""
+    """The recorder: recorded compiles, as the bodies of responses. Reader thread, unless a method says otherwise."""
 
     def compiles(self) -> dict[str, object]:
         """Return the body of ``dynamoCompiles``."""
@@ -151,16 +150,16 @@ class CompileReader(Hooks, Protocol):
         """Return the body of ``dynamoGuards``. Raises ``NoSuchCompile``."""
 
     def thread_of(self, compile_id: str) -> int | None:
-        """Return Python's identifier of the thread that traces a compile; None when it is over, or there is none."""
+        """Return Python's identifier of the thread that traces a compile; None if it has ended or does not exist."""
 
     def graph_so_far(self, compile_id: str, index: int) -> tuple[GraphBody, VirtualSource] | None:
-        """Return what ``graph`` does, of the trace that is held on this thread; None when it is another one's."""
+        """Return the body of ``graph`` for the trace held on this thread; None if another thread holds it."""
 
     def guards_so_far(self, compile_id: str) -> object:
-        """Return what ``guards`` does, of the trace that is held on this thread; None when it is another one's."""
+        """Return the body of ``guards`` for the trace held on this thread; None if another thread holds it."""
 
     def code_of_graph(self, compile_id: str, function: str) -> str | None:
-        """Return the readable code of what a compile gave to its backend, empty for nothing; None before that."""
+        """Return the readable code of a compile's graph for its backend, empty for no graph; None before that."""
 
     def readable_code(self, name: str, graph: Any) -> str:
         """Return the readable code of a graph (``torch.fx.Graph``), in the same form. Tracing thread."""
@@ -200,7 +199,7 @@ class EagerDebugger(Protocol):
         """Whether it debugs now. Any thread."""
 
     def wait_until_configured(self) -> None:
-        """Block until its client has set its breakpoints, or is gone."""
+        """Block until its client has set its breakpoints or disconnected."""
 
     def report_uncaught(self, error: BaseException) -> None:
         """Report that ``error`` is about to end the program."""
@@ -212,24 +211,24 @@ class EagerDebugger(Protocol):
     def stopped_for(self, error: BaseException, filters: frozenset[str]) -> None:
         """Do not stop again for ``error`` by ``filters``: the agent has stopped where it was raised.
 
-        ``raised`` is an exception to this. It stops in each function that the error passes.
+        The filter ``raised`` still stops in each function that the error passes.
         """
 
     def close(self) -> None:
-        """Leave the program to the agent at the end of the session. Any thread; harmless when called again."""
+        """Detach from the program at the end of the session. Any thread; harmless when called again."""
 
     def kept_out(self) -> AbstractContextManager[None]:
-        """Keep it out of what the calling thread runs inside: the agent holds the thread."""
+        """Disable it for the calling thread inside this context: the agent holds the thread."""
 
     @property
     def holds_this_thread(self) -> bool:
-        """Whether it has stopped the calling thread: what it evaluates there must not stop again."""
+        """Whether it has stopped the calling thread: its evaluations there must not stop again."""
 
     def resume(self, step: Step | None) -> None:
-        """Let the calling thread go on after a stop of the agent's.
+        """Resume the calling thread after a stop of the agent.
 
-        A ``step`` has one end, in whichever debugger comes first: here it must end in the eager code that called what
-        the agent showed. Without a ``step`` the user chose to continue, and a step in progress here is given up.
+        A ``step`` has one end, in whichever debugger reaches it first. Here it must end in the eager code that called
+        the agent's frames. Without a ``step`` the user chose to continue: cancel a step in progress here.
         """
 
     def stop_at(self, frame: types.FrameType | None) -> None:
@@ -242,7 +241,7 @@ class EagerDebugger(Protocol):
         """Withdraw the user's request to pause: the agent is about to pause the calling thread."""
 
     def give_up_pauses(self) -> None:
-        """Withdraw every pause that no thread has answered yet. Reader thread."""
+        """Withdraw every pause request that no thread has answered yet. Reader thread."""
 
 
 class NoEagerDebugger:
@@ -283,7 +282,7 @@ class NoEagerDebugger:
 
 
 class Process(Protocol):
-    """What the agent asks of the process around it. Reader thread."""
+    """The agent's interface to its process. Reader thread."""
 
     def terminate(self) -> None:
         """End the program: the client asks for it."""
@@ -295,7 +294,7 @@ class Process(Protocol):
         """Start the debugger of ordinary Python, as a client asks in its ``attach``."""
 
     def invite_children(self, options: AgentOptions) -> None:
-        """Make child processes offer themselves for sessions of their own, if the client wants that."""
+        """Make child processes request sessions of their own, if the client wants that."""
 
     def interpret_kernels(self, options: AgentOptions) -> None:
         """Make kernels of Triton's run in its interpreter, if the client wants that."""
@@ -322,7 +321,7 @@ class NoProcess:
 
 
 class CallFacts(Protocol):
-    """What holds for every call that one cache entry serves."""
+    """The facts that hold for every call of one cache entry."""
 
     @property
     def lines(self) -> Mapping[str, frozenset[int]]:
@@ -333,16 +332,16 @@ class CachedCalls(Protocol):
     """Stops in cached calls of compiled functions."""
 
     def are_wanted(self) -> bool:
-        """Whether any such call may have to stop. Asked whenever something is set; any thread."""
+        """Whether any such call may have to stop. Called after each change of breakpoints; any thread."""
 
     def may_stop(self, lines: Mapping[str, frozenset[int]], functions: Collection[str]) -> bool:
-        """Whether something is set in a call that runs these lines, by file, of these functions (qualified names)."""
+        """Whether a breakpoint is on these lines, by file, or on these functions (qualified names)."""
 
     def prepare(self, code: types.CodeType, *, may_stop: bool) -> None:
         """Prepare for calls of the compiled ``code``, which may have to stop or no longer need to. Any thread."""
 
     def release(self) -> None:
-        """Let all of them run on without a stop. Any thread."""
+        """Let all of them run without a stop. Any thread."""
 
     def are_traced(self) -> bool:
         """Whether such calls stop by being traced (``stop_in``); if not, ``prepare`` does all there is to do."""
@@ -357,25 +356,26 @@ class CachedCalls(Protocol):
         """
 
     def count(self, known: CallFacts) -> bool:
-        """Count the call that is about to run; False, and nothing is done, when it has to stop.
+        """Count the call that is about to run; if it has to stop, do nothing and return False.
 
         On the call's thread, which is not held.
         """
 
     def stop_in(self, call: CachedCall, known: CallFacts | None) -> CallFacts | None:
-        """Stop where the call has to stop, before it begins. On the thread that makes the call.
+        """Stop at the call's breakpoints before it begins.
 
-        ``known`` is what was returned for an earlier call of the same cache entry. None when it cannot be stopped in.
+        On the thread that makes the call. ``known`` is the result for an earlier call of the same cache entry. Return
+        None if the call cannot be stopped in.
         """
 
     def are_compiled_wanted(self) -> bool:
-        """Whether calls for which code was generated just now may have to be noted. Any thread."""
+        """Whether newly compiled calls may have to be noted. Any thread."""
 
     def wants_compiled(self, code: types.CodeType) -> bool:
         """Whether to note the call that is about to run the generated ``code``. On the call's thread."""
 
     def note_compiled(self, call: CachedCall) -> CallFacts | None:
-        """Note what is before the graph break that such a call reaches; it stops nowhere. Returns as ``stop_in``."""
+        """Note the part of such a call before its graph break, without a stop. Returns as ``stop_in``."""
 
     def has_begun(self, code: types.CodeType) -> bool:
         """Whether the end of a call that runs generated ``code`` is waited for. Any thread."""
@@ -394,12 +394,13 @@ class BackwardCalls(Protocol):
         """Whether something is set in the backward pass of a call that runs these lines, by file."""
 
     def release(self) -> None:
-        """Let all of them run on without a stop. Any thread."""
+        """Let all of them run without a stop. Any thread."""
 
     def begins(self, call: CachedCall, known: CallFacts | None) -> CallFacts | None:
-        """Note what a call is given, before it begins. On the thread that makes the call.
+        """Note the inputs of a call, before it begins. On the thread that makes the call.
 
-        ``known`` is what was returned for an earlier call of the same cache entry. None when it cannot be stopped in.
+        ``known`` is the result for an earlier call of the same cache entry. Return None if the call cannot be stopped
+        in.
         """
 
     def computed(self, frame: types.FrameType, outputs: object) -> None:
@@ -427,7 +428,7 @@ class Host(Protocol):
         """Report how ``what_if`` and the program's own trace, which have both ended, differ."""
 
     def hold(self, stop: Stop) -> None:
-        """Hold the calling thread until the user goes on, serving requests on it.
+        """Hold the calling thread until the user resumes it, and serve requests on it.
 
         Ends the step in progress on this thread. Returns at once when no client is connected. A step that the user
         began is then in ``steps``.
@@ -463,7 +464,7 @@ class Host(Protocol):
         """Return the listing of ``code``, which Dynamo generated; None when no engine has one. Any thread."""
 
     def breakpoint_changed(self, breakpoint: LineBreakpoint) -> None:
-        """Send the client what is known of ``breakpoint`` now."""
+        """Send the client the present state of ``breakpoint``."""
 
     def function_found(self, entry: FunctionEntry, path: str, line: int) -> None:
         """Bind a function breakpoint that was reached at ``line`` of ``path``, unless it is bound."""

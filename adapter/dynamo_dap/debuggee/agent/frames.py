@@ -1,4 +1,4 @@
-"""The frames of a held thread's stack, as an engine presents them, and those of ordinary Python.
+"""The frames of a held thread's stack: those of engines, and those of ordinary Python.
 
 Frames are made on the held thread when the stack is first asked for, serve requests on that thread, and die with
 the pause.
@@ -45,7 +45,7 @@ LOG_CONTEXT = "log"
 
 
 class Frame(ABC):
-    """One frame. Engines subclass it; only what is abstract has to be given."""
+    """One frame. Engines subclass it; only abstract methods have to be implemented."""
 
     is_label: bool = False
     """A mere divider between kinds of frames."""
@@ -97,7 +97,7 @@ class Frame(ABC):
         raise EvaluationError("nothing can be evaluated in this frame")
 
     def watched(self, name: str) -> Watchable | None:
-        """Return what a data breakpoint on a variable is about; None when there can be none."""
+        """Return the watched variable for a data breakpoint; None if it cannot be watched."""
         return None
 
     def write(self, expression: str, value: str) -> Value:
@@ -105,7 +105,7 @@ class Frame(ABC):
         raise WriteRefused(f"nothing can be assigned in this frame: {WHAT_CAN_BE_SET}")
 
     def jump_to(self, path: str, line: int) -> Any:
-        """Return what a jump to a line leads to, a ``stepping.Jump``; None where nothing can jump.
+        """Return the target of a jump to a line; None if this frame cannot jump.
 
         Raises:
             WriteRefused: this line cannot be jumped to; the text says why.
@@ -180,7 +180,7 @@ def frame_of_globals() -> types.FrameType:
 
 
 class GlobalsFrame(EagerFrame):
-    """Where a request that names no frame is served: it has no place in the stack."""
+    """The frame for requests that name none; it is not part of the stack."""
 
     is_writable = True
 
@@ -194,7 +194,7 @@ class GlobalsFrame(EagerFrame):
         return evaluate_python(expression, context, names, names, self._console)
 
     def write(self, expression: str, value: str) -> Value:
-        """Assign to a global, or to what globals hold."""
+        """Assign to a global, or inside an object that a global holds."""
         self.evaluate(f"{expression} = ({value})", "repl")
         return self.evaluate(expression, "watch")
 
@@ -211,8 +211,8 @@ def position_in_code(code: types.CodeType, offset: int, line: int | None) -> Pos
 def caller_frame() -> types.FrameType:
     """Return the frame that called the caller of this function.
 
-    For those who keep where a stack begins in a local variable: a frame that refers to itself would live, with all that
-    the program's frames below it refer to, until garbage is collected.
+    For callers that keep the beginning of a stack in a local variable: a frame that refers to itself would live until
+    the next garbage collection, with everything that the program's frames refer to.
     """
     return sys._getframe(2)
 

@@ -1,10 +1,10 @@
 """Interrupts the program's threads: with an exception, to limit the time of work and to cancel it; with a call.
 
-The work on a held thread runs user code, which knows nothing of deadlines: when time is up, or on ``interrupt``, an
-exception is raised in its thread (``PyThreadState_SetAsyncExc``). It takes effect at the next Python instruction; work
-that is stuck in C code goes on until that returns, and a callback reports it. One watchdog thread serves the whole
-process and sleeps when there is nothing to watch. A call is put into CPython's queue of pending calls, which the main
-thread alone serves, between two of its instructions.
+The work on a held thread runs user code without deadlines: when time is up, or on ``interrupt``, an exception is raised
+in its thread (``PyThreadState_SetAsyncExc``). It takes effect at the next Python instruction. Work that is stuck in C
+code continues until that returns, and a callback reports it. One watchdog thread serves the whole process and sleeps
+when there is nothing to watch. A call is put into CPython's queue of pending calls, which the main thread alone serves,
+between two of its instructions.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ _made: deque[object] = deque(maxlen=64)
 def raise_in_thread(ident: int, exception: type[BaseException]) -> None:
     """Raise ``exception`` in the thread with Python's identifier ``ident``, at one of its next instructions.
 
-    While it is on its way, CPython 3.12 and older have every thread look again and again whether it is meant, and a
-    traced thread of 3.11 never gets any further. So the main thread, where nearly all work is done, is caught between
-    two instructions first: a long call into C delays the exception, and nobody else.
+    While the exception is pending, every thread of CPython 3.12 and older checks for it repeatedly, and a traced thread
+    of 3.11 makes no progress. So the main thread, where nearly all work is done, is first stopped between two
+    instructions. A long call into C then delays only the exception.
     """
     if ident == threading.main_thread().ident:
         _raise_in_main_thread(ident, exception)
@@ -58,7 +58,7 @@ def _send_exception(ident: int, exception: type[BaseException]) -> None:
 def _raise_in_main_thread(ident: int, exception: type[BaseException]) -> None:
     arrived: queue.SimpleQueue[bool] = queue.SimpleQueue()
     gate: queue.SimpleQueue[int] = queue.SimpleQueue()
-    # Nothing but C: in Python code the exception would arrive there, and be lost.
+    # C functions only: in Python code the exception would be raised here, and be lost.
     steps = map(operator.methodcaller("__call__"), (functools.partial(arrived.put, True), gate.get))
     callback = _PlainCall(functools.partial(any, steps))
     _raising.append(callback)
@@ -74,9 +74,10 @@ def _raise_in_main_thread(ident: int, exception: type[BaseException]) -> None:
 
 
 def _calling(function: Callable[[], None], begin: Callable[[], None]) -> Generator[int, object, None]:
-    """Call ``function`` when sent something: a generator, since it can be interrupted inside its ``try`` only.
+    """Call ``function`` when a value is sent.
 
-    An evaluation that took too long is interrupted between two instructions of the main thread, too: that comes first.
+    It is a generator, since a generator can be interrupted only inside its ``try``. The interrupt of a long evaluation
+    on the main thread comes first.
     """
     was_interrupted = False
     try:
@@ -91,7 +92,7 @@ def _calling(function: Callable[[], None], begin: Callable[[], None]) -> Generat
     except Exception:  # noqa: BLE001  (no caller could handle it)
         log_exception("a pending call on the main thread")
     if was_interrupted:
-        raise_in_thread(threading.get_ident(), Interrupted)  # it was meant for what goes on below
+        raise_in_thread(threading.get_ident(), Interrupted)  # it was meant for the interrupted code
     yield 0
 
 
@@ -147,15 +148,15 @@ class Interruptible:
         self._raised = False
 
     def running(self) -> Interruptible:
-        """Do the work inside this context, once. ``Interrupted`` comes out of it when the work was interrupted.
+        """Do the work inside this context, once.
 
-        Work that was interrupted before is not begun.
+        Raise ``Interrupted`` if the work was interrupted, also before it began.
         """
         return self
 
     def __enter__(self) -> None:
-        # The watchdog first: until a new thread runs, CPython knows it by the identifier of the thread that starts it,
-        # and would raise there what is meant for us.
+        # Start the watchdog first: until a new thread runs, CPython gives it the identifier of the starting thread, and
+        # our exception would be raised there.
         if self._seconds is not None:
             _watchdog.watch(self, time.monotonic() + self._seconds)
         with self._lock:
@@ -203,8 +204,8 @@ class Interruptible:
 class Guard:
     """Bounds short pieces of work, one after the other on one thread, at next to no cost for each.
 
-    Such as a condition that is evaluated at every instruction. The watchdog looks at a guard twice a second while it is
-    in use, so that a piece of work may run that much longer than it should.
+    For example a condition that is evaluated at every instruction. The watchdog checks a guard twice a second, so a
+    piece of work may run half a second too long.
     """
 
     __slots__ = ("_deadline", "_ident", "_lock", "_raised", "is_watched")
@@ -245,10 +246,10 @@ class Guard:
 
 
 def _let_it_arrive() -> None:
-    """Have an exception that is on its way to this thread arrive here, if there is one.
+    """Receive a pending exception of this thread here, if there is one.
 
-    Taking it back (``PyThreadState_SetAsyncExc`` with NULL) leaves the interpreter's flag up for good, on 3.12 and
-    older: it then checks for an exception again and again, and a traced thread of 3.11 never gets any further.
+    Withdrawing it (``PyThreadState_SetAsyncExc`` with NULL) leaves the interpreter's flag set on 3.12 and older: it
+    then checks for an exception repeatedly, and a traced thread of 3.11 makes no progress.
     """
     try:
         for _ in range(100):
@@ -264,7 +265,7 @@ _IDLE_LOOKS = 4
 
 
 class _Watchdog:
-    """A daemon thread that times work out."""
+    """A daemon thread that interrupts work after its time limit."""
 
     def __init__(self) -> None:
         # The lock itself is entered without a call of Python code, the condition around it is not.

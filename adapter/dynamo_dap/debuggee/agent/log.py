@@ -37,12 +37,12 @@ def start_log() -> None:
 
 
 def log_problem(text: str) -> None:
-    """Record what went wrong where no caller can handle it."""
+    """Record a failure that no caller can handle."""
     _logger.error("%s", text)
 
 
 def log_exception(doing: str) -> None:
-    """Record the exception being handled, which should not have happened, while ``doing`` something."""
+    """Record the unexpected exception being handled, which was raised while ``doing`` something."""
     _logger.exception("unexpected error while %s", doing)
 
 

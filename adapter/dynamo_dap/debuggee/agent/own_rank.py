@@ -1,7 +1,7 @@
 """Which rank of a distributed job this process is, and the name ``rank`` in conditions. Any thread.
 
-A launcher says it in the environment; ``torch.multiprocessing.spawn`` numbers what it starts; a program that does
-neither says it when it makes its process group.
+A launcher sets it in the environment; ``torch.multiprocessing.spawn`` numbers its processes; any other program passes
+it to its process group.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def be_spawned_as(rank: Rank | None) -> None:
 
 
 def own_rank() -> Rank | None:
-    """Return the rank of this process; None if it is not a rank, or that is not known yet."""
+    """Return the rank of this process; None if it is not a rank, or not known yet."""
     global _reported
     # The program may remove these variables from its environment.
     _reported = _reported or (None if _spawned is not None else rank_in(os.environ))
@@ -46,7 +46,7 @@ def _of_process_group() -> Rank | None:
 
 
 def names_beside(*namespaces: Container[str]) -> dict[str, int]:
-    """Return what conditions know besides the names of a frame, which are ``namespaces``."""
+    """Return the names of conditions besides those of a frame, which are ``namespaces``."""
     if any(NAME in names for names in namespaces) or (rank := own_rank()) is None:
         return {}
     return {NAME: rank.number}

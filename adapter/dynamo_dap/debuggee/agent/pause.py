@@ -21,7 +21,7 @@ from dynamo_dap.protocol.messages import Request
 
 
 class Reply:
-    """The answer to one request, given once: what comes after it is dropped. Any thread."""
+    """The answer to one request, sent once: later answers are dropped. Any thread."""
 
     def __init__(self, client: Connection, request: Request) -> None:
         self._client = client
@@ -63,16 +63,16 @@ class Work:
         self.on_stuck()
 
     def end(self) -> None:
-        """Let go of the pause: in a circle, it would keep what its frames hold until garbage is collected."""
+        """Release the pause: a reference cycle would keep its frames' objects alive."""
         self.run = self.on_stuck = lambda: None
 
     def cancel(self) -> None:
-        """Give the work up: it is not begun, or interrupted if it has. Any thread."""
+        """Cancel the work: interrupt it if it has begun. Any thread."""
         self.interruptible.interrupt()
 
 
 class Pause:
-    """A held thread, from its stop until it goes on."""
+    """A held thread, from its stop until it resumes."""
 
     def __init__(self, stop: Stop, thread_id: int) -> None:
         """Made on the thread to hold; ``thread_id`` is its DAP id."""
@@ -132,7 +132,7 @@ class Pause:
             work.cancel()
 
     def release(self, step: Step | None) -> None:
-        """Let the thread go on once the work queued so far is done. Any thread; only the first release counts."""
+        """Resume the thread once the work queued so far is done. Any thread; only the first release counts."""
         with self._lock:
             if self._released:
                 return
@@ -163,5 +163,5 @@ class Pause:
 
 
 def busy_text(work: Work) -> str:
-    """Return why nothing can be asked of a thread that is stuck in ``work``."""
+    """Return why a thread that is stuck in ``work`` cannot serve requests."""
     return f"{work.name} goes on in this thread, in a call that cannot be interrupted; look again when it is over"

@@ -41,7 +41,7 @@ class ReferenceTable:
         self._sources: dict[object, int] = {}
 
     def number_of(self, target: Any, pause: Pause | None) -> int:
-        """Return the number of ``target``, giving it one if it has none yet."""
+        """Return the number of ``target``, a new one if it has none yet."""
         if isinstance(target, VirtualSource) and target.key is not None:
             return self._number_of_source(target)
         identity = (id(pause), id(target))
@@ -66,10 +66,9 @@ class ReferenceTable:
         return self._last
 
     def find(self, number: int, what: str) -> Referred:
-        """Return what ``number`` stands for; ``what`` names it in the error.
+        """Return the object of ``number``; ``what`` names it in the error.
 
-        Raises:
-            RequestError: it never stood for anything, or its pause has ended.
+        Raises: RequestError: the number is unknown, or its pause has ended.
         """
         with self._lock:
             found = self._referred.get(number)

@@ -19,12 +19,12 @@ A = TypeVar("A")
 
 
 class NoArguments(Struct):
-    """Of a request that has none."""
+    """The arguments of a request without any."""
 
 
 @dataclass(frozen=True, slots=True)
 class AndThen:
-    """What a handler returns to do something once its response has been sent: events follow their response."""
+    """A handler returns this to run a function after its response has been sent: events follow their response."""
 
     action: Callable[[], object]
     body: object = None
@@ -32,7 +32,7 @@ class AndThen:
 
 @dataclass(frozen=True, slots=True)
 class AnsweredLater:
-    """What a handler on a held thread returns when the answer is known only after the thread has gone on."""
+    """A handler on a held thread returns this if the answer is known only after the thread has resumed."""
 
     begin: Callable[[Reply], None]
 

@@ -1,7 +1,7 @@
-"""Serves a client's requests: finds the handler and the thread for each, and answers whatever happens.
+"""Serves a client's requests: finds the handler and the thread for each, and always answers.
 
-One ``AgentReceiver`` for each connection, on that connection's reader thread. What is slow, or must not overtake it,
-has a thread of its own.
+One ``AgentReceiver`` for each connection, on that connection's reader thread. Slow requests, and requests that must not
+overtake them, run on a thread of their own.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _IN_ORDER = _SLOW | {
 
 
 class AgentReceiver:
-    """Receives for the agent what comes over one connection, from when the agent has it as its client."""
+    """Receives one connection's messages for the agent, once the connection is its client."""
 
     def __init__(self, connection: Connection, agent: Agent) -> None:
         self._connection = connection
@@ -52,7 +52,7 @@ class AgentReceiver:
         self._backlog = _Backlog()
 
     def on_request(self, request: Request) -> None:
-        """Serve a request, or hand it to the thread that is to serve it."""
+        """Serve a request, or pass it to its thread."""
         if not self._backlog.takes(request.command, lambda: self._serve(request)):
             self._serve(request)
 
@@ -64,7 +64,7 @@ class AgentReceiver:
         self._agent.print(f"dynamo-dap: {problem}\n", "stderr")
 
     def on_closed(self, problem: str | None) -> None:
-        """Let the program run on: the client is gone."""
+        """Let the program run on: the client has disconnected."""
         self._backlog.close()
         if self._agent.client is self._connection:
             self._agent.detach_client()
@@ -83,7 +83,7 @@ class AgentReceiver:
             if pause is not None:
                 self._submit(request, handler, pause, arguments)
                 return
-            # Handlers of held threads take the pause as well; there is none to give to these.
+            # Handlers of held threads also take the pause; these have none.
             found = (
                 handler.run(self._agent, arguments)
                 if handler.owner is None
@@ -121,7 +121,8 @@ class AgentReceiver:
     def _answering_failures(
         self, serve: Callable[[], None], reply: Reply, request: Request, interruptible: Interruptible | None = None
     ) -> None:
-        # No context manager: from Python 3.12 on an exception that ends in one lives in a circle with the held frames.
+        # No context manager: from Python 3.12 on, an exception that passes through one forms a reference cycle with the
+        # held frames.
         try:
             serve()
         except RequestError as error:
@@ -163,7 +164,7 @@ class _Backlog:
         self._has_thread = False
 
     def takes(self, command: str, serve: Callable[[], None]) -> bool:
-        """Take a request over, to ``serve`` it when its turn comes; False if it must be served at once."""
+        """Queue a request for ``serve``; return False if it must be served at once."""
         with self._lock:
             if command not in _SLOW and not (self._unfinished and command in _IN_ORDER):
                 return False
@@ -175,7 +176,7 @@ class _Backlog:
         return True
 
     def close(self) -> None:
-        """Let the thread end when it has served what waits."""
+        """End the thread once it has served all waiting requests."""
         self._waiting.put(None)
 
     def _run(self) -> None:
@@ -191,7 +192,7 @@ _SHOWN_CHARACTERS = 60
 
 
 def _name_of(command: str, arguments: object) -> str:
-    """Return what a person calls a request: by its expression, if it has one."""
+    """Return the name of a request for the user: its expression, if it has one."""
     expression: object = getattr(arguments, "expression", None)
     text = expression.strip() if isinstance(expression, str) else command
     return f"'{text}'" if len(text) <= _SHOWN_CHARACTERS else f"'{text[:_SHOWN_CHARACTERS]}...'"

@@ -1,4 +1,4 @@
-"""What the user asked a thread to do next, and why a thread stops.
+"""The user's next command for a thread, and the reason of a stop.
 
 ``Step`` objects are made when a held thread resumes, on that thread. Engines read and finish a step on the stepping
 thread; other threads only check whether there is one.
@@ -34,18 +34,18 @@ class StepKind(Enum):
 
     @property
     def is_in_the_past(self) -> bool:
-        """Whether it leads to what was before."""
+        """Whether it goes back."""
         return self not in (StepKind.OVER, StepKind.IN, StepKind.OUT, StepKind.CHANGE)
 
     @property
     def leaves_thread(self) -> bool:
-        """Whether it lets the program go on."""
+        """Whether it resumes the program."""
         return self in (StepKind.OVER, StepKind.IN, StepKind.OUT)
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Statements that the user wants a traced function to contain where it stands."""
+    """Statements that the user adds to a traced function at its present line."""
 
     text: str
     frame: Any
@@ -56,7 +56,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Jump:
-    """Another place in a traced function, at which to go on."""
+    """Another line of a traced function, at which to continue."""
 
     line: int
     index: int
@@ -64,7 +64,7 @@ class Jump:
 
 
 class ChangeAsked(Exception):
-    """What is asked changes what a held trace goes on with: that is done in a trace of its own."""
+    """The command changes a held trace: that is done in a separate trace."""
 
     def __init__(self, change: Assignment | Jump) -> None:
         super().__init__("this changes what the trace goes on with")
@@ -73,7 +73,7 @@ class ChangeAsked(Exception):
 
 @dataclass(frozen=True, slots=True)
 class AskedChange:
-    """A change, and how who asked for it is answered: when a trace with it has come there, or when it is refused."""
+    """A change, with the callback for its answer: when a changed trace has reached it, or when it is refused."""
 
     change: Assignment | Jump
     answer: Callable[[Value], None]
@@ -82,10 +82,10 @@ class AskedChange:
 
 @runtime_checkable
 class TracedOrigin(Protocol):
-    """Where a step began in a trace. The stepping thread."""
+    """The origin of a step in a trace. The stepping thread."""
 
     def goes_on_in(self, code: types.CodeType | None, *, is_out: bool) -> bool:
-        """Whether ordinary Python that goes on with the compiled function ``code`` ends the step."""
+        """Whether the step ends in ordinary Python that continues the compiled function ``code``."""
 
 
 @dataclass(slots=True)
@@ -117,21 +117,21 @@ class RaisedException:
 
     @property
     def headline(self) -> str:
-        """What fits into the headline of a call stack: ``Graph break``."""
+        """The short form for the headline of a call stack: ``Graph break``."""
         return self.exception_id.partition(":")[0]
 
     @property
     def text(self) -> str:
-        """All that there is to report."""
+        """The whole report."""
         links = self.details.stack_trace if self.details is not None else None
         return "\n".join(part for part in (self.exception_id, self.description, links) if part)
 
 
 class History(Protocol):
-    """What was before a stop, as the engine that stopped there knows it. The held thread."""
+    """The history before a stop, from the engine that stopped there. The held thread."""
 
     def timeline(self, start: int | None, count: int) -> TimelineBody:
-        """Return the statements that were visited, from one on; None: those around the snapshot that is shown."""
+        """Return the visited statements from a given one on; None: those around the present snapshot."""
 
     def origin(self, depth: int, name: str, what: str) -> int:
         """Return the snapshot at which something was created in the function at ``depth`` of the stack.
@@ -141,13 +141,13 @@ class History(Protocol):
 
 
 class Changes(Protocol):
-    """The trace in which a thread is held, as one in which the user changed something. The held thread."""
+    """The changed trace in which a thread is held. The held thread."""
 
     def look(self) -> None:
-        """Take up how far it is: see ``Host.what_if``."""
+        """Return its progress: see ``Host.what_if``."""
 
     def keep(self) -> None:
-        """Make the program's call run its result. Raises ``RequestError`` where that cannot be."""
+        """Make the program's call run its result. Raises ``RequestError`` if that is impossible."""
 
 
 @dataclass(frozen=True)
@@ -174,16 +174,16 @@ class Stop:
 
 
 class Steps:
-    """What the user asked of threads that run, by Python's identifiers: steps, and to pause. Any thread."""
+    """The user's steps and pause requests for running threads, by Python's identifiers. Any thread."""
 
     def __init__(self, on_change: Callable[[], None], on_pause_taken: Callable[[], None]) -> None:
-        """Call ``on_change`` when engines need other hooks, ``on_pause_taken`` when a thread is about to pause."""
+        """Take ``on_change``, called when engines need other hooks, and ``on_pause_taken``, when a thread pauses."""
         self._on_change = on_change
         self._on_pause_taken = on_pause_taken
         self.forget()
 
     def forget(self) -> None:
-        """Forget everything, and report nothing: the client is gone, or this is a forked process."""
+        """Forget everything, and report nothing: the client has disconnected, or this is a forked process."""
         # A lock that another thread of the parent held would never be free here.
         self._lock = lock("steps", Level.DATA)
         self._steps: dict[int, Step] = {}
@@ -203,7 +203,7 @@ class Steps:
             self._on_change()
 
     def take_pause_request(self) -> bool:
-        """Whether the user asked to pause the calling thread; asking takes the request."""
+        """Whether the user asked to pause the calling thread; this consumes the request."""
         ident = threading.get_ident()
         if ident not in self._pause_requests:
             return False
@@ -221,7 +221,7 @@ class Steps:
 
     @property
     def any_pause_request(self) -> bool:
-        """Whether some thread is asked to pause."""
+        """Whether a thread has a pause request."""
         return bool(self._pause_requests)
 
     def begin(self, ident: int, step: Step) -> None:
@@ -231,25 +231,25 @@ class Steps:
         self._on_change()
 
     def request_pauses(self, idents: Iterable[int]) -> None:
-        """Ask threads to pause where they next can."""
+        """Ask threads to pause as soon as they can."""
         with self._lock:
             self._pause_requests.update(idents)
         self._on_change()
 
     def end(self, ident: int) -> None:
-        """End whatever was asked of the thread: it is held."""
+        """Drop the step and pause request of a thread: it is held."""
         with self._lock:
             self._steps.pop(ident, None)
             self._pause_requests.discard(ident)
 
     def give_up(self, ident: int) -> None:
-        """Give up what was asked of the thread: another debugger has seen to it."""
+        """Drop the step and pause request of a thread: another debugger has served them."""
         if ident in self._steps or ident in self._pause_requests:
             self.end(ident)
             self._on_change()
 
     def give_up_pauses(self) -> None:
-        """Give up every request to pause."""
+        """Drop every pause request."""
         with self._lock:
             self._pause_requests.clear()
         self._on_change()

@@ -85,7 +85,7 @@ class Threads:
             self._pauses[pause.ident] = pause
 
     def drop_pause(self, pause: Pause) -> None:
-        """Drop the pause of a thread that goes on. That thread."""
+        """Drop the pause of a thread that resumes. That thread."""
         with self._lock:
             self._pauses.pop(pause.ident, None)
 

@@ -1,7 +1,7 @@
 """The options for torch: applied when Dynamo is imported, changed while the program is stopped.
 
-Begun and changed on the agent's reader thread; applied on the thread that imports Dynamo, if it is not there yet. One
-per agent; what a session has set is reverted when the session ends.
+Started and changed on the agent's reader thread; applied on the thread that imports Dynamo, if it is not imported yet.
+One per agent; what a session has set is reverted when the session ends.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class BadOption(Exception):
 
 
 class TorchOptions:
-    """Those of the session."""
+    """The session's options."""
 
     def __init__(self, send_event: Callable[[str, object], None], report: Callable[[str, str], None]) -> None:
         """Send DAP events by ``send_event``; print texts in a category of output by ``report``."""
@@ -61,7 +61,7 @@ class TorchOptions:
         self._lock = reentrant_lock("options of torch", Level.SETTINGS)
 
     def begin(self, options: CompilingOptions) -> None:
-        """Take up the options of a session."""
+        """Begin with the options of a session."""
         self.close()
         self._options = options
         given = [name for name in COMPILING_OPTIONS if self._given(name)]
@@ -83,7 +83,7 @@ class TorchOptions:
             self._report_problem(problem)
 
     def change(self, name: str, value: msgspec.Raw | None) -> str:
-        """Set an option as launch.json would, or (None) only look; return what it is now, as text.
+        """Set an option as launch.json would, or (None) only read it; return its present value as text.
 
         Raises:
             BadOption: the option does not exist, or the value is invalid; nothing was changed.
@@ -116,7 +116,7 @@ class TorchOptions:
         waits = value and name not in self._undo
         return f"{name}: {written}{' (when the program has imported Dynamo)' if waits else ''}"
 
-    # -- putting into force ----------------------------------------------------------------------------------------
+    # -- applying ----------------------------------------------------------------------------------------
 
     def _given(self, name: str) -> Any:
         """Return the value of an option; an empty one if it was not given."""
@@ -225,7 +225,7 @@ _APPLY: dict[str, Callable[[TorchOptions, Any], Callable[[], None]]] = {
 
 
 def _with(options: CompilingOptions, name: str, value: msgspec.Raw) -> CompilingOptions:
-    """Return the options with one of them changed, as launch.json would say it; null is the program's own."""
+    """Return the options with one of them changed, in the form of launch.json; null is the program's own value."""
     given = msgspec.json.decode(msgspec.json.encode(options), type=dict[str, msgspec.Raw])
     given.pop(name, None)
     if bytes(value) != b"null":

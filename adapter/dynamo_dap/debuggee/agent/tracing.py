@@ -30,15 +30,15 @@ set_trace = _original()
 
 
 class ChainingTracer:
-    """Has a method that is a thread's trace function for a while, and passes on to the one that was there before."""
+    """Has a method that is a thread's trace function for a while, and calls the previous one."""
 
     before: TraceFunction | None = None
 
 
 def trace_beneath(function: TraceFunction, set_it: Callable[[TraceFunction], None]) -> None:
-    """Have the calling thread traced by ``function``: beneath a ``ChainingTracer``, else by ``set_it``.
+    """Trace the calling thread by ``function``: below a ``ChainingTracer``, else by ``set_it``.
 
-    Where somebody else traces, nothing changes.
+    If another tool traces the thread, nothing changes.
     """
     current: Any = sys.gettrace()
     owner = getattr(current, "__self__", None)
@@ -52,9 +52,8 @@ def trace_beneath(function: TraceFunction, set_it: Callable[[TraceFunction], Non
 def stack_of_thread(ident: int) -> list[FrameType]:
     """Return the frames of a running thread, innermost first; none when it has ended. Any thread.
 
-    Walked by Python code, a stack changes on the way: a generator that has yielded meanwhile has no ``f_back``, and
-    all its callers are missed. Here no instruction of Python's is run between the first frame and the last, so that no
-    other thread runs.
+    A walk by Python code could miss callers: the stack changes meanwhile, and a generator that has yielded has no
+    ``f_back``. Here no Python instruction runs between the first frame and the last, so that no other thread runs.
     """
     frames: list[FrameType | None] = []
     innermost = map(itemgetter(ident), islice(iter(sys._current_frames, None), 1))

@@ -60,7 +60,7 @@ def is_package_file(path: str) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def stands_in_for_builtin(path: str) -> bool:
-    """Whether ``path`` (a ``co_filename``) is Python in place of something built in: nobody steps into that.
+    """Whether ``path`` (a ``co_filename``) is Python code in place of a builtin, which steps pass over.
 
     Dynamo traces its polyfills where the program calls ``any`` or ``itertools.chain``, and with them modules that are
     frozen into the interpreter, whose source files are not used.

@@ -117,12 +117,12 @@ class DebugpyDebugger:
             self._tracing.begin_program()
 
     def wait_until_configured(self) -> None:
-        """Block until its client has set its breakpoints, or is gone."""
+        """Block until its client has set its breakpoints or disconnected."""
         if self.is_active:
             pydevd_internals.wait_until_configured(lambda: not self.is_active)
 
     def close(self) -> None:
-        """Leave the program to the agent at the end of the session. Any thread; harmless when called again."""
+        """Detach from the program at the end of the session. Any thread; harmless when called again."""
         self._gone.set()
         self._compiles.close()
 

@@ -79,12 +79,12 @@ class CacheEntries:
         self._count = 0
 
     def body(self, function: str | None = None) -> EntriesBody:
-        """Return what is kept of functions of a name, or of all."""
+        """Return the cache entries of the functions with a name, or of all."""
         found = [code for code in functions_with_entries() if function is None or self._is_called(code, function)]
         return self._body_of(found)
 
     def of_function(self, code: CodeType) -> EntriesBody:
-        """Return what is kept of one function, and of what resumes it."""
+        """Return the cache entries of one function and of its resume functions."""
         return self._body_of(family_of(code))
 
     def _body_of(self, codes: list[CodeType]) -> EntriesBody:

@@ -43,7 +43,7 @@ class CallEntries:
         return wanted
 
     def are_compiled_wanted(self) -> bool:
-        """Whether calls for which code was generated just now may have to be noted. Any thread."""
+        """Whether newly compiled calls may have to be noted. Any thread."""
         return self._cached_calls is not None and self._cached_calls.are_compiled_wanted()
 
     def forget(self) -> None:

@@ -404,7 +404,7 @@ class TraceLogs:
             self._of_call.before = outer
 
     def attempt_before(self, code: types.CodeType, below: types.FrameType | None) -> Attempt | None:
-        """Return what was before the graph break that a resume function goes on after.
+        """Return the part before the graph break of a resume function.
 
         ``below`` is the frame that calls it.
         """

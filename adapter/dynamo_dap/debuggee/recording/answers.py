@@ -163,7 +163,7 @@ def graph_body(record: Record, compile_id: str, index: int) -> tuple[GraphBody, 
 
 
 def code_of_graph(record: Record, compile_id: str, function: str) -> str | None:
-    """Return the readable code of what a compile gave to its backend, empty for nothing; None before that.
+    """Return the readable code of a compile's graph for its backend, empty for no graph; None before that.
 
     Torch gives an id again after ``torch.compiler.reset()``: the last compile of ``function`` that has it is meant.
     """

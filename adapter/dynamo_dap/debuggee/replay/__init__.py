@@ -1,1 +1,1 @@
-"""Cached calls shown again: isolation, saved traces, graph runs, real values."""
+"""Replays of cached calls: saved traces, graph runs, real values."""

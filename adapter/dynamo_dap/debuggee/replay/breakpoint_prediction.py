@@ -1,12 +1,11 @@
 """Predicts what breakpoints do in later calls of a cache entry, without tracing those calls.
 
-Each call of one cache entry reaches the same lines, and a name means the same there: a constant, what is reached from
-the call's arguments or from globals, or what the graph computes. A condition or a log message over such values is
-computed from them; the graph, kept from the first trace, runs on the call's own inputs for that. So a breakpoint that
-does not stop (``step == 500``, ``loss.item() > 3``, a hit count, a log message) costs no trace. What was computed is
-compared once, in the call that is traced, with what the trace says. Anything else (a function of the program's that an
-expression calls, an object that the traced code has changed) is left to the trace. Program's threads; lives as long as
-the cache entry.
+Each call of one cache entry reaches the same lines, and a name means the same there: a constant, a value reached from
+arguments or globals, or a result of the graph. Conditions and log messages over such values are computed from them; the
+graph, kept from the first trace, runs on the call's own inputs for that. So a breakpoint that does not stop (``step ==
+500``, ``loss.item() > 3``, a hit count, a log message) costs no trace. Such a prediction is compared once with the
+trace, in the traced call. Everything else (an expression that calls the program's functions, an object that the traced
+code has changed) is left to the trace. Program's threads; lives as long as the cache entry.
 """
 
 from __future__ import annotations
@@ -79,11 +78,11 @@ _UNSAFE = frozenset(
 
 
 class NotPredictable(Exception):
-    """Only the trace knows a value."""
+    """A value is known only in the trace."""
 
 
 class Call:
-    """One later call, with the values that its graphs give."""
+    """One later call, with the values of its graphs."""
 
     def __init__(self, call: CachedCall) -> None:
         """Nothing is computed yet."""
@@ -91,7 +90,7 @@ class Call:
         self._graphs: dict[KeptGraph, KeptGraphInCall] = {}
 
     def graph(self, graph: KeptGraph) -> KeptGraphInCall:
-        """Return ``graph`` as this call runs it."""
+        """Return ``graph``, run on this call's inputs."""
         if graph not in self._graphs:
             self._graphs[graph] = KeptGraphInCall(graph, self.call)
         return self._graphs[graph]
@@ -115,8 +114,7 @@ class Predicted:
     def value(self, call: Call) -> object:
         """Return its value in ``call``, computed apart from the program: see ``evaluating``.
 
-        Raises:
-            NotPredictable: only the trace knows it.
+        Raises: NotPredictable: the value is known only in the trace.
         """
         try:
             value = self.result(call)
@@ -141,7 +139,7 @@ class PredictedText:
 
     @classmethod
     def learnt(cls, predicted: Predicted, call: Call, in_trace: str) -> PredictedText | None:
-        """Return how later calls read ``predicted``, which is ``in_trace`` in this call; None if that is not known."""
+        """Return how later calls read ``predicted``, which is ``in_trace`` in this call; None if unknown."""
         value = predicted.result(call)
         if is_exactly(value, _PLAIN):
             return cls(predicted) if _text(value) == in_trace else None
@@ -204,9 +202,9 @@ class Visit:
     def predicted(
         cls, breakpoint: LineBreakpoint, frame: TracedFrame, shown: Frame, graph: KeptGraph, call: CachedCall
     ) -> Visit | None:
-        """Return what ``breakpoint`` does in later calls where ``frame`` stands; None if each has to be traced.
+        """Return the prediction for ``breakpoint`` at ``frame`` in later calls; None if each has to be traced.
 
-        ``shown`` evaluates in the trace, which is one of ``call``.
+        ``shown`` evaluates in the trace of ``call``.
         """
         conditions = breakpoint.conditions
         parts = conditions.log_message.parts if conditions.log_message is not None else ()
@@ -236,7 +234,7 @@ class Visit:
         return self.condition is None and self.breakpoint.conditions.log_message is None
 
     def reached(self, call: Call) -> VisitInCall:
-        """Return the breakpoint as ``call`` reaches it."""
+        """Return the breakpoint in ``call``."""
         return VisitInCall(self, call)
 
 
@@ -373,7 +371,7 @@ class _Resolver(ast.NodeTransformer):
         return self._stored(node)
 
     def _computed(self, form: Form) -> _Operand | None:
-        """Return how the graph gives a value; None for what it does not compute."""
+        """Return how to get a value from the graph; None if the graph does not compute it."""
         if isinstance(form, TensorForm | NumberForm):
             if form.node is None or (isinstance(form, TensorForm) and form.number is not None):
                 return None
@@ -402,7 +400,7 @@ class _Resolver(ast.NodeTransformer):
         return lambda call: call.graph(graph).memory_of(_at(source, call), count).detach()
 
     def _stored(self, node: ast.expr) -> _Operand:
-        """Return how a later call gets what is stored on an object: by names, which runs none of its code."""
+        """Return how a later call reads an attribute: by names, without running the object's code."""
         attributes: list[str] = []
         while isinstance(node, ast.Attribute):
             attributes.insert(0, node.attr)
@@ -442,7 +440,7 @@ def _at(source: CodeType, call: Call) -> Any:
 
 
 def _plain(value: object, attributes: tuple[str, ...] | list[str]) -> object:
-    """Follow attributes through the dictionaries of objects, which runs none of the program's code."""
+    """Follow attributes through the dictionaries of objects, without running the program's code."""
     for attribute in attributes:
         names = object.__getattribute__(value, "__dict__")
         if attribute not in names:
@@ -454,12 +452,12 @@ def _plain(value: object, attributes: tuple[str, ...] | list[str]) -> object:
 
 
 def evaluating_visits(visits: Sequence[Visit]) -> AbstractContextManager[None]:
-    """Compute what ``visits`` do in a call so that the program does not notice."""
+    """Compute the predictions of ``visits`` in a call without effect on the program."""
     return evaluating([each for visit in visits for each in (visit.condition, *visit.expressions.values())])
 
 
 def evaluating(expressions: Sequence[Predicted | PredictedText | None]) -> AbstractContextManager[None]:
-    """Compute ``expressions`` so that the program does not notice."""
+    """Compute ``expressions`` without effect on the program."""
     needs_graph = any(each is not None and each.needs_graph for each in expressions)
     return evaluating_on_real_values() if needs_graph else nullcontext()
 

@@ -1,11 +1,11 @@
-"""Stops in cached calls: they are replayed, and the replay is thrown away.
+"""Stops in cached calls by a replay that is discarded afterwards.
 
-Dynamo traces a function once for each cache entry, so a breakpoint in it would be hit once only. A call that reaches a
-line with a breakpoint is replayed from its own arguments before its generated code runs, in isolation
-(``torch_api.retracing``), and is held in that trace like any other. A call that was compiled just now is replayed
-without a stop where nothing is left of the trace before a graph break: at a branch on a tensor's data, where Dynamo
-does not restart. Or, as the user chose (``cachedCalls``), the function runs as ordinary Python for as long as it has
-breakpoints. One for each process; the decisions run where calls begin, on the program's threads.
+Dynamo traces a function once for each cache entry, so a breakpoint in it would be hit only once. A call that reaches a
+line with a breakpoint is replayed in isolation (``torch_api.retracing``) on its own arguments, before its generated
+code runs, and is held in that trace like any other. A newly compiled call is replayed without a stop if its trace
+before a graph break is lost: at a branch on a tensor's data, where Dynamo does not restart. With ``cachedCalls``
+``eager`` the function runs as ordinary Python as long as it has breakpoints. One for each process; the decisions run
+where calls begin, on the program's threads.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ class ReplayedCalls:
         traces: ProgressOfTraces,
         looked_at: Callable[[CachedCall], None],
     ) -> None:
-        """Work for ``host``, the agent; ``logs`` has the log of the running trace; ``walk`` stops in a saved trace.
+        """Work for the agent ``host``; ``logs`` has the log of the running trace; ``walk`` stops in a saved trace.
 
-        ``traces`` knows what traces have reported; ``looked_at`` gets each call whose values were shown.
+        ``traces`` has the visits that traces have reported; ``looked_at`` gets each call whose values were shown.
         """
         self._looked_at = looked_at
         self._host = host
@@ -130,14 +130,14 @@ class ReplayedCalls:
         return step.engine != RUN_TIME
 
     def stop_in(self, call: CachedCall, known: CallFacts | None) -> CallFacts | None:
-        """Replay the call if something may stop in it; return what is known of its lines for the next one."""
+        """Replay the call if something may stop in it; return its facts for the next call."""
         version = self._host.breakpoints.version
         before = known if isinstance(known, TracedCall) else None
         known_call = before if before is not None and before.version == version else None
         if known_call is not None and not self._traces.are_visits_owed and self._passes(call, known_call):
             self._note_begun(call, known_call)
             return known_call
-        # The facts of an earlier trace of this entry hold for this call, too: do not note them again.
+        # An earlier trace of this entry has the facts of this call, too: do not note them again.
         traced = TracedCall(version, call, before) if known_call is None else None
         attempt = self._attempt_before(call)
         UNPROVEN.take_looks()  # those of other calls
@@ -156,7 +156,7 @@ class ReplayedCalls:
 
     @contextlib.contextmanager
     def _learning(self, traced: TracedCall | None) -> Iterator[None]:
-        """Note in ``traced`` what the calling thread's trace reaches."""
+        """Note the lines that the calling thread's trace reaches in ``traced``."""
         outer = self._thread.traced, self._thread.rest
         self._thread.traced, self._thread.rest = traced, None
         try:
@@ -175,12 +175,12 @@ class ReplayedCalls:
         return self.are_traced() and (host.steps.any_step or host.breakpoints.any_line(COMPILE_TIME))
 
     def wants_compiled(self, code: types.CodeType) -> bool:
-        """Return whether to note the call that ``code`` was generated for."""
+        """Return whether to note the call whose compile generated ``code``."""
         return self._logs.take_unkept(code) and self.are_compiled_wanted()
 
     def note_compiled(self, call: CachedCall) -> CallFacts | None:
-        """Replay what is before the graph break, without a stop: the call stopped there already."""
-        # The breakpoints have stopped, counted and logged this call already: what they do is learnt in the next.
+        """Replay the part before the graph break, without a stop: the call has stopped there already."""
+        # The breakpoints have stopped, counted and logged this call already: predictions are learned in the next one.
         traced = TracedCall(_NEVER, call, None)
         try:
             with self._learning(traced), self._logs.coming_from(self._attempt_before(call)):
@@ -201,7 +201,7 @@ class ReplayedCalls:
         return self._thread.is_only_noting
 
     def _walked(self, call: CachedCall, known: TracedCall | None, before: Attempt | None) -> bool:
-        """Walk through the saved trace of the cache entry instead of a replay; False when none fits."""
+        """Walk through the saved trace of the cache entry instead of a replay; False if none fits."""
         kept = known.kept if known is not None else None
         if kept is None or kept.is_closed:
             return False
@@ -214,7 +214,7 @@ class ReplayedCalls:
         return True
 
     def _trace(self, call: CachedCall, known: TracedCall | None, traced: TracedCall | None) -> None:
-        """Trace the call, and keep the trace if none of its cache entry was."""
+        """Trace the call, and keep the trace if its cache entry has none."""
         self._thread.rest = None if traced is not None or known is None else _Rest(known.version, known.visited)
         complete = trace_again(call, keep=traced is not None and traced.kept is None)
         final = self._traces.final_visits()
@@ -228,7 +228,7 @@ class ReplayedCalls:
             return
         problem = PATHS.why_trace_not_valid(call, complete)
         if problem is not None and problem.position is not None:
-            # Later calls of the entry run what was compiled, not what this call reaches.
+            # Later calls of the entry run the compiled code, whatever this call reaches.
             self._report_not_valid(call, problem)
             taken[1].close()
             clear(complete.output)
@@ -248,17 +248,17 @@ class ReplayedCalls:
             self._kept.pop(0).close()
 
     def _drop(self, kept: _Kept) -> None:
-        """Torch has dropped the cache entry. Any thread, at any time: another may be looking at the trace just now."""
+        """Forget an entry that torch has dropped. Any thread, at any time, also while another thread uses the trace."""
         kept.is_closed = True
         for each in list(kept.traced_calls):
             each.let_go()
         with contextlib.suppress(ValueError):
             self._kept.remove(kept)
 
-    # -- what the program has gone on from -------------------------------------------------------------------------
+    # -- calls before graph breaks -------------------------------------------------------------------------
 
     def _note_begun(self, call: CachedCall, known_call: TracedCall | None) -> None:
-        """Note what a call is given that reaches a graph break: steps lead back there from what comes after it."""
+        """Note the inputs of a call that reaches a graph break: steps back after the break lead there."""
         kept = known_call.kept if known_call is not None else None
         frame = call.frame
         if kept is None or kept.is_closed or not isinstance(frame, types.FrameType):
@@ -267,7 +267,7 @@ class ReplayedCalls:
             return
         before = self._attempt_before(call)
         try:
-            # The frame would keep alive what the program drops when it is over.
+            # The frame would keep objects alive that the program drops after the call.
             given = kept.trace.given_to(replace(call, frame=_NoFrame(frame.f_globals, frame.f_builtins)), goes_on=True)
         except CannotKeep as problem:
             log_problem(f"what {name_of_call(call)} was given cannot be found again: {problem}")
@@ -283,7 +283,7 @@ class ReplayedCalls:
         return self._logs.leads_from(code)
 
     def ended(self, frame: types.FrameType | None) -> None:
-        """Forget the call that ``frame`` ran, and those inside of it."""
+        """Forget the call that ``frame`` ran, and the calls inside it."""
         if frame is not None:
             self._logs.ended(frame.f_code)
         begun = self._begun.get(threading.get_ident())
@@ -306,7 +306,7 @@ class ReplayedCalls:
             self._begun.pop(threading.get_ident(), None)
 
     def _attempt_before(self, call: CachedCall) -> Attempt | None:
-        """Return what was before the graph break that a resume function goes on after."""
+        """Return the part before the graph break of a resume function."""
         return self._logs.attempt_before(call.code, call.frame.f_back)
 
     def _begun_attempt(self, frame: types.FrameType) -> Attempt | None:
@@ -315,14 +315,14 @@ class ReplayedCalls:
         return None if found is None or found.kept.is_closed else found.attempt(frame)
 
     def only_counts(self, code: types.CodeType, known: CallFacts | None) -> bool:
-        """Return whether the call's breakpoints do nothing but count hits."""
+        """Return whether the call's breakpoints only count hits."""
         if not isinstance(known, TracedCall) or known.version != self._host.breakpoints.version:
             return False
-        # Steps lead back from behind a graph break to what such a call was given.
+        # Steps back over a graph break lead to the inputs of such a call.
         return known.only_counts and not goes_on_after_break(code)
 
     def count(self, known: CallFacts) -> bool:
-        """Count the hits of a call that is about to run; return False if it has to be looked into."""
+        """Count the hits of a call that is about to run; return False if it must be replayed."""
         if self._is_looked_at or not isinstance(known, TracedCall) or not known.only_counts:
             return False
         return self._host.count([visit.breakpoint for visit in known.visits])
@@ -334,7 +334,7 @@ class ReplayedCalls:
         return host.steps.current() is not None or host.steps.any_pause_request or bool(host.breakpoints.data)
 
     def _passes(self, call: CachedCall, known_call: TracedCall) -> bool:
-        """Whether ``call`` is known to stop nowhere; then its breakpoints have counted and logged it."""
+        """Whether ``call`` certainly stops nowhere; if so, its breakpoints have counted and logged it."""
         host = self._host
         if self._is_looked_at:
             return False
@@ -347,7 +347,7 @@ class ReplayedCalls:
             return False
 
     def _report_not_valid(self, call: CachedCall, problem: NotValid | None) -> None:
-        """Say, once per cause, that what the program computes in this call is not what its code says."""
+        """Report, once per cause, that this call does not compute what its code says."""
         if problem is None:
             return
         name = name_of_call(call)
@@ -373,7 +373,7 @@ class ReplayedCalls:
 
     @contextlib.contextmanager
     def put_aside(self) -> Iterator[None]:
-        """Let another trace run inside that of a call: what it reaches says nothing about the call."""
+        """Run another trace inside that of a call, without noting its lines for the call."""
         known = self._thread.traced, self._thread.rest
         self._thread.traced = self._thread.rest = None
         try:
@@ -382,13 +382,13 @@ class ReplayedCalls:
             self._thread.traced, self._thread.rest = known
 
     def on_reached(self, path: str, line: int) -> None:
-        """Note a line that this thread's trace has reached, if that is one of a cached call."""
+        """Note a line of this thread's trace, if that traces a cached call."""
         traced = self._thread.traced
         if traced is not None:
             traced.on_reached(path, line)
 
     def reached(self, frame: TracedFrame, breakpoints: Sequence[LineBreakpoint]) -> None:
-        """Note what breakpoints depend on where ``frame`` stands, if its trace is one of a cached call."""
+        """Note the dependencies of breakpoints at ``frame``, if its trace is one of a cached call."""
         traced = self._thread.traced
         if traced is not None and breakpoints:
             with self._host.holding():
@@ -398,7 +398,7 @@ class ReplayedCalls:
             rest.count -= len(breakpoints)
 
     def is_over(self) -> bool:
-        """Whether this thread's trace is one of a cached call that is known to reach no other breakpoint."""
+        """Whether this thread traces a cached call that certainly reaches no further breakpoint."""
         rest = self._thread.rest
         if rest is None or rest.count != 0:
             return False
@@ -413,7 +413,7 @@ MAXIMUM_KEPT = 100_000
 
 @dataclass(eq=False)
 class _Kept:
-    """The trace of a cache entry, and its past as steps see it."""
+    """The trace of a cache entry, and its history for steps back."""
 
     past: Past
     trace: KeptTrace
@@ -424,7 +424,7 @@ class _Kept:
     is_closed: bool = False
 
     def close(self) -> None:
-        """Forget it, once no thread looks at it."""
+        """Forget it, once no thread uses it."""
         self.is_closed = True
         self.trace.close()
 
@@ -447,7 +447,7 @@ class _BegunCall:
     before: Attempt | None
 
     def attempt(self, frame: types.FrameType) -> Attempt:
-        """Return it as a past that can be gone to; ``frame`` runs its code."""
+        """Return it as a history for steps back; ``frame`` runs its code."""
         given = replace(self.given, call=replace(self.given.call, frame=frame))
         return Attempt(self.kept.past, before=self.before, lend=lambda: self.kept.trace.lent(given, waits=False))
 
@@ -466,7 +466,7 @@ _NEVER = -1
 
 
 class _OfThread(threading.local):
-    """What a thread traces."""
+    """The trace of a thread."""
 
     traced: TracedCall | None = None
     """What its trace of a cached call reaches."""
@@ -507,14 +507,14 @@ class TracedCall:
         kept.traced_calls.add(self)
 
     def let_go(self) -> None:
-        """Drop the facts and the trace: no call of the entry is expected. If one comes, it is replayed anew."""
+        """Drop the facts and the trace: no call of the entry is expected. A later one is replayed again."""
         self.version = _NEVER
         self.visits, self._keys = [], []
         self.kept = None
 
     @property
     def only_counts(self) -> bool:
-        """Whether all that breakpoints do in a call is to count it, and perhaps to stop."""
+        """Whether the breakpoints of a call only count it, and perhaps stop."""
         return not self.must_be_traced and bool(self.visits) and all(visit.only_counts for visit in self.visits)
 
     def on_reached(self, path: str, line: int) -> None:
@@ -524,7 +524,7 @@ class TracedCall:
             self.lines[path] = known | {line}
 
     def reached(self, frame: TracedFrame, breakpoints: Sequence[LineBreakpoint], shown: Frame) -> None:
-        """Note what ``breakpoints``, which ``frame`` has reached, do in later calls; ``shown`` evaluates in it."""
+        """Note the predictions for ``breakpoints``, reached by ``frame``, in later calls; ``shown`` evaluates in it."""
         if self._attempt is not frame.attempt:
             self._graph.close()
             self._attempt, self._graph = frame.attempt, KeptGraph()
@@ -539,7 +539,7 @@ class TracedCall:
                 self._keys.append((breakpoint.id, id(frame.code), frame.index))
 
     def leave_out_given_up(self, final: Counter[VisitKey]) -> None:
-        """Keep the visits of the last attempt: functions inlined before alone are traced by themselves."""
+        """Keep the visits of the last attempt: functions inlined only in earlier attempts are traced by themselves."""
         left = Counter(final)
         kept = []
         for key, visit in zip(self._keys, self.visits, strict=True):

@@ -1,9 +1,9 @@
 """Reports calls of compiled graphs to observers, with their outputs and their inputs before the call.
 
 The code that Dynamo generated calls a graph by a global name of the user's module (``__compiled_fn_3_...``), whichever
-backend compiled it. While somebody observes, that name has a function that reports the calls; else it has the compiled
-graph itself, as Dynamo put it there. What a call writes to in place is copied before it runs. Which inputs those are is
-learned in the first reported call, for which all are copied.
+backend compiled it. While there is an observer, that name has a function that reports the calls; else it has Dynamo's
+compiled graph itself. Inputs that a call writes to are copied before it runs. The first reported call, for which all
+inputs are copied, shows which ones these are.
 
 One ``GRAPH_CALLS`` for the process. ``want`` is called on any thread, everything else on the thread that makes the
 call, right before and after it.
@@ -48,7 +48,7 @@ GRAPHS = Feature("looking at what compiled graphs return", _CLEANUPS)
 
 @dataclass(eq=False)
 class GraphCall:
-    """One call of a compiled graph; what was kept for it dies with it."""
+    """One call of a compiled graph; copies made for it live as long as it."""
 
     graph: ObservedGraph
     frame: types.FrameType
@@ -77,7 +77,7 @@ class GraphCall:
         return as_it_was(tensor, self.kept.memory)
 
     def as_cached_call(self) -> CachedCall | None:
-        """Return the call of the function that the graph is of, to be traced again; None when it is not known."""
+        """Return the call of the graph's function, for a replay; None if it is unknown."""
         code = self.frame.f_code
         original, entry = original_of(code), cache_entry_of(code)
         if original is None or RETRACING.problem is not None:
@@ -96,7 +96,7 @@ class GraphCall:
 
 @dataclass(eq=False)
 class KeptInputs:
-    """What a call began with, as far as the call changes it."""
+    """The earlier contents of inputs that a call changes."""
 
     memory: Mapping[object, Any]
     """Copies, by what ``storage_of`` gives for the tensor."""
@@ -109,17 +109,17 @@ class KeptInputs:
 
 
 class GoesOnInFork(BaseException):
-    """What an observer raises in a fork of the process, to have the call return there."""
+    """An observer raises this in a fork of the process, to end the call there."""
 
 
 class CallObserver:
     """Observes calls. On the program's thread."""
 
     def returned(self, call: GraphCall) -> None:
-        """Look at the outputs that a graph has just returned; nobody else has them yet."""
+        """Inspect the outputs that a graph has just returned; the program does not have them yet."""
 
     def raised(self, call: GraphCall) -> None:
-        """Look at the exception that a graph has raised, which goes on to the program."""
+        """Inspect the exception that a graph has raised, before the program gets it."""
 
     def left_out(self, code: types.CodeType, reason: str) -> None:
         """Report that calls of the generated ``code`` are not observed; once for each graph."""
@@ -142,7 +142,7 @@ class ObservedGraph:
     """Messages of observers about it, so that each appears once."""
 
     def given(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return what a call of it is given with these ``inputs``."""
+        """Return all inputs of a call: ``inputs`` and the graph's own tensors."""
         return (*inputs, *(each() for each in self.attributes)) if self.attributes else inputs
 
 
@@ -186,7 +186,7 @@ class GraphCalls:
                     self._set(scope, name, _kept_by(scope.get(name)))
 
     def compiled(self, code: types.CodeType, attributes: tuple[weakref.ref[Any], ...] = ()) -> None:
-        """Code was generated: observe its graph, to which ``attributes`` belong, as well."""
+        """Observe the graph of newly generated code; ``attributes`` are the graph's own tensors."""
         if GRAPHS.problem is None:
             with self._lock:
                 for scope, name in _installed([GRAPHS.resolve(_CLEANUPS).get(code, ())]):
@@ -261,7 +261,7 @@ GRAPH_CALLS = GraphCalls()
 
 
 def _installed(hooks: Iterable[Iterable[Any]]) -> Iterator[tuple[dict[str, Any], str]]:
-    """Yield where compiled graphs stand: torch's ``CleanupHook`` of each takes it out when its code is gone."""
+    """Yield the dictionary and name of each compiled graph; torch's ``CleanupHook`` removes it with its code."""
     for each in [hook for group in list(hooks) for hook in group]:
         if str(getattr(each, "name", "")).startswith(_PREFIX):
             yield each.scope, each.name
@@ -308,7 +308,7 @@ def _keep(graph: ObservedGraph, given: tuple[Any, ...], limit: int) -> KeptInput
 
 
 def _learn(graph: ObservedGraph, call: GraphCall) -> None:
-    """Find out what a call of the graph changes, from the first one."""
+    """Learn from the first call which inputs the graph changes."""
     kept, given = call.kept, call.given
     with data_reading():
         written = {
@@ -317,7 +317,7 @@ def _learn(graph: ObservedGraph, call: GraphCall) -> None:
             for each in given
             if has_own_memory(each) and storage_of(each) == storage and _differ(before, each.untyped_storage())
         }
-        # An unchanged value may have been written to as well: running statistics that stay equal.
+        # An equal value may have been written to: running statistics that stay the same.
         written |= {
             storage_of(each)
             for each, before in zip(given, kept.versions, strict=True)

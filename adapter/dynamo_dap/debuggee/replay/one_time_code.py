@@ -1,11 +1,11 @@
-"""Code that one call runs in place of what is compiled for it: the cache keeps what was compiled.
+"""Makes one call run other code than its compile generated; the cache keeps the generated code.
 
-The compile goes on as it would. Only when its generated code is put into a cache entry, the other code takes its place.
-As soon as that runs, the entry gets what was generated.
+The compile proceeds as usual.
 
-A cached call runs the entry's code already, and CPython has no way to make a running frame run other code, or return
-something else. But it has done nothing yet, and its first deed is to call the compiled graph: where the other code is
-the same but for its graph, this one call gets that graph. Tracing thread; lives until the call has begun.
+When its generated code is put into a cache entry, the other code replaces it; as soon as that runs, the entry gets the
+generated code. A cached call runs the entry's code already, and CPython cannot make a running frame run other code. But
+the call has done nothing yet, and it begins with a call of the compiled graph: if the other code differs only in its
+graph, this one call gets that graph. Tracing thread; lives until the call has begun.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ServedOnce:
         self._handle: Any = ONCE.resolve(REGISTER_HOOK)(self._instead)
 
     def close(self) -> None:
-        """End with the compile, and report when it made no code for the call."""
+        """End with the compile, and report if it made no code for the call."""
         self._handle.remove()
         if self._code is None:
             self._on_problem("nothing was compiled for the call, which runs as ordinary Python")
@@ -55,13 +55,13 @@ class ServedOnce:
             self._code = generated
             return None
         self._generated = generated
-        # As the hooks before have named what was generated.
+        # Earlier hooks have named the generated code.
         self._code = made.replace(co_filename=generated.co_filename)
         self._call.frame.f_globals[name] = self._giving_back(name, self._call.frame.f_globals[name])
         return self._code
 
     def _giving_back(self, name: str, graph: Any) -> Any:
-        """Return the graph's function as one that first has the cache entry run what was generated."""
+        """Return the graph's function wrapped so that it first restores the cache entry's generated code."""
 
         def compiled_graph(*arguments: Any, **named: Any) -> Any:
             self._call.frame.f_globals[name] = graph
@@ -78,14 +78,13 @@ class ServedOnce:
 
 
 class CannotServe(Exception):
-    """A call cannot be served by what was made; the text says why, and nothing was changed."""
+    """A call cannot run the other code; the text says why, and nothing was changed."""
 
 
 def serve_with_graph(call: CachedCall, made: MadeCode) -> None:
-    """Have the cached ``call``, which has done nothing yet, call the graph that was made.
+    """Make the cached ``call``, which has done nothing yet, call the other graph.
 
-    Raises:
-        CannotServe: more than the graph differs from what the cache entry runs.
+    Raises: CannotServe: the code differs in more than the graph.
     """
     frame, other = call.frame, made.code
     assert isinstance(frame, types.FrameType), "its code is about to run"
@@ -113,7 +112,7 @@ def serve_with_graph(call: CachedCall, made: MadeCode) -> None:
 
 
 def serves_another_graph(call: CachedCall) -> bool:
-    """Return whether the cached ``call`` will call the graph that the user made of it."""
+    """Return whether the cached ``call`` will call the user's changed graph."""
     frame = call.frame
     if not isinstance(frame, types.FrameType):
         return False
@@ -127,7 +126,7 @@ _NUMBERED = re.compile(r"__compiled_fn_\w+")
 
 
 def _graphs_of(entry: types.CodeType, made: types.CodeType, names: dict[str, Any]) -> tuple[str, str]:
-    """Return the names of the graphs that two codes call which are the same but for these."""
+    """Return the names of the graphs in two codes that differ only in these."""
     what = "what the trace is given, does or returns besides its graph"
     if any(getattr(entry, name, None) != getattr(made, name, None) for name in ("co_code", "co_exceptiontable")):
         raise CannotServe(f"{what} differs from what the cache entry's code, which runs already, does")
@@ -154,6 +153,6 @@ def _is_same(one: object, other: object) -> bool:
 
 
 def _shape(code: types.CodeType) -> object:
-    """Return what Dynamo demands to be the same."""
+    """Return the parts that must be the same."""
     count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 4) + bool(code.co_flags & 8)
     return code.co_varnames[:count], code.co_freevars, code.co_cellvars

@@ -1,4 +1,4 @@
-"""The graph of a call, run again operation by operation on what the call was given.
+"""Runs the graph of a call again, operation by operation, on the call's inputs.
 
 A ``ReplayedGraph`` is made during a replay of the call, with the complete graph, and lives as long as the object that
 compares values. Thread of the program that makes the call.
@@ -73,7 +73,7 @@ class ReplayedGraph:
                 self._take_input(node)
 
     def take_attributes(self) -> None:
-        """Have the graph own copies of the program's tensors that belong to it, as an optimizer's parameters do."""
+        """Give the graph copies of its own tensors of the program, for example an optimizer's parameters."""
         torch: Any = sys.modules["torch"]
         vars(self.module)[ORIGINALS] = self._originals
         for name in {node.target for node in self.nodes if node.op == "get_attr"}:
@@ -109,7 +109,7 @@ class ReplayedGraph:
         return other
 
     def take_inputs(self, given: Sequence[Any]) -> None:
-        """Take what the compiled graph was really given: numbers that Python drew are others in a second trace."""
+        """Use the real inputs of the compiled graph: a second trace draws other Python random numbers."""
         placeholders = [node for node in self.nodes if node.op == "placeholder"]
         if len(placeholders) == len(given):
             self.call_inputs = dict(zip(placeholders, given, strict=True))
@@ -168,9 +168,9 @@ class ReplayedGraph:
         return list(returned) if isinstance(returned, list | tuple) else [returned]
 
     def fresh_inputs(self, *, copies_all: bool = False) -> list[Any]:
-        """Return what the call gave to the placeholders, in order; what the call writes to is a copy.
+        """Return the inputs of the placeholders, in order; inputs that the call writes to are copies.
 
-        ``copies_all``: so is everything else, for what may write anywhere.
+        ``copies_all``: copy all inputs, for a run that may write anywhere.
         """
         self._restore_attributes()
         of_call = {each._cdata for each in self.call.memory.values()}
@@ -186,7 +186,7 @@ class ReplayedGraph:
     def run(self, ran: Ran | None = None, call_operator: CallOperator | None = None) -> list[Any]:
         """Run all of it and return its outputs; ``ran`` gets each node, ``call_operator`` calls custom operators.
 
-        It takes as long as it takes: the call waits for nothing else.
+        There is no time limit: the call waits for nothing else.
 
         Raises:
             NoRealValue: some operation cannot be run again; the text says why.
@@ -202,10 +202,10 @@ class ReplayedGraph:
 def graph_of(call: CachedCall, output_count: int | None) -> ReplayedGraph:
     """Replay ``call`` and return its graph, which must have this number of outputs; None if it is unknown.
 
-    Dynamo may have learnt since the compile that a size varies: then it is traced as if nothing had been learnt.
+    Dynamo may have learned since the compile that a size varies: the call is then traced without that knowledge.
 
-    Raises: NoRealValue: it is not traced as it was compiled. FeatureMissing: this torch lacks a name that this needs.
-        Exception: what Dynamo raises where it cannot trace.
+    Raises: NoRealValue: the trace differs from the compile. FeatureMissing: this torch lacks a name that this needs.
+        Exception: Dynamo cannot trace the call.
     """
     for each in (call, dataclasses.replace(call, forgets_sizes=True)):
         graph = _traced(each)
@@ -229,7 +229,7 @@ def _traced(call: CachedCall) -> ReplayedGraph | None:
 
 
 def _with_codes(graph: ReplayedGraph) -> ReplayedGraph:
-    """While it is traced, Dynamo knows what it has inlined."""
+    """During the trace, Dynamo knows the inlined functions."""
     if TRACED_CODES.problem is None:
         graph.codes = [graph.call.code, *(TRACED_CODES.resolve(_TRACED_CODES)() or ())]
     return graph

@@ -1,9 +1,9 @@
 """The trace of a cached call, kept for later calls of the same cache entry.
 
-The guards of the entry hold for each of its calls, so that what the trace found holds as well: it is not traced again,
-but looked at with the objects of the later call in place of those of the call that was traced, which are found as the
-compiled code finds them: by their sources. Between two such looks none of the program's objects is held. Made on the
-tracing thread, lent to whichever thread makes a later call; lives as long as what is known of the cache entry.
+The guards of the entry hold for each of its calls, so the trace's results hold as well. A later call is not traced
+again: its own objects replace those of the traced call in the saved trace. They are found as the compiled code finds
+them, by their sources. Between two calls none of the program's objects is held. Made on the tracing thread, lent to
+whichever thread makes a later call; lives as long as what is known of the cache entry.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ _WITHOUT_EXPRESSION = frozenset({"LocalCellSource"})
 
 
 class CannotKeep(Exception):
-    """A trace cannot be looked at in later calls; the text says why."""
+    """A trace cannot be used in later calls; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Slot:
-    """A field that holds an object of the program's."""
+    """A field that holds an object of the program."""
 
     fields: dict[str, Any]
     """It is called ``value`` there."""
@@ -62,7 +62,7 @@ class _Slot:
 
 @dataclass(frozen=True, eq=False)
 class Given:
-    """What a call was given, as its trace finds it."""
+    """The objects of a call, by the sources of its trace."""
 
     call: CachedCall
     values: Sequence[Any]
@@ -129,7 +129,7 @@ class KeptTrace:
             if source is None:
                 self._tracked.append((key, tracker, None))
             elif type(source).__name__ in _WITHOUT_EXPRESSION:
-                # Nothing has this identity: nobody asks for a cell by its own.
+                # No object has this identity: a cell is never looked up by its own.
                 self._tracked.append((-number, tracker, None))
             else:
                 self._tracked.append((key, tracker, _compiled(source)))
@@ -164,7 +164,7 @@ class KeptTrace:
         self._inputs.append((node, code))
 
     def _let_go(self) -> None:
-        """Drop, once and for all, what nobody looks at."""
+        """Drop parts that no view needs."""
         output = self._output
         guards = output.tracing_context.guards_context.dynamo_guards
         kept, others = guards.inner, guards.source_to_guards
@@ -172,7 +172,8 @@ class KeptTrace:
         let_go(output)
         guards.inner, guards.source_to_guards = kept, others
         for guard in kept:
-            # The code of all frames below the trace, that of the cache entry among them: it has to go with the entry.
+            # It refers to the code of all frames below the trace, including the cache entry's, which must die with the
+            # entry.
             guard.stack = None
         lasting = {id(tracker) for _, tracker, source in self._tracked if source is None}
         effects = output.side_effects
@@ -189,7 +190,7 @@ class KeptTrace:
         return {**self._scope, "L": call.arguments, "G": ChainMap(call.frame.f_globals, dict(self._globals))}
 
     def given_to(self, call: CachedCall, *, goes_on: bool = False) -> Given:
-        """Find what ``call``, which is about to begin, is given; ``goes_on``: to look at it while the program goes on.
+        """Find the objects of ``call``, which is about to begin; ``goes_on``: for use while the program goes on.
 
         Raises:
             CannotKeep: an object cannot be found.
@@ -217,13 +218,12 @@ class KeptTrace:
 
     @contextlib.contextmanager
     def lent(self, given: Given, *, waits: bool = True) -> Iterator[None]:
-        """Put the objects of a call in place, and have the calling thread look at the trace as if it ran.
+        """Put the objects of a call in place, and make the trace current on the calling thread.
 
-        Waits for the other thread that looks at it, if one does, as for the lock of a compile that is held.
+        Waits for another thread that uses the trace.
 
-        Raises:
-            CannotKeep: this thread looks at the trace already, or another one does and the caller must not wait; or
-                it is closed.
+        Raises: CannotKeep: this thread uses the trace already, another one does and the caller must not wait, or it is
+            closed.
         """
         if not self._lock.acquire(blocking=waits):
             raise CannotKeep("another thread looks at it")
@@ -281,7 +281,7 @@ class KeptTrace:
         self._root.closure = ()
 
     def close(self) -> None:
-        """Forget the trace, once nobody looks at it. Any thread."""
+        """Forget the trace, once no thread uses it. Any thread."""
         self._is_unwanted = True
         if not self._lock.acquire(blocking=False):
             return
@@ -301,7 +301,7 @@ class KeptTrace:
 
 def _lasts(value: object) -> bool:
     torch: Any = sys.modules["torch"]
-    # Dynamo has the operator in place of the function, ``checkpoint`` for instance, that its source finds.
+    # Dynamo has the operator, where the source finds its function, ``checkpoint`` for instance.
     return is_one_of(value, (*_LASTING, torch._ops.OperatorBase))
 
 

@@ -194,8 +194,7 @@ def trace_again(
     trace ends where Dynamo would make code of it, and is returned as it is then, to be given to ``clear`` one day; None
     when it ended before. ``made_code`` takes what is compiled of it.
 
-    Raises: FeatureMissing: this torch lacks a name that hashing needs. Exception: what Dynamo raises where it cannot
-        trace.
+    Raises: FeatureMissing: this torch lacks a name that hashing needs. Exception: Dynamo cannot trace the call.
     """
     compile_frame = RETRACING.resolve(_COMPILE_FRAME)
     names = {*call.code.co_varnames, *call.code.co_freevars, *call.code.co_cellvars}

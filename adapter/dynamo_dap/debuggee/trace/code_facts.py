@@ -36,7 +36,7 @@ class CodeFacts:
         self._statement_starts = _statement_starts(code)
 
     def is_resume_prologue(self, index: int) -> bool:
-        """Whether an instruction restores the state of a resume function: none of the user's code runs there."""
+        """Whether an instruction restores the state of a resume function; it belongs to no line of the user."""
         return index <= self._resume_prologue_mark
 
     def begins_line(self, index: int, came_from: int) -> bool:
@@ -51,7 +51,7 @@ class CodeFacts:
         return not (stays and index in (came_from + 1, before.target))
 
     def first_of_line(self, line: int) -> int | None:
-        """Return the first of the indices at which ``line`` begins; None when it does nowhere."""
+        """Return the first index at which ``line`` begins; None if there is none."""
         return self._first_of_line.get(line)
 
     def begins_statement(self, line: int) -> bool:
@@ -59,11 +59,11 @@ class CodeFacts:
         return self._statement_starts is None or line in self._statement_starts
 
     def continues_statement(self, depth: int, index: int, line: int, depths: dict[int, int] | None = None) -> bool:
-        """Whether the line at ``index`` is only returned to within a statement.
+        """Whether control only returns to the line at ``index`` within a statement.
 
-        So it is for a call after its arguments on lines of their own, and for the exit of a ``with``. Then more lies
-        on the value stack, ``depth`` values, than when the line began. ``depths`` remembers that, by line: for what is
-        asked in the order in which the code runs, and apart from the trace that is running.
+        That happens at a call whose arguments have their own lines, and at the exit of a ``with``. The value stack is
+        then deeper (``depth``) than when the line began. ``depths`` remembers that by line, for queries in the order in
+        which the code runs.
         """
         known = self._depth_of_line if depths is None else depths
         if index == self._first_of_line.get(line):

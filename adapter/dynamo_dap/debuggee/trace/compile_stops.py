@@ -1,7 +1,7 @@
 """Stops that are not at a line: graph breaks, recompiles, backend failures, specializations, guards, CUDA graphs.
 
 Each is an exception filter of the client. Part of the compile-time engine; called on the compiling thread. A restarted
-analysis reports the same events again: an event that was reported before in the same compile does not stop again.
+analysis repeats events: an event stops once in each compile.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class StopTrace(Protocol):
 
 @dataclass
 class _Stopped:
-    """What a compile was stopped for, so that it is not again."""
+    """The events that stopped a compile, so that they stop once."""
 
     keys: set[Hashable] = field(default_factory=set)
     place: tuple[int, int] | None = None
@@ -129,7 +129,7 @@ class _Stopped:
 
 
 class CompileStops(CompileObserver):
-    """Stops at what the client's exception filters name. ``CompileObserver`` says on which events and threads."""
+    """Stops at events of the client's exception filters. ``CompileObserver`` has the events and their threads."""
 
     feature = "exception breakpoints of compiles"
 
@@ -144,7 +144,7 @@ class CompileStops(CompileObserver):
     # -- arming: any thread ----------------------------------------------------------------------------------------
 
     def arm(self) -> None:
-        """Listen to what the filters that are on need."""
+        """Observe the events of the active filters."""
         wanted = self._host.options.compile_time
         active = [name for name in EVENTS if name in self._host.breakpoints.exception_filters] if wanted else []
         events = {event for name in active for event in EVENTS[name]}
@@ -161,7 +161,7 @@ class CompileStops(CompileObserver):
                 self._host.print(f"dynamo-dap: {problem}\n", "important")
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop observing."""
         HOOKS.want(self, ())
 
     def _is_on(self, name: str) -> bool:
@@ -174,7 +174,7 @@ class CompileStops(CompileObserver):
     # -- graph breaks ----------------------------------------------------------------------------------------------
 
     def graph_broke(self, frame: TracedFrame, reason: str, exception: Any) -> None:
-        """Stop where the break was found, now that torch makes it: what every function holds is still there."""
+        """Stop at the line of the break as torch makes it: the state of every function is still there."""
         compiling = HOOKS.current
         if compiling is None:
             return
@@ -183,7 +183,7 @@ class CompileStops(CompileObserver):
         self._break(GRAPH_BREAK, exception, frame, facts, effect_of_break(frame, reason, facts))
 
     def trace_failed(self, frame: TracedFrame, exception: Exception) -> None:
-        """Stop where graph breaks are errors, and where an error of the user's comes out of the trace."""
+        """Stop if graph breaks are errors, and if the user's error leaves the trace."""
         compiling = HOOKS.current
         if compiling is None:
             return
@@ -196,7 +196,7 @@ class CompileStops(CompileObserver):
             self._of(compiling).has_failed = True
             raised = pending_symbols(exception, pending)
             innermost = frame_of_break(exception) or frame
-            # The operation may be called by code of torch's: its wrapper of a custom operator.
+            # Torch's code may call the operation, for example its wrapper of a custom operator.
             user = next((each for each in innermost.with_callers() if is_user_file(each.path)), innermost)
             self._stop_in_trace(UNSUPPORTED, user, raised, {"__reason__": raised.headline})
         elif is_error_of_program(exception):
@@ -217,7 +217,7 @@ class CompileStops(CompileObserver):
             self._stop_in_trace(name, innermost, raised, _names_of(facts))
 
     def _values_in_call(self, dependence: DataDependence, frame: TracedFrame) -> list[str]:
-        """Return what the call being traced has for the numbers of a data-dependent branch: ``n = 3``."""
+        """Return the numbers of a data-dependent branch in the traced call: ``n = 3``."""
         with self._host.holding():
             values = [(symbol, value_in_call(symbol, frame)) for symbol in dependence.symbols]
         return [_value_text(symbol, value) for symbol, value in values if value is not None]
@@ -225,13 +225,13 @@ class CompileStops(CompileObserver):
     # -- exceptions of the user's ----------------------------------------------------------------------------------
 
     def exception_met(self, frame: TracedFrame, exception: Any) -> None:
-        """Stop where traced code raises what traced code catches: no Python will run that raises it again."""
+        """Stop at an exception that traced code raises and catches: no Python code will raise it again."""
         compiling = HOOKS.current
         if compiling is None or self._of(compiling).raised is exception or self._host.is_holding:
             return
         if self._host.options.just_my_code and not is_user_file(frame.path):
             return
-        # The functions that it passes on its way to the handler meet it again.
+        # Each function on its way to the handler reports it again.
         self._of(compiling).raised = exception
         error = error_being_raised(frame)
         if error is None or not is_caught_in_trace(frame.running(sys._getframe()), error.kind):
@@ -251,15 +251,15 @@ class CompileStops(CompileObserver):
         if not met:
             return
         self._host.eager_debugger.stopped_for(exception, met)
-        # Where graph breaks are errors it may have stopped as one.
+        # If graph breaks are errors, it may have stopped as one.
         if self._of(compiling).place != _where(innermost) and self._is_new(compiling, (RAISED, *_where(innermost))):
             self._stop_trace(innermost, user_error(error, exception), filters=met)
 
     def compile_ended(self, compiling: FrameCompile, result: CompileResult, problem: BaseException | None) -> None:
-        """Stop for an error of Dynamo's, and for a graph break that none of the function's lines made.
+        """Stop for an error of Dynamo, and for a graph break without a line in the function.
 
-        Such a function runs eagerly as a whole. One that torch leaves alone for another reason (there is nothing to
-        compile in it) has no graph break.
+        Such a function runs eagerly as a whole. A function that torch skips for another reason (it has nothing to
+        compile) has no graph break.
         """
         if problem is None or compiling.frame is None:
             return
@@ -294,7 +294,7 @@ class CompileStops(CompileObserver):
     # -- CUDA graphs -----------------------------------------------------------------------------------------------
 
     def cuda_graph_met(self, compiling: FrameCompile | None, facts: CudaGraphFacts) -> None:
-        """Stop in the trace whose graph is skipped, and in the call that records again or overwrites an output."""
+        """Stop in the trace of a skipped graph, and in a call that records again or overwrites an output."""
         if facts.outcome == RECORDED or facts.cause == FORWARD or not self._is_on(CUDA_GRAPH):
             return
         names: dict[str, object] = {
@@ -311,7 +311,7 @@ class CompileStops(CompileObserver):
     # -- inside a trace --------------------------------------------------------------------------------------------
 
     def backend_failed(self, frame: TracedFrame, graph: Any, problem: BaseException) -> None:
-        """Stop where the backend was called, with the graph that it was given."""
+        """Stop at the call of the backend, with the backend's graph."""
         failure = failure_of(problem)
         if failure is None or not self._is_on(BACKEND_FAILURE):
             return
@@ -320,7 +320,7 @@ class CompileStops(CompileObserver):
         self._stop_in_trace(BACKEND_FAILURE, frame, raised, names)
 
     def specialized(self, facts: SpecializationFacts, message: str) -> None:
-        """Stop when a size that the program gives became a constant."""
+        """Stop when a size of an input became a constant."""
         compiling = HOOKS.current
         frame = running_frame(sys._getframe()) if self._is_on(SPECIALIZE) else None
         if compiling is None or frame is None:
@@ -368,7 +368,7 @@ class CompileStops(CompileObserver):
             self._stop_trace(frame, raised, filters={name})
 
     def _stop_in_call(self, name: str, raised: RaisedException, names: dict[str, object]) -> None:
-        """Stop in ordinary Python, at the line whose call this is."""
+        """Stop in ordinary Python, at the line of the call."""
         top = frame_of_caller(sys._getframe())
         if top is None:
             self._host.print(f"{raised.headline}\n{raised.text}\n", "important")
@@ -426,7 +426,7 @@ class CompileStops(CompileObserver):
 
 
 def _value_text(symbol: DataSymbol, value: float) -> str:
-    """Return a number with what torch knows of it: ``n = 3 (0 … 6)``."""
+    """Return a number with torch's bounds: ``n = 3 (0 … 6)``."""
     known = "" if symbol.range is None else f" ({symbol.range})"
     return f"{symbol.user_name or symbol.name} = {value}{known}"
 
@@ -436,5 +436,5 @@ def _where(frame: TracedFrame) -> tuple[int, int]:
 
 
 def _names_of(facts: BreakFacts) -> dict[str, object]:
-    """Return what conditions know a break by."""
+    """Return the names that describe a break in conditions."""
     return {"__reason__": facts.kind, "__id__": facts.identifier, "__explanation__": facts.explanation}

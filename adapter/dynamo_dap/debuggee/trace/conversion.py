@@ -1,10 +1,10 @@
 """Trackers as Python values that an expression can compute with.
 
 Constants are themselves; tensors are FakeTensors and symbols SymInts, or both are the real values of this call;
-containers are copies. An object of a user's class is itself, unless the traced code changed it or something it holds:
-its methods would see the old values, so it is copied and the pending changes are applied to the copy, as are all
-objects that lead to it. What Dynamo only models (an iterator, a context manager) has a placeholder that cannot be
-advanced or entered. Runs on the tracing thread; a converter lives as long as one evaluation.
+containers are copies. An object of a user's class is itself, unless the traced code changed it or an object inside it.
+Its methods would see the old values then, so the object and all objects that lead to it are copied, with the pending
+changes applied. What Dynamo only models (an iterator, a context manager) has a placeholder that cannot be advanced or
+entered. Runs on the tracing thread; a converter lives as long as one evaluation.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class CannotBeCopied(EvaluationError):
 
 
 class Converter:
-    """Converts what one paused frame holds; the same tracker always to the same value."""
+    """Converts the values of one paused frame; the same tracker always to the same value."""
 
     def __init__(self, view: TracedView, *, real: bool = False) -> None:
-        """Show by ``view`` what cannot be converted; ``real`` asks for the data of this call, not for symbols."""
+        """Show values that cannot be converted by ``view``; ``real`` asks for the data of this call."""
         self._real_data = real
         self._frame = view.frame
         self._view = view
@@ -75,14 +75,13 @@ class Converter:
         return self.remember(tracker, form_family(form).converted(form, tracker, self))
 
     def origin_of(self, value: object) -> Tracker | None:
-        """Return the tracker that ``value`` was converted from; None for what the expression made."""
+        """Return the tracker that ``value`` was converted from; None for a value that the expression made."""
         return self._origins.get(id(value))
 
     def check_unchanged(self) -> None:
-        """See that the expression did not change a copy, expecting to change the program's object.
+        """Check that the expression has not changed a copy in place of the program's object.
 
-        Raises:
-            EvaluationError: it did.
+        Raises: EvaluationError: it has.
         """
         for copied, marks in self._copies:
             if _marks(copied) != marks:
@@ -99,7 +98,7 @@ class Converter:
         return container
 
     def remember(self, tracker: Tracker | None, value: Any) -> Any:
-        """Note what ``tracker`` becomes."""
+        """Note the value of ``tracker``."""
         if tracker is not None:
             self._converted[id(tracker)] = value
             if not _is_shared(value):
@@ -116,7 +115,7 @@ class Converter:
         return self._view.text(form, 80)
 
     def computed(self, form: TensorForm | NumberForm) -> Any:
-        """Return the FakeTensor or symbol of a value that the graph computes, or the real value of this call."""
+        """Return the FakeTensor or symbol of a value of the graph, or the real value of this call."""
         symbolic = form.example if isinstance(form, TensorForm) else form.number
         if not self._real_data:
             return symbolic
@@ -129,11 +128,11 @@ class Converter:
         return value.detach() if isinstance(form, TensorForm) else value
 
     def placeholder(self, form: Form, cls: type) -> object:
-        """Return what stands for a value that only Dynamo has."""
+        """Return the placeholder of a value that only Dynamo has."""
         return placeholder(form, cls, self.text(form))
 
     def real(self, value: Any) -> Any:
-        """Return a real object, or a copy with the changes when something it holds was changed."""
+        """Return a real object; a copy with the changes if something inside it was changed."""
         if is_exactly(value, _COPIED):
             return self._copied(value)
         if is_tensor(value):
@@ -152,7 +151,7 @@ class Converter:
             raise EvaluationError(str(problem)) from None
 
     def instance(self, form: InstanceForm, tracker: Tracker | None) -> Any:
-        """Return the object of a form: itself, or a copy when the traced code made or changed it."""
+        """Return the object of a form; a copy if the traced code made or changed it."""
         made = tracker is not None and mutation_state(tracker) == "new"
         if not made and not (self._changed and self._leads_to_change(form.value)):
             return form.value
@@ -164,7 +163,7 @@ class Converter:
     # -- copies ----------------------------------------------------------------------------------------------------
 
     def _copied(self, value: Any) -> Any:
-        """Return a copy of a builtin container, with what it holds converted."""
+        """Return a copy of a builtin container, with its contents converted."""
         known = self._converted.get(id(value))
         if known is not None:
             return known
@@ -269,14 +268,14 @@ class _Unavailable:
 
 
 def _marks(container: Any) -> list[int]:
-    """Return what a container holds, by identity."""
+    """Return the contents of a container, by identity."""
     if is_a(container, dict):
         return [id(each) for pair in dict.items(container) for each in pair]
     return [id(each) for each in container]
 
 
 def _is_shared(value: object) -> bool:
-    """Whether Python may use one object for many values: its identity says nothing of where it came from."""
+    """Whether Python may share one object for many values, so that its identity proves no origin."""
     return value is None or is_exactly(value, (int, float, bool, str, bytes, complex, tuple, frozenset))
 
 

@@ -1,7 +1,7 @@
 """Data breakpoints in a trace: before each instruction the watched variables are compared with their last values.
 
-So a change stops right after the instruction that made it, whether in the variable's own function or in one that it was
-passed to. Runs on the tracing thread only; between traces only the place where a variable was seen is kept.
+So a change stops right after its instruction, in the variable's own function or in a callee. Runs on the tracing thread
+only; between traces only the position of a variable is kept.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dynamo_dap.debuggee.wrapping.weak_collections import WeakKeyDictionary
 
 @dataclass(frozen=True, slots=True)
 class VariableState:
-    """What a variable stands for at one point. Trackers are held, so that no other one takes their place in memory."""
+    """The value of a variable at one point. It keeps the trackers alive, so that no other one gets their address."""
 
     value: Any
     contents: tuple[Any, ...] | None
@@ -32,7 +32,7 @@ class VariableState:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Something that happened to a watched variable."""
+    """A change of a watched variable."""
 
     entry: DataEntry
     text: str
@@ -40,13 +40,13 @@ class Change:
 
 
 class DataWatch:
-    """Looks at the watched variables of the traces of this process."""
+    """Checks the watched variables of this process's traces."""
 
     def __init__(self) -> None:
         self._states: WeakKeyDictionary[Any, dict[str, VariableState | None]] = WeakKeyDictionary()
 
     def changes(self, entries: tuple[DataEntry, ...], innermost: TracedFrame) -> list[Change]:
-        """Return what has changed since this was last asked in the trace."""
+        """Return the changes since the last check in the trace."""
         changes: list[Change] = []
         for frame in innermost.with_callers():
             if frame.is_in_resume_prologue:
@@ -80,7 +80,7 @@ def _tracker(frame: TracedFrame, name: str) -> Any:
 
 
 def state_of(frame: TracedFrame, name: str, before: VariableState | None = None) -> VariableState | None:
-    """Return what a variable stands for now; ``before`` itself if that is the same; None when there is none."""
+    """Return the present value of a variable; ``before`` itself if it is unchanged; None if it has none."""
     tracker = _tracker(frame, name)
     if tracker is None:
         return None
@@ -88,19 +88,19 @@ def state_of(frame: TracedFrame, name: str, before: VariableState | None = None)
     is_touched = is_tracker(value) and not is_unrealized(value)
     contents = tuple(_contents(frame, value)) if is_touched else None
     if before is not None and before.value is value and _are_same(before.contents, contents):
-        # Nearly always: to write a value takes longer than all else here.
+        # Nearly always equal: formatting a value takes longer than everything else here.
         return before
     return VariableState(value, contents, TracedView(frame).value(tracker).text)
 
 
 def _contents(frame: TracedFrame, value: Any) -> Iterable[Any]:
-    """Return what a value is made of, as far as a mutation changes it."""
+    """Return the parts of a value that a mutation can change."""
     form = frame.form_of(value)
     return form_family(form).contents(form)
 
 
 def difference(name: str, before: VariableState | None, now: VariableState | None) -> str | None:
-    """Return what happened to a variable; None when nothing did. ``now`` is what is there."""
+    """Return the change of a variable to ``now``; None if it is unchanged."""
     if before is None or now is None:
         if before is now:
             return None
@@ -114,7 +114,7 @@ def difference(name: str, before: VariableState | None, now: VariableState | Non
 
 
 def mutation(name: str, before: VariableState, now: VariableState) -> str:
-    """Return that a variable's object was changed in place."""
+    """Return the in-place change of a variable's object."""
     return f"{name} was mutated: {before.text} before, {now.text} now"
 
 

@@ -39,7 +39,7 @@ class _TracedCode:
 
 
 class TracedCodes:
-    """Addresses of everything that was stopped in while Dynamo traced it."""
+    """Addresses of all traced code that a thread was stopped in."""
 
     def __init__(self) -> None:
         self._codes: list[_TracedCode] = []
@@ -55,7 +55,7 @@ class TracedCodes:
         return self._codes[self._numbers[id(code)]].first_address + index * _UNIT
 
     def disassemble(self, arguments: DisassembleArguments) -> DisassembleResponseBody | None:
-        """Return exactly the rows asked for; None when the address is not of traced code."""
+        """Return exactly the requested rows; None if the address is not of traced code."""
         try:
             address = int(arguments.memory_reference, 0) + (arguments.offset or 0)
         except ValueError:

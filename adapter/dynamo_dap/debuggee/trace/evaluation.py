@@ -1,13 +1,13 @@
-"""Evaluates a user's expressions over a paused trace, so that the trace does not notice.
+"""Evaluates a user's expressions over a paused trace without changing the trace.
 
-A path (``z``, ``d["k"]``, ``self.weight``) is followed over the trackers, and its result is shown like them. Anything
+A path (``z``, ``d["k"]``, ``self.weight``) is resolved over the trackers, and its result is shown like them. Anything
 else is computed by Python on converted values: constants, FakeTensors under the trace's fake mode, SymInts whose
 comparisons add no guard. An expression that needs a tensor's data (``loss.item()``, the truth of ``z.isnan().any()``)
 is computed again on the real values of this call. User functions that an expression calls really run. ``ctx`` is
-torch's ``ComptimeContext`` and ``tx`` the translator, unless the program has variables of these names; whatever they
-change in the trace is undone and reported, so ``ctx.graph_break()`` and ``ctx.get_local("n").force_static()`` have no
-effect. Statements in the console that assign to the program's variables are not run here: see ``what_if``. Runs on the
-tracing thread; the agent limits the time.
+torch's ``ComptimeContext`` and ``tx`` the translator, unless the program has variables of these names. Their changes of
+the trace are undone and reported, so ``ctx.graph_break()`` and ``ctx.get_local("n").force_static()`` have no effect.
+Statements in the console that assign to the program's variables are not run here: see ``what_if``. Runs on the tracing
+thread; the agent limits the time.
 """
 
 from __future__ import annotations
@@ -169,17 +169,17 @@ class _Evaluation:
         return assigned_of_program(parsed, self._is_of_program)
 
     def shown(self, value: Any, expression: str | None, context: str) -> Value:
-        """Return what a path gave as it is shown."""
+        """Return the value of a path in displayed form."""
         if context == "clipboard":
             return Value(self._view.text(value, _MAXIMUM_CLIPBOARD, _MAXIMUM_CLIPBOARD))
         if context == LOG_CONTEXT and retraced_call() is not None:
             form = self.paths.form_of(value)
             if isinstance(form, NumberForm) and (number := hint_of(form.number)) is not None:
-                return present(number)  # of a cached call one line is read after another: symbols are the same in all
+                return present(number)  # all lines of a cached call have the same symbols
         return self._view.value(value, expression)
 
     def shown_result(self, result: Any, text: str, expression: str | None, context: str) -> Value:
-        """Return what ``text`` computed as it is shown; what is a tracker's own opens like the tracker."""
+        """Return the value of ``text`` in displayed form; a tracker's own object opens like the tracker."""
         origin = self._converter.origin_of(result)
         shown = self.shown(result if origin is None else origin, expression, context)
         if origin is not None or not is_fake_tensor(result):
@@ -193,7 +193,7 @@ class _Evaluation:
         )
 
     def _with_number(self, text: str, result: Any, tensor: Callable[[], Any]) -> str:
-        """Return the text of a computed tensor with its number, if it has a single one: who asked wants to know it."""
+        """Return the text of a computed tensor, with its number if it has a single element."""
         if result.dim():
             return text
         try:
@@ -203,7 +203,7 @@ class _Evaluation:
         return text if data is None else f"{text} = {data}"
 
     def compute(self, parsed: Parsed, finish: Callable[[Any], Any] = lambda value: value) -> Any:
-        """Run the code and return its value, ``_NOTHING`` when it has none; ``finish`` runs protected as well."""
+        """Run the code and return its value, ``_NOTHING`` if it has none; ``finish`` runs protected as well."""
         whole_trace = bool(self._interpreter_names(parsed))
         check_assignments(parsed, self._is_of_program)
         take_paths_out(parsed, self.paths.follow, UNKNOWN)

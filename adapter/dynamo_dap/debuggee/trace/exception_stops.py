@@ -1,11 +1,10 @@
 """Applies debugpy's exception filters to exceptions that are raised while Dynamo traces.
 
 debugpy does not see these: Dynamo models the traced code's exceptions and passes them between the traced functions.
-Whether debugpy would have stopped in ordinary Python follows from who would catch the exception: the traced functions,
-and the Python code below them. Whether a function catches it is decided from its source, so that it is the same for
-every version of Python; without the source nothing counts as caught. No code of the program is called: names are looked
-up, and of an expression that is more than names and attributes only the last name counts. Runs on the tracing thread;
-nothing is kept.
+Whether debugpy would have stopped in ordinary Python depends on the handlers of the exception: in the traced functions,
+and in the Python code below them. A handler is found in the source, so that every version of Python gives the same
+answer; without the source nothing counts as caught. No code of the program is called: names are looked up. In an
+expression with more than names and attributes only the last name counts. Runs on the tracing thread; nothing is kept.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class _Running:
         return is_user_file(self.code.co_filename)
 
     def catches(self, kind: type[BaseException]) -> bool:
-        # Torch's own frames raise again whatever they catch of the program's.
+        # Torch's own frames raise the program's exceptions again.
         return not is_torch_file(self.code.co_filename) and is_caught(self.code, self.line, self.names, kind)
 
 
@@ -88,7 +87,7 @@ def _running(frame: types.FrameType | None) -> Iterator[_Running]:
     while frame is not None:
         code = frame.f_code
         if code.co_name == "_bootstrap_inner" and frame.f_globals.get("__name__") == "threading":
-            # The end of a thread: what comes here is reported, and caught by nobody.
+            # The end of a thread: an exception here is reported and not caught.
             return
         if not is_debugger_file(code.co_filename) and not is_machinery(frame):
             yield _Running(code, frame.f_lineno or 1, (frame.f_locals, frame.f_globals))
@@ -192,7 +191,7 @@ def _last_name(expression: ast.expr) -> str | None:
 
 
 def _value(expression: ast.expr, names: Sequence[Mapping[str, object]]) -> Any:
-    """Return what a dotted name stands for; None when that is not known."""
+    """Return the object of a dotted name; None if it is unknown."""
     if isinstance(expression, ast.Name):
         return next((space[expression.id] for space in names if expression.id in space), None)
     if isinstance(expression, ast.Attribute):

@@ -21,7 +21,7 @@ PATH_NAME = "__path_{}__"
 
 @dataclass
 class Parsed:
-    """What a user typed."""
+    """The text that a user typed."""
 
     statements: list[ast.stmt]
     expression: ast.expr | None
@@ -31,7 +31,7 @@ class Parsed:
 
     @property
     def is_bare(self) -> bool:
-        """Whether there is nothing but an expression."""
+        """Whether it is a single expression."""
         return not self.statements and self.expression is not None
 
     def code_of_statements(self) -> types.CodeType | None:
@@ -116,7 +116,7 @@ def take_paths_out(parsed: Parsed, follow: Callable[[ast.AST], Any], missing: ob
 
 
 def rename_calls(parsed: Parsed, names: dict[str, str]) -> None:
-    """Call the builtins in ``names`` by another name, except where the program binds their name anew."""
+    """Rename the builtins in ``names``, except where the program rebinds their names."""
     trees: list[Any] = [*parsed.statements, *([parsed.expression] if parsed.expression is not None else ())]
     bound = {name for tree in trees for name in names_bound(tree)}
     for node in (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)):
@@ -180,7 +180,7 @@ def assigned_of_program(parsed: Parsed, is_of_program: Callable[[str], bool]) ->
 
 
 def check_assignments(parsed: Parsed, is_of_program: Callable[[str], bool]) -> None:
-    """Refuse statements that would assign to the frame: tracing goes on with values of its own.
+    """Refuse statements that would assign to the frame: the trace keeps its own values.
 
     Raises:
         EvaluationError: a target belongs to the program.

@@ -1,8 +1,8 @@
-"""How each form of tracker is shown and computed with: its text, its children, its Python value.
+"""How each form of tracker is shown and evaluated: its text, its children, its Python value.
 
-A form (``torch_api.trackers``) is what a VariableTracker stands for. Each kind has a family here, as each Python
-type has one (``values.families``). It also knows how a path continues through the form and how an expression computes
-with it. The same view and converter serve the parts of a form. Stateless; used on the tracing thread.
+A form (``torch_api.trackers``) describes the value of a VariableTracker. Each kind has a family here, as each Python
+type has one (``values.families``). It also resolves paths through the form and converts it for expressions. The same
+view and converter serve the parts of a form. Stateless; used on the tracing thread.
 """
 
 from __future__ import annotations
@@ -70,13 +70,13 @@ class EmptyCell(EvaluationError):
 
 
 class Conversion(Protocol):
-    """Makes Python values of what one paused frame holds, for one evaluation."""
+    """Makes Python values from the trackers of one paused frame, for one evaluation."""
 
     def convert(self, value: Any) -> Any:
         """Return the Python value of a tracker, a form, or a real object."""
 
     def remember(self, tracker: Tracker | None, value: Any) -> Any:
-        """Note what ``tracker`` becomes before its contents are converted: what it holds may hold it."""
+        """Note the value of ``tracker`` before its contents are converted: they may contain it."""
 
     def copied(self, container: Any) -> Any:
         """Note that ``container`` is a copy, complete now."""
@@ -85,10 +85,10 @@ class Conversion(Protocol):
         """Return a real object, or a copy with the changes of the traced code applied where there are any."""
 
     def instance(self, form: InstanceForm, tracker: Tracker | None) -> Any:
-        """Return the object of a form: itself, or a copy when the traced code made or changed it."""
+        """Return the object of a form; a copy if the traced code made or changed it."""
 
     def placeholder(self, form: Form, cls: type) -> object:
-        """Return what stands for a value that only Dynamo has."""
+        """Return the placeholder of a value that only Dynamo has."""
 
     def globals_of(self, tracker: Tracker | None) -> dict[str, Any]:
         """Return the globals of a function that the traced code made."""
@@ -97,7 +97,7 @@ class Conversion(Protocol):
         """Return a form's text for a message."""
 
     def computed(self, form: TensorForm | NumberForm) -> Any:
-        """Return what stands for a value that the graph computes: symbolic, or the real one of this call."""
+        """Return a value of the graph: symbolic, or the real one of this call."""
 
 
 class FormFamily(Family):
@@ -107,7 +107,7 @@ class FormFamily(Family):
     """The class that all values of the kind have, as far as it is known."""
 
     def attribute(self, form: Any, name: str) -> Any:
-        """Return an attribute that is stored; ``UNKNOWN`` for what only computing can show."""
+        """Return a stored attribute; ``UNKNOWN`` if it has to be computed."""
         return UNKNOWN
 
     def item(self, form: Any, key: Any) -> Any:
@@ -119,7 +119,7 @@ class FormFamily(Family):
         return ()
 
     def python_class(self, form: Any) -> type:
-        """Return the class that the value has, as far as it is known."""
+        """Return the class of the value, if known."""
         return self.cls
 
     def contents(self, form: Any) -> Iterable[Any]:
@@ -144,7 +144,7 @@ def form_family(form: Form) -> FormFamily:
 
 @family_for(Known, Unrealized)
 class _RealObjects(FormFamily):
-    """An object of the program's, as it is."""
+    """An unchanged object of the program."""
 
     def text(self, form: Known | Unrealized, width: int, depth: int, view: View) -> str:
         return family_of(form.value).text(form.value, width, depth, view)
@@ -221,7 +221,7 @@ _CALLED = {"stride": "()"}
 
 @family_for(NumberForm)
 class _Numbers(FormFamily):
-    """Symbolic numbers: their expression, and the number that it is in this call."""
+    """Symbolic numbers: their expression, and the number in this call."""
 
     kind = "data"
 
@@ -273,7 +273,7 @@ def _as_form(value: Any) -> Any:
 
 
 class _Containers(FormFamily):
-    """What has items of its own."""
+    """Containers: values with items."""
 
     width = PREVIEW_OF_CONTAINER
 
@@ -433,7 +433,7 @@ def instance_attributes(form: InstanceForm) -> dict[str, Any]:
 
 @family_for(InstanceForm)
 class _Instances(FormFamily):
-    """Objects of classes: their attributes, and what a container of a user's class contains."""
+    """Objects of classes: their attributes, and the items of a container of a user's class."""
 
     width = PREVIEW_OF_CONTAINER
 
@@ -549,7 +549,7 @@ class _MadeFunctions(FormFamily):
 
 @family_for(CellForm)
 class _CellForms(FormFamily):
-    """Cells of closures: shown as what they hold."""
+    """Cells of closures: shown as their contents."""
 
     def text(self, form: CellForm, width: int, depth: int, view: View) -> str:
         return "<empty cell>" if form.contents is None else view.text(form.contents, width, depth)

@@ -65,8 +65,8 @@ class TracedFunction(Frame):
     ) -> None:
         """Show ``frame``, which stands at the instruction with ``address``.
 
-        ``scratch`` keeps the names that statements in the debug console assign; what they print goes to ``host``.
-        ``earlier`` returns values from before the graph break that the frame goes on after.
+        ``scratch`` keeps the names that statements in the debug console assign; their output goes to ``host``.
+        ``earlier`` returns values from before the graph break that the frame resumes after.
         """
         self._look_earlier = earlier
         self.instruction_pointer_reference = hex(address)
@@ -105,7 +105,7 @@ class TracedFunction(Frame):
         if is_without_value and name not in self._scratch and name in self._earlier:
             return self._earlier[name]
         value = evaluate(self._frame, expression, context, console=self._host.print, scratch=self._scratch)
-        # In a line that is printed it says nothing about the program.
+        # A printed line says nothing about the program there.
         text = value.text.removesuffix(UNREALIZED) if context == LOG_CONTEXT else value.text
         return replace(value, text=text)
 
@@ -126,11 +126,11 @@ class TracedFunction(Frame):
         return watched_variable(self._frame, name)
 
     def write(self, expression: str, value: str) -> Value:
-        """Make the trace go on with another value, in a trace of its own."""
+        """Continue a separate trace with another value."""
         raise ChangeAsked(assignment(self._frame, expression, value))
 
     def jump_to(self, path: str, line: int) -> Jump:
-        """Return where a line begins, for the trace to go on there."""
+        """Return the start of a line, from which the trace can continue."""
         return jump_in(self._frame, CodeFacts(self._frame.code, self._frame.instructions), path, line)
 
     def completions(self, text: str, column: int) -> Sequence[CompletionItem]:
@@ -160,8 +160,8 @@ def frames_of(
 class FunctionFrame(Frame):
     """A function that Dynamo is about to compile, or will not compile.
 
-    It has its arguments, and why earlier compiles do not fit. There is no Python frame yet: Dynamo was called in its
-    place.
+    It shows its arguments, and why earlier compiles do not fit. There is no Python frame yet: CPython called Dynamo in
+    its place.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The ``Guards`` scope: every guard that the trace has asked for, as an expression, with the line that caused it.
+"""The ``Guards`` scope: every guard of the trace so far, as an expression, with the line that caused it.
 
 Runs on the tracing thread.
 """
@@ -25,7 +25,7 @@ _WIDTH = 80
 
 
 def guard_children(frame: TracedFrame) -> Children:
-    """Return the guards as children, numbered in the order in which the trace asked for them."""
+    """Return the guards as children, numbered in the order in which the trace installed them."""
     entries = _entries(frame)
 
     def page(start: int, stop: int) -> list[Variable]:
@@ -41,7 +41,7 @@ def _entries(frame: TracedFrame) -> list[GuardFacts | ShapeGuardFacts]:
 
 
 def guard_texts(frame: TracedFrame) -> list[tuple[str, GuardFacts | ShapeGuardFacts]]:
-    """Return the guards asked for so far, each with its expression."""
+    """Return the guards so far, each with its expression."""
     return [
         (guard_expression(frame, entry) if isinstance(entry, GuardFacts) else entry.expression, entry)
         for entry in _entries(frame)
@@ -92,7 +92,7 @@ _noted: dict[int, tuple[weakref.ref[object], dict[tuple[str, str], str]]] = {}
 
 
 def note_expressions(frame: TracedFrame) -> None:
-    """Keep the guards' expressions as they are now, before the program changes its objects."""
+    """Keep the guards' present expressions, before the program changes its objects."""
     known = {(each.check, each.name): guard_expression(frame, each) for each in frame.guards()}
     key = id(frame.attempt)
     _noted[key] = weakref.ref(frame.attempt, lambda _: _noted.pop(key, None)), known
@@ -123,7 +123,7 @@ def guard_expression(frame: TracedFrame, guard: GuardFacts) -> str:
 
 
 class _Guarded:
-    """A guarded object, as templates write it; raises ``LookupError`` for what it does not have."""
+    """A guarded object, for guard templates; raises ``LookupError`` for a missing attribute or item."""
 
     def __init__(self, value: Any) -> None:
         self._value = value
@@ -155,7 +155,7 @@ UNKNOWN = object()
 
 
 def resolved(frame: TracedFrame, source: Any) -> Any:
-    """Return the real object behind a source of Dynamo's; ``UNKNOWN`` when only the user's code could find it."""
+    """Return the real object of a Dynamo source; ``UNKNOWN`` if only the user's code could find it."""
     local_scope, global_scope = frame.scopes_of_sources
     value: Any = UNKNOWN
     for step, argument in steps_of(source) or ():

@@ -1,6 +1,6 @@
 """Paths (``x``, ``d["k"].weight``, ``xs[0]``) followed over trackers and real objects, and completed as they are typed.
 
-Nothing is realized and no user code runs: where a path cannot be followed (through a property, a method's result, a
+Nothing is realized and no user code runs. If a path cannot be followed (through a property, a method's result, a
 slice), the expression is evaluated instead. Runs on the tracing thread.
 """
 
@@ -77,14 +77,14 @@ class Paths:
         return [name for name in names if name not in stored or not is_deleted(stored[name])]
 
     def form_of(self, value: Any) -> Form:
-        """Return the form of what a path gives."""
+        """Return the form of a path's value."""
         if is_form(value):
             return value
         tracker = self._frame.tracker_of(value)
         return Known(value) if tracker is None else self._frame.form_of(tracker)
 
     def _entered(self, value: Any) -> Any:
-        """Return what a cell holds in place of the cell."""
+        """Return the contents of a cell; any other value as it is."""
         for _ in range(_CELLS):
             form = self._frame.form_of(value) if is_tracker(value) else None
             if not isinstance(form, CellForm):

@@ -1,6 +1,6 @@
 """Placeholders: objects that represent values which Dynamo models but which do not exist in Python yet.
 
-Expressions use them. A generator, a ``zip``, a storage, a context manager exist in a trace as trackers only; other
+Expressions use them. A generator, a ``zip``, a storage or a context manager exists in a trace as a tracker only. Other
 objects would have to be copied to apply the changes of the traced code, which is impossible without running code of
 their class. A placeholder has the class of the value for ``isinstance``, ``type()`` and ``hasattr``, has an identity,
 can be put into containers and formatted. Whatever would advance, enter, call, read or change the value is refused. Runs
@@ -58,7 +58,7 @@ class Placeholder:
 
 
 def placeholder(form: Form, cls: type, text: str) -> object:
-    """Return what stands for the value of ``form``, an object of ``cls`` that is shown as ``text``."""
+    """Return a placeholder for the value of ``form``, an object of ``cls`` that is shown as ``text``."""
     methods = {name: _refusing(name) for name in _SPECIAL_METHODS if _find(cls, name) is not None}
     if "__next__" in methods:
         methods["__iter__"] = lambda self: self
@@ -82,12 +82,12 @@ def form_behind(value: object) -> Form:
 
 
 def type_of(value: object) -> type:
-    """Return ``type(value)`` of what ``value`` may stand for."""
+    """Return ``type(value)``; for a placeholder, the type of its value."""
     return _own(value, "__stood_for__")[1] if is_placeholder(value) else type(value)
 
 
 def has_attribute(value: object, name: str) -> bool:
-    """Return ``hasattr(value, name)`` of what ``value`` may stand for."""
+    """Return ``hasattr(value, name)``; for a placeholder, of its value."""
     if not is_placeholder(value):
         return hasattr(value, name)
     _, cls, text = _own(value, "__stood_for__")

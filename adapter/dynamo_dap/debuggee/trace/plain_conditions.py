@@ -1,7 +1,7 @@
 """Conditions that only compare plain constants, ``1 > 2`` or ``mask is None and layer == 3``, at little cost.
 
-They run no code of the program's or of torch's, so that nothing has to be kept from them: no protection of the trace,
-which takes most of the time of an evaluation. What they do not know is left to ``evaluation``. On the tracing thread.
+They run no code of the program or of torch, so the trace needs no protection, which takes most of the time of an
+evaluation. All other conditions are left to ``evaluation``. On the tracing thread.
 """
 
 from __future__ import annotations

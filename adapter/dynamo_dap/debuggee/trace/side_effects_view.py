@@ -1,4 +1,4 @@
-"""The ``Side Effects`` scope: what the traced code changed outside of it, in the user's terms, before it is applied.
+"""The ``Side Effects`` scope: the pending changes of the traced code to outside objects, in the user's terms.
 
 ``d['result'] = z``, ``self.count = 4``, ``nonlocal total``, ``global counter``, hooks. Runs on the tracing thread.
 """
@@ -45,7 +45,7 @@ def _changes(view: TracedView) -> Iterator[Variable]:
 def _attributes(view: TracedView) -> Iterator[Variable]:
     for tracker, name, value in view.frame.attribute_changes():
         if mutation_state(tracker) == "new":
-            continue  # made by the traced code: nobody outside has seen it
+            continue  # made by the traced code: not visible outside
         target = _target(tracker, name)
         place = _last_change(view.frame, tracker)
         if is_deleted(value):

@@ -21,7 +21,7 @@ from dynamo_dap.protocol.sizes import SIZES_ROW
 
 
 def sizes_of(frame: TracedFrame, form: TensorForm | NumberForm) -> list[Variable]:
-    """Return one row that has a row for each size; nothing for what has no size."""
+    """Return one row that has a row for each size; nothing for a value without sizes."""
     example: Any = form.number if isinstance(form, NumberForm) else form.example
     if isinstance(form, NumberForm) and type(example).__name__ != "SymInt":
         return []
@@ -60,11 +60,11 @@ def _input_row(name: str, facts: SizeFacts) -> Variable:
 
 
 def _computed_row(name: str, size: Any, inputs: InputSizes, frame: TracedFrame) -> Variable:
-    """Return the row of a size that the traced code computed: below it the inputs and data that it comes from."""
+    """Return the row of a computed size, with its inputs and data below it."""
     known = [facts for symbol in symbols_of(size) if (facts := inputs.of_symbol(str(symbol))) is not None]
     data = data_symbols_of(size, frame)
     if len(known) == 1 and not data:
-        # What it comes from is in the row itself, so that the reasons are one click away.
+        # Its inputs are in the row itself, so that the reasons are one click away.
         source, facts = written(known[0].source), known[0]
         from_input = _input_row(source, facts).value
         text = f"{size_text(size)}: computed from {source} = {from_input.text}"

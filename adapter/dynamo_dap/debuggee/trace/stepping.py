@@ -1,10 +1,10 @@
-"""The rules by which a step ends while Dynamo traces, and how far each attempt of a trace has come.
+"""The rules by which a step ends while Dynamo traces, and the progress of each attempt of a trace.
 
 Runs on the tracing thread only, under Dynamo's compile lock. In short:
 
-- over: the next line of the same function; the caller, once the function has returned; the next trace, once this one
-  has ended (Dynamo traces frame by frame: a resume function, another compiled function).
-- in: as over, and also the first line of each user function that is called on the way.
+- over: the next line of the same function; after its return, the caller; after the trace, the next trace (Dynamo traces
+  frame by frame: a resume function, another compiled function).
+- in: as over, and also the first line of each called user function.
 - out: the caller, just after the call; past the outermost frame, the next trace that does not go on with the same
 function.
 
@@ -69,9 +69,9 @@ class TraceProgress:
         return self.earlier_visits - self.visits
 
     def comes_from(self, frame: TracedFrame, index: int) -> int:
-        """Note that ``index`` is looked at; return the index looked at before it in the same frame, else -1.
+        """Note a visit of ``index``; return the index visited before it in the same frame, else -1.
 
-        Functions that were inlined in between do not count: to return to a line is not to begin it.
+        Functions inlined in between do not count: a return to a line does not begin it.
         """
         interpreter = frame.interpreter
         known = self.last.get(id(interpreter))
@@ -92,7 +92,7 @@ class TraceProgress:
 
 
 class _OfThread(threading.local):
-    """The trace that a thread made last, and what it has reported too early."""
+    """The newest trace of a thread, and the visits that it has reported too early."""
 
     progress: TraceProgress | None = None
     code: weakref.ref[types.CodeType] | None = None
@@ -105,17 +105,17 @@ class _OfThread(threading.local):
 
 
 class ProgressOfTraces:
-    """The progress of the trace that is running, and of those it may return to.
+    """The progress of the running trace, and of the outer ones.
 
-    Dynamo inlines a function, meets a graph break in it, and begins again without it: the function is called when the
-    generated code runs, and traced by itself. Breakpoints in it were reported by then; they are not reported again.
+    Dynamo may inline a function, find a graph break in it, and restart without it: the generated code then calls the
+    function, which is traced by itself. Its breakpoints have been reported by then, and are not reported again.
     """
 
     def __init__(self, is_silent: Callable[[], bool] = lambda: False) -> None:
-        """Ask ``is_silent`` whether the calling thread's trace stops nowhere."""
+        """Take ``is_silent``, which returns whether the calling thread's trace stops nowhere."""
         self._is_silent = is_silent
         self._of_thread = _OfThread()
-        # By identity: what Dynamo keeps of an attempt compares by value and cannot be hashed.
+        # By identity: Dynamo's object for an attempt compares by value and cannot be hashed.
         self._by_attempt: dict[int, tuple[weakref.ref[Any], TraceProgress]] = {}
         self._latest_of_compile: dict[str, TraceProgress] = {}
 
@@ -146,7 +146,7 @@ class ProgressOfTraces:
         return progress
 
     def settle(self) -> None:
-        """Note what the thread's last trace has reported in functions that its code calls. Another call begins."""
+        """Note the visits that the thread's last trace has reported in called functions. Another call begins."""
         thread = self._of_thread
         progress, code = thread.progress, thread.code
         thread.progress = thread.code = None
@@ -179,7 +179,7 @@ class ProgressOfTraces:
         return True
 
     def final_visits(self) -> Counter[Visit] | None:
-        """Return the visits of the last attempt of the thread's last trace; None where all attempts made the same."""
+        """Return the visits of the last attempt of the thread's last trace; None if all attempts made the same."""
         progress = self._of_thread.progress
         return None if progress is None or not progress.given_up_visits else progress.visits
 
@@ -225,12 +225,12 @@ class TracePoint:
 
     @property
     def begins_statement(self) -> bool:
-        """Whether a line begins here that does not merely go on with a statement."""
+        """Whether a line begins here that does not merely continue a statement."""
         return self.begins_line and not self.continues_statement and self.facts.begins_statement(self.line)
 
 
 class Outcome(Enum):
-    """What a step does at a point."""
+    """The decision on a step at a point."""
 
     GO_ON = "go on"
     STOP = "stop"
@@ -317,6 +317,6 @@ def _ends_in_same_frame(step: Step, origin: Origin, point: TracePoint) -> bool:
     if step.granularity == "instruction":
         return True
     if step.granularity == "statement":
-        # The line that it began at again, if a loop leads there that has no other.
+        # The first line again, if it is the whole body of a loop.
         return point.begins_statement
     return point.begins_line and not (point.line == origin.line and point.index > origin.index)

@@ -84,7 +84,7 @@ def pending_symbols(exception: BaseException, symbols: Sequence[PendingSymbol]) 
 
 
 def user_error(error: UserError, wrapped: BaseException | None) -> RaisedException:
-    """Describe an error of the user's that is raised in traced code; ``wrapped`` is what torch makes of it."""
+    """Describe a user error in traced code; ``wrapped`` is torch's wrapper of it."""
     kind = error.kind.__qualname__
     lines: list[str | None] = [error.message or kind]
     details = ExceptionDetails(error.message or None, kind, _name_of(error.kind))
@@ -110,10 +110,10 @@ _SHOWN_KINDS = {NAN: "NaN", INF: "Inf"}
 def not_finite(
     made: Made | None, kind: str, where: str, changed: Sequence[str] = (), state: ParameterState | None = None
 ) -> RaisedException:
-    """Report in three lines what a call returned, where it was made, and the cause.
+    """Report in three lines the NaN or Inf of a call, its line, and the cause.
 
-    ``made`` is None when the operations of Dynamo's graph make none; ``state`` has what was there before the call.
-    ``changed`` are inputs that may not be what they were when the call began.
+    ``made`` is None if the operations of Dynamo's graph make none; ``state`` are values that had one before the call.
+    ``changed`` are inputs that may have changed since the call began.
     """
     shown = _SHOWN_KINDS[kind]
     if state is not None and made is not None:
@@ -141,7 +141,7 @@ def not_finite_input(name: str, given: Given, where: str) -> RaisedException:
 
 
 def mismatch(fault: Fault, worst: Difference, cause: str, operation: str, where: str) -> RaisedException:
-    """Report in three lines how compiled and eager results differ, where that begins, and the cause."""
+    """Report in three lines how compiled and eager results differ, the first line, and the cause."""
     what = f"Compiled and eager results differ ({worst.text})."
     if fault.stage == DYNAMO:
         what = "Dynamo's graph and ordinary Python differ."
@@ -177,7 +177,7 @@ def mismatch_of_operator(fault: Fault, result: str, cause: str, operation: str, 
 
 
 def mismatch_of_invalid(why: str, where: str) -> RaisedException:
-    """Report that a call was served by a compile that is not valid for it, and where the two part."""
+    """Report that a call was served by a compile that is not valid for it, and the first difference."""
     return _raised(f"Mismatch: {why}", [f"{why}.", f"Where: {where}", "Cause: Dynamo."])
 
 
@@ -190,7 +190,7 @@ def mismatch_in_stored(what: LeftOtherwise, cause: str, where: str) -> RaisedExc
 
 @dataclass(frozen=True)
 class BackwardFault:
-    """An operation that passes back a NaN or an Inf which it did not get."""
+    """An operation that makes a NaN or an Inf in a backward pass."""
 
     operation: str
     made: Made
@@ -203,7 +203,7 @@ class BackwardFault:
 
 
 def not_finite_in_backward(fault: BackwardFault, call: str) -> RaisedException:
-    """Report in three lines what a backward pass made, at which line, and the cause."""
+    """Report in three lines the NaN or Inf of a backward pass, its line, and the cause."""
     shown = _SHOWN_KINDS[fault.made.kind]
     text = linecache.getline(fault.path, fault.line).strip()
     where = f"Where: {fault.path}:{fault.line} in {fault.function}" + (f": {text}" if text else "")
@@ -240,7 +240,7 @@ def _kinds(kinds: Kinds) -> list[str]:
 
 
 def recompiled(compiling: FrameCompile, failures: Sequence[Failure]) -> RaisedException:
-    """Report for each earlier compile which guard failed, its values and its line, and what may help."""
+    """Report for each earlier compile the failed guard, its values and its line, and possible remedies."""
     name = name_of_compile(compiling)
     lines: list[str] = []
     links: list[str] = []
@@ -252,7 +252,7 @@ def recompiled(compiling: FrameCompile, failures: Sequence[Failure]) -> RaisedEx
         if now is not None:
             lines.append(f"  value now: {now}")
         if failure.place is not None:
-            # An id before the path would be taken for a part of it.
+            # Editors would link an id before the path as a part of it.
             links.append(f"at {failure.place.path}:{failure.place.line}")
     links = list(dict.fromkeys(links))
     lines += [f"Advice (not tried): {advice}" for advice in advice_about(compiling, failures)]
@@ -309,7 +309,7 @@ _CUDA_GRAPHS = {
 
 
 def cuda_graph(facts: CudaGraphFacts) -> RaisedException:
-    """Report what happened to a CUDA graph: the reason, the user's line, what may help."""
+    """Report an event of a CUDA graph: the reason, the user's line, possible remedies."""
     part = "the backward pass" if facts.is_backward else "the function"
     place = None if facts.place is None else f"{facts.place.path}:{facts.place.line}"
     code = None if facts.place is None else linecache.getline(facts.place.path, facts.place.line).strip()
@@ -339,7 +339,7 @@ def _name_of(kind: type) -> str:
 
 
 def headline(frame: TracedFrame, identity: CompileIdentity) -> str:
-    """Return what fits into the headline of a call stack: ``Tracing fn [0/0], attempt 2``, ``Call 2 of fn [0/0]``."""
+    """Return the headline of a call stack: ``Tracing fn [0/0], attempt 2``, ``Call 2 of fn [0/0]``."""
     call = retraced_call()
     if call is not None and not call.is_compiled_now:
         return f"{_of_call(call)[:1].upper()}{_of_call(call)[1:]} [{call.compile_id}]{_changed(call)}"
@@ -364,7 +364,7 @@ def in_the_past(frame: TracedFrame, identity: CompileIdentity, *, statements: in
 def explain(
     reason: str, frame: TracedFrame, identity: CompileIdentity, top: types.FrameType, *, restarted: bool
 ) -> str:
-    """Return the whole story: ``Paused on breakpoint while Dynamo traces fn [0/0], attempt 2 (restarted: ...)``."""
+    """Describe a stop: ``Paused on breakpoint while Dynamo traces fn [0/0], attempt 2 (restarted: ...)``."""
     call = retraced_call()
     if call is not None and call.changes:
         changes = "; ".join(bounded_text(each, _MAXIMUM_REASON) for each in call.changes)

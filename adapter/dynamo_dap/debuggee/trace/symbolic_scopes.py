@@ -91,7 +91,7 @@ def scopes_of(
 
 
 class _Variables(Deferred):
-    """Variables on which there may be data breakpoints, and which can be run back to where they came from."""
+    """Variables that support data breakpoints and *Go Back to Assignment*."""
 
     are_traced_locals = True
 
@@ -165,8 +165,8 @@ def _restarts() -> list[Variable]:
 
 
 def _generated(facts: CompileFacts, listing_of: ListingOf) -> Variable:
-    """Code that earlier compiles generated, each with its listing; this compile generates its own at its end."""
-    # One that is gone back to from what comes after a graph break has generated its own by now.
+    """Show the generated code of earlier compiles, with listings; this compile has none before its end."""
+    # A compile before a graph break, seen by a step back, has its own by now.
     entries = [each for each in cache_entries(facts.code) if str(each.compile_id) != facts.compile_id]
     below = tuple(Variable(f"[{entry.compile_id}]", _listing(listing_of(entry.code))) for entry in entries)
     text = f"{len(entries)} from earlier compiles" if entries else "none yet: this is the first compile of this code"

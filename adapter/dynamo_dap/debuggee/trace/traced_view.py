@@ -1,4 +1,4 @@
-"""Shows values inside a trace: a tracker as what it stands for, a real object with its pending changes applied.
+"""Shows values inside a trace: a tracker as its value, a real object with its pending changes applied.
 
 After a value's own children come the facts that Dynamo knows about it (FX node, source, mutation, where it was made)
 and the real value of this call, computed when it is opened. Made for one pause; runs on the tracing thread. Nothing
@@ -53,7 +53,7 @@ class TracedView(View):
         self.frame = frame
 
     def shown(self, value: object, expression: str | None) -> Value:
-        """Return a tracker, a form, or a real object as it is shown."""
+        """Return a tracker, a form, or a real object in displayed form."""
         tracker = self.frame.tracker_of(value)
         if tracker is None:
             return super().shown(value, expression)
@@ -69,7 +69,7 @@ class TracedView(View):
         return replace(shown, children=Followed(shown.children, others, tensor))
 
     def seen(self, value: object) -> object:
-        """Return the form of what Dynamo tracks, of a SymInt or FakeTensor that was computed, of a placeholder."""
+        """Return the form of a tracker, of a computed SymInt or FakeTensor, or of a placeholder."""
         if is_form(value):
             return value
         tracker = self.frame.tracker_of(value)
@@ -80,7 +80,7 @@ class TracedView(View):
         if is_placeholder(value):
             return form_behind(value)
         if is_fake_tensor(value) or (is_tensor(value) and self.frame.shares_written_memory(value)):
-            return TensorForm(value, None, kind_of(value))  # no data is there, or what was there before the graph wrote
+            return TensorForm(value, None, kind_of(value))  # it has no data, or the data from before the graph wrote
         return value
 
     def _form_of(self, tracker: Tracker) -> Form:
@@ -90,10 +90,10 @@ class TracedView(View):
         return form
 
     def _facts(self, tracker: Tracker, form: Form) -> list[Variable]:
-        """Return what is known, on its own level for tensors and symbols, else in one group called ``Dynamo``."""
+        """Return Dynamo's facts: directly for tensors and symbols, else in one group called ``Dynamo``."""
         node = form.node if isinstance(form, TensorForm | NumberForm) else None
         at = None if node is None else user_place(node)
-        # Of a graph's value the line of the user's, not that of a library that it called.
+        # For a value of the graph, the user's line and not that of a called library.
         place = created_at(tracker) if at is None else at[0]
         facts = _facts(tracker, None if place is None or place.path.startswith("<") else place)
         if isinstance(form, TensorForm | NumberForm):
@@ -122,7 +122,7 @@ class TracedView(View):
             raise EvaluationError(f"not available: {problem}") from None
 
     def _values_of(self, node: Any) -> list[Variable]:
-        """Return what the node gives in this call, and in a backward pass its gradient, each computed when opened."""
+        """Return the node's value in this call, and in a backward pass its gradient, each computed when opened."""
         call = retraced_call()
         values = [lazy_variable("value", lambda: _real(lambda: self.frame.real_value(node)))]
         reason = UNPROVEN.reason()

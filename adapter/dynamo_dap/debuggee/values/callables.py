@@ -107,7 +107,7 @@ def _module(function: types.FunctionType, view: View) -> Variable:
 
 @family_for(types.CellType)
 class Cells(Family):
-    """Cells of closures: shown as what they hold."""
+    """Cells of closures: shown as their contents."""
 
     def text(self, value: types.CellType, width: int, depth: int, view: View) -> str:
         """Return the contents' text."""

@@ -1,4 +1,4 @@
-"""Processes of a program's that are in no process group of the server's: the ranks that a launcher has started.
+"""Finds a program's processes outside of the server's process groups: the ranks that a launcher has started.
 
 torchrun has each rank lead a session of its own, and cannot end them when it is killed itself. Read from ``/proc``;
 where that is missing none are found. Used on the loop.
@@ -19,14 +19,14 @@ _RANK = b"LOCAL_RANK="
 def ranks_below(process_id: int | None, known: Collection[int]) -> list[int]:
     """Return the processes below ``process_id`` that are ``known`` to run the program too, or are ranks of a job.
 
-    What has another parent by now, as a daemon has, is none of them.
+    Processes with another parent by now, such as daemons, are left out.
     """
     if process_id is None:
         return []
     children: dict[int, list[int]] = {}
     for entry in _PROCESSES.glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, ValueError, IndexError):
-            # The name, in parentheses, may hold anything.
+            # The name, in parentheses, may contain any character.
             parent = int(entry.read_text(errors="replace").rpartition(")")[2].split()[1])
             children.setdefault(parent, []).append(int(entry.parent.name))
     found: list[int] = []

@@ -1,8 +1,7 @@
-"""Hands the connections of a program that came to one server process over to another, which has the session with it.
+"""Hands the connections of a program over from the server process that received them to the one with its session.
 
-The socket itself goes, over a local one in a folder that only its user can enter: the session with a program does not
-depend on the process to which that came. The giver's end is used on its loop as long as its session; the taker's while
-its program starts.
+The socket itself is sent, over a local one in a folder that only its user can enter. The session does not depend on the
+first process then. The giver runs on its loop as long as its session; the taker runs while its program starts.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _DEBUGPY = b"debugpy\n"
 
 
 class _Claim(msgspec.Struct):
-    """What the taker says first."""
+    """The taker's first message."""
 
     token: str
     debugpy_token: str | None = None
@@ -71,14 +70,14 @@ class Giver:
         return HandedOverTarget(path=str(self._path), access_token=token, is_local=is_local)
 
     def withdraw(self, target: HandedOverTarget) -> bool:
-        """End a connection that was offered; False when it was taken."""
+        """Close an offered connection; False if it was taken."""
         waiting = self._waiting.pop(target.access_token, None)
         if waiting is not None:
             waiting.connected.close()
         return waiting is not None
 
     def close(self) -> None:
-        """End those that nobody has taken; their programs run on."""
+        """Close the connections that nobody has taken; their programs run on."""
         for task in self._tasks:
             task.cancel()
         self._listening.close()
@@ -136,7 +135,7 @@ class Giver:
 
 
 def _send(taker: socket.socket, text: bytes, connected: socket.socket) -> None:
-    """Give a socket away; only this process's hold on it is closed."""
+    """Send a socket to the other process, and close this process's descriptor."""
     try:
         socket.send_fds(taker, [text], [connected.fileno()])
     finally:
@@ -177,7 +176,7 @@ class Taker:
         return connected, msgspec.Raw(text)
 
     async def wait_for_debugpy(self, receive: Callable[[socket.socket], None]) -> None:
-        """Make ``receive`` take debugpy's connection when it comes, if it does."""
+        """Call ``receive`` with debugpy's connection if it arrives."""
         try:
             with contextlib.suppress(OSError):
                 _, connected = await self._receive()

@@ -1,7 +1,7 @@
 """The loopback sockets to which a started program's agent and its debugpy connect, and how each is recognised.
 
-Used on the loop. Each process that is expected has a random token of its own; a connection without a valid token gets a
-failure response and is closed. debugpy sends its token only when it is asked.
+Used on the loop. Each expected process has its own random token; a connection without a valid token gets a failure
+response and is closed. debugpy sends its token only when it is asked.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Listener:
         return f"{host}:{port}"
 
     def close(self) -> None:
-        """Stop listening; newcomers that have not been recognised are cut off."""
+        """Stop listening; close connections that have not shown a token."""
         self._accepting.cancel()
         self._socket.close()
         self._unauthenticated.close()
@@ -63,12 +63,12 @@ class Listener:
                 connected.close()
 
     def receive(self, connected: socket.socket) -> None:
-        """Find out who a newcomer is."""
+        """Identify a new connection."""
         raise NotImplementedError
 
 
 class AgentListener(Listener):
-    """Where agents come."""
+    """The listener for agents."""
 
     who = "the agent"
 
@@ -77,13 +77,13 @@ class AgentListener(Listener):
         self._expected: list[tuple[str, OnAccepted, bool]] = []
 
     def expect(self, on_accepted: OnAccepted, *, repeatedly: bool = False) -> str:
-        """Expect one newcomer, or any number, and return the random token to show."""
+        """Expect one connection, or any number, and return the random token to show."""
         token = secrets.token_urlsafe(32)
         self._expected.append((token, on_accepted, repeatedly))
         return token
 
     def receive(self, connected: socket.socket) -> None:
-        """Wait for it to show its token."""
+        """Wait until the connection has shown its token."""
         _Newcomer(SocketStream(connected), self._recognise, self._unauthenticated)
 
     def _recognise(self, token: str) -> OnAccepted | None:
@@ -175,7 +175,7 @@ OnDebugpy = Callable[[LoopConnection, int, "int | None"], None]
 
 
 class DebugpyListener(Listener):
-    """Where debugpy comes."""
+    """The listener for debugpy."""
 
     who = "debugpy"
 
@@ -191,7 +191,7 @@ class DebugpyListener(Listener):
 
     def receive(self, connected: socket.socket) -> None:
         """Ask it for its token."""
-        # What it says before it is asked is about pydevd's own start.
+        # Its first messages are about pydevd's own start.
         stream = SocketStream(connected)
         self._begin_handshake(LoopConnection(stream, "debugpy", Unheard("debugpy"), is_trusted=False))
 
@@ -200,7 +200,7 @@ class DebugpyListener(Listener):
 
         def cut_off() -> None:
             handshake.cancel()
-            connection.close()  # the handshake may not have begun, and never will
+            connection.close()  # the handshake may not have begun
 
         self._unauthenticated.admit(cut_off)
         handshake.add_done_callback(lambda _: self._unauthenticated.forget(cut_off))

@@ -65,7 +65,7 @@ def read_options(raw: msgspec.Raw, into: type[O], command: str) -> O:
 
 
 def target_of(options: AttachArguments) -> ConnectTarget | ListenTarget | HandedOverTarget:
-    """Return the address to connect to, or to listen on. Raises ``StartRefused`` when the arguments do not say."""
+    """Return the address to connect to, or to listen on. Raises ``StartRefused`` if the arguments have none."""
     if options.handed_over is not None:
         return options.handed_over
     if options.listen is not None:
@@ -104,7 +104,7 @@ def token_wanted(target: ListenTarget) -> str | None:
 
 
 def target_of_rank(target: ConnectTarget, rank: int) -> ConnectTarget:
-    """Return where a rank listens, if rank 0 does at ``target``. Raises ``StartRefused`` when there is no such port."""
+    """Return the address of a rank, given that of rank 0. Raises ``StartRefused`` if there is no such port."""
     if target.port + rank > _LAST_PORT:
         text = f'"ranks": rank {rank} would listen at port {target.port} + {rank}, and the last one is {_LAST_PORT}'
         raise StartRefused(ErrorId.INVALID_OPTION, text)
@@ -125,8 +125,8 @@ def agent_arguments(
     """Return the arguments of the agent's ``attach`` request.
 
     ``eager``: whether ordinary Python is debugged, which can be false although the user asked for it; ``invitation``:
-    where the agent has debugpy connect to; ``children_file``: says to child processes where to ask for a session;
-    ``adopts_debugpy``: whether debugpy debugs the program already.
+    the address for debugpy to connect to; ``children_file``: the file that invites child processes; ``adopts_debugpy``:
+    whether debugpy debugs the program already.
     """
     return AgentOptions(
         **{name: getattr(options, name) for name in DebuggingOptions.__struct_fields__},

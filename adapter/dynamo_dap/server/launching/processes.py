@@ -1,4 +1,4 @@
-"""A debugged program as a process of the server: what is asked of one, and one that is the server's own child.
+"""The debugged program as a process: the interface of the server to it, and a child process of the server.
 
 The child's output is captured (console ``internalConsole``). Used on the loop; one thread per child waits for its end
 and posts it. Lives from the start of the program to the end of the session, or to the restart.
@@ -25,7 +25,7 @@ from dynamo_dap.server.errors import StartRefused
 
 
 class OwnedProcess(Protocol):
-    """A process that belongs to the session: it does not outlive it unless let go."""
+    """A process that belongs to the session. It ends with the session unless it is detached."""
 
     exited: asyncio.Future[int | None]
     """Its exit code once it ended and its output was passed on: ``-N`` for death by signal N, None when unknown."""
@@ -44,10 +44,10 @@ class OwnedProcess(Protocol):
         """End it and its whole group at once."""
 
     def let_go(self) -> None:
-        """Leave it running when the session ends, its output going nowhere."""
+        """Detach it: it outlives the session, and its output is discarded."""
 
     def close(self) -> None:
-        """Kill what is left of the group, unless let go, and release everything. The end of the session."""
+        """Kill the rest of the group, unless detached, and release everything. The end of the session."""
 
 
 def death_by_signal(exit_code: int) -> str | None:
@@ -89,17 +89,17 @@ class OutputPump:
         self._loop.add_reader(descriptor, self._gather)
 
     def flush(self, *, whole_lines: bool = False) -> None:
-        """Hand out what has been written so far: it precedes what is said next by other ways.
+        """Pass on the output so far, so that it precedes later messages.
 
-        ``whole_lines``: what comes next is a line itself, so the beginning of a line waits for its end.
+        ``whole_lines``: the next message is a line itself, so an incomplete line waits for its end.
         """
         if self._is_reading:
             self._read_chunk(whole_lines=whole_lines)
 
     def drain(self) -> None:
-        """Hand out all that is in the pipe and stop reading.
+        """Pass on everything in the pipe and stop reading.
 
-        When the process has ended, that is all it ever wrote, even if another process still holds the pipe.
+        After the end of the process that is its whole output, even if another process still holds the pipe.
         """
         for _ in range(_DRAIN_CHUNKS):
             if not self._is_reading or not self._read_chunk():
@@ -259,7 +259,7 @@ class ChildProcess:
         )
 
     def close(self) -> None:
-        """Kill what is left of the group, unless let go, and close the pipes."""
+        """Kill the rest of the group, unless detached, and close the pipes."""
         if self._is_closed:
             return
         if not self._is_let_go:

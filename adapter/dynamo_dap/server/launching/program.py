@@ -137,8 +137,8 @@ class Job:
 
     @property
     def own_variables(self) -> dict[str, str]:
-        """Variables that the program's environment needs to be run by us: its children are not to have them."""
-        # Output that waits in a buffer is no use in an IDE.
+        """Environment variables for running the program under the debugger: its children must not have them."""
+        # An IDE needs output at once, not from a buffer.
         given = {**os.environ, **self.environment_changes}
         is_captured = self.options.console == "internalConsole"
         return {"PYTHONUNBUFFERED": "1"} if is_captured and "PYTHONUNBUFFERED" not in given else {}
@@ -152,7 +152,7 @@ class Job:
         return len(self.python) == 1 and Path(self.python[0]).name.startswith("python")
 
     def launch_variable(self, address: str, token: str, debugpy: Invitation | None) -> str:
-        """Return the value of ``LAUNCH_VARIABLE``: where the agent connects, and debugpy if it is wanted."""
+        """Return the value of ``LAUNCH_VARIABLE``: the addresses for the agent and, if wanted, for debugpy."""
         description = LaunchDescription(
             address=address,
             token=token,

@@ -1,7 +1,7 @@
-"""Where programs arrive that connect by themselves, perhaps from other machines: one address for all their connections.
+"""Listens for programs that connect by themselves, perhaps from other machines: one address for all of them.
 
-Used on the loop. Unlike the other listeners, this one reads of each connection its first message alone, so that the
-socket can be given away, to another process even. A connection without an expected token is refused and reported.
+Used on the loop. Unlike the other listeners, this one reads only the first message of a connection, so that it can give
+the socket to another process. A connection without an expected token is refused and reported.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class IncomingProgram:
         self._connected = connected
 
     async def accept(self, body: object = None) -> socket.socket:
-        """Answer, and give the connection away. Raises ``OSError`` when the other end is gone."""
+        """Answer, and give the connection away. Raises ``OSError`` if the other end has closed it."""
         await asyncio.get_running_loop().sock_sendall(self._connected, acceptance(self.request, body))
         return self._connected
 
     async def refuse(self, text: str) -> None:
-        """Answer that it has come in vain, and end it."""
+        """Answer with a refusal, and close it."""
         with contextlib.suppress(OSError):
             await asyncio.get_running_loop().sock_sendall(self._connected, refusal(self.request, text))
         self._connected.close()
@@ -47,7 +47,7 @@ OnAccepted = Callable[[IncomingProgram], Awaitable[None]]
 
 
 class ProgramListener(Listener):
-    """Listens, and finds out by its token whom a connection is for."""
+    """Listens, and finds the receiver of a connection by its token."""
 
     who = "programs that connect"
 

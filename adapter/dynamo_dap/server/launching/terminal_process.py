@@ -35,7 +35,7 @@ _SUPERVISOR = Path(__file__).resolve().parents[1] / "supervisor.py"
 
 @dataclass(frozen=True)
 class TerminalCommand:
-    """What to run in which terminal."""
+    """A command, and the kind of terminal to run it in."""
 
     command: Sequence[str]
     cwd: Path
@@ -100,17 +100,17 @@ class TerminalProcess:
         self._report("disconnect", {"terminateDebuggee": True})
 
     def let_go(self) -> None:
-        """Detach; the supervisor stays until the program ends, since the terminal is its own."""
+        """Detach; the supervisor stays until the program ends, since it owns the terminal."""
         self._report("disconnect", {"terminateDebuggee": False})
 
     def close(self) -> None:
-        """Close the connection: the supervisor kills what it has not let go."""
+        """Close the connection: the supervisor kills a process that is not detached."""
         if self._supervisor is not None:
             self._supervisor.close()
         self._end(None)
 
     def on_request(self, request: Request) -> None:
-        """Refuse: a supervisor has nothing to ask."""
+        """Refuse: a supervisor sends no requests."""
         if self._supervisor is not None:
             self._supervisor.respond_error(request, "the server answers nothing", error_id=ErrorId.UNKNOWN_REQUEST)
 
@@ -124,7 +124,7 @@ class TerminalProcess:
         _log.error("the supervisor sent an invalid message: %s", problem)
 
     def on_closed(self, problem: str | None) -> None:
-        """Close: without the supervisor nothing is known of the program."""
+        """Close: without the supervisor the program's state is unknown."""
         self.close()
 
     def _on_accepted(self, connection: LoopConnection, arguments: msgspec.Raw) -> None:
@@ -143,7 +143,7 @@ class TerminalProcess:
 
 
 def _write_job(what: TerminalCommand, address: str, token: str) -> Path:
-    """Write what the supervisor has to do to a file that only the user can read: a command line is seen by everyone."""
+    """Write the supervisor's job to a file that only the user can read: everyone can see a command line."""
     job = {
         "address": address,
         "token": token,

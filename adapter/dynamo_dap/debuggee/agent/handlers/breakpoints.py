@@ -1,4 +1,4 @@
-"""Requests that set breakpoints. Served on the agent's reader thread; what is a variable's, on its held thread."""
+"""Requests that set breakpoints. Served on the agent's reader thread; requests about a variable, on its held thread."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _problem_of_filter(name: str, condition: str | None) -> str | None:
 
 @handles("breakpointLocations", BreakpointLocationsArguments)
 def breakpoint_locations(agent: Agent, arguments: BreakpointLocationsArguments) -> BreakpointLocationsResponseBody:
-    """Return the lines of a range where some debugger can stop: outside of functions, only that of ordinary Python."""
+    """Return the lines of a range where a debugger can stop: outside of functions, only debugpy can."""
     if not arguments.source.path:
         return BreakpointLocationsResponseBody([])
     try:

@@ -1,4 +1,4 @@
-"""Custom requests about what was compiled, and about the code that was generated.
+"""Custom requests about compiles and generated code.
 
 Served on the agent's reader thread, while the program runs or is held; a request about a compile in progress is served
 on the thread that is held in its trace. The answers come from the engines and the recorder: the agent itself knows
@@ -73,19 +73,19 @@ def _needed_reader(agent: Agent) -> CompileReader:
 @handles(COMPILES, NoArguments)
 def compiles(agent: Agent, arguments: NoArguments) -> dict[str, object]:
     """Return what was compiled, oldest first."""
-    agent.has_reported_compiles = False  # before looking: compiles that come meanwhile are reported
+    agent.has_reported_compiles = False  # before looking: later compiles are reported again
     return {"functions": []} if agent.compiles is None else agent.compiles.compiles()
 
 
 def _pause_in_trace(agent: Agent, arguments: GraphArguments | GuardsArguments) -> Pause | None:
-    """Return the pause inside the trace of the compile that is asked for, if there is one."""
+    """Return the pause inside the trace of the requested compile; None if there is none."""
     thread = None if agent.compiles is None else agent.compiles.thread_of(arguments.compile_id)
     return None if thread is None else agent.threads.pause_on(thread)
 
 
 @handles_while_held(GRAPH, GraphArguments, _pause_in_trace)
 def graph(agent: Agent, pause: Pause | None, arguments: GraphArguments) -> GraphBody:
-    """Return one graph: as it was given to the backend, else as far as it has been traced."""
+    """Return one graph: the one given to the backend, else the part traced so far."""
     agent.has_reported_compiles = False
     reader = _needed_reader(agent)
     so_far = None if pause is None else reader.graph_so_far(arguments.compile_id, arguments.index)
@@ -99,7 +99,7 @@ def graph(agent: Agent, pause: Pause | None, arguments: GraphArguments) -> Graph
 
 @handles_while_held(GUARDS, GuardsArguments, _pause_in_trace)
 def guards(agent: Agent, pause: Pause | None, arguments: GuardsArguments) -> object:
-    """Return the guards of one compile: those built, else those that its trace has asked for so far."""
+    """Return the guards of one compile: the final ones, else those of its trace so far."""
     agent.has_reported_compiles = False
     reader = _needed_reader(agent)
     so_far = None if pause is None else reader.guards_so_far(arguments.compile_id)
@@ -175,7 +175,7 @@ def _held_last(agent: Agent, arguments: NoArguments) -> Pause | None:
 
 @handles_while_held(WHAT_IF, NoArguments, _held_last)
 def what_if(agent: Agent, pause: Pause | None, arguments: NoArguments) -> WhatIfBody:
-    """Return how the newest trace in which something was changed differs from the program's own."""
+    """Return how the newest changed trace differs from the program's own."""
     changes = None if pause is None else pause.stop.changes
     if changes is not None:
         changes.look()
@@ -190,7 +190,7 @@ def _pause_of_thread(agent: Agent, arguments: KeepArguments | RecordCallArgument
 
 @handles_while_held(KEEP, KeepArguments, _pause_of_thread)
 def keep(agent: Agent, pause: Pause, arguments: KeepArguments) -> None:
-    """Make the call run the code that the changed trace gives."""
+    """Make the call run the code of the changed trace."""
     if pause.stop.changes is None:
         raise RequestError("nothing has been changed in this trace", error_id=ErrorId.NOTHING_CHANGED)
     pause.stop.changes.keep()
@@ -215,7 +215,7 @@ def disassemble(agent: Agent, arguments: DisassembleArguments) -> DisassembleRes
             "there is nothing to disassemble: the program has not imported torch._dynamo",
             error_id=ErrorId.NOTHING_TO_DISASSEMBLE,
         )
-    # The run-time engine comes last: it says what is wrong with an address that is nobody's.
+    # The run-time engine comes last: it explains an address that belongs to no engine.
     for engine in sorted(agent.engines, key=lambda engine: isinstance(engine, InstructionEngine)):
         if (found := engine.disassemble(arguments)) is not None:
             return found
@@ -231,7 +231,7 @@ def show_listings_as(agent: Agent, arguments: ListingArguments) -> None:
         text = f"'{arguments.form}' is not a form of a listing: give one of {', '.join(LISTING_FORMS)}"
         raise RequestError(text, error_id=ErrorId.INVALID_ARGUMENTS)
     if (engine := agent.instruction_engine) is None:
-        # Torch is not imported yet: the engine will begin so.
+        # Torch is not imported yet: the engine will start with this form.
         agent.options = msgspec.structs.replace(agent.options, listing=arguments.form)
     else:
         engine.show_listings_as(arguments.form)
@@ -246,7 +246,7 @@ def patch_instruction(agent: Agent, arguments: PatchArguments) -> AndThen:
 
 @handles(UNPATCH, UnpatchArguments)
 def take_patches_back(agent: Agent, arguments: UnpatchArguments) -> AndThen:
-    """Make generated code run as Dynamo generated it."""
+    """Revert the patches of generated code."""
     return _changed(agent, _needed_instructions(agent).take_patches_back(arguments))
 
 

@@ -1,4 +1,4 @@
-"""Requests about the session itself, and those that let threads run and stop. Served on the agent's reader thread."""
+"""Requests about the session itself, and those that resume and stop threads. Served on the agent's reader thread."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ from dynamo_dap.protocol.types import (
 
 @handles("initialize", InitializeRequestArguments)
 def initialize(agent: Agent, arguments: InitializeRequestArguments) -> None:
-    """Note who is there; nothing to negotiate: the server knows what the agent can."""
+    """Note the client's name; the server knows the agent's capabilities already."""
     agent.is_for_vs_code = arguments.client_id == VS_CODE
 
 
 @handles("attach", AgentOptions)
 def attach(agent: Agent, options: AgentOptions) -> AndThen:
-    """Take up the session's options; ``initialized`` follows."""
+    """Apply the session's options; ``initialized`` follows."""
     agent.options = options
     agent.breakpoints.bind_again(options)
     agent.torch_options.begin(options)
-    # A program that has imported torch has its engines already, with hooks for the options before.
+    # If the program has imported torch, its engines have hooks for the options of the previous session.
     agent.arm()
     return AndThen(lambda: _begin(agent, options))
 
@@ -77,13 +77,13 @@ def configuration_done(agent: Agent, arguments: NoArguments) -> AndThen:
 
 @handles("disconnect", DisconnectArguments)
 def disconnect(agent: Agent, arguments: DisconnectArguments) -> AndThen:
-    """Let every thread go and the client with it; the program runs on, unless the client asked to terminate it."""
+    """Resume every thread and detach the client; the program runs on, unless the client asked to terminate it."""
     return AndThen(agent.process.terminate if arguments.terminate_debuggee else agent.detach_client)
 
 
 @handles("terminate", TerminateArguments)
 def terminate(agent: Agent, arguments: TerminateArguments) -> AndThen:
-    """Let every thread go, then end the program."""
+    """Resume every thread, then end the program."""
     return AndThen(agent.process.terminate)
 
 
@@ -106,7 +106,7 @@ def threads(agent: Agent, arguments: NoArguments) -> ThreadsResponseBody:
 
 @handles("continue", ContinueArguments)
 def continue_(agent: Agent, arguments: ContinueArguments) -> AndThen:
-    """Let one thread run on. Threads stop one by one, and so they continue."""
+    """Resume one thread. Threads stop and continue one by one."""
     pause = agent.threads.pause_of(arguments.thread_id)
     return AndThen(lambda: pause.release(None), ContinueResponseBody(all_threads_continued=False))
 
@@ -131,7 +131,7 @@ def step_out(agent: Agent, arguments: StepOutArguments) -> AndThen:
 
 @handles("stepBack", StepBackArguments)
 def step_back(agent: Agent, arguments: StepBackArguments) -> AndThen:
-    """Go back in a trace, over what was called."""
+    """Go back in a trace, over called functions."""
     return _step(agent, arguments.thread_id, StepKind.BACK, arguments.granularity)
 
 
@@ -173,7 +173,7 @@ def go_to_snapshot(agent: Agent, pause: Pause, arguments: GoToSnapshotArguments)
 
 @handles_while_held(RUN_BACK, RunBackArguments, _pause_of_frame)
 def run_back(agent: Agent, pause: Pause, arguments: RunBackArguments) -> None:
-    """Go back to where something came from."""
+    """Go back to the origin of a value."""
     frame, _ = agent.references.frame(arguments.frame_id)
     depth = next(at for at, each in enumerate(pause.frames) if each is frame)
     snapshot = _past_of(pause).origin(depth, arguments.name, arguments.to)
@@ -181,20 +181,20 @@ def run_back(agent: Agent, pause: Pause, arguments: RunBackArguments) -> None:
 
 
 def _travel(agent: Agent, pause: Pause, kind: StepKind, target: int) -> None:
-    # VS Code knows by itself that a thread goes on after a step, but not after these requests: it would go on showing
-    # what the stop before was.
+    # VS Code assumes that a step resumes the thread, but not that these requests do: it would keep showing the previous
+    # stop.
     agent.send_event("continued", ContinuedEventBody(thread_id=pause.thread_id, all_threads_continued=False))
     pause.release(_new_step(pause, kind, "statement", target))
 
 
 def _pause_to_jump_in(agent: Agent, arguments: GotoTargetsArguments) -> Pause | None:
-    """Return the pause that stopped last: the request names no thread."""
+    """Return the newest pause: the request names no thread."""
     return next(iter(reversed(agent.threads.pauses())), None)
 
 
 @handles_while_held("gotoTargets", GotoTargetsArguments, _pause_to_jump_in)
 def goto_targets(agent: Agent, pause: Pause | None, arguments: GotoTargetsArguments) -> GotoTargetsResponseBody:
-    """Return where a line begins to which a held trace can jump."""
+    """Return the start of a line to which a held trace can jump."""
     frame = pause.frames[0] if pause is not None and pause.frames else None
     jump = None if frame is None else frame.jump_to(arguments.source.path or "", arguments.line)
     if jump is None:
@@ -205,7 +205,7 @@ def goto_targets(agent: Agent, pause: Pause | None, arguments: GotoTargetsArgume
 
 @handles_while_held("goto", GotoArguments, _pause_of_thread)
 def goto(agent: Agent, pause: Pause, arguments: GotoArguments) -> AnsweredLater:
-    """Make the trace go on at another line, in a trace of its own."""
+    """Continue a separate trace at another line."""
     found = agent.references.find(arguments.target_id, "target")
     if not isinstance(found.target, Jump) or found.pause is not pause:
         raise RequestError(f"{arguments.target_id} is not a target in this thread", error_id=ErrorId.UNKNOWN_REFERENCE)
@@ -214,7 +214,7 @@ def goto(agent: Agent, pause: Pause, arguments: GotoArguments) -> AnsweredLater:
 
 @handles("pause", PauseArguments)
 def pause_threads(agent: Agent, arguments: PauseArguments) -> None:
-    """Ask a thread to stop where it next can; 0 asks all."""
+    """Ask a thread to stop as soon as it can; 0 asks all."""
     agent.request_pause(arguments.thread_id)
 
 

@@ -1,4 +1,4 @@
-"""Requests about a held thread's stack, virtual sources and locations. Served on the held thread that has them."""
+"""Requests about a held thread's stack, virtual sources and locations. Served on the held thread."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def _shown(pause: Pause, just_my_code: bool) -> list[Frame]:
 def _is_not_wanted(frame: Frame, just_my_code: bool, *, is_top: bool) -> bool:
     """Whether to grey a frame: torch's own always, installed packages' unless asked.
 
-    An IDE goes to the first frame that is not greyed, which has to be the one that stopped; but where that stands in
-    for something built in, it is the one that called it.
+    An IDE selects the first frame that is not greyed, which must be the one that stopped. If that is Python code in
+    place of a builtin, it must be its caller.
     """
     if isinstance(frame.source, str) and stands_in_for_builtin(frame.source):
         return True
@@ -94,7 +94,7 @@ def dap_source(
         return None
     hint = None if is_user_code else "deemphasize"
     if isinstance(source, VirtualSource):
-        # Editors take what follows a slash for the name; compiles have one in their ids.
+        # Editors show the part after a slash as the name; ids of compiles contain a slash.
         name = source.name.replace("/", "\N{DIVISION SLASH}")
         return Source(name=name, source_reference=agent.references.number_of(source, pause), presentation_hint=hint)
     if source.startswith("<"):

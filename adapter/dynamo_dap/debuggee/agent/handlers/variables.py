@@ -50,7 +50,7 @@ _INTEGER = re.compile(r"-?\d+")
 
 
 def _formatted_text(value: Value, wanted: ValueFormat | None) -> str:
-    """Return the text of ``value``, as ``wanted``."""
+    """Return the text of ``value`` in the format ``wanted``."""
     if wanted is not None and wanted.hex and value.type_name == "int" and _INTEGER.fullmatch(value.text):
         return hex(int(value.text))
     return value.text
@@ -126,7 +126,7 @@ def _presentation_hint(value: Value, is_writable: bool) -> VariablePresentationH
 
 
 def _named_count(value: Value) -> int | None:
-    """Return how many named children a value has, when it also has indexed ones: a client pages only these."""
+    """Return the number of named children of a value that also has indexed ones, which a client pages."""
     if value.children is None or value.lazy or not value.children.indexed_count:
         return None
     return value.children.named_count
@@ -168,7 +168,7 @@ def set_variable(
 def changed_trace(
     agent: Agent, pause: Pause, change: Assignment | Jump, body: Callable[[Value], object]
 ) -> AnsweredLater:
-    """Change a held trace, and hold its thread there; ``body`` makes the answer from the new value."""
+    """Change a held trace, and hold its thread at the change; ``body`` makes the answer from the new value."""
 
     def begin(reply: Reply) -> None:
         def answer(value: Value) -> None:
@@ -179,7 +179,7 @@ def changed_trace(
 
         step = Step(StepKind.CHANGE, "statement", pause.stop.engine, pause.stop.origin)
         step.asked = AskedChange(change, answer, refuse)
-        # As in ``execution._travel``: the client must no longer show the stop before.
+        # As in ``execution._travel``: the client must not keep showing the previous stop.
         agent.send_event("continued", ContinuedEventBody(thread_id=pause.thread_id, all_threads_continued=False))
         pause.release(step)
 
@@ -281,7 +281,7 @@ def completions(agent: Agent, pause: Pause, arguments: CompletionsArguments) -> 
 
 
 def _reporting_exceptions(work: Callable[[], T]) -> T:
-    """Run the user's expression; report what it raises as its own exception, not as an error of ours."""
+    """Run the user's expression; report its exception as the user's, not as an error of ours."""
     try:
         return work()
     except (ChangeAsked, EvaluationError, WriteRefused, Interrupted):
