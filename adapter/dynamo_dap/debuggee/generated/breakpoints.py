@@ -1,11 +1,11 @@
 """Breakpoints in generated code, and where each code object stops for them.
 
-``InstructionBreakpoints`` are those by address (``setInstructionBreakpoints``) and by line of a listing, set on the
-agent's reader thread and read on any; one that is set again unchanged keeps its id and hit count. ``RunTimeLines`` are
-those of mode ``run-time``: a line of the user's code is executed by instructions of the generated code or by the
-compiled graph that it calls, and not at all if Dynamo computed its result while tracing; looked at again, on the thread
-that runs the code or sets breakpoints, whenever code was generated or breakpoints changed. ``Plans`` puts all of them
-together for one code object; a plan is replaced, never changed.
+``InstructionBreakpoints`` are those by address (``setInstructionBreakpoints``) and by line of a listing. They are set
+on the agent's reader thread and read on any; one that is set again unchanged keeps its id and hit count.
+``RunTimeLines`` are those of mode ``run-time``. A line of the user's code is executed by instructions of the generated
+code or by the compiled graph that it calls, and not at all if Dynamo computed its result while tracing. They are
+updated after each change of code or breakpoints, on the thread that made it. ``Plans`` merges all of them for one code
+object; a plan is replaced, never changed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class InstructionBreakpoints:
     """Breakpoints on instructions of generated code, by the code's number."""
 
     def __init__(self, codes: GeneratedCodes, table: BreakpointTable) -> None:
-        """Give breakpoints the ids of ``table``, in one series with line breakpoints."""
+        """Take the ids from ``table``, in one series with line breakpoints."""
         self._codes = codes
         self._table = table
         self._lock = lock("breakpoints in generated code", Level.SETTINGS)
@@ -166,9 +166,9 @@ class InstructionBreakpoints:
 
 
 def groups_for_line(generated: GeneratedCode, path: str, line: int) -> list[Group]:
-    """Return where ``generated`` reaches a line that has no instructions of its own there.
+    """Return the instruction of ``generated`` for a line without instructions of its own.
 
-    That is where it calls the graph that computes the line, or returns, if the line does nothing else. ``path`` is
+    It is the call of the graph that computes the line, or the return if the line does nothing else. ``path`` is
     normalized.
     """
     if (path, line) in _lines_of_instructions(generated):
@@ -176,7 +176,7 @@ def groups_for_line(generated: GeneratedCode, path: str, line: int) -> list[Grou
     if (path, line) in generated.computed_lines:
         return generated.listing.groups_of(Kind.GRAPH)
     is_own = path == normalized_path(generated.path) and _lines_that_return(generated.original) == {line}
-    # What a resume function returned is only passed on.
+    # The return of a resume function's result is no line of its own.
     return generated.listing.groups_of(Kind.RETURN) if is_own and not generated.listing.groups_of(Kind.RESUME) else []
 
 
@@ -201,7 +201,7 @@ def _line_of(instruction: dis.Instruction, before: int) -> int:
 
 
 class RunTimeLines:
-    """Keeps what is said of the breakpoints true."""
+    """Keeps the reported state of breakpoints true."""
 
     def __init__(self, breakpoints: BreakpointTable, codes: GeneratedCodes) -> None:
         self._breakpoints = breakpoints
@@ -209,7 +209,7 @@ class RunTimeLines:
         self._state: tuple[int, int] | None = None
 
     def update(self) -> list[LineBreakpoint]:
-        """Look at each breakpoint again if anything changed; return those of which something else holds now."""
+        """Check each breakpoint again after a change; return those with a new state."""
         state = (self._codes.count, self._breakpoints.version)
         if state == self._state:
             return []
@@ -244,7 +244,7 @@ class RunTimeLines:
         ]
 
     def _may_be_elsewhere(self, relevant: Iterable[GeneratedCode]) -> bool:
-        """Whether the line may lie in what has yet to be compiled, or was compiled before anybody looked."""
+        """Whether the line may be in code that is not compiled yet, or was compiled before the session."""
         owners = {(generated.path, generated.first_line) for generated in relevant}
         family = [
             generated
@@ -288,7 +288,7 @@ class Plans:
         self._plans: WeakKeyDictionary[GeneratedCode, Plan] = WeakKeyDictionary()
 
     def of(self, generated: GeneratedCode, *, any_mode: bool) -> Plan:
-        """Return the plan of ``generated``; ``any_mode`` to have breakpoints stop that were set for no mode."""
+        """Return the plan of ``generated``; with ``any_mode``, breakpoints without a mode stop, too."""
         state = (self._lines.version, self._instructions.version, any_mode)
         plan = self._plans.get(generated)
         if plan is None or plan.state != state:
@@ -309,7 +309,7 @@ class Plans:
         stops: dict[int, tuple[LineBreakpoint, ...]] = {}
         if not any_mode:
             stops.update(self._stops_in_continuation(generated))
-        # A listing is made by taking the code apart: not for breakpoints that do not stop in it.
+        # A listing needs an analysis of the code: make none for breakpoints elsewhere.
         of_mode = self._lines.lines_of_mode(RUN_TIME)
         if of_mode or (any_mode and self._lines.any_line(RUN_TIME)):
             for (path, line), indices in generated.listing.entries_of_lines().items():
@@ -328,16 +328,16 @@ class Plans:
             if entered and any_mode:
                 stops[generated.entry] = (*stops.get(generated.entry, ()), *entered)
         if stops and generated.continuation is not None:
-            # The engine follows when the frame enters it.
+            # The engine asks again when the frame enters the code.
             stops.setdefault(generated.continuation.jump, ())
         for index, breakpoints in self._instructions.of(generated).items():
             stops[index] = (*stops.get(index, ()), *breakpoints)
         return stops
 
     def _stops_in_continuation(self, generated: GeneratedCode) -> dict[int, tuple[LineBreakpoint, ...]]:
-        """Return where breakpoints of no mode stop although calls are traced: no trace comes there."""
+        """Return where breakpoints without a mode stop although calls are replayed: no trace reaches these lines."""
         lines, code = self._lines.lines_in(generated.path), generated.code_if_alive
-        # The line table shows cheaply which code need not be taken apart.
+        # The line table shows cheaply which code needs no analysis.
         if not lines or code is None or lines.keys().isdisjoint(line for _, _, line in code.co_lines()):
             return {}
         if generated.continuation is None:

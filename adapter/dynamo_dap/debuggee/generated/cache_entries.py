@@ -1,7 +1,7 @@
-"""The cache entries of compiled functions, as the answer to a request and as text; and forgetting them.
+"""The cache entries of compiled functions, as the body of an answer and as text, and their removal.
 
-Made from torch's tables whenever they are asked for, on any thread: the agent's reader thread, or the program's own.
-What only other packages know of a compile (its graphs, why an entry was missed) is given by ``Known``.
+Read from torch's tables at each request, on any thread: the agent's reader thread, or the program's own. ``Known`` has
+the facts of other packages about a compile (its graphs, why an entry was missed).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from dynamo_dap.protocol.cache_entries import (
 
 @dataclass(frozen=True)
 class Known:
-    """What other packages know."""
+    """The facts of other packages about compiles."""
 
     say: Callable[[str], str]
     """Says a guard in plain words."""
@@ -70,7 +70,7 @@ class CacheEntries:
     """Reads and forgets them. See ``agent.engine.EntryReader``."""
 
     def __init__(self, codes: GeneratedCodes, known: Known, counted: Callable[[], bool]) -> None:
-        """Give numbers to functions and entries; ``counted`` says whether the ``hits`` of ``codes`` count calls."""
+        """Take ``codes``, which number functions and entries; ``counted`` returns whether ``hits`` count calls."""
         self._codes = codes
         self._known = known
         self._counted = counted
@@ -125,7 +125,7 @@ class CacheEntries:
         return self._ids[key][0]
 
     def _function(self, code: CodeType, resumes: list[EntryResume]) -> CachedFunction:
-        """Describe ``code``. If it is a resume function, ``resumes`` are what calls it."""
+        """Describe ``code``. If it is a resume function, ``resumes`` are its callers."""
         path, line = _place_of(code)
         name, own_name = self._name_of(code), user_function_name(code)
         is_resumed = user_function_of(code) is not code
@@ -152,7 +152,7 @@ class CacheEntries:
         return any(known == name or known.endswith(f".{name}") for known in names)
 
     def _entry(self, original: CodeType, entry: Any) -> CacheEntry | None:
-        """Return what is kept of an entry; None if the program has dropped it meanwhile, as at its end."""
+        """Describe an entry; None if the program has dropped it meanwhile, as at its end."""
         compile_id = str(entry.compile_id)
         references = references_of(entry)
         code = entry.code  # held: another thread may drop the entry
@@ -267,7 +267,7 @@ def _resume(generated_name: str, code: CodeType, next_line: int | None, when: st
 
 
 def _side(when: str | None, next_line: int | None, path: str) -> str:
-    """Say which side of a branch a resume function is; nothing for one that is not of a branch."""
+    """Describe a resume function's side of a branch; empty if it belongs to no branch."""
     line = "" if next_line is None else f", goes on at line {next_line}: {linecache.getline(path, next_line).strip()}"
     return "" if when is None else f", when the tested value is {when}{line}"
 

@@ -1,8 +1,8 @@
-"""Calls of compiled functions, noticed as their generated code begins: which are served by the cache, and may stop.
+"""Finds the calls of compiled functions that are cache hits and may stop, as their generated code begins.
 
-``agent.engine.CachedCalls`` decides before the code runs whether such a call stops. A call that was compiled just
-now has been stopped in already, and is at most noted. One ``CallEntries`` for each engine; its decisions run on the
-program's threads.
+``agent.engine.CachedCalls`` decides before the code runs whether such a call stops. A newly compiled call has stopped
+in its trace already, and is at most noted. One ``CallEntries`` for each engine; its decisions run on the program's
+threads.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class CallEntries:
         self._are_wanted = False
 
     def arm(self) -> bool:
-        """Take note of what is set now; return whether any cached call may have to stop. Any thread."""
+        """Apply a change of breakpoints; return whether any cached call may have to stop. Any thread."""
         wanted = self._cached_calls is not None and self._cached_calls.are_wanted()
         if self._are_wanted and not wanted and self._cached_calls is not None:
             self._cached_calls.release()
@@ -47,20 +47,20 @@ class CallEntries:
         return self._cached_calls is not None and self._cached_calls.are_compiled_wanted()
 
     def forget(self) -> None:
-        """Forget what was compiled before: from now on calls are reported, and earlier ones were not counted."""
+        """Forget earlier compiles: calls are reported from now on, and earlier calls were not counted."""
         self._recorder.forget_compiled()
         self._counts.clear()
 
     def close(self) -> None:
-        """Leave every function as it was: the client is gone. Any thread."""
+        """Restore every function: the client has disconnected. Any thread."""
         self._are_wanted = False
         if self._cached_calls is not None:
             self._cached_calls.release()
 
     def may_stop(self, generated: GeneratedCode) -> bool:
-        """Whether calls that run ``generated`` may have to stop: something is set in what they run.
+        """Whether calls that run ``generated`` may have to stop: a breakpoint is in their code.
 
-        Or behind a graph break that they reach: what was before can be gone back to from there.
+        It may also be after a graph break that they reach: steps back lead from there into them.
         """
         if self._cached_calls is None:
             return False
@@ -88,7 +88,7 @@ class CallEntries:
             known = generated.facts.lines if generated.facts is not None else None
             lines = known or (record.lines if record is not None else lines_of([original] if original else []))
             functions = record.functions if record is not None else {generated.qualified_name}
-            # What was compiled before the session may have inlined anything: its first call shows what.
+            # A function compiled before the session may have inlined anything: its first call shows the lines.
             is_unknown = record is None and known is None
             generated.may_stop = is_unknown or self._cached_calls.may_stop(lines, functions)
             if original is not None:
@@ -113,12 +113,12 @@ class CallEntries:
         return cached_calls.are_traced() and cached_calls.only_counts(code, generated.facts)
 
     def are_followed(self, generated: GeneratedCode) -> bool:
-        """Whether the end of a call that runs ``generated`` is waited for."""
+        """Whether something waits for the end of a call that runs ``generated``."""
         code = generated.code_if_alive
         return self._cached_calls is not None and code is not None and self._cached_calls.has_begun(code)
 
     def passes(self, generated: GeneratedCode) -> bool:
-        """Count a cached call that needs nothing else; False when a breakpoint's hit count has it stop."""
+        """Count a cached call that needs nothing else; False if a breakpoint's hit count makes it stop."""
         if generated.only_counts:
             cached_calls, facts = self._cached_calls, generated.facts
             if cached_calls is None or facts is None or not cached_calls.count(facts):
@@ -131,7 +131,7 @@ class CallEntries:
 
     @property
     def number(self) -> int | None:
-        """Which call of its function is about to begin on this thread; 0 for one that was compiled for it."""
+        """The number of the call that is about to begin on this thread; 0 for a newly compiled one."""
         number: int | None = getattr(self._thread, "number", None)
         return number
 
@@ -141,7 +141,7 @@ class CallEntries:
         return self.number == 0 or bool(getattr(self._thread, "is_replayed_anew", False))
 
     def begins(self, generated: GeneratedCode, frame: types.FrameType) -> None:
-        """Have the call stopped that begins to run ``generated`` in ``frame``, if the cache serves it."""
+        """Stop a cache hit that begins to run ``generated`` in ``frame``."""
         cached_calls = self._cached_calls
         original = generated.original
         number = self.number
@@ -172,7 +172,7 @@ class CallEntries:
             self._cached_calls.ended(frame)
 
     def _count(self, generated: GeneratedCode, original: types.CodeType) -> int | None:
-        """Return which call of the function this is, None when that is not known; 0 for one that was compiled now."""
+        """Return the number of this call of the function; None if unknown; 0 for a newly compiled one."""
         compiled = self._recorder.take_compiled() == generated.compile_id
         key = id(original)
         if compiled and (generated.compile_id or "").endswith("/0"):
@@ -195,7 +195,7 @@ def _call(generated: GeneratedCode, original: types.CodeType, frame: types.Frame
 
 
 class GradientEntries:
-    """Reports calls whose backward pass may stop, compiled just now or not, and what their graphs return."""
+    """Reports calls whose backward pass may stop, newly compiled or not, and the outputs of their graphs."""
 
     def __init__(self, host: Host, backward: BackwardCalls | None) -> None:
         """Stop by ``backward``."""
@@ -204,7 +204,7 @@ class GradientEntries:
         self._are_wanted = False
 
     def arm(self) -> bool:
-        """Take note of what is set now; return whether the backward pass of any call may have to stop. Any thread."""
+        """Apply a change of breakpoints; return whether the backward pass of any call may have to stop. Any thread."""
         wanted = self._backward is not None and self._backward.are_wanted()
         if self._are_wanted and not wanted and self._backward is not None:
             self._backward.release()
@@ -226,7 +226,7 @@ class GradientEntries:
             generated.keeping_decided_at = version
             known, record = generated.backward_facts, generated.record
             lines = known.lines if known is not None else None if record is None else record.lines
-            # What was compiled before the session may have inlined anything: its first call shows what.
+            # A function compiled before the session may have inlined anything: its first call shows the lines.
             generated.keeps_inputs = lines is None or self._backward.may_stop(lines)
         return generated.keeps_inputs
 

@@ -44,7 +44,7 @@ def continuation_of(table: InstructionTable, break_line: int | None) -> Continua
     for index, instruction in enumerate(table.instructions):
         if instruction.name in _JUMPS and _is_dynamos(table, index):
             target = table.index_at(instruction.target) if instruction.target is not None else None
-            # Torch 2.15 asks whether the profiler runs: Dynamo's instructions jump among themselves.
+            # In torch 2.15 Dynamo's code tests whether the profiler runs, with jumps among its own instructions.
             if target is not None and not _is_dynamos(table, target):
                 return _made(table, index, target, break_line)
     return None

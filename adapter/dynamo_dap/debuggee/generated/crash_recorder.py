@@ -1,4 +1,4 @@
-"""Notes which instruction of generated code is being executed, where another process can read it after a crash.
+"""Notes the running instruction of generated code, where another process can read it after a crash.
 
 Runs on the thread that runs the code. See ``protocol.crash_cell`` for the cell itself.
 """
@@ -14,7 +14,7 @@ from dynamo_dap.protocol.crash_cell import CellWriter, CodeDescription
 
 
 class CrashRecorder:
-    """Writes the crash cell, if the process that started this one asked for one."""
+    """Writes the crash cell, if the starting process asked for one."""
 
     def __init__(self, folder: str | None) -> None:
         """Write the cell to ``folder``; write nothing without one."""
@@ -70,7 +70,7 @@ class CrashRecorder:
             return None
 
     def pause(self) -> None:
-        """Note that nothing is being executed: no events come for now."""
+        """Note that no generated code runs: no events arrive for now."""
         if self._writer is not None:
             self._writer.clear_all()
 

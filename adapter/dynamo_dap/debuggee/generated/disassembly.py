@@ -22,11 +22,10 @@ _UNIT = 2
 
 
 def disassemble(codes: GeneratedCodes, arguments: DisassembleArguments) -> DisassembleResponseBody:
-    """Return exactly the number of rows asked for, around the address asked for.
+    """Return exactly the requested number of rows around an address.
 
-    Raises:
-        BadAddress: the memory reference is not an address, or the count is absurd.
-        CodeGone: it was one of code that does not exist any more.
+    Raises: BadAddress: the memory reference is not an address, or the count is absurd. CodeGone: its code no longer
+        exists.
     """
     address = parsed_address(arguments.memory_reference) + (arguments.offset or 0)
     count = arguments.instruction_count
@@ -38,9 +37,9 @@ def disassemble(codes: GeneratedCodes, arguments: DisassembleArguments) -> Disas
 
 
 def _place(codes: GeneratedCodes, address: int) -> tuple[GeneratedCode, int]:
-    """Return the code object that ``address`` belongs to and its row, counted on beyond both ends in units of padding.
+    """Return the code object of ``address`` and its row, counted on beyond both ends in units of padding.
 
-    The space between two code objects belongs half to the one before and half to the one behind.
+    Half of the gap between two code objects belongs to each of them.
     """
     space = 1 << ADDRESS_SHIFT
     offset = address % space
@@ -70,7 +69,7 @@ def _instruction_row(generated: GeneratedCode, instruction: Instruction) -> Disa
     index = instruction.index
     group = generated.listing.group_of(index)
     line = generated.listing.user_line(index)
-    # Without its inline caches, which are zeros here: rows of bytes of like length keep the view's columns straight.
+    # Inline caches (zeros) are left out: rows of equal length keep the view's columns straight.
     code = generated.code.co_code[instruction.start : instruction.offset + 2]
     return DisassembledInstruction(
         address=hex(generated.address(index)),

@@ -1,10 +1,9 @@
 """Finds the instructions of generated code that have side effects, and which effects these are.
 
-They are recognised by what they call and store into: the names that Dynamo gives to compiled graphs and resume
-functions, the user's objects, lists built on the stack to pack a frame. Which statements of the user's a replayed side
-effect performs follows from Dynamo's record: it names changed objects by their sources, ``L['d']`` or
-``G['state'].last``, and the same names are derived here from what the generated code stores into. Pure, except that it
-reads the user's source lines; any thread.
+They are recognised by the targets of calls and stores: Dynamo's names of compiled graphs and resume functions, the
+user's objects, lists that pack a frame on the stack. Dynamo's record gives the user's statements of a replayed side
+effect: it names changed objects by their sources, ``L['d']`` or ``G['state'].last``. The same names are derived here
+from the stores of the generated code. Pure, except that it reads the user's source lines; any thread.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class ReplayedStatements:
         self._stores = self._stores_of_temporaries(user_names)
 
     def of(self, instruction: Instruction, target: Expression | None) -> tuple[Statement, ...]:
-        """Return what ``instruction``, which stores into ``target`` (None: a global or a cell), carries out."""
+        """Return the effect of ``instruction``, which stores into ``target`` (None: a global or a cell)."""
         wanted = self._source_of(target) if target is not None else None
         for side_effect in self._recorded:
             if target is None:
@@ -54,7 +53,7 @@ class ReplayedStatements:
         return None if call is None else attribute_set_by(call)
 
     def _source_of(self, expression: Expression) -> str | None:
-        """Return how Dynamo would name the object that ``expression`` is; None when it has no such name."""
+        """Return Dynamo's name of the object of ``expression``; None if it has none."""
         made = expression.instruction
         if made is None:
             return None
@@ -71,7 +70,7 @@ class ReplayedStatements:
         return f"{base}[{_key_text(expression.operands[1])}]" if is_subscript(made) else None
 
     def _stores_of_temporaries(self, user_names: frozenset[str]) -> dict[str, Expression]:
-        """Return what each of Dynamo's temporary variables was set to."""
+        """Return the values of Dynamo's temporary variables."""
         stores: dict[str, Expression] = {}
         for instruction in self._table:
             if instruction.name == "STORE_FAST" and instruction.value not in user_names:
@@ -189,8 +188,8 @@ class Effects:
     def _is_users_own(self, instruction: Instruction) -> bool:
         """Dynamo keeps columns only on instructions that it copied from the user's function.
 
-        Python 3.10 has no columns: there, what is generated inherits the line before it, and only a copied instruction
-        begins another.
+        Python 3.10 has no columns: there a generated instruction inherits the line before it, and only a copied
+        instruction begins another.
         """
         place = instruction.place
         if place is None or instruction.name in _ENTERING or instruction.name == "EXTENDED_ARG":
@@ -231,7 +230,7 @@ class Effects:
         return None
 
     def _resume_function(self, callee: Expression) -> str | None:
-        """Return the name of the resume function that ``callee`` is; one with cells is made by a call of its own."""
+        """Return the name of the resume function ``callee``; one with cells is made by a call of its own."""
         root = callee.root
         name = root.constant.co_name if isinstance(root.constant, CodeType) else root.variable
         return name if name is not None and name.startswith(_RESUME_FUNCTIONS) else None
@@ -285,7 +284,7 @@ class Effects:
         return None
 
     def _is_made_here(self, expression: Expression) -> bool:
-        """Whether an object was built on the stack, as the lists are in which a frame is packed."""
+        """Whether an object was built on the stack, for example a list that packs a frame."""
         while (made := expression.instruction) is not None:
             if made.name in BUILDS:
                 return True
@@ -301,5 +300,5 @@ class Effects:
         return Purpose(Kind.SIDE_EFFECT, f"replay: {text}", instruction.index, statements)
 
     def _is_dynamos_own(self, target: Expression) -> bool:
-        """Whether an object is not the user's: a context manager that is entered again, the values of a frame."""
+        """Whether an object is Dynamo's: a context manager that is entered again, the values of a frame."""
         return (target.root.variable or "").startswith(_DYNAMOS_NAMES)

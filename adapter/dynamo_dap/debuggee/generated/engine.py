@@ -1,9 +1,9 @@
 """The run-time engine: stops generated code at instructions, with its value stack.
 
 ``arm`` runs on any thread and decides which hooks are installed; everything else runs on the program's threads, inside
-hooks. One per process, made when the program imports Dynamo. While there is nothing to stop for, only two hooks are
-installed, which cost nothing: one is called at the end of each compile, to save what Dynamo forgets then, the other
-where generated code has torch's breakpoint marker.
+hooks. One per process, made when the program imports Dynamo. Without breakpoints and steps only two hooks are
+installed, which cost nothing. One runs at the end of each compile, to save facts that Dynamo forgets then; the other
+runs at torch's breakpoint marker in generated code.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ from dynamo_dap.protocol.types import (
 
 @dataclass(frozen=True, slots=True)
 class _Wants:
-    """What is set, apart from breakpoints."""
+    """The present demands besides breakpoints."""
 
     everything: bool = False
     """Whether events of all generated code are needed; if not, only breakpoints and markers count."""
@@ -101,7 +101,7 @@ class RunTimeEngine:
         cached_calls: CachedCalls | None = None,
         backward: BackwardCalls | None = None,
     ) -> None:
-        """Work for ``host``, the agent; ``crash_folder`` is where to note what is executed, None if nobody reads it.
+        """Work for ``host``, the agent; ``crash_folder`` is the folder of the crash cell, None without a reader.
 
         ``cached_calls`` is asked before the code of a cached call runs; ``backward`` gets the calls it may stop in.
         """
@@ -151,7 +151,7 @@ class RunTimeEngine:
             self._crash.pause()
         self._watch_again(wants)
         if wants.breakpoints:
-            self._lines.update()  # The client, who is setting them, hears it in the answer.
+            self._lines.update()  # The client, which is setting them, gets this in the answer.
         if self._host.steps.current() is not None:
             self._watch_own_stack()
 
@@ -180,7 +180,7 @@ class RunTimeEngine:
             self.arm()
 
     def _watch_again(self, wants: _Wants) -> None:
-        """Take note of breakpoints that were set or removed in code that was watched or is running."""
+        """Apply a change of breakpoints to code that is watched or running."""
         kept: set[int] = set()
         for generated in self.codes:
             code = generated.code_if_alive
@@ -209,7 +209,7 @@ class RunTimeEngine:
             frame = frame.f_back
 
     def close(self) -> None:
-        """Take the hooks out, and patches back. Any thread."""
+        """Remove the hooks, and revert patches. Any thread."""
         revert_all(self.codes)
         self._wants = _Wants()
         self._calls.close()
@@ -244,8 +244,7 @@ class RunTimeEngine:
         if wants.breakpoints:
             for changed in self._lines.update():
                 self._host.breakpoint_changed(changed)
-        # A step may end in any code that runs next, so it wants all of it. That one call is wanted because it was just
-        # compiled says nothing about other calls.
+        # A step may end in any code that runs next, so it needs all of it. A newly compiled call is needed only once.
         is_wanted = self._is_wanted(generated, wants)
         if self._calls.number != 0:
             only_counts = self._calls.only_counts(generated) and self.is_followed_no_further(generated)
@@ -257,7 +256,7 @@ class RunTimeEngine:
                 self._host.print(f"dynamo-dap: {self._events.problem}\n", "important")
 
     def _drop_step_that_ran_off(self) -> None:
-        """Drop the frame of a step that ended by an exception, which emits no event."""
+        """Drop the frame of a step that ended by an exception, since that emits no event."""
         step = self._host.steps.current()
         if step is None or not isinstance(step.origin, Origin) or step.origin.frame is None:
             return
@@ -267,7 +266,7 @@ class RunTimeEngine:
     # -- events: the thread that runs the code ---------------------------------------------------------------------
 
     def on_instruction(self, generated: GeneratedCode, frame: types.FrameType, offset: int) -> None:
-        """Stop at the instruction where a breakpoint, a step or a pause asks for it."""
+        """Stop at an instruction for a breakpoint, a step or a pause."""
         wants = self._wants
         if offset == generated.entry_offset and (wants.calls or wants.everything) and not self._host.is_holding:
             self._calls.begins(generated, frame)
@@ -276,7 +275,7 @@ class RunTimeEngine:
             self._gradients.on_reached(generated, frame, offset)
         stops: Sequence[LineBreakpoint] | None = generated.stops.get(offset)
         if not wants.everything:
-            # What a program pays for a breakpoint at each instruction of the code that it is in.
+            # This runs at each instruction of code with a breakpoint: keep it fast.
             if stops is None:
                 return
             if stops and not (stops := self._conditions.not_surely_false(stops, generated, frame, offset)):
@@ -301,7 +300,7 @@ class RunTimeEngine:
         return not self._calls.are_followed(generated)
 
     def _is_repeated(self, continuation: Continuation, frame: types.FrameType, index: int) -> bool:
-        """Whether this call has stopped at the line already while it was traced."""
+        """Whether this call has stopped at the line during its trace already."""
         if index == continuation.jump:
             if self._calls.on_break_reached:
                 self._repeated[id(frame)] = set(continuation.repeated)
@@ -409,7 +408,7 @@ class RunTimeEngine:
         step = self._host.steps.current()
         is_continued = running.generated.continued_line(running.index) is not None
         if step is not None and isinstance(step.origin, Origin):
-            # What the frame of the step returned, if it did, is shown in the frame that the step reaches.
+            # The result of the step's frame, if it returned, is shown in the frame that the step reaches.
             running.returned = step.origin.returned
         self._host.hold(
             Stop(
@@ -495,7 +494,7 @@ class RunTimeEngine:
             return UnpatchBody(revert(self.codes.instruction_at(parsed_address(reference))[0]))
 
     def _shown_by(self, virtual: VirtualSource) -> tuple[GeneratedCode, str] | None:
-        """Return of which code a document is the listing, and in which form."""
+        """Return the code and the form of a listing's document."""
         for generated in self.codes:
             for form in LISTING_FORMS:
                 if listing_source(generated, form).key == virtual.key:
@@ -510,7 +509,7 @@ class RunTimeEngine:
 
 @contextlib.contextmanager
 def _refusals() -> Iterator[None]:
-    """Answer a request that cannot be served with what is wrong with it."""
+    """Answer a request that cannot be served with the reason."""
     try:
         yield
     except (BadAddress, CodeGone) as problem:
@@ -520,7 +519,7 @@ def _refusals() -> Iterator[None]:
 
 
 def _headline(running: RunningFrame, exception: RaisedException | None) -> str:
-    """Return what fits into the headline of a call stack."""
+    """Return the headline of a call stack."""
     if exception is None:
         return f"Running {running.generated.name}"
     return f"{exception.exception_id.rpartition('.')[2]} in generated code"

@@ -1,8 +1,8 @@
 """Expressions in frames of generated code: over locals, globals and ``__stack__``.
 
 ``__stack__`` is the value stack, bottom first. Nothing that an expression calls is compiled. Runs on the held thread
-only, but for ``ConditionFilter``, which runs where the code does: a fast check that skips breakpoints whose condition
-is plainly false, since the agent's own decision takes several times as long as most conditions do.
+only. ``ConditionFilter`` runs on the thread of the code: a fast check that skips breakpoints with a false condition,
+since the agent's full decision takes several times as long.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class _Condition:
 
 
 def is_true(values: FrameValues, expression: str) -> bool:
-    """Whether ``expression`` is true. Raises what it raises."""
+    """Whether ``expression`` is true. Passes its exceptions on."""
     condition = _compiled_condition(expression)
     if condition is None:
         names: Mapping[str, object] = {**values.locals(), STACK_NAME: values.stack()}
@@ -89,17 +89,16 @@ def is_true(values: FrameValues, expression: str) -> bool:
     if condition.names_stack:
         used[STACK_NAME] = values.stack()
     if not condition.calls:
-        # Hooks run where Dynamo looks away; only a call of a compiled function would make it look.
+        # Hooks run where Dynamo is disabled; only a call of a compiled function would enable it.
         return bool(eval(condition.code, values.frame.f_globals, used))
     with dynamo_off():
         return bool(eval(condition.code, values.frame.f_globals, used))
 
 
 def is_surely_false(generated: GeneratedCode, frame: types.FrameType, offset: int, expression: str) -> bool:
-    """Whether a condition that calls nothing is false, at the least cost.
+    """Whether a condition without calls is certainly false, at the least cost.
 
-    It is asked at every instruction that has a conditional breakpoint. False also when the answer is not that simple:
-    then it needs the full evaluation.
+    Called at every instruction with a conditional breakpoint. False also if the condition needs the full evaluation.
     """
     condition = _compiled_condition(expression)
     if condition is None or condition.calls:
@@ -151,7 +150,7 @@ def value_of(values: FrameValues, expression: str) -> Any:
 
 
 def assign(values: FrameValues, target: str, expression: str) -> Value:
-    """Assign the value of ``expression`` to ``target`` and return it as it is shown.
+    """Assign the value of ``expression`` to ``target`` and return it in displayed form.
 
     Raises:
         WriteRefused: nothing can be assigned there.
@@ -219,7 +218,7 @@ def _assign_inside(values: FrameValues, target: str, expression: str) -> Value:
 
 
 class ConditionFilter:
-    """Quick answers, bounded in time like all evaluations."""
+    """A fast check of conditions, with the time limit of all evaluations."""
 
     def __init__(self, host: Host) -> None:
         """Take the time limit of evaluations from the options of ``host``."""
@@ -228,7 +227,7 @@ class ConditionFilter:
 
     @property
     def are_evaluated(self) -> bool:
-        """Whether this thread is evaluating a condition: what that runs must not stop."""
+        """Whether this thread is evaluating a condition: its calls must not stop."""
         guard: Guard | None = getattr(self._threads, "guard", None)
         return guard is not None and guard.is_busy
 
@@ -252,7 +251,7 @@ class ConditionFilter:
             finally:
                 guard.end()
         except Interrupted:
-            # It took too long; the agent tries it again and reports that. It may have arrived on the way out.
+            # It took too long; the agent tries it again and reports that. The interrupt may arrive late.
             guard.end()
             return list(breakpoints)
         return remaining

@@ -1,4 +1,4 @@
-"""What the interpreter reports while generated code runs, through one interface for all versions of Python.
+"""The interpreter's events in generated code, through one interface for all versions of Python.
 
 ``TraceEvents`` (``sys.settrace``) is for Python 3.11 and older, ``MonitoringEvents`` (``sys.monitoring``) for 3.12 and
 newer. All events come on the thread that runs the code.
@@ -13,19 +13,19 @@ from dynamo_dap.debuggee.generated.generated import GeneratedCode
 
 
 class Sink(Protocol):
-    """Who receives the events. Nothing raised here reaches the program, but for ``KeyboardInterrupt``."""
+    """The receiver of events. No exception from here reaches the program, except ``KeyboardInterrupt``."""
 
     def on_instruction(self, generated: GeneratedCode, frame: FrameType, offset: int) -> None:
         """Handle the instruction at ``offset``, which ``frame`` is about to execute."""
 
     def is_followed_no_further(self, generated: GeneratedCode) -> bool:
-        """Whether a frame of ``generated`` whose first instruction was reported needs no more events."""
+        """Whether a frame of ``generated`` needs no events after its first instruction."""
 
     def on_return(self, generated: GeneratedCode, frame: FrameType, value: object) -> None:
         """Handle ``frame``, which is about to return ``value``."""
 
     def on_raise(self, generated: GeneratedCode, frame: FrameType, offset: int, exception: BaseException) -> None:
-        """Handle ``exception``, which came out of the instruction at ``offset``: raised there, or in what it called."""
+        """Handle ``exception`` of the instruction at ``offset``: raised there, or in a callee."""
 
     def on_unwind(self, generated: GeneratedCode, frame: FrameType) -> None:
         """Handle ``frame``, which ends by an exception. On Python 3.12 and newer only while raises are wanted."""
@@ -38,19 +38,19 @@ class Source(Protocol):
     """Why no events can be had, for the user; None when they can."""
 
     def about_to_run(self, generated: GeneratedCode, code: CodeType) -> None:
-        """Deliver the events of the frame of ``code`` that begins now on this thread."""
+        """Report the events of the frame of ``code`` that begins now on this thread."""
 
     def watch(self, generated: GeneratedCode, code: CodeType) -> None:
-        """Deliver the events of frames of ``code`` wherever they are, as far as that can be done. Any thread."""
+        """Report the events of all frames of ``code``, if this way of getting events can. Any thread."""
 
     def watch_running(self, generated: GeneratedCode, frame: FrameType) -> None:
-        """Deliver the events of ``frame``, which is on this thread's stack already."""
+        """Report the events of ``frame``, which is on this thread's stack already."""
 
     def keep_only(self, wanted: set[int]) -> None:
-        """Deliver no more events of generated code whose ``id(code)`` is not in ``wanted``. Any thread."""
+        """Stop reporting generated code whose ``id(code)`` is not in ``wanted``. Any thread."""
 
     def want_raises(self, wanted: bool) -> None:
         """Whether ``on_raise`` and ``on_unwind`` are needed. Any thread."""
 
     def close(self) -> None:
-        """Deliver nothing more and give everything back to the interpreter. Any thread."""
+        """Stop all reports and release the interpreter's hooks. Any thread."""

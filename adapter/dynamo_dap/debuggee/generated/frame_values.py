@@ -10,7 +10,7 @@ from dynamo_dap.debuggee.torch_api.generated_code import VALUE_STACK, value_stac
 
 
 class BareNumber:
-    """Stands for a slot with a number that is not an object, and for those above it, which torch cannot read."""
+    """Stands for a slot with a raw number, and for the slots above it, which torch cannot read."""
 
     def __repr__(self) -> str:
         return "(not readable: Python keeps a bare number on the stack here)"
@@ -20,10 +20,10 @@ BARE_NUMBER = BareNumber()
 
 
 class FrameValues:
-    """Reads a frame. Nothing is kept between reads, so that what is shown is what is there."""
+    """Reads a frame. Nothing is cached between reads, so the values are always the present ones."""
 
     def __init__(self, generated: GeneratedCode, frame: types.FrameType, index: int, *, is_whole: bool) -> None:
-        """Read at instruction ``index``. If it has not begun, ``is_whole``: its operands are there."""
+        """Read at instruction ``index``. ``is_whole``: it has not begun, so its operands are there."""
         self.generated = generated
         self.frame = frame
         self.index = index
@@ -42,7 +42,7 @@ class FrameValues:
 
     @property
     def cell_names(self) -> tuple[str, ...]:
-        """Names of cells: those of the frame's own, then those it was given."""
+        """Names of cells: the frame's own, then those of enclosing functions."""
         code = self.frame.f_code
         return (*code.co_cellvars, *code.co_freevars)
 
@@ -63,7 +63,7 @@ class FrameValues:
         return slots if self.operands is None else [*slots, *self.operands]
 
     def written_names(self) -> dict[str, Any]:
-        """Return what the listing has other names for than the frame: values on the stack, and globals."""
+        """Return the values that the listing names differently from the frame: stack slots and globals."""
         statements, held = self.generated.statements, self.frame.f_globals
         named = {
             shown: held[name]
@@ -77,7 +77,7 @@ class FrameValues:
 
     @property
     def operands_in_use(self) -> int:
-        """How many operands of the current instruction are missing from the stack, as it is using or has used them."""
+        """How many operands the current instruction has taken from the stack already."""
         if self.is_whole or self.operands is not None:
             return 0
         before, below = self.generated.depths.before(self.index), self.generated.depths.below_operands(self.index)

@@ -1,7 +1,7 @@
 """Frames of generated code as a stopped thread shows them.
 
-Made on the held thread; each dies with its pause. A frame on top is shown twice: in its annotated listing, and (the
-next frame of the stack) at the line of the user's file that its instruction is about.
+Made on the held thread; each dies with its pause. A frame on top is shown twice: in its annotated listing, and as the
+next frame of the stack at the user's line of its instruction.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Phase(Enum):
 
 @dataclass(slots=True)
 class RunningFrame:
-    """A frame of generated code and where it is, as its own thread found it."""
+    """A frame of generated code and its position, read on its own thread."""
 
     generated: GeneratedCode
     frame: types.FrameType
@@ -76,7 +76,7 @@ class GeneratedFrame(Frame):
 
     def __init__(self, running: RunningFrame, console: Callable[[str], None]) -> None:
         """Show ``running``; what expressions print goes to ``console``."""
-        # Conditions are evaluated in such a frame at every instruction: nothing is made before it is needed.
+        # Conditions are evaluated in such a frame at every instruction: compute everything lazily.
         self._running = running
         self._console = console
         self._scratch: dict[str, object] = {}
@@ -149,12 +149,12 @@ class GeneratedFrame(Frame):
 
 
 class UserFrame(GeneratedFrame):
-    """The same frame, at the line of the user's file that the current instruction is about."""
+    """The same frame, at the user's line of the current instruction."""
 
     _folds_temporaries = True
 
     def __init__(self, running: RunningFrame, console: Callable[[str], None]) -> None:
-        """As ``GeneratedFrame``."""
+        """Show the frame like ``GeneratedFrame``."""
         super().__init__(running, console)
         self.is_user_code = is_user_file(running.generated.path)
         continued = running.generated.continued_line(running.index)
@@ -177,7 +177,7 @@ class UserFrame(GeneratedFrame):
 
     @property
     def position(self) -> Position:
-        """The line of the statement that is carried out, else the line that the code carries."""
+        """The user's line of the running statement, else the code's own line."""
         return Position(self._line)
 
 

@@ -1,4 +1,4 @@
-"""The code objects that Dynamo generated, as far as this session has seen them.
+"""The code objects that Dynamo generated and this session has met.
 
 A ``GeneratedCode`` is made when its code first runs (or is first looked up) and lives as long as the code object, which
 it does not keep alive. Expensive facts are computed when first needed. Runs on any thread.
@@ -43,7 +43,7 @@ class Document(Protocol):
     """A listing of one code object, in one form. Lines are 1-based, instructions are given by their indices."""
 
     def text(self) -> str:
-        """Return the whole of it."""
+        """Return the whole text."""
 
     def line_of(self, index: int) -> int:
         """Return the line of an instruction."""
@@ -52,24 +52,24 @@ class Document(Protocol):
         """Return the instruction at which a line begins; None where there is none."""
 
     def is_same_statement(self, one: int, other: int) -> bool:
-        """Whether a step by statement goes over both instructions at once."""
+        """Whether both instructions belong to one step by statement."""
 
     def explanation(self, line: int) -> Explanation | None:
-        """Return what a line stands for, in full; None where it stands for nothing."""
+        """Return the full explanation of a line; None if it has none."""
 
 
 _OF_COMPILE = ("record", "continuation", "listing", "statements", "table", "depths")
 
 
 class CodeGone(Exception):
-    """The code object that something asks about does not exist any more; the message says so."""
+    """A requested code object no longer exists; the message says so."""
 
 
 class GeneratedCode:
     """One code object that Dynamo generated."""
 
     def __init__(self, number: int, code: CodeType, codes: GeneratedCodes) -> None:
-        """Describe ``code`` as number ``number`` in the session, from 0; ``codes`` has all that the session has met."""
+        """Describe ``code`` as number ``number`` of the session, from 0; ``codes`` has all of the session."""
         self.number = number
         self.codes = codes
         self._code = weakref.ref(code)
@@ -119,14 +119,14 @@ class GeneratedCode:
         """Where it stops now, by offset (``plans.Plan.stops``): kept here since it is asked at every instruction."""
 
     def let_go(self) -> None:
-        """Drop the facts of the compile, with its graph: the code is gone. Sources still refer to this object."""
+        """Drop the facts of the compile, with its graph: the code is freed. Sources still refer to this object."""
         for name in _OF_COMPILE:
             self.__dict__.pop(name, None)
         self.facts = self.backward_facts = None
 
     @property
     def after_break(self) -> Iterator[GeneratedCode]:
-        """Yield what may run behind its graph break: resume functions of the same function that have been met."""
+        """Yield the code that may run after its graph break: known resume functions of the same function."""
         code = self.code_if_alive
         if code is not None and goes_on_after_break(code):
             for each in self.codes:
@@ -138,8 +138,7 @@ class GeneratedCode:
     def code(self) -> CodeType:
         """The code object.
 
-        Raises:
-            CodeGone: it does not exist any more.
+        Raises: CodeGone: it has been freed.
         """
         code = self._code()
         if code is None:
@@ -148,7 +147,7 @@ class GeneratedCode:
 
     @property
     def code_if_alive(self) -> CodeType | None:
-        """The code object; None when it does not exist any more."""
+        """The code object; None if it has been freed."""
         return self._code()
 
     @property
@@ -158,7 +157,7 @@ class GeneratedCode:
 
     @property
     def name(self) -> str:
-        """How it is called in the stack: ``fn (generated #0)``, ``fn (generated #2: #0 patched)``."""
+        """Its name in the stack: ``fn (generated #0)``, ``fn (generated #2: #0 patched)``."""
         unpatched = self.unpatched
         patched = "" if unpatched is self else f": #{unpatched.number} patched"
         return f"{self.function} ({self._resumed}generated #{self.number}{patched})"
@@ -187,9 +186,9 @@ class GeneratedCode:
 
     @cached_property
     def entry(self) -> int:
-        """Index of the first instruction whose events come reliably: behind ``RESUME`` and the making of cells.
+        """Index of the first instruction with reliable events: after ``RESUME`` and the creation of cells.
 
-        Whether events of those before it come depends on the version of Python and on whether the code ran before.
+        Events of earlier ones depend on the version of Python and on whether the code has run before.
         """
         return self.table.index_at(prologue_end(self.code)) or 0
 
@@ -216,18 +215,18 @@ class GeneratedCode:
 
     @cached_property
     def record(self) -> CompileRecord | None:
-        """What Dynamo recorded of its compile; None when that was before the session."""
+        """Dynamo's record of its compile; None if that was before the session."""
         return self.codes.recorder.record_of(self.code)
 
     @cached_property
     def computed_lines(self) -> frozenset[tuple[str, int]]:
-        """Normalized path and line of what its compiled graph computes."""
+        """Normalized paths and lines of its compiled graph."""
         lines = lines_computed(self.record.graph) if self.record is not None else ()
         return frozenset((normalized_path(path), line) for path, line in lines)
 
     @cached_property
     def functions(self) -> frozenset[tuple[str, int]]:
-        """Normalized path and first line of the user's functions that it runs: its own, and those traced into it."""
+        """Normalized path and first line of the user's functions that it runs: its own, and the inlined ones."""
         traced = self.record.traced if self.record is not None else ()
         return frozenset((normalized_path(path), line) for path, line in (*traced, (self.path, self.first_line)))
 
@@ -246,12 +245,12 @@ class GeneratedCode:
         return Listing(self.code, self.original, self.depths, self.record, self.changes, self.continuation)
 
     def document(self, form: str | None = None) -> Document:
-        """Return the document that its frames show; ``form`` is one of ``LISTING_FORMS``, that of now if not given."""
+        """Return the document of its frames; ``form`` is one of ``LISTING_FORMS``, by default the present one."""
         return self.statements if (form or self.form) == STATEMENTS else self.listing
 
     @property
     def form(self) -> str:
-        """How it is shown now, one of ``LISTING_FORMS``."""
+        """Its present form, one of ``LISTING_FORMS``."""
         return self.codes.form()
 
     @cached_property
@@ -262,7 +261,7 @@ class GeneratedCode:
     @cached_property
     def markers(self) -> frozenset[int]:
         """Indices of torch's breakpoint markers."""
-        if not self.has_marker:  # and no need to take the code apart
+        if not self.has_marker:  # and no analysis of the code needed
             return frozenset()
         return frozenset(instruction.index for instruction in self.table if is_marker(instruction.value))
 
@@ -281,10 +280,10 @@ class GeneratedCode:
 
 
 class GeneratedCodes:
-    """Every generated code object met, by identity and by number."""
+    """Every known generated code object, by identity and by number."""
 
     def __init__(self, recorder: CompileRecorder, form: Callable[[], str]) -> None:
-        """Collect generated code: ``recorder`` has Dynamo's records of compiles, ``form`` says how it is shown now."""
+        """Collect generated code: ``recorder`` has Dynamo's records of compiles, ``form`` returns the present form."""
         self.recorder = recorder
         self.form = form
         self._count = 0
@@ -294,11 +293,11 @@ class GeneratedCodes:
         self._lock = reentrant_lock("generated code", Level.FEATURES)
 
     def get(self, code: CodeType) -> GeneratedCode | None:
-        """Return what is known of ``code``; None when it was not met. Cheap: asked at every instruction."""
+        """Return the facts of ``code``; None if it is unknown. Cheap: called at every instruction."""
         return self._by_id.get(id(code))
 
     def meet(self, code: CodeType) -> GeneratedCode:
-        """Return what is known of ``code``, which Dynamo generated."""
+        """Return the facts of ``code``, which Dynamo generated."""
         known = self._by_id.get(id(code))
         if known is not None:
             return known
@@ -314,22 +313,21 @@ class GeneratedCodes:
             return known
 
     def recognise(self, code: CodeType) -> GeneratedCode | None:
-        """Return what is known of ``code``, met or not; None when Dynamo did not generate it."""
+        """Return the facts of ``code``, known or new; None if Dynamo did not generate it."""
         known = self._by_id.get(id(code))
         if known is not None:
             return known
         return self.meet(code) if original_of(code) is not None else None
 
     def versions(self, generated: GeneratedCode) -> list[GeneratedCode]:
-        """Return what calls have run that ``generated`` served, see ``versions_of``; the last is what they run next."""
+        """Return the versions that calls of ``generated`` have run, see ``versions_of``; they run the last one next."""
         code = generated.code_if_alive
         return [generated] if code is None else [self.meet(version) for version in versions_of(code)]
 
     def at_address(self, address: int) -> GeneratedCode | None:
-        """Return the code object that ``address`` is in or just behind; None when there never was one.
+        """Return the code object that contains ``address`` or ends there; None if there never was one.
 
-        Raises:
-            CodeGone: there was one.
+        Raises: CodeGone: it has been freed.
         """
         number = (address >> ADDRESS_SHIFT) - 1
         generated = self._by_number.get(number)
@@ -361,7 +359,7 @@ class GeneratedCodes:
 
     @property
     def count(self) -> int:
-        """How many have been met, those that are gone included."""
+        """The number of known code objects, freed ones included."""
         return self._count
 
     def __iter__(self) -> Iterator[GeneratedCode]:
@@ -376,9 +374,9 @@ class GeneratedCodes:
 
 
 def made_once(make: Callable[[], str]) -> Callable[[], str]:
-    """Return the text of a document as it is first asked for: what was shown once can be, when the code is gone.
+    """Return a function that computes a document's text once, so that the text outlives the code.
 
-    It raises ``RequestError`` when the code is gone and nothing was shown.
+    It raises ``RequestError`` if the code has been freed before.
     """
     known: list[str] = []
 
@@ -394,11 +392,11 @@ def made_once(make: Callable[[], str]) -> Callable[[], str]:
 
 
 class BadAddress(Exception):
-    """No address of an instruction; the message says why."""
+    """The address is not that of an instruction; the message says why."""
 
 
 def parsed_address(reference: str) -> int:
-    """Return the address that a memory reference is.
+    """Return the address of a memory reference.
 
     Raises:
         BadAddress: it is not a number.

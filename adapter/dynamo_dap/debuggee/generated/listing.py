@@ -1,7 +1,8 @@
 """The annotated listing of generated code: the source that its frames show.
 
-One line per instruction, so the instruction with index ``i`` is on line ``i + 1``. On the left index, offset, name and
-argument; on the right what the instructions are for, once per group, and what single ones hold. Pure text; any thread.
+One line per instruction, so the instruction with index ``i`` is on line ``i + 1``. The left side has index, offset,
+name and argument; the right side has the purpose, once per group, and details of single instructions. Pure text; any
+thread.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _MAXIMUM_NOTE = 60
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Neighbouring instructions that serve one purpose: what a step by statement goes over."""
+    """Neighbouring instructions with one purpose: one step by statement."""
 
     number: int
     first: int
@@ -40,7 +41,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What a line of a listing stands for, in full."""
+    """The full explanation of a line of a listing."""
 
     text: str
     """The statement as a whole, or the instruction."""
@@ -50,7 +51,7 @@ class Explanation:
 
 
 class Listing:
-    """What is known of the instructions of one code object; it keeps no reference to the code."""
+    """The facts about the instructions of one code object; it keeps no reference to the code."""
 
     def __init__(
         self,
@@ -61,9 +62,9 @@ class Listing:
         changes: Mapping[int, str],
         continuation: Continuation | None = None,
     ) -> None:
-        """List ``code``; ``original`` and ``record`` are what is known of its compile.
+        """List ``code``; ``original`` and ``record`` describe its compile.
 
-        ``changes`` are the patched instructions by index: what Dynamo generated there.
+        ``changes`` are Dynamo's instructions in place of patched ones, by index.
         """
         self._changes = changes
         self._continuation = continuation
@@ -80,18 +81,18 @@ class Listing:
         return self._group_of[index]
 
     def statement_at(self, index: int) -> Statement | None:
-        """Return the user's statement that the instruction ``index`` helps to carry out; the last of several."""
+        """Return the user's statement that the instruction ``index`` contributes to; the last of several."""
         statements = self._group_of[index].purpose.statements
         return statements[-1] if statements else None
 
     def statement_begun_at(self, index: int) -> Statement | None:
-        """Return the user's statement that begins to take effect at the instruction ``index``."""
+        """Return the user's statement whose effect begins at the instruction ``index``."""
         group = self._group_of[index]
         is_effect = group.purpose.kind in (Kind.USER, Kind.SIDE_EFFECT)
         return self.statement_at(index) if is_effect and index == group.first else None
 
     def user_line(self, index: int) -> int | None:
-        """Return the line of the user's file that the instruction ``index`` belongs to, as far as that is known."""
+        """Return the user's line of the instruction ``index``; None if unknown."""
         if self._continuation is not None and (line := self._continuation.line_of(index)) is not None:
             return line
         statement = self.statement_at(index)
@@ -100,7 +101,7 @@ class Listing:
         return self._table[index].line
 
     def entries_of_lines(self) -> dict[tuple[str, int], list[int]]:
-        """Return (file, line) -> indices at which code for that line of the user's begins."""
+        """Return (file, line) -> indices at which code for that user line begins."""
         entries: dict[tuple[str, int], list[int]] = {}
         for group in self.groups:
             is_continued = self._continuation is not None and group.first > self._continuation.jump
@@ -113,7 +114,7 @@ class Listing:
         return entries
 
     def groups_of(self, kind: Kind) -> list[Group]:
-        """Return the groups that are there for ``kind``."""
+        """Return the groups of ``kind``."""
         return [group for group in self.groups if group.purpose.kind is kind]
 
     def line_of(self, index: int) -> int:
@@ -125,7 +126,7 @@ class Listing:
         return line - 1 if 0 < line <= len(self._table) else None
 
     def is_same_statement(self, one: int, other: int) -> bool:
-        """Whether two instructions serve one purpose, in one go."""
+        """Whether two instructions belong to one group."""
         return self.group_of(one) is self.group_of(other)
 
     def text(self) -> str:
@@ -142,7 +143,7 @@ class Listing:
         return f"{left}  {right}{f'   {patch}' if patch else ''}".rstrip()
 
     def patches(self, indices: range) -> str:
-        """Return which of some instructions are patched, and what they were; nothing if none is."""
+        """Return the patched ones of some instructions, with their originals; nothing if none is patched."""
         was = "; ".join(shown_names(self._changes[index]) for index in indices if index in self._changes)
         return f"[patched, was {was}]" if was else ""
 
@@ -155,7 +156,7 @@ class Listing:
         return f"{head}   {note}" if note else head
 
     def title(self, group: Group) -> str:
-        """Return what a group is for, with the numbers of the user's lines that it carries out before anything else."""
+        """Return the purpose of a group, led by the numbers of the user's lines that it executes."""
         purpose = group.purpose
         if not purpose.statements or purpose.kind in (Kind.USER, Kind.USER_OPERANDS):
             return shown_names(purpose.title)
@@ -164,7 +165,7 @@ class Listing:
         return f"{verb} line{'s' if len(purpose.statements) > 1 else ''} {lines}: {shown_names(what)}"
 
     def users_lines(self, group: Group) -> str:
-        """Return the user's statements that a group carries out, with their lines."""
+        """Return the user's statements that a group executes, with their lines."""
         return "; ".join(
             f"{self._file(statement.path)}{statement.line}: {without_comment(statement.text)}"
             for statement in group.purpose.statements
@@ -182,11 +183,11 @@ class Listing:
         return Explanation(str(self._table[index]), purpose)
 
     def output(self, number: int) -> str:
-        """Return the name of an output of the compiled graph; nothing where it is not known."""
+        """Return the name of an output of the compiled graph; empty if unknown."""
         return f"output '{self._graph_outputs[number]}'" if number < len(self._graph_outputs) else ""
 
     def _note(self, instruction: Instruction) -> str:
-        """Describe the value that an instruction leaves: an output of the graph, or a longer expression."""
+        """Describe the result of an instruction: an output of the graph, or a longer expression."""
         results = self.flow.results(instruction.index)
         if len(results) != 1 or results[0].producer != instruction.index or not results[0].operands:
             return ""

@@ -1,7 +1,7 @@
 """Events of generated code by ``sys.monitoring``: Python 3.12 and newer.
 
 Under a tool id of our own, since pydevd and torch's own debugger both take ``DEBUGGER_ID``. Events of instructions and
-returns are turned on per code object, so no other code pays. Those of raised exceptions exist only for the whole
+returns are turned on per code object, so no other code pays. Events of raised exceptions exist only for the whole
 interpreter; they are on while needed. No callback returns ``DISABLE``: each execution of an instruction is reported.
 """
 

@@ -20,12 +20,12 @@ _NUMBERED = re.compile(r"\s*(\d+)\s*:\s*")
 
 
 def runs_next(generated: GeneratedCode) -> GeneratedCode:
-    """Return the code that cached calls of ``generated`` run from now on: itself, or its latest patch."""
+    """Return the code that later cached calls of ``generated`` run: itself, or its latest patch."""
     return generated.codes.versions(generated)[-1]
 
 
 def patch(generated: GeneratedCode, index: int, text: str) -> Instruction:
-    """Make calls run other instructions from ``index`` on, as ``text`` names them; return the first of them.
+    """Make calls run the instructions of ``text`` in place of those from ``index`` on; return the first one.
 
     See ``bytecode.patching.patched``; a number of the listing and ``:`` before it give another ``index``. Other
     patches of the same code stay.
@@ -42,13 +42,13 @@ def patch(generated: GeneratedCode, index: int, text: str) -> Instruction:
         raise PatchRefused("what the interpreter does before a function begins cannot be patched")
     _run(generated, patched(runs_next(generated).code, index, text))
     if not runs_next(generated).changes:
-        # With the last instruction back as it was, Dynamo's own code runs, not a copy.
+        # Once the last instruction is restored, Dynamo's own code runs, not a copy.
         _run(generated, generated.unpatched.code)
     return runs_next(generated).table[index]
 
 
 def revert(generated: GeneratedCode) -> int:
-    """Make calls run what Dynamo generated; return how many instructions were patched.
+    """Make calls run Dynamo's own code; return how many instructions were patched.
 
     Raises:
         PatchRefused: it cannot be done; nothing was changed.
@@ -60,7 +60,7 @@ def revert(generated: GeneratedCode) -> int:
 
 
 def revert_all(codes: GeneratedCodes) -> int:
-    """Make every patched call run what Dynamo generated; return how many instructions were patched."""
+    """Make every patched call run Dynamo's own code; return how many instructions were patched."""
     count = 0
     for generated in codes:
         # Code that Dynamo has dropped since does not run.

@@ -1,4 +1,4 @@
-"""The vocabulary of purposes: what instructions of generated code are for."""
+"""The vocabulary of purposes of instructions in generated code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dynamo_dap.debuggee.torch_api.compile_records import Statement
 
 
 class Kind(Enum):
-    """What a group of instructions does."""
+    """The kinds of purposes."""
 
     ENTER = "enter"
     MARKER = "breakpoint marker"
@@ -35,7 +35,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Purpose:
-    """Why an instruction is there. Neighbours with equal purposes make one group."""
+    """The purpose of an instruction. Neighbours with equal purposes make one group."""
 
     kind: Kind
     title: str
@@ -58,6 +58,6 @@ def without_comment(line: str) -> str:
             if token.type == tokenize.COMMENT:
                 return line[: token.start[1]].rstrip()
     except (tokenize.TokenError, SyntaxError):
-        # The statement goes on in other lines; the comment before them was found.
+        # The statement continues on other lines; the comment before them was found.
         pass
     return line

@@ -1,4 +1,4 @@
-"""What each instruction of generated code is for, derived from the code and from what Dynamo recorded of its compile.
+"""Derives the purpose of each instruction of generated code from the code and from Dynamo's record of its compile.
 
 An instruction has the purpose of the instruction that uses its result, and so on, up to one with a side effect: a call
 of the compiled graph or of a resume function, a store into a user's object, the return. Dynamo interleaves them (it
@@ -70,7 +70,7 @@ class Purposes:
 
     def _purpose(self, index: int) -> Purpose | None:
         if index not in self._found:
-            self._found[index] = None  # what depends on itself has no purpose of its own
+            self._found[index] = None  # an instruction that depends on itself has no purpose of its own
             self._found[index] = self._effects.of(index) or self._of_consumer(index) or self._of_producer(index)
         return self._found[index]
 
@@ -126,7 +126,7 @@ class Purposes:
         return None
 
     def _purpose_of_loads(self, store: Instruction) -> Purpose | None:
-        """Return what a temporary variable is loaded for, unless it holds what an anchor made."""
+        """Return the purpose of a load of a temporary variable; None if it holds the result of an anchor."""
         producer = next((operand.producer for operand in self._flow.operands(store.index)), None)
         if producer is not None and self._effects.of(producer) is not None:
             return None

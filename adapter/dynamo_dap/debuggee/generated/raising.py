@@ -24,7 +24,7 @@ _NEVER_RAISES = frozenset({"POP_TOP", "STORE_FAST", "RETURN_VALUE", "SWAP", "COP
 
 
 class RaisedExceptions:
-    """What the exception filter needs to remember, for each thread."""
+    """The exception filter's memory, for each thread."""
 
     def __init__(self) -> None:
         self._threads = threading.local()
@@ -40,11 +40,11 @@ class RaisedExceptions:
             self._threads.kept = (frame, index, tuple(value_stack(frame, before)[below:]))
 
     def frame_ended(self, frame: FrameType) -> None:
-        """Let go of what was kept."""
+        """Release the kept operands."""
         self._threads.kept = None
 
     def operands_of(self, frame: FrameType, index: int) -> tuple[Any, ...] | None:
-        """Return what the instruction that raised had taken; None if it was not kept."""
+        """Return the operands of the raising instruction; None if they were not kept."""
         kept = getattr(self._threads, "kept", None)
         if kept is None or kept[0] is not frame or kept[1] != index:
             return None

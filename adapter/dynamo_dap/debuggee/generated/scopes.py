@@ -38,9 +38,9 @@ from dynamo_dap.debuggee.values.python_values import globals_of, present
 def scopes_of(
     generated: GeneratedCode, values: FrameValues, returned: tuple[str, Any] | None, *, folds_temporaries: bool
 ) -> list[ScopeOfFrame]:
-    """Return the scopes; ``returned`` is the name and result of the frame that a step just came out of.
+    """Return the scopes; ``returned`` is the name and result of the frame that a step has just left.
 
-    ``folds_temporaries`` puts Dynamo's own variables into a group: who reads the user's lines does not know them.
+    ``folds_temporaries`` puts Dynamo's own variables into a group: a reader of the user's lines does not know them.
     """
     scopes = [
         ScopeOfFrame("Locals", _Locals(values, returned, folds_temporaries), "locals"),
@@ -75,7 +75,7 @@ class _Named(Children):
         return list(self._variables())
 
     def _count(self, held: Mapping[str, object]) -> int:
-        """Return how many variables are shown of those that the frame holds, with no value made a text."""
+        """Return the number of shown variables of the frame, without formatting a value."""
         raise NotImplementedError
 
     def _variables(self) -> Iterable[Variable]:
@@ -191,7 +191,7 @@ _WHOLE, _ARGUMENT, _RUNNING, _PATCHES = "instruction", "argument", "running now"
 
 
 class _Instruction(Children):
-    """The current instruction as the next call runs it: setting it patches the code."""
+    """The current instruction in the next call: setting it patches the code."""
 
     def __init__(self, generated: GeneratedCode, index: int) -> None:
         self._generated = generated

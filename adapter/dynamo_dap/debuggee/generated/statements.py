@@ -1,8 +1,7 @@
 """Generated code as a Python function: the form of the listing in which each group of instructions is a statement.
 
-Each statement has a comment that says what it is for: the user's line that it executes, the compiled graph.
-Instructions that no statement expresses are listed as comments. Pure, except that it reads the user's source lines; any
-thread.
+Each statement has a comment with its purpose: the user's line that it executes, the compiled graph. Instructions that
+no statement expresses are listed as comments. Pure, except that it reads the user's source lines; any thread.
 """
 
 from __future__ import annotations
@@ -77,26 +76,26 @@ class StatementListing:
         return next((shown.first for shown in self.lines[max(0, line - 1) :] if shown.first is not None), None)
 
     def is_same_statement(self, one: int, other: int) -> bool:
-        """Whether two instructions belong to one statement, or to one purpose where no statement says them."""
+        """Whether two instructions belong to one statement, or to one purpose without a statement."""
         number = self._said_of[one]
         if number != self._said_of[other]:
             return False
         return self.said[number].text is not None or self._listing.group_of(one) == self._listing.group_of(other)
 
     def names_on_stack(self, index: int) -> dict[int, str]:
-        """Return slot -> the name that statements give to the value that is in it before the instruction ``index``."""
+        """Return slot -> the statements' name of its value before the instruction ``index``."""
         before = enumerate(self._listing.flow.stack_before(index))
         return {
             slot: self._names[expression.producer] for slot, expression in before if expression.producer in self._names
         }
 
     def names_of_globals(self) -> dict[str, str]:
-        """Return the names of globals that statements shorten: how they are written -> what they are called."""
+        """Return the globals with short names in statements: short name -> real name."""
         names = {str(instruction.value) for instruction in self._table if instruction.name == "LOAD_GLOBAL"}
         return {shown: name for name in names if (shown := shown_names(name)) != name}
 
     def explanation(self, line: int) -> Explanation | None:
-        """Return what a line stands for: the whole statement, its instructions, what it is for."""
+        """Return the explanation of a line: the whole statement, its instructions, its purpose."""
         shown = self.lines[line - 1] if 0 < line <= len(self.lines) else None
         if shown is None or shown.first is None:
             return None
@@ -131,7 +130,7 @@ class StatementListing:
         return "" if group is None else _REMARKS[group.purpose.kind] or self._listing.users_lines(group)
 
     def _group_behind(self, said: Said) -> Group | None:
-        """Return the group of instructions whose effect a statement is, if it says more than the statement does."""
+        """Return the group of instructions behind a statement, if it says more than the statement."""
         for index in range(said.last, said.first - 1, -1):
             group = self._listing.group_of(index)
             if group.purpose.kind in _REMARKS:

@@ -1,12 +1,12 @@
 """The rules by which a step ends in generated code.
 
-Pure decisions over where the step began and where execution is. The stepping thread only.
+Pure decisions from the origin of the step and the present position. The stepping thread only.
 
 - **Granularity**: ``instruction`` ends at the next instruction; ``statement`` at the next statement of the listing (one
   call of the graph, one side effect, one resume function), in the form of instructions at the next group of them.
   ``line`` ends at the next line: of the listing where it shows statements, else of the user's file.
-- **in**: also ends at the first instruction of any generated code that runs meanwhile: nested functions, resume
-  functions.
+- ****in**: also ends at the first instruction of any generated code that starts during the step: nested functions,
+  resume functions.
 - **over**: calls run through; once the frame has returned, ends in its caller, if that is generated code, at what
   follows the call.
 - **out**: runs to the frame's return and ends there, with the value on top of the stack. Out of a frame that already
@@ -33,7 +33,7 @@ from dynamo_dap.protocol.contract import INSTRUCTIONS
 
 @dataclass(eq=False, slots=True)
 class Origin:
-    """Where a step began, and what that frame has done since."""
+    """The origin of a step, and the progress of its frame since."""
 
     generated: GeneratedCode
     frame: FrameType | None
@@ -59,7 +59,7 @@ def ends_at(step: Step, generated: GeneratedCode, frame: FrameType, index: int) 
         return _ends_in_same_frame(step, origin, index)
     if step.kind is StepKind.IN:
         return True
-    # Another frame runs: one that the step's frame called, or, once that has ended, any later frame.
+    # Another frame runs: a callee of the step's frame or, after its end, any later frame.
     return not is_on_stack(origin.frame, frame)
 
 

@@ -1,8 +1,8 @@
 """Events of generated code by ``sys.settrace``: Python 3.11 and older.
 
 A trace function is set just before generated code begins and removed when the last frame of generated code on the
-thread ends. Meanwhile every event is passed on to the trace function that was there before: it sees the frames, lines,
-returns and exceptions that it would have seen without us, generated frames included.
+thread ends. Meanwhile every event is passed on to the previous trace function, which sees the same frames, lines,
+returns and exceptions as without us, generated frames included.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ class TraceEvents:
         self._tracer().expect(code)
 
     def _is_over(self, generated: GeneratedCode, frame: FrameType) -> bool:
-        """Whether ``frame``, about to execute an instruction, needs no more events: tracing takes most of a call."""
+        """Whether ``frame`` needs no more events; tracing takes most of a call's time."""
         return frame.f_lasti == generated.entry_offset and self._sink.is_followed_no_further(generated)
 
     def watch(self, generated: GeneratedCode, code: CodeType) -> None:
-        """Do nothing: frames are traced from their beginning, or taken up on their own thread."""
+        """Do nothing: frames are traced from their beginning, or from ``watch_frame`` on their own thread."""
 
     def watch_running(self, generated: GeneratedCode, frame: FrameType) -> None:
-        """Trace ``frame`` from where it is."""
+        """Trace ``frame`` from its present instruction on."""
         self._closed = False
         self._tracer().take_up(generated, frame)
 
@@ -103,7 +103,7 @@ class _ThreadTracer(ChainingTracer):
         """Whether ``before`` is one that goes on in C from the next call on; else it misses lines."""
         self._traced: set[int] = set()
         """``id`` of the frames traced, all of them running."""
-        # One object for all time, so that it can be recognised.
+        # One object forever, so that it can be recognised.
         self._function: TraceFunction = self.on_call
 
     def expect(self, code: CodeType) -> None:
@@ -136,7 +136,7 @@ class _ThreadTracer(ChainingTracer):
         before = self.before
         local: TraceFunction | None = before(frame, event, argument) if before is not None else None
         if before is not None and sys.gettrace() is before:
-            # One in C, as coverage's, takes its place when it is called as a function of Python's.
+            # A trace function in C, like coverage's, installs itself when it is called from Python.
             self._takes_its_place = True
             set_trace(self._function)
         expected = self._expected
@@ -146,7 +146,7 @@ class _ThreadTracer(ChainingTracer):
         return self._trace(self._codes.meet(expected), frame, local)
 
     def _trace(self, generated: GeneratedCode, frame: FrameType, before: TraceFunction | None) -> TraceFunction:
-        """Trace one frame, passing on to ``before`` what it would have received."""
+        """Trace one frame, and pass the events on to ``before``."""
         asked_for = {"opcode": frame.f_trace_opcodes, "line": frame.f_trace_lines}
         traced = _TracedFrame(
             generated, before, {event for event, is_asked_for in asked_for.items() if not is_asked_for}
@@ -170,7 +170,7 @@ class _ThreadTracer(ChainingTracer):
         return traced.function
 
     def _leave(self, traced: _TracedFrame, frame: FrameType) -> TraceFunction | None:
-        """Trace a frame no further; it is as it was found."""
+        """Stop tracing a frame, and restore its state."""
         frame.f_trace_opcodes = "opcode" not in traced.withheld
         frame.f_trace_lines = "line" not in traced.withheld
         if traced.before is None:
@@ -187,7 +187,7 @@ def _call() -> None:
 
 
 class _TracedFrame:
-    """One frame that is traced, and the trace function that it has from elsewhere."""
+    """One traced frame, with its previous trace function."""
 
     __slots__ = ("before", "function", "generated", "withheld")
 

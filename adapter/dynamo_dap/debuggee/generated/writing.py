@@ -1,4 +1,4 @@
-"""Writes a frame's local variables, and the slots of its value stack that may be changed. Runs on the held thread only.
+"""Writes a frame's local variables and the writable slots of its value stack. Runs on the held thread only.
 
 The interpreter does not check the types of some slots: the list that ``LIST_EXTEND`` extends must be a list, the
 iterator of a loop an iterator, an empty slot empty. A slot may be changed to anything if the instruction that consumes
@@ -28,7 +28,7 @@ def write_local(frame: FrameType, name: str, value: Any) -> None:
         # PEP 667: f_locals writes through.
         frame.f_locals[name] = value
         return
-    # f_locals is a copy, made anew at each look; the interpreter carries over what is changed in the last one.
+    # f_locals is a copy, made at each access; the interpreter carries over the changes of the last one.
     copy = frame.f_locals
     copy[name] = value
     ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
@@ -37,8 +37,7 @@ def write_local(frame: FrameType, name: str, value: Any) -> None:
 def write_slot(values: FrameValues, index: int, value: Any) -> None:
     """Put ``value`` into slot ``index``, counted from the bottom.
 
-    Raises:
-        WriteRefused: that slot cannot be changed, or not to ``value``; nothing was changed.
+    Raises: WriteRefused: the slot cannot be changed, or not to ``value``; nothing was changed.
     """
     stack = values.stack()
     if stack[index] is BARE_NUMBER or value is BARE_NUMBER:
@@ -89,7 +88,7 @@ def _takes_any(values: FrameValues, consumer: Instruction, expression: Expressio
     if consumer.name in ("CALL", "CALL_FUNCTION", "CALL_METHOD", "CALL_KW", "CALL_FUNCTION_KW"):
         operands = values.generated.listing.flow.operands(consumer.index)
         has_names = consumer.name in ("CALL_KW", "CALL_FUNCTION_KW")
-        # What is called may be anything, as may what it is called with; a method and its self belong together.
+        # The callee and its arguments may be anything; a method and its self belong together.
         return not (has_names and operands and operands[-1] is expression) and expression.role == "value"
     return False
 
