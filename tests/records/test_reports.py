@@ -389,6 +389,26 @@ def test_a_hostile_name_is_text_in_the_page() -> None:
     assert "javascript:" not in page
 
 
+@pytest.mark.parametrize(
+    ("link", "is_torchs"),
+    [
+        ("https://meta-pytorch.github.io/compile-graph-break-site/gb/gb0059.html", True),
+        ("https://docs.pytorch.org/docs/main/index.html", True),
+        ("https://example.org/gb/gb0059.html", False),
+        ("https://pytorch.org.example.org/gb0059.html", False),
+        ("https://pytorch.org@example.org/gb0059.html", False),
+        ("command:workbench.action.quit", False),
+    ],
+)
+def test_only_a_page_of_torchs_is_linked_as_such(link: str, *, is_torchs: bool) -> None:
+    record = Record()
+    place = Place("/a.py", 1)
+    record.apply(CompileBegan("0/0", "f", "f", place, place, 1.0))
+    record.apply(BreakFound("0/0", GraphBreak("a reason", place, link=link)))
+    record.apply(CompileEnded("0/0", "compiled", 1.0))
+    assert (f"href='{link}'" in html_report(record, {}, lambda compiled: None)) == is_torchs
+
+
 def test_the_same_break_and_the_same_size_are_reported_once(tmp_path: Path) -> None:
     """The helper's break cuts its caller at the call, then the helper; the size changes for both."""
     program = tmp_path / "program.py"

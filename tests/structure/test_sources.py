@@ -186,3 +186,19 @@ def test_a_workspace_has_to_be_trusted() -> None:
     """VS Code does not start the extension in a folder that its user does not trust."""
     package = json.loads((ROOT / "vscode-extension" / "package.json").read_text(encoding="utf-8"))
     assert package["capabilities"]["untrustedWorkspaces"]["supported"] is False
+
+
+def test_pages_and_hovers_take_no_text_for_html() -> None:
+    """Elements are made, not parsed; the only HTML is written by functions that escape; no Markdown is trusted."""
+    sources = [*(ROOT / "vscode-extension" / "src").rglob("*.ts"), *(ROOT / "adapter" / "dynamo_dap").rglob("*.js")]
+    assert len(sources) > 50
+    risky = re.compile(
+        r"\b(?:innerHTML|outerHTML|insertAdjacentHTML|createContextualFragment|DOMParser|document\.write"
+        r"|isTrusted|supportHtml|supportThemeIcons|enableCommandUris)\b"
+    )
+    found = [
+        f"{path.relative_to(ROOT)}: {match[0]}"
+        for path in sources
+        for match in risky.finditer(path.read_text(encoding="utf-8"))
+    ]
+    assert not found, "\n".join(found)

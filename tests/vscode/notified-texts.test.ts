@@ -1,9 +1,10 @@
-/** What a program says is text in a notification: a click on a link of Markdown there would run a command. */
+/** What a program says is text: in a notification, where a click on a link would run a command, and in a page. */
 
 import { at } from "./harness/debug-panes.js";
 import { expect, test } from "./harness/test.js";
 
-const PROGRAM = `note = "[Show the tensor](command:workbench.action.terminal.new)"
+const PROGRAM = `import torch
+note = "[Show the tensor](command:workbench.action.terminal.new)"
 print(note)
 `;
 
@@ -11,12 +12,19 @@ test("a program's text offers no command", async ({ vscode, workspace }) => {
     const { debug, editor, page } = vscode;
     await workspace.write("says.py", PROGRAM);
     await vscode.openFile("says.py");
-    await editor.setBreakpoint(2);
+    await editor.setBreakpoint(3);
     await vscode.startDebugging();
-    await debug.waitForStop(at("<module>", "says.py", 2));
+    await debug.waitForStop(at("<module>", "says.py", 3));
     await vscode.command("View Tensor of an Expression");
     await vscode.quickInput.answer("note");
     const told = page.locator(".notification-toast", { hasText: "note is not a tensor" });
     await expect(told).toContainText("[Show the tensor] (command:workbench.action.terminal.new)");
     await expect(told.locator(".notification-list-item-message a")).toHaveCount(0);
+
+    await vscode.command("View Tensor of an Expression");
+    const expression = "torch.ones(2) # <img src=x onerror=alert(1)>";
+    await vscode.quickInput.answer(expression);
+    const tensor = page.locator("iframe.webview.ready:visible").last().contentFrame().frameLocator("#active-frame");
+    await expect(tensor.locator("#name")).toHaveText(expression);
+    await expect(tensor.locator("img")).toHaveCount(0);
 });

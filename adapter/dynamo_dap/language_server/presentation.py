@@ -6,7 +6,6 @@ Findings are on the lines where the code is now, while it is still what was reco
 from __future__ import annotations
 
 import io
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -50,8 +49,6 @@ _SEVERITIES = {
     Kind.CUDA_GRAPH: DiagnosticSeverity.Information,
     Kind.NEVER_TRACED: DiagnosticSeverity.Hint,
 }
-_PAGE = re.compile(r"https://[\w.-]+/[\w./-]*")
-"""A record may name anything as torch's page: a command of the editor, too."""
 DocumentOf = Callable[[Place], Document | None]
 
 
@@ -85,7 +82,7 @@ def diagnostic_of(
         message=finding.text,
         severity=_SEVERITIES[finding.kind],
         code=finding.code or finding.kind.value,
-        code_description=CodeDescription(finding.link) if finding.link and _PAGE.fullmatch(finding.link) else None,
+        code_description=CodeDescription(finding.link) if finding.link else None,
         source=SOURCE,
         tags=[DiagnosticTag.Unnecessary] if finding.kind is Kind.NEVER_TRACED else None,
         related_information=related or None,

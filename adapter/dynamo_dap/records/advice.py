@@ -181,7 +181,6 @@ def _broken(known: _Break) -> Item:
     callers = called(caller_of(function, compiled) for function, compiled in known.cut)
     ids = list(dict.fromkeys(compiled.id for _, compiled in known.cut))
     title = f"Graph break{where}: {one.reason}"
-    link = one.link if one.link is not None and one.link.startswith("https://") else None
     settings = settings_of_break(one)
     hints = [*(f"{setting.text}  (drops what it logs)" for setting in settings if setting.adds), *one.hints]
     if one.condition is not None:
@@ -197,7 +196,7 @@ def _broken(known: _Break) -> Item:
         title,
         facts,
         hints,
-        link,
+        one.link,
         one.place,
         callers,
         ids,

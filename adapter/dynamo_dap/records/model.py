@@ -7,6 +7,7 @@ out. Any thread. A record can have a million of the small structs, so Python's g
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
@@ -113,6 +114,9 @@ class DataSymbol(Struct, rename="camel", omit_defaults=True, frozen=True, gc=Fal
     """What it may be: ``0 … 6``."""
 
 
+_TORCHS_PAGE = re.compile(r"https://(?:(?:docs\.)?pytorch\.org|meta-pytorch\.github\.io)/[\w./-]+")
+
+
 class GraphBreak(Struct, rename="camel", omit_defaults=True):
     """Something that Dynamo could not trace."""
 
@@ -139,6 +143,11 @@ class GraphBreak(Struct, rename="camel", omit_defaults=True):
     """What a data-dependent branch asks, as the user may write it at the line: ``n == 3``."""
     data: list[DataSymbol] = []
     """The numbers in it that depend on data."""
+
+    def __post_init__(self) -> None:
+        """Drop a link that leads elsewhere: a record may name anything as torch's page."""
+        if self.link is not None and _TORCHS_PAGE.fullmatch(self.link) is None:
+            self.link = None
 
 
 class Guard(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):

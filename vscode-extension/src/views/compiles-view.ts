@@ -112,7 +112,7 @@ function breakNode(id: string, found: GraphBreak): TreeNode {
     for (const hint of found.hints ?? []) {
         tooltip.appendMarkdown("- ").appendText(hint).appendMarkdown("\n");
     }
-    if (found.link !== undefined && /^https:\/\/[\w./-]+$/.test(found.link)) {
+    if (found.link !== undefined && /^https:\/\/((docs\.)?pytorch\.org|meta-pytorch\.github\.io)\/[\w./-]+$/.test(found.link)) {
         tooltip.appendMarkdown(`\n[${vscode.l10n.t("Torch's page")}](${found.link})`);
     }
     const node = makeNode(id, vscode.l10n.t("Graph break"), "debug-disconnect", { description: found.reason });
