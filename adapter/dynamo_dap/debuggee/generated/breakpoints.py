@@ -176,7 +176,7 @@ def groups_for_line(generated: GeneratedCode, path: str, line: int) -> list[Grou
     if (path, line) in generated.computed_lines:
         return generated.listing.groups_of(Kind.GRAPH)
     is_own = path == normalized_path(generated.path) and _lines_that_return(generated.original) == {line}
-    # The return of a resume function's result is no line of its own.
+    # The return of a resume function's result has no line of its own.
     return generated.listing.groups_of(Kind.RETURN) if is_own and not generated.listing.groups_of(Kind.RESUME) else []
 
 
