@@ -110,7 +110,7 @@ class CompileTimeEngine:
         self._value_stops.arm()
 
     def close(self) -> None:
-        """Take the hooks out. Any thread."""
+        """Remove the hooks. Any thread."""
         self._watches_every_line = False
         self._hooks.want(lines=False, instructions=False)
         self._logs.want(False)

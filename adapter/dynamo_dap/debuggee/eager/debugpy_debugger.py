@@ -57,7 +57,7 @@ class DebugpyDebugger:
         self._take_up()
 
     def adopt(self) -> None:
-        """Take up debugpy where it debugs this process already.
+        """Use a debugpy that debugs this process already.
 
         Raises:
             pydevd_internals.DebugpyMissing: it does not.
@@ -98,17 +98,17 @@ class DebugpyDebugger:
         self._agent.eager_debugger = self
 
     def watch_compiles(self) -> None:
-        """Leave the compiles of Dynamo alone, which has been imported."""
+        """Leave Dynamo's compiles untraced; Dynamo has been imported."""
         if self.is_active:
             self._compiles.watch(lambda problem: self._agent.print(f"dynamo-dap: {problem}\n", "important"))
 
     def torch_is_imported(self, name: str, is_done: bool) -> None:
-        """Leave the import of a part of torch untraced: it has no code of the user's."""
+        """Leave the import of a part of torch untraced: it has no user code."""
         if self.is_active:
             self._imports.report(name, is_done, is_wanted=lambda: self._agent.options.just_my_code)
 
     def pause_until_program_runs(self) -> None:
-        """Leave the calling thread untraced until ``trace_program``: what runs until then is the debugger's."""
+        """Leave the calling thread untraced until ``trace_program``: until then it runs the debugger's code."""
         self._tracing.pause()
 
     def trace_program(self) -> None:
@@ -135,20 +135,20 @@ class DebugpyDebugger:
     def report_uncaught(self, error: BaseException) -> None:
         """Report that ``error`` is about to end the program."""
         if self.is_active and not self._has_stopped_for(error, UNCAUGHT):
-            # Traced, what debugpy runs between its decision to stop and the stop would stop first (Python 3.12).
+            # If traced, debugpy's own code between its decision and the stop would stop first (Python 3.12).
             with self.kept_out():
                 pydevd_internals.report_uncaught(error)
 
     @property
     def exception_filters(self) -> frozenset[str]:
-        """Those that its client has set."""
+        """The exception filters of its client."""
         if self._handing_over is None or not self.is_active:
             return frozenset()
         asked_for = self._handing_over.exception_filters
         return pydevd_internals.exception_filters() if asked_for is None else asked_for
 
     def stopped_for(self, error: BaseException, filters: frozenset[str]) -> None:
-        """Remember it, without keeping it: it holds on to all the frames that it passed."""
+        """Remember it by a weak reference: it keeps all the frames that it passed alive."""
         with contextlib.suppress(TypeError):
             self._stopped_for = weakref.ref(error), filters
 
@@ -167,7 +167,7 @@ class DebugpyDebugger:
 
     @contextlib.contextmanager
     def kept_out(self) -> Iterator[None]:
-        """Leave the calling thread untraced inside."""
+        """Leave the calling thread untraced inside this context."""
         restore = self._tracing.suspend() if self.is_active else None
         try:
             yield
@@ -181,7 +181,7 @@ class DebugpyDebugger:
         return self.is_active and pydevd_internals.holds_this_thread()
 
     def resume(self, step: Step | None) -> None:
-        """Hand a step over to debugpy, too, or take one away from it."""
+        """Give a step to debugpy, too, or cancel debugpy's step."""
         if not self.is_active:
             return
         if step is None:
@@ -195,7 +195,7 @@ class DebugpyDebugger:
             pydevd_internals.step_back_into_caller(callee)
 
     def stop_at(self, frame: types.FrameType | None) -> None:
-        """Stop at ``breakpoint()``, or (None) where the thread comes next."""
+        """Stop at ``breakpoint()``, or (None) at the thread's next line."""
         if self.is_active:
             pydevd_internals.stop_at(frame)
 
@@ -224,7 +224,7 @@ _leaves_in_forks = False
 
 
 def _leave_in_forks(debugger: DebugpyDebugger) -> None:
-    """Have ``debugger``, the one of the latest session, leave processes that are forked off this one."""
+    """Detach ``debugger``, that of the latest session, in processes forked from this one."""
     global _in_use, _leaves_in_forks
     _in_use = debugger
     if not _leaves_in_forks:  # what is registered stays
@@ -238,7 +238,7 @@ def _leave_this_fork() -> None:
 
 
 def _innermost_user_frame(top: types.FrameType | None) -> tuple[types.FrameType | None, types.FrameType | None]:
-    """Return the innermost eager frame of the user's from ``top`` down, and the frame that it called."""
+    """Return the innermost eager frame of the user from ``top`` down, and the frame that it called."""
     callee = None
     for frame in walk(top):
         file_name = frame.f_code.co_filename

@@ -1,7 +1,7 @@
 """Reports the agent's and debugpy's steps and stops on a thread to each other, before these take effect.
 
-pydevd's messages are observed on its reader and writer threads. Both debuggers carry out a step or a pause request:
-the one that stops the thread first ends it, and the other forgets about it.
+pydevd's messages are observed on its reader and writer threads. Both debuggers get a step or a pause request: the one
+that stops the thread first ends it, and the other drops it.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _ABOUT_FRAMES = frozenset({"evaluate", "setExpression", "completions"})
 
 
 def _set_frame(arguments: dict[str, Any]) -> None:
-    """Have a request without a frame served in the program's globals, where a thread is stopped."""
+    """Serve a request without a frame in the program's globals, on a stopped thread."""
     frame = pydevd_internals.frame_of_globals_at_stop(frame_of_globals)
     if frame is not None:
         arguments["frameId"] = frame
 
 
 class HandingOver:
-    """Reports to the agent what debugpy is asked and what it says."""
+    """Reports debugpy's requests and messages to the agent."""
 
     def __init__(self, agent: Agent, tracing: IdleTracing) -> None:
         self._agent = agent
@@ -82,13 +82,13 @@ class HandingOver:
             self._request_pause(thread_id)
 
     def _begin_step(self, thread_id: int, step: Step) -> None:
-        """Traces and generated code on the thread's way may end the step."""
+        """Traces and generated code may end the thread's step."""
         ident = self._agent.threads.ident_of(thread_id)
         if ident is not None and self._agent.threads.pause_on(ident) is None:
             self._agent.steps.begin(ident, step)
 
     def _give_up_steps(self, thread_id: int) -> None:
-        """Debugpy has done what the agent was asked to do on the thread."""
+        """Drop the agent's step and pause request of a thread that debugpy has stopped."""
         ident = self._agent.threads.ident_of(thread_id)
         if ident is not None:
             self._agent.steps.give_up(ident)
@@ -99,15 +99,15 @@ class HandingOver:
         try:
             self._agent.request_pause(number)
         except RequestError:
-            return  # debugpy says itself that there is no such thread
+            return  # debugpy itself reports that there is no such thread
         if number != _ALL:
             self._pause_taken = taken = threading.Event()
             own_thread("pause", self._widen_pause, number, taken).start()
 
     def _widen_pause(self, asked: int, taken: threading.Event) -> None:
-        """Ask the other threads, one after the other, when the one that was asked waits in C, perhaps for them.
+        """Ask the other threads one by one if the first one waits in C, perhaps for them.
 
-        On a thread of its own, until some thread has paused.
+        On a thread of its own, until a thread has paused.
         """
         if taken.wait(_PATIENCE_SECONDS):
             return
@@ -120,7 +120,7 @@ class HandingOver:
             pydevd_internals.request_pause(ident)
             if taken.wait(_NEXT_SECONDS):
                 break
-        # A thread that has not reached a line would otherwise stop later, unexpectedly.
+        # A thread that has not reached a line would stop later unexpectedly.
         if taken.is_set():
             pydevd_internals.give_up_pauses()
             self._agent.steps.give_up_pauses()

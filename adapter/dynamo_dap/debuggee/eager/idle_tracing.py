@@ -7,10 +7,10 @@ are reported to it without tracing. Other threads are traced from their start, a
 Made for one session. Called on debugpy's own threads, and on the main thread when the agent hands over a step; the main
 thread's tracing is always changed on the main thread itself.
 
-While Dynamo compiles, debugpy is kept out as well: Dynamo is plain Python and takes twice as long under its tracing. It
-does not trace generated code either, and Dynamo does not compile debugpy's functions where compiled code calls them:
-these hooks run on compiling threads. So it is while torch is imported, on the thread that imports: a million calls in
-which there is nothing to stop at.
+While Dynamo compiles, debugpy's tracing is off as well: Dynamo is plain Python and takes twice as long under it.
+debugpy does not trace generated code either, and Dynamo does not compile debugpy's functions that compiled code calls;
+these hooks run on compiling threads. Tracing is also off while torch is imported, on the importing thread: a million
+calls without user code.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _BREAKPOINTS = {"setBreakpoints", "setDataBreakpoints", "setFunctionBreakpoints"
 
 
 class IdleTracing:
-    """Whether the main thread is traced. Nothing is ever left untraced in a program that was attached to."""
+    """Whether the main thread is traced. An attached program is always traced."""
 
     def __init__(self) -> None:
         self._function: TraceFunction | None = None
@@ -60,17 +60,17 @@ class IdleTracing:
             restore()
             return
         self._is_idle = True
-        # What it was asked while it was starting has not been seen here.
+        # Requests during its start have not passed through here.
         if self._is_wanted or pydevd_internals.looks_out():
             self.want()
 
     def on_request(self, command: str, arguments: dict[str, Any]) -> None:
-        """Debugpy is about to be asked something. Any thread."""
+        """Start tracing if a request to debugpy needs it. Any thread."""
         if _needs_tracing(command, arguments):
             self.want()
 
     def want(self) -> None:
-        """Have the main thread traced from now on. Any thread."""
+        """Trace the main thread from now on. Any thread."""
         if _is_main_thread():
             self._is_wanted = True
             self._trace()
@@ -80,7 +80,7 @@ class IdleTracing:
                 self._is_wanted = call_on_main_thread(self._trace)
 
     def suspend(self) -> Callable[[], None] | None:
-        """Stop tracing the calling thread; return what ends that, None when nothing needs to be done."""
+        """Stop tracing the calling thread; return a function that restores it, None if nothing was changed."""
         restore = own_tracers.suspend_tracing()
         if not self._is_idle or not _is_main_thread():
             return restore
@@ -120,7 +120,7 @@ def _needs_tracing(command: str, arguments: dict[str, Any]) -> bool:
 
 
 class Imports:
-    """Leaves imports of torch untraced, where only the user's own files can be stopped in."""
+    """Leaves imports of torch untraced if only the user's own files can stop."""
 
     def __init__(self, tracing: IdleTracing) -> None:
         self._tracing = tracing
@@ -138,7 +138,7 @@ class Imports:
 
 
 def _may_be_imported_by_torch(path: str) -> bool:
-    """Whether a file of the user's stands in the place of a module that others import by that name."""
+    """Whether a user file shadows a module that others import by that name."""
     directory, name = os.path.split(os.path.splitext(os.path.realpath(path))[0])
     while os.path.isfile(os.path.join(directory, "__init__.py")):
         directory, name = os.path.split(directory)
@@ -157,7 +157,7 @@ class Compiles:
         self._names = GeneratedNames(pydevd_internals.never_trace, own_tracers.may_trace_this_thread)
 
     def watch(self, on_problem: Callable[[str], None]) -> None:
-        """Install the hooks; ``on_problem`` gets those that this torch has no place for."""
+        """Install the hooks; ``on_problem`` gets those that this torch does not support."""
         never_compile_below(pydevd_internals.package(), os.path.dirname(__file__))
         for install in (self._watcher.install, self._names.install):
             try:
@@ -166,7 +166,7 @@ class Compiles:
                 on_problem(str(missing))
 
     def close(self) -> None:
-        """Take the hooks out."""
+        """Remove the hooks."""
         self._watcher.remove()
         self._names.remove()
 

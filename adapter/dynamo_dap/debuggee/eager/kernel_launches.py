@@ -1,7 +1,8 @@
-"""Decides which launches of compiled kernels are looked into: those of kernels with breakpoints, or stepped into.
+"""Decides which launches of compiled kernels are interpreted as well.
 
-While an exception filter for kernels is on it is every launch. Stops after a launch that wrote something else than the
-interpreter did. Made once per process; called on the threads that launch kernels, and quick where nothing is set.
+These are launches of kernels with breakpoints or steps, or every launch while an exception filter for kernels is on.
+Stops after a launch whose results differ from the interpreter's. Made once per process; called on the threads that
+launch kernels, and quick where nothing is set.
 """
 
 from __future__ import annotations
@@ -30,17 +31,17 @@ _Place = tuple[str, range, str]
 
 
 class KernelLaunches(LaunchObserver):
-    """What is set in kernels that are compiled, and stops after their launches."""
+    """Breakpoints and steps in compiled kernels, and stops after their launches."""
 
     def __init__(self, host: Host, programs: KernelPrograms) -> None:
-        """Work for ``host``, the agent; ``programs`` stops in what the interpreter runs."""
+        """Work for ``host``, the agent; ``programs`` stops in interpreted kernels."""
         self._host = host
         self._programs = programs
         self._places: WeakKeyDictionary[types.FunctionType, list[_Place]] = WeakKeyDictionary()
         self._reported: set[str] = set()
 
     def is_alert(self) -> bool:
-        """Whether a filter for kernels is on, or there are breakpoints."""
+        """Whether a filter for kernels is on, or a breakpoint is set."""
         filters, debugger = self._host.breakpoints.exception_filters, self._host.eager_debugger
         if any(name in filters for name in _FILTERS):
             return True
@@ -78,13 +79,13 @@ class KernelLaunches(LaunchObserver):
         return Wish(False) if is_entered and is_user_file(function.__code__.co_filename) else None
 
     def chosen(self, launch: Launch) -> tuple[int, int, int] | None:
-        """Return the program that the option ``tritonProgram`` says, or the first."""
+        """Return the program of the option ``tritonProgram``, or the first."""
         x, y, z = self._programs.asked_program(launch)
         return (x, y, z) if x < launch.grid[0] and y < launch.grid[1] and z < launch.grid[2] else None
 
     @contextlib.contextmanager
     def passed_over(self) -> Iterator[None]:
-        """Make a step that is under way go on after what is inside."""
+        """Suspend the step in progress inside this context."""
         begin_again = pydevd_internals.take_step_away() if self._host.eager_debugger.is_active else None
         try:
             yield
@@ -99,7 +100,7 @@ class KernelLaunches(LaunchObserver):
             self._host.print(f"dynamo-dap: {text}\n", "important")
 
     def differs(self, launch: Launch, difference: KernelDifference) -> None:
-        """Stop at the line of the user's that made the launch."""
+        """Stop at the user's line that made the launch."""
         top = line_outside_of_triton()
         top = next((one for one in walk(top) if is_user_file(one.f_code.co_filename)), top)
         names: dict[str, object] = {
@@ -122,7 +123,7 @@ def _place_of(function: types.FunctionType) -> _Place:
 
 
 def _functions_of(function: types.FunctionType) -> Iterator[types.FunctionType]:
-    """Return a kernel, and the jitted functions that it may call, and those may."""
+    """Return a kernel, and all jitted functions that it may call, directly or indirectly."""
     seen: set[types.FunctionType] = set()
     waiting = [function]
     while waiting:

@@ -1,8 +1,8 @@
 """Stops in kernels that Triton's interpreter runs: in one program of a launch, at wrong accesses, at races.
 
-Of the programs of a launch one is debugged, as ordinary Python: the one that the option ``tritonProgram`` says, else
-the first. In the others debugpy is kept out, unless breakpoints have conditions, which choose the program themselves.
-Made once per process that interprets kernels; called on the threads that launch them.
+One program of a launch is debugged as ordinary Python: the one of the option ``tritonProgram``, else the first. In the
+others debugpy is disabled, unless breakpoints have conditions, which choose the program themselves. Made once per
+process that interprets kernels; called on the threads that launch them.
 """
 
 from __future__ import annotations
@@ -48,21 +48,21 @@ class KernelPrograms(Observer):
         self._races = KernelRaces(lambda text: host.print(text, "important"))
 
     def begin(self) -> None:
-        """Triton's interpreter has been imported."""
+        """Install the hooks: Triton's interpreter has been imported."""
         self._follow_debugpy()
 
     def unobserved(self) -> AbstractContextManager[None]:
-        """Keep debugpy out."""
+        """Disable debugpy."""
         return self._host.eager_debugger.kept_out()
 
     def is_programs_launch(self) -> bool:
-        """Whether nothing is held on this thread: expressions at a stop launch kernels as well."""
+        """Whether this thread is not held: expressions at a stop launch kernels as well."""
         return not self._host.is_holding
 
     # -- programs --------------------------------------------------------------------------------------------------
 
     def program_begins(self, launch: Launch) -> None:
-        """Keep debugpy out of a program that is not the one to debug, unless conditions may choose it."""
+        """Disable debugpy in a program other than the debugged one, unless conditions may choose it."""
         with _program_going_on():
             self._races.program_begins(launch, self.follows_accesses())
             self._begin_program(launch)
@@ -83,7 +83,7 @@ class KernelPrograms(Observer):
         local.let_in = kept_out.close
 
     def launch_ended(self, launch: Launch) -> None:
-        """Go on as before the launch."""
+        """Restore the state before the launch."""
         with _program_going_on():
             self._races.launch_ended(launch)
             self._leave_program()
@@ -96,7 +96,7 @@ class KernelPrograms(Observer):
         return self._local.is_other
 
     def _follow_debugpy(self) -> None:
-        """Make debugpy ask, and leave out Triton's own files. When Triton has been imported."""
+        """Make debugpy ask for each program, and leave out Triton's own files. After Triton's import."""
         if not self._host.eager_debugger.is_active:
             return
         self.is_following = True
@@ -105,7 +105,7 @@ class KernelPrograms(Observer):
         pydevd_passing.never_step_into(paths, self._is_passed)
 
     def _is_passed(self, frame: types.FrameType) -> bool:
-        """Whether code of a library runs for the interpreter: NumPy's, or what a launch begins with."""
+        """Whether library code runs for the interpreter: NumPy's, or the start of a launch."""
         for one in walk(frame):
             path = one.f_code.co_filename
             if is_user_file(path) and not _is_generated_method(one.f_code):
@@ -142,22 +142,22 @@ class KernelPrograms(Observer):
     # -- accesses --------------------------------------------------------------------------------------------------
 
     def checks_accesses(self) -> bool:
-        """Whether the filter is on, and what runs is the program, not an expression of the user's."""
+        """Whether the filter is on, and the program runs, not the user's expression."""
         return self.is_on(OUT_OF_BOUNDS)
 
     def is_outside(self, launch: Launch, access: Outside) -> None:
-        """Stop at the line, in whichever program it is."""
+        """Stop at the line, in any program."""
         top = line_outside_of_triton()
         names: dict[str, object] = {"__tensor__": access.argument.name, "__elements__": access.elements}
         if top is not None and self.holds(OUT_OF_BOUNDS, top, names):
             self.stop(top, f"Out of bounds: {access.headline}", f"{access.text}\n{_where(launch)}")
 
     def follows_accesses(self) -> bool:
-        """Whether the filter for races is on, and what runs is the program."""
+        """Whether the filter for races is on, and the program runs."""
         return self.is_on(RACE)
 
     def accesses(self, launch: Launch, access: Access) -> None:
-        """Stop at the line where another program's access is met."""
+        """Stop at the line of an access that races with another program's."""
         top = found = None
         with _program_going_on():
             top = line_outside_of_triton()
@@ -167,14 +167,14 @@ class KernelPrograms(Observer):
             self.stop(top, f"Race: {found.headline}", f"{found.text}\n{_where(launch)}")
 
     def is_on(self, name: str) -> bool:
-        """Whether an exception filter is on, and what runs is the program, not an expression of the user's."""
+        """Whether an exception filter is on, and the program runs, not the user's expression."""
         return name in self._host.breakpoints.exception_filters and not self._host.is_holding
 
     def stop(self, top: types.FrameType, exception_id: str, description: str) -> None:
         """Hold this thread in ``top``, as for an exception."""
         raised = RaisedException(exception_id, description)
 
-        # From here on this program is the one that is debugged.
+        # From here on this program is the debugged one.
         self._leave_program()
 
         def frames() -> list[Frame]:
@@ -193,7 +193,7 @@ class KernelPrograms(Observer):
         self._go_on_with_step(top)
 
     def _go_on_with_step(self, frame: types.FrameType) -> None:
-        """Make debugpy step on from this line of ordinary Python, without coming back to it."""
+        """Make debugpy step on from this line of ordinary Python, without another stop on it."""
         step = self._host.steps.current()
         if step is None or not self._host.eager_debugger.is_active:
             return
@@ -218,7 +218,7 @@ class KernelPrograms(Observer):
 
 @contextlib.contextmanager
 def _program_going_on() -> Iterator[None]:
-    """Have nothing that goes wrong inside get into the program, whose own call is above."""
+    """Keep exceptions inside this context out of the program, whose own call is above."""
     try:
         yield
     except Exception:  # noqa: BLE001  (as said)
@@ -226,7 +226,7 @@ def _program_going_on() -> Iterator[None]:
 
 
 class _OfThread(threading.local):
-    """What to undo at the end of the program that a thread runs."""
+    """The state to restore at the end of a thread's program."""
 
     is_other = False
     has_passed = False
@@ -236,21 +236,21 @@ class _OfThread(threading.local):
 
 
 def _is_generated_method(code: types.CodeType) -> bool:
-    """Whether code is of a method that ``dataclasses`` writes, for the interpreter's own values, or of annotations.
+    """Whether code belongs to a method written by ``dataclasses``, for the interpreter's own values, or to annotations.
 
-    From Python 3.14 on those of a kernel run when the interpreter reads its signature.
+    From Python 3.14 on a kernel's annotations run when the interpreter reads its signature.
     """
     return code.co_name == "__annotate__" or (code.co_filename == "<string>" and code.co_name.startswith("__"))
 
 
 def line_outside_of_triton() -> types.FrameType | None:
-    """Return the innermost frame that is neither Triton's nor the debugger's: of the kernel, or of who launches it."""
+    """Return the innermost frame that is neither Triton's nor the debugger's: the kernel's, or its launcher's."""
     return next((one for one in walk(sys._getframe(1)) if _is_kernels(one.f_code.co_filename)), None)
 
 
 @functools.lru_cache(maxsize=1024)
 def _is_kernels(path: str) -> bool:
-    """Whether code of a file is what a kernel does, not the interpreter's."""
+    """Whether code of a file belongs to a kernel, not to the interpreter."""
     below = path.removeprefix(_folder() + os.sep)
     return not is_debugger_file(path) and not any(
         fnmatch.fnmatch(below, name) and below.count("/") == name.count("/") for name in _INTERPRETERS_FILES

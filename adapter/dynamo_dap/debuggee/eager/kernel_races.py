@@ -1,7 +1,7 @@
-"""Races between the programs of a kernel's launch: looked for while the filter ``race`` is on, and explained.
+"""Finds races between the programs of a kernel's launch while the filter ``race`` is on, and explains them.
 
-One for a process that interprets kernels; called on the threads that launch them. What programs have accessed is kept
-from the beginning of a launch, or from when the filter was set, to the end of the launch.
+One for a process that interprets kernels; called on the threads that launch them. Accesses are kept from the beginning
+of a launch, or from the setting of the filter, to the end of the launch.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class KernelRaces:
             self._begin(launch)
 
     def launch_ended(self, launch: Launch) -> None:
-        """Forget the launch; report what was not looked at."""
+        """Forget the launch; report skipped accesses."""
         elements = self._local.followed.pop(launch, None)
         if elements is not None and elements.left_out:
             self._on_left_out(
@@ -48,7 +48,7 @@ class KernelRaces:
             )
 
     def find(self, launch: Launch, access: Access, frame: types.FrameType) -> FoundRace | None:
-        """Note an access at a line of the kernel; return the race that it makes."""
+        """Note an access at a line of the kernel; return its race, if any."""
         elements = self._local.followed.get(launch)
         if elements is None:
             elements = self._begin(launch, is_within_program=True)
@@ -83,12 +83,12 @@ class FoundRace:
         self._argument = argument_of(race.access.pointers)
 
     def report_once(self) -> None:
-        """Report no other programs that race at the same lines of this launch."""
+        """Report no other race at the same lines of this launch."""
         self._of_launch.reported(self._race)
 
     @property
     def names(self) -> Mapping[str, object]:
-        """What a condition knows."""
+        """The names for conditions."""
         race = self._race
         return {
             "__tensor__": self._tensor,
@@ -110,7 +110,7 @@ class FoundRace:
 
     @property
     def text(self) -> str:
-        """Who did what, where and to which elements."""
+        """The programs, their accesses and lines, and the elements."""
         race = self._race
         other, place = text_of_index(race.other.program), race.other.place
         where = "this line" if place == race.place else f"{os.path.basename(place.path)}:{place.line}"

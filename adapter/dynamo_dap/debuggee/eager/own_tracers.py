@@ -1,10 +1,10 @@
-"""Who traces a thread: debugpy, the program itself (coverage, profilers, tests of debuggers), or nobody for a while.
+"""Chooses the tracer of a thread: debugpy, the program's own (coverage, a profiler), or none for a while.
 
 A thread has one trace function (Python 3.11 and older; debugpy uses ``sys.monitoring`` on newer ones). debugpy replaces
-``sys.settrace`` by a function that writes a warning to the program's stderr, and then no longer debugs that thread.
-We write to the user's console instead, once for each place that sets a trace function. When the program removes its
-function, we restore debugpy's. A function that is set in C is noticed when the program sets it for new threads, too, as
-coverage does. Runs on whichever thread calls ``sys.settrace``. Lives as long as the process.
+``sys.settrace`` by a function that writes a warning to the program's stderr, and then no longer debugs that thread. We
+write to the user's console instead, once for each place that sets a trace function. When the program removes its
+function, we restore debugpy's. A trace function that is set in C is noticed when the program also sets it for new
+threads, as coverage does. Runs on whichever thread calls ``sys.settrace``. Lives as long as the process.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _replaced = threading.local()
 
 
 def install(report: Callable[[str], None]) -> None:
-    """Take the place of debugpy's function; ``report`` shows a text to the user."""
+    """Replace debugpy's function; ``report`` shows a text to the user."""
     global _report
     is_first, _report = _report is None, report
     tracing: Any = importlib.import_module("pydevd_tracing")
@@ -115,21 +115,21 @@ def may_trace_this_thread() -> bool:
 
 
 def suspend_tracing() -> Callable[[], None] | None:
-    """Stop tracing the calling thread; return what puts it back exactly as it was, None when nothing was done."""
+    """Stop tracing the calling thread; return a function that restores its exact state, None if nothing was changed."""
     if pydevd_internals.uses_monitoring():
         resume: Callable[[], None] = pydevd_internals.monitoring().resume_current_thread_tracing
         return resume if pydevd_internals.monitoring().suspend_current_thread_tracing() else None
     traced_by = sys.gettrace()
     if not is_own_tracer(traced_by):
-        return None  # that of the program: coverage, a profiler
+        return None  # the program's trace function: coverage, a profiler
     importlib.import_module("pydevd_tracing").SetTrace(None)
     return lambda: _resume_tracing(traced_by)
 
 
 def _resume_tracing(function: Any) -> None:
-    """Do what ``SetTrace`` does, but for the thread that it starts each time to have CPython look for trace functions.
+    """Do what ``SetTrace`` does, without the thread that it starts each time to make CPython look for trace functions.
 
-    ``sys.settrace`` has it look, too; pydevd's library puts the faster way to the same function in its place then.
+    ``sys.settrace`` makes it look, too; pydevd's library then installs the faster way to the same function.
     """
     tracing: Any = importlib.import_module("pydevd_tracing")
     tracing._last_tracing_func_thread_local.tracing_func = function

@@ -2,9 +2,9 @@
 
 debugpy's extension point takes a text and children by the type of a value. It does not support pages, values without
 children, or children that are computed on demand, and it puts names that begin with ``_`` into groups; so debugpy's own
-variable classes are patched instead. Numbers, strings and objects with a ``__repr__`` of their own are shown by
-debugpy, with two changes: no addresses in the text, and tensors in it by their metadata. Copying to the clipboard is
-left to debugpy as well: a tensor is then copied with its data.
+variable classes are patched instead. debugpy shows numbers, strings and objects with their own ``__repr__``, with two
+changes: no addresses in the text, and tensors in it by their metadata. Copying to the clipboard is left to debugpy as
+well: a tensor is then copied with its data.
 
 Values are asked for only on a thread that debugpy has stopped; they last for the life of the process.
 
@@ -64,7 +64,7 @@ class _LeftToDebugpy(Value):
 
 
 class _Shown:
-    """Represents what the program has no object for, in debugpy's table: a tensor's shape, a group of items."""
+    """Represents a row without an object of the program in debugpy's table: a tensor's shape, a group of items."""
 
     __slots__ = ("value",)
 
@@ -76,7 +76,7 @@ class _EagerView(View):
     """Values as ordinary frames show them."""
 
     def value(self, value: object, expression: str | None = None) -> Value:
-        """Return a value as it is shown, or a mark that debugpy shows it."""
+        """Return a value in displayed form, or a mark that leaves it to debugpy."""
         if _is_left_to_debugpy(value):
             return _LeftToDebugpy(self.text(value), object=value)
         return super().value(value, expression)
@@ -96,7 +96,7 @@ def _is_left_to_debugpy(value: object) -> bool:
 
 
 class Presentation(pydevd_variables.Presentation):
-    """What debugpy asks about its variables. Threads that it has stopped; one for the process."""
+    """Answers debugpy's questions about variables. Runs on the threads that it has stopped; one for the process."""
 
     def __init__(self, marks_tensors: Callable[[], bool]) -> None:
         """Mark values that are tensors if ``marks_tensors``, which the client asked for."""
@@ -121,7 +121,7 @@ class Presentation(pydevd_variables.Presentation):
         return data
 
     def children(self, variable: Any) -> list[tuple[str, Any, str | None]] | None:
-        """Return name, object and expression of the children asked for; None to leave them to debugpy."""
+        """Return name, object and expression of the requested children; None to leave them to debugpy."""
         value = self._value(variable)
         if value is None and runs_its_own_code(variable.value):
             value = View.value(_VIEW, variable.value, variable.evaluate_name)
@@ -154,14 +154,14 @@ class Presentation(pydevd_variables.Presentation):
             del self._asked.page
 
     def page(self, variables: list[Any]) -> list[Any]:
-        """Return the page asked for of the variables of a scope, all of which have names."""
+        """Return the requested page of a scope's variables, all of which have names."""
         only, start, count = getattr(self._asked, "page", (None, 0, 0))
         if only == "indexed":
             return []
         return variables[start : start + count if count else None]
 
     def look(self, variable: Any, wanted: Any) -> dict[str, Any]:
-        """Return a part of the tensor that is ``variable``, or that an expression in its frame gives."""
+        """Return a part of the tensor ``variable``, or of an expression's tensor in its frame."""
         try:
             return {TENSOR: to_builtins(self._looked_at(variable, convert(wanted, TensorArguments)))}
         except (EvaluationError, ValidationError) as problem:
@@ -272,7 +272,7 @@ def _group_variables() -> None:
 
 
 def _locals_test(frame: FrameType) -> Any:
-    """Return what identifies Dynamo's locals; at module level they are globals."""
+    """Return the prefix that identifies Dynamo's locals; at module level they are globals."""
     if frame.f_locals is frame.f_globals:
         return is_dynamos_global
     return dynamos_locals(frame.f_code)

@@ -1,4 +1,4 @@
-"""Makes debugpy end as a whole and at once: its threads with the connection, the connection with its threads.
+"""Makes debugpy end completely and at once: its threads with the connection, the connection with its threads.
 
 pydevd's functions are wrapped once per process. On pydevd's own threads, and on those that end its session.
 """
@@ -18,7 +18,7 @@ _WAKING_SECONDS = 0.01
 def install() -> None:
     """Make debugpy's threads end with the session, and the session with the thread that reads.
 
-    Its reader waits for the thread that waits for it, until both give up after 0.5 s; and that one looks after 0.1 s.
+    Its reader waits for a thread that waits for the reader, until both time out after 0.5 s.
     """
     reader = importlib.import_module("_pydevd_bundle.pydevd_comm").ReaderThread
     run = reader._on_run
@@ -28,7 +28,7 @@ def install() -> None:
         try:
             run(self)
         finally:
-            # Whatever the reason: with an open connection, the server waits for answers.
+            # In any case: with an open connection, the server would wait for answers.
             self._terminate_on_socket_close()
 
     reader._on_run = _on_run

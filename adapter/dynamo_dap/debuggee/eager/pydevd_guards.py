@@ -1,10 +1,9 @@
 """Keeps requests to debugpy, and the code that they run, from harming the program or debugpy itself.
 
-pydevd does not guard against all of this: a request that it cannot parse ends its reader thread and with it the
-session; ``SystemExit`` raised by a condition ends the program; an expression may run forever without notice; a file is
-compiled again for each breakpoint in it, while other requests wait. pydevd's functions are wrapped once per process,
-when debugpy is loaded. Requests are served on the threads that pydevd has stopped, conditions run on the program's
-threads.
+In pydevd a request that it cannot parse ends its reader thread and with it the session; ``SystemExit`` raised by a
+condition ends the program; an expression may run forever without a message; a file is compiled again for each
+breakpoint in it, while other requests wait. pydevd's functions are wrapped once per process, when debugpy is loaded.
+Requests are served on the threads that pydevd has stopped, conditions run on the program's threads.
 """
 
 from __future__ import annotations
@@ -44,8 +43,8 @@ _has_stopped_for: Callable[[BaseException], bool] | None = None
 def install(seconds: Callable[[], float], has_stopped_for: Callable[[BaseException], bool]) -> None:
     """Wrap pydevd's functions, which are imported.
 
-    ``seconds`` says how long an evaluation may take, ``has_stopped_for`` for which exceptions the filter
-    ``userUnhandled`` has stopped in a trace.
+    ``seconds`` limits an evaluation; ``has_stopped_for`` returns the exceptions for which the filter ``userUnhandled``
+    has stopped in a trace.
     """
     global _installed_for, _has_stopped_for
     is_first, _installed_for, _has_stopped_for = _installed_for is None, seconds, has_stopped_for
@@ -85,9 +84,9 @@ def _module(name: str) -> Any:
 
 
 def forget_stops() -> None:
-    """Have threads that are marked as stopped go on, before a session begins.
+    """Resume threads that are marked as stopped, before a session begins.
 
-    One that broke off while they were stopped leaves them so, and the next one would stop them at once.
+    A session that broke off leaves such marks, and the next one would stop these threads at once.
     """
     for thread in threading.enumerate():
         information = getattr(thread, "additional_info", None)
@@ -101,7 +100,7 @@ def forget_stops() -> None:
 def let_threads_leave() -> None:
     """Wait briefly for threads that have been resumed and have not left their stop yet. Any thread but those.
 
-    Asked to pause before that, such a thread would stay where it is, without a stopped event.
+    A pause request before that would hold such a thread without a stopped event.
     """
     until = time.monotonic() + _LEAVING_SECONDS
     while any(map(_is_leaving, threading.enumerate())) and time.monotonic() < until:
@@ -132,7 +131,7 @@ def _is_pydevds(thread: threading.Thread) -> bool:
 
 
 def _say_nothing_of_gevent() -> None:
-    """Make debugpy's threads write nothing of gevent to the program's stderr: the debugger leaves such a program."""
+    """Keep debugpy's warnings about gevent off the program's stderr: the debugger leaves such a program."""
     for name in ("pydevd_comm", "pydevd_daemon_thread"):
         vars(_module(name))["notify_about_gevent_if_needed"] = lambda stream=None: False
 
@@ -140,7 +139,7 @@ def _say_nothing_of_gevent() -> None:
 def _guard_pauses() -> None:
     """Make threads pause in frames that are shown.
 
-    One that waited in C code below a library would pause where that returns, and the next step would never end.
+    A thread that waited in C code below a library would pause in the library, and the next step would never end.
     """
     debugger = sys.modules["pydevd"].PyDB
     wait, pausing = debugger.do_wait_suspend, _module("pydevd_comm_constants").CMD_THREAD_SUSPEND
@@ -154,7 +153,7 @@ def _guard_pauses() -> None:
             and not self.in_project_scope(frame)
             and any(self.in_project_scope(caller) for caller in walk(frame.f_back))
         ):
-            return None  # it is asked again at the next event
+            return None  # debugpy asks again at the next event
         return wait(self, thread, frame, event, *rest, **options)
 
     debugger.do_wait_suspend = do_wait_suspend
@@ -185,7 +184,7 @@ def _changing_once(py_db: Any) -> Iterator[None]:
     consolidate_now = py_db.consolidate_breakpoints
 
     def consolidate(path: str, by_id: Any, by_file: Any) -> None:
-        # It makes the file's table anew for each breakpoint in it. Plugins for templates look at their tables at once.
+        # debugpy rebuilds the file's table for each breakpoint in it. Plugins for templates read their tables at once.
         if by_file is py_db.breakpoints:
             files[path, id(by_file)] = path, by_id, by_file
         else:
@@ -204,7 +203,7 @@ def _changing_once(py_db: Any) -> Iterator[None]:
 
 
 def _verify() -> None:
-    """Make debugpy verify only breakpoints that can be hit: it takes every file for one with Python in it."""
+    """Make debugpy verify only breakpoints that can be hit: it assumes Python in every file."""
     processor = _module("pydevd_process_net_command_json").PyDevJsonCommandProcessor
     made_of = processor._create_breakpoint_from_add_breakpoint_result
 
@@ -228,7 +227,7 @@ def _verify() -> None:
         self: Any, py_db: Any, path: str, kind: str, breakpoint_id: Any, line: int, *rest: Any, **options: Any
     ) -> Any:
         if kind == "python-line":
-            # It looks for code above the line only, and goes through all lines for each breakpoint.
+            # debugpy searches for code only above the line, and scans all lines for each breakpoint.
             line, options = line_with_code(path, line), {**options, "adjust_line": False}
         return add(self, py_db, path, kind, breakpoint_id, line, *rest, **options)
 
@@ -260,7 +259,7 @@ def _guard_reader() -> None:
     processor.process_net_command_json = process_net_command_json
     py_db = sys.modules["pydevd"].get_global_debugger()
     reader = getattr(py_db, "reader", None)
-    if reader is not None:  # it was there before us, and has taken the function
+    if reader is not None:  # debugpy was loaded before us, and has kept the original function
         bound = reader.process_net_command_json
         reader.process_net_command_json = functools.partial(process_net_command_json, bound.__self__)
 
@@ -278,7 +277,7 @@ def _refusal(request: Any) -> str | None:
 
 
 def _as_exception(error: BaseException) -> Exception:
-    """Return an ``Exception`` that reads as ``error``, which is not an ``Exception``."""
+    """Return an ``Exception`` with the text of ``error``, which is not an ``Exception``."""
     substitute = type(type(error).__name__, (Exception,), {"__module__": type(error).__module__})
     try:
         text = str(error)
@@ -315,7 +314,7 @@ def _guard_evaluations() -> None:
         frame: Any, attr: str, expression: str, dbg: Any, value: Any = missing, scope: Any = None
     ) -> Any:
         if value is missing and frame is not None:
-            # What it raises would be logged, and the old value reported as the new one.
+            # debugpy would log its exception, and report the old value as the new one.
             try:
                 value = eval(expression, frame.f_globals, frame.f_locals)
             except Interrupted:
@@ -325,10 +324,10 @@ def _guard_evaluations() -> None:
             is_global = attr.startswith("Globals") or getattr(scope, "scope", None) == "globals"
             name = attr.removeprefix("Globals.") if is_global else attr.partition(".")[0]
             if name not in (frame.f_globals if is_global else frame.f_locals):
-                # It would write a traceback to the program's stderr, or make a variable that nobody reads.
+                # debugpy would write a traceback to the program's stderr, or make a variable without effect.
                 raise Raised(f"no variable is called '{name}' here")
             if sys.version_info >= (3, 13) and not is_global and "." not in attr:
-                # pydevd would run an assignment, and with it the expression again. Frames take values there.
+                # pydevd would run an assignment, and with it the expression again. Set the value in the frame instead.
                 frame.f_locals[attr] = value
                 return value
         return change(frame, attr, expression, dbg, value, scope)
@@ -357,7 +356,7 @@ _STOPPING = (
 
 
 def _guard_exceptions() -> None:
-    """Make debugpy stop once for an exception that leaves the user's code, where that was in a trace."""
+    """Make debugpy stop once for an exception that leaves the user's code through a trace."""
     user_unhandled = _module("pydevd_constants").EXCEPTION_TYPE_USER_UNHANDLED
     modules = [sys.modules[name] for name in _STOPPING if hasattr(sys.modules.get(name), "handle_exception")]
 
@@ -380,7 +379,7 @@ def _guard_exceptions() -> None:
         frames = py_db.suspended_frames_manager.get_frames_list(thread_id)
         if frames is not None and frames.exc_type is not None:
             return report_exception(self, py_db, request)
-        # It would invent one, and report its failure on the program's stderr.
+        # debugpy would invent one, and report its failure on the program's stderr.
         return refuse(py_db, request.seq, "exceptionInfo", "this thread did not stop at an exception")
 
     processor.on_exceptioninfo_request = on_exceptioninfo_request
@@ -390,7 +389,7 @@ def _guard_exceptions() -> None:
 
 
 class _FrameWithRank:
-    """A frame as a condition sees it, with a name that the program does not have there."""
+    """A frame for a condition, with one more name than the program has there."""
 
     def __init__(self, frame: Any, names: dict[str, int]) -> None:
         self._frame = frame
@@ -419,7 +418,7 @@ def _guard_conditions() -> None:
         except BaseException as error:  # noqa: BLE001  (the user's expression may raise anything)
             text = text_of_raised(error)
         what = pybreakpoint.condition or pybreakpoint.hit_condition
-        # As with any other error in a condition: better to stop once too often.
+        # As with any other error in a condition, an extra stop is better than a missed one.
         _module("pydevd_api").PyDevdAPI().send_error_message(self, f"The condition {what!r} failed: {text}")
         return True
 

@@ -1,4 +1,4 @@
-"""What the agent needs of debugpy beyond its documented functions; for variables it is in ``pydevd_variables``.
+"""The agent's access to undocumented functions of debugpy; those for variables are in ``pydevd_variables``.
 
 debugpy is imported when a session wants it, never before. Functions are called on the thread they are about, unless
 they say otherwise.
@@ -22,11 +22,11 @@ from dynamo_dap.debuggee.agent.frames import GLOBALS_FILE
 from dynamo_dap.debuggee.agent.user_code import is_torch_file, is_user_file
 
 _SETTINGS = {
-    # On Python 3.10 it would take the hook for evaluating frames, which is Dynamo's.
+    # On Python 3.10 it would replace the frame evaluation hook, which is Dynamo's.
     "PYDEVD_USE_FRAME_EVAL": "NO",
     # A warning that modules of the standard library are frozen, on stderr of the program.
     "PYDEVD_DISABLE_FILE_VALIDATION": "1",
-    # Seconds after which it warns, there as well, that a value took long to show: no business of the program's.
+    # Seconds after which it warns on the program's stderr that a value took long to show.
     "PYDEVD_WARN_SLOW_RESOLVE_TIMEOUT": "3600",
 }
 _STATE_RUN, _STATE_SUSPEND = 1, 2
@@ -80,7 +80,7 @@ def _settings() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _breakpoint_hook_kept() -> Iterator[None]:
-    """Keep what ``breakpoint()`` calls: importing pydevd replaces it."""
+    """Keep the hook of ``breakpoint()``: importing pydevd replaces it."""
     before = sys.breakpointhook
     try:
         yield
@@ -104,7 +104,7 @@ def connect(
 ) -> None:
     """Connect to the server and trace every thread, with no breakpoint set. ``own_package`` is never traced or shown.
 
-    ``greet`` says what comes before pydevd's own messages on the connection, if anything does.
+    ``greet`` sends a message before pydevd's own on the connection, if needed.
 
     Raises:
         OSError: nobody listens there.
@@ -149,7 +149,7 @@ def _greeted(greet: Callable[[socket.socket], None] | None) -> Iterator[None]:
 
 
 def adopt(own_package: str) -> None:
-    """Take up a session that somebody else began. ``own_package`` is never traced or shown."""
+    """Use a session that the program began. ``own_package`` is never traced or shown."""
     api = importlib.import_module("_pydevd_bundle.pydevd_api").PyDevdAPI()
     api.set_dont_trace_start_end_patterns(debugger(), (package(), own_package), ("debugpy_launcher.py",))
     _take_nagle_off(debugger())
@@ -196,12 +196,12 @@ def _is_called_by_torch(frame: types.FrameType) -> bool:
 
 
 def debugger() -> Any:
-    """Return pydevd's debugger; None when it is gone."""
+    """Return pydevd's debugger; None if it has ended."""
     return sys.modules["pydevd"].get_global_debugger()
 
 
 def forget() -> None:
-    """Stop tracing, and drop the connection silently: the calling process has been forked off."""
+    """Stop tracing, and drop the connection silently: the calling process is a fork."""
     if uses_monitoring():
         monitoring().stop_monitoring(all_threads=True)
         monitoring().reset_thread_local_info()
@@ -223,10 +223,10 @@ _has_wrapped_process_creation = False
 def wrap_process_creation(
     is_wanted: Callable[[], bool], rewritten: Callable[[Any], Any], after_fork: Callable[[], None]
 ) -> None:
-    """Have the command of every process that is started ``rewritten`` first, and ``after_fork`` called in forks.
+    """Rewrite the command of every started process by ``rewritten``, and call ``after_fork`` in forks.
 
-    For the life of the process, while ``is_wanted``; else it is as it was before. Forks that are about to run another
-    program do not count.
+    For the life of the process, while ``is_wanted``; else processes start as before. Forks that are about to run
+    another program do not count.
     """
     global _has_wrapped_process_creation
     if _has_wrapped_process_creation:
@@ -249,14 +249,14 @@ def wrap_process_creation(
 
     monkey.patch_args, monkey._on_forked_process = patch_args, on_forked_process
     monkey.patch_new_process_functions()
-    # A fork takes the protocol over, which is the right one only where there is a connection.
+    # A fork inherits the protocol, which is right only with a connection.
     defaults = importlib.import_module("_pydevd_bundle.pydevd_defaults")
     constants = importlib.import_module("_pydevd_bundle.pydevd_constants")
     constants.set_protocol(defaults.PydevdCustomization.DEFAULT_PROTOCOL)
 
 
 def listen_to_messages(after_receive: Callable[[Any], None], before_send: Callable[[Any], None]) -> None:
-    """Have every DAP message that it receives or sends shown first, as plain Python values; on its own threads."""
+    """Show every DAP message that it receives or sends to observers, as plain Python values; on its own threads."""
     pydevd: Any = sys.modules["pydevd"]
     listener = type(
         "Listener",
@@ -270,7 +270,7 @@ def listen_to_messages(after_receive: Callable[[Any], None], before_send: Callab
 
 
 class _Cancelled:
-    """Replaces the event by which pydevd gives up a wait; pydevd sets it at the end."""
+    """Replaces the event that ends pydevd's waits; pydevd sets it at the end."""
 
     def __init__(self, is_set: Callable[[], bool]) -> None:
         self.is_set = is_set
@@ -280,9 +280,9 @@ class _Cancelled:
 
 
 def wait_until_configured(is_cancelled: Callable[[], bool]) -> None:
-    """Wait until it has received ``configurationDone``, or ``is_cancelled``, which is asked again and again.
+    """Wait until it has received ``configurationDone``, or ``is_cancelled``, which is polled.
 
-    Its session may have ended before, and with it the debugger: there is nothing to wait for then.
+    Return at once if its session has ended.
     """
     debugger = sys.modules["pydevd"].get_global_debugger()
     if debugger is not None:
@@ -384,25 +384,25 @@ def holds_this_thread() -> bool:
 
 
 def is_stepping(*, into_calls: bool = False) -> bool:
-    """Whether a step is under way on the calling thread: any, or one that ends in whatever is called."""
+    """Whether a step is in progress on the calling thread: any, or one that ends in the next call."""
     step: int = _information().pydev_step_cmd
     return step in (_STEP_INTO, _STEP_INTO_MY_CODE) if into_calls else step != _NO_COMMAND
 
 
 def give_up_step() -> None:
-    """Forget the step, or the request to pause, that is under way on the calling thread."""
+    """Drop the step and the pause request of the calling thread."""
     information = _information()
     information.step_in_initial_location = None  # a frame, with all that it refers to
     _set_step(information, _NO_COMMAND, None)
 
 
 def step_in(frame: types.FrameType | None) -> None:
-    """Make the calling thread stop at the next line of the user's; ``frame`` is the innermost one of the user's."""
+    """Make the calling thread stop at the next user line; ``frame`` is the innermost user frame."""
     _begin_step(_STEP_INTO_MY_CODE if _is_my_code_only() else _STEP_INTO, None, frame)
 
 
 def step_over(frame: types.FrameType) -> None:
-    """Make the calling thread stop at the next line of ``frame``, which is inside a line now."""
+    """Make the calling thread stop at the next line of ``frame``, which is in the middle of a line."""
     _begin_step(_STEP_OVER_MY_CODE if _is_my_code_only() else _STEP_OVER, frame, frame)
 
 
@@ -416,9 +416,9 @@ def _is_my_code_only() -> bool:
 
 
 def take_step_away() -> Callable[[], None] | None:
-    """Forget the step that is under way on the calling thread; return what begins it again, None without one.
+    """Suspend the step of the calling thread; return a function that resumes it, None without a step.
 
-    It stays forgotten where another one, or a stop, came in between.
+    The function does nothing after another step or stop.
     """
     information = _information()
     command = information.pydev_step_cmd
@@ -496,12 +496,12 @@ def uses_monitoring() -> bool:
 
 
 def set_trace(function: Callable[..., Any]) -> None:
-    """Trace the calling thread by ``function``, in the way that it has, which is quicker than ``sys.settrace``."""
+    """Trace the calling thread by ``function``, by debugpy's way, which is faster than ``sys.settrace``."""
     importlib.import_module("pydevd_tracing").SetTrace(function)
 
 
 def trace_frames(ident: int, frames: list[types.FrameType]) -> None:
-    """Trace frames that run already, of the thread ``ident``, as it does when breakpoints change. Any thread."""
+    """Trace running frames of the thread ``ident``, as after a change of breakpoints. Any thread."""
     pydb = debugger()
     for frame in frames:
         if pydb.get_file_type(frame) is not None:
@@ -531,9 +531,9 @@ def looks_out() -> bool:
 
 
 def frame_of_globals_at_stop(frame_of_globals: Callable[[], types.FrameType]) -> int | None:
-    """Return the DAP id under which a thread that it holds evaluates in ``frame_of_globals()``; None without one.
+    """Return the DAP id of ``frame_of_globals()`` on a thread that it holds; None without one.
 
-    The frame belongs to the stop of that thread, as its own frames do. Its reader thread.
+    The frame belongs to the stop of that thread, like its own frames. Its reader thread.
     """
     manager = debugger().suspended_frames_manager
     for tracker in list(manager._thread_id_to_tracker.values()):

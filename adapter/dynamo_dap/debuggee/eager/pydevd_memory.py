@@ -1,9 +1,9 @@
-"""Makes debugpy keep nothing alive that is over: code that Dynamo generated, and its own earlier sessions.
+"""Makes debugpy release generated code and its own earlier sessions.
 
-pydevd remembers what it has decided on each code object, by the code object, as long as the process lives. What torch
-drops, when the program resets it or compiles anew, would stay, with its graph, its FakeTensors and its names in the
-program's globals. It finds a copy in the place of generated code: equal to it, and gone when it is. So it is on Python
-3.11 and older; with ``sys.monitoring`` it does not remember such code at all. Any thread of the program.
+pydevd remembers a decision for each code object as long as the process lives. Code that torch drops, after a reset or a
+recompile, would stay alive, with its graph, its FakeTensors and its names in the program's globals. On Python 3.11 and
+older pydevd gets an equal copy in place of generated code, which dies with the original. With ``sys.monitoring`` it
+does not remember such code at all. Any thread of the program.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LIBRARY_FILE = 1
 
 
 class Copies:
-    """Equal copies of code objects, in what is remembered by code; each as long as its original."""
+    """Equal copies of code objects for pydevd's memory; each lives as long as its original."""
 
     def __init__(self, remembered: dict[Any, int]) -> None:
         """Use ``remembered``, which others may empty at any time."""
@@ -38,7 +38,7 @@ class Copies:
         """By ``id`` of the original."""
 
     def remember(self, code: types.CodeType) -> None:
-        """Note that ``code`` is not traced. The next thread to note it finds this key and uses it."""
+        """Note that ``code`` is not traced. The next thread that notes it uses the same key."""
         key = id(code)
         known = self._copies.get(key)
         if known is None:
@@ -52,7 +52,7 @@ class Copies:
 
 
 class _MonitoredCode(dict[types.CodeType, Any]):
-    """What is known of each code object that has been monitored, generated code left out."""
+    """The facts about each monitored code object, without generated code."""
 
     def __init__(self, known: dict[types.CodeType, Any], lines: dict[types.CodeType, Any]) -> None:
         """Take ``lines``, in which pydevd notes a line before it notes it here."""
@@ -67,10 +67,9 @@ class _MonitoredCode(dict[types.CodeType, Any]):
 
 
 def _forget_monitored_code() -> None:
-    """Have code that Dynamo generated not remembered where all monitored code is.
+    """Keep generated code out of the memory of monitored code.
 
-    Raises:
-        AttributeError: this debugpy is another version than expected.
+    Raises: AttributeError: this version of debugpy is unknown.
     """
     monitoring = _monitoring()
     known = monitoring._code_to_func_code_info_cache
@@ -80,7 +79,7 @@ def _forget_monitored_code() -> None:
 
 
 def _monitoring() -> Any:
-    """Return the module that remembers monitored code; where pydevd has one in C, it is that."""
+    """Return the module that remembers monitored code, pydevd's C module if there is one."""
     for name, module in list(sys.modules.items()):
         if name.startswith(_MONITORING) and hasattr(module, "_code_to_func_code_info_cache"):
             return module
@@ -90,7 +89,7 @@ def _monitoring() -> Any:
 def _lines_known_to(monitoring: Any) -> dict[types.CodeType, Any]:
     """Return the lines of each code object, which a default argument of a function in C holds."""
     code = next(iter(monitoring._code_to_func_code_info_cache), None)
-    if code is None:  # no session has been yet
+    if code is None:  # there was no session yet
         code = _have_one_noted(monitoring)
     for found in gc.get_referrers(code):
         if type(found) is dict and type(found.get(code)).__name__ == "_CodeLineInfo":
@@ -114,8 +113,7 @@ def _have_one_noted(monitoring: Any) -> types.CodeType:
 def install() -> None:
     """Wrap pydevd's decisions, once per process.
 
-    Raises:
-        AttributeError: this debugpy is another version than expected.
+    Raises: AttributeError: this version of debugpy is unknown.
     """
     pydevd = importlib.import_module("pydevd")
     copies: Copies | None = None
@@ -149,11 +147,11 @@ def install() -> None:
 
 
 def forget_earlier_sessions() -> None:
-    """Let go of the debuggers that are over, of which every thread that they traced remembers functions.
+    """Release ended debuggers, whose functions every traced thread remembers.
 
-    To be called when another one has begun; what still runs keeps itself. The functions for uncaught exceptions would
-    report them to the first debugger forever. And what is known of monitored code counts for any debugger that has
-    changed its breakpoints as often, so that one would miss its own.
+    Call it when another one has begun; running code keeps its own. The functions for uncaught exceptions would report
+    to the first debugger forever. Facts about monitored code count for any debugger with the same number of breakpoint
+    changes, so that a new one would miss its breakpoints.
     """
     try:
         if pydevd_internals.uses_monitoring():
@@ -168,7 +166,7 @@ def forget_earlier_sessions() -> None:
                 known.top_level_thread_tracer_unhandled = None
             if _is_over(known.thread_tracer):
                 known.thread_tracer = None
-        # pydevd keeps every thread that it has seen, lest another one gets its ``id``. No client knows its own threads.
+        # pydevd keeps every thread object, so that no other one gets its ``id``. No client knows pydevd's own threads.
         seen = importlib.import_module("_pydevd_bundle.pydevd_constants")._thread_id_to_thread_found
         for key, thread in list(seen.items()):
             if getattr(thread, "is_pydev_daemon_thread", False) and not thread.is_alive():

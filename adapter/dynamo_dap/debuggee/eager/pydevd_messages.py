@@ -1,7 +1,7 @@
-"""Sends what a log message says before the program goes on, so that neither its end nor a crash loses any.
+"""Sends log messages before the program continues, so that neither its end nor a crash loses any.
 
-pydevd queues messages for a thread of its own. Whatever waits there is lost when the process dies, and at an ordinary
-end pydevd gives that thread half a second. Wrapped once per process; runs on the program's threads.
+pydevd queues messages for a thread of its own. Queued messages are lost when the process dies, and at an ordinary end
+pydevd gives that thread half a second. Wrapped once per process; runs on the program's threads.
 """
 
 from __future__ import annotations

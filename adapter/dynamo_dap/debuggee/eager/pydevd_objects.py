@@ -36,7 +36,7 @@ def _defines(value: object, names: tuple[str, ...]) -> bool:
 
 
 def data(own: Callable[..., Any], variable: Any, fmt: Any, context: str | None, **limits: int) -> Any:
-    """Return the fields that ``own`` gives a variable; of one that runs its own code, only with ``__repr__``."""
+    """Return the fields of a variable by ``own``; for a value that runs its own code, only with ``__repr__``."""
     if not runs_its_own_code(variable.value):
         return own(variable, fmt, context, **limits)
     safe_repr: Any = importlib.import_module("_pydevd_bundle.pydevd_safe_repr").SafeRepr()
@@ -72,7 +72,7 @@ def install() -> None:
 
 
 def _stand_in(value: object) -> object:
-    """Return a value of Python's own that is a routine or a class if ``value`` is one."""
+    """Return a builtin routine or class if ``value`` is a routine or a class."""
     if is_a(value, type):
         return object
     is_routine = is_one_of(value, _ROUTINES) or (
@@ -113,7 +113,7 @@ _COMPLETED = {"module": "0", "class": "1", "function": "2", "method": "2", "keyw
 
 
 def _complete() -> None:
-    """Complete names from what objects and classes hold: it runs each property."""
+    """Complete names from stored attributes: debugpy would run each property."""
     completer: Any = importlib.import_module("_pydev_bundle._pydev_completer")
     own = completer.generate_completions
 
@@ -122,7 +122,7 @@ def _complete() -> None:
         names = {} if frame is None else {**frame.f_globals, **frame.f_locals}
         kinds = kinds_at(path.removesuffix("."), names)
         if frame is None or kinds is None:
-            return own(frame, path)  # its user has written the property
+            return own(frame, path)  # the user has typed the property
         return [(name, "", "", _COMPLETED.get(kind, "3")) for name, kind in kinds.items()]
 
     completer.generate_completions = generate_completions

@@ -1,7 +1,7 @@
-"""Makes debugpy pass over what it would stop in: breakpoints without conditions, and code in which no step may end.
+"""Makes debugpy skip breakpoints without conditions, and steps that would end in certain code.
 
-For kernels of Triton's, of which one program is debugged and in which an interpreter runs. Uses debugpy's private
-names, as ``pydevd_internals`` does. Functions are called on the threads that debugpy traces.
+For Triton kernels, of which one program is debugged by an interpreter. Uses debugpy's private names, as
+``pydevd_internals`` does. Functions are called on the threads that debugpy traces.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dynamo_dap.debuggee.eager import pydevd_internals
 
 
 def has_conditions() -> bool:
-    """Whether a breakpoint has a condition of the user's, or an exception filter needs every line."""
+    """Whether a breakpoint has a user's condition, or an exception filter needs every line."""
     pydb = pydevd_internals.debugger()
     breakpoints = [one for lines in pydb.breakpoints.values() for one in lines.values()]
     breakpoints += pydb.function_breakpoint_name_to_breakpoint.values()
@@ -49,7 +49,7 @@ def breakpoints_at(path: str, lines: range, function: str) -> bool | None:
 
 
 def path_of(code: types.CodeType) -> str:
-    """Return the file of a code object as breakpoints have it."""
+    """Return the file of a code object in the notation of breakpoints."""
     files: Any = importlib.import_module("pydevd_file_utils")
     return str(files.get_abs_path_real_path_and_base_from_file(code.co_filename)[1])
 
@@ -58,7 +58,7 @@ _are_unconditional_off: Callable[[], bool] | None = None
 
 
 def pass_unconditional(is_wanted: Callable[[], bool]) -> None:
-    """Have breakpoints without a condition of their own not hit where ``is_wanted``, on the thread that reaches one.
+    """Skip breakpoints without a condition while ``is_wanted``, called on the thread that reaches one.
 
     For the life of the process; the ``is_wanted`` of the last call counts.
     """
@@ -71,7 +71,7 @@ def pass_unconditional(is_wanted: Callable[[], bool]) -> None:
     log = pydb.handle_breakpoint_expression
 
     def has_condition(self: Any) -> bool:
-        # Its condition, none, is then found not to hold.
+        # Its missing condition then counts as false.
         return bool(self.condition or self.hit_condition) or _are_off()
 
     def handle_breakpoint_expression(self: Any, pybreakpoint: Any, info: Any, new_frame: Any) -> None:
@@ -88,16 +88,16 @@ def _are_off() -> bool:
 
 
 def never_step_into(paths: Iterable[str], is_passed: Callable[[types.FrameType], bool]) -> None:
-    """Leave files out of steps and stacks, as ``justMyCode`` does with libraries: patterns. Any thread.
+    """Leave files (patterns) out of steps and stacks, as ``justMyCode`` does with libraries.
 
-    No step ends in a frame that ``is_passed`` either, asked while the thread steps; it is shown, and stopped in else.
+    Any thread. No step ends in a frame that ``is_passed`` either; such a frame is shown, and breakpoints stop in it.
     """
     pydb = pydevd_internals.debugger()
     kind = importlib.import_module("_pydevd_bundle.pydevd_filtering").ExcludeFilter
     ours = [kind(path, True, True) for path in paths]
     theirs = [one for one in pydb._files_filtering._exclude_filters if one not in ours]
     set_filters, is_filtered = type(pydb).set_exclude_filters, pydb.apply_files_filter
-    # Its client has others set when it attaches.
+    # Its client sets its own when it attaches.
     pydb.set_exclude_filters = lambda filters: set_filters(pydb, [*filters, *ours])
     importlib.import_module("_pydevd_bundle.pydevd_api").PyDevdAPI().set_exclude_filters(pydb, theirs)
 
@@ -114,7 +114,7 @@ def never_step_into(paths: Iterable[str], is_passed: Callable[[types.FrameType],
 
 
 def _go_on_stepping_in(pydb: Any, is_passed: Callable[[types.FrameType], bool]) -> None:
-    """Make a step that would end in a frame that ``is_passed`` go on, before debugpy reports or holds it."""
+    """Continue a step that would end in a frame that ``is_passed``, before debugpy reports or holds it."""
     set_suspend, wait = pydb.set_suspend, pydb.do_wait_suspend
     if hasattr(set_suspend, "is_of_passing"):
         return
@@ -123,7 +123,7 @@ def _go_on_stepping_in(pydb: Any, is_passed: Callable[[types.FrameType], bool]) 
     ending = threading.local()
 
     def suspend_unless_passed(thread: Any, stop_reason: int, *args: Any, **kwargs: Any) -> None:
-        # The frame, which the next call is given, decides whether it is passed.
+        # The frame of the next call decides.
         if stop_reason in steps and thread is threading.current_thread():
             ending.step = lambda: set_suspend(thread, stop_reason, *args, **kwargs)
         else:
@@ -146,6 +146,6 @@ def _go_on_stepping_in(pydb: Any, is_passed: Callable[[types.FrameType], bool]) 
 
 
 def forget_filtered() -> None:
-    """Look again at code that was left out while a thread stepped: it is stopped in else. Any thread."""
+    """Check code again that a step has skipped: breakpoints stop in it. Any thread."""
     sys.modules["pydevd"].global_cache_skips.clear()
     sys.modules["pydevd"].global_cache_frame_skips.clear()

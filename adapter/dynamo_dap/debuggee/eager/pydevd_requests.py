@@ -1,7 +1,7 @@
-"""Has each request that a stopped thread is to serve answered: in time, or when the thread has gone on meanwhile.
+"""Answers each request to a stopped thread: in time, or when the thread has resumed meanwhile.
 
-pydevd queues such a request for the thread. What is left in the queue when the thread goes on would wait for its next
-stop. Some requests about frames that are gone it does not answer at all. Its functions are wrapped once per process.
+pydevd queues such a request for the thread. A request in the queue when the thread resumes would wait for its next
+stop. pydevd never answers some requests about frames that no longer exist. Its functions are wrapped once per process.
 Requests come on pydevd's reader thread; the threads that it has stopped serve them.
 """
 
@@ -24,7 +24,7 @@ from dynamo_dap.debuggee.wrapping.locks import Level, lock
 
 
 class Raised(Exception):
-    """An expression raised something that pydevd does not catch; the text says what."""
+    """An expression raised an exception that pydevd does not catch; the text names it."""
 
 
 _CANCELLED = "cancelled"
@@ -63,7 +63,7 @@ _seconds: Callable[[], float]
 
 
 def install(seconds: Callable[[], float]) -> None:
-    """Wrap pydevd's functions. ``seconds`` says how long a request may take."""
+    """Wrap pydevd's functions. ``seconds`` limits a request."""
     global _seconds
     _seconds = seconds
     comm, debugger = importlib.import_module("_pydevd_bundle.pydevd_comm"), sys.modules["pydevd"].PyDB
@@ -122,7 +122,7 @@ def _note_answers(writer: Any) -> None:
 
 
 def _serve_to_the_end(debugger: Any) -> None:
-    """Make a thread serve its waiting requests before it goes on, and refuse later ones."""
+    """Make a thread serve its waiting requests before it resumes, and refuse later ones."""
     wait, wait_once = debugger.do_wait_suspend, debugger._do_wait_suspend
     id_of = importlib.import_module("_pydevd_bundle.pydevd_constants").get_current_thread_id
 
@@ -176,7 +176,7 @@ def _request_of(command: Any) -> Any:
     found = next((one for one in arguments if getattr(one, "type", None) == "request"), None)
     if found is not None or getattr(command, "method", None) is not _completing():
         return found
-    # It is given parts of the request.
+    # It gets parts of the request.
     if not hasattr(command, "request_of_client"):
         command.request_of_client = getattr(_reader, "request", None)
     return command.request_of_client
@@ -219,7 +219,7 @@ class _Served:
         self._work.interrupt()
 
     def run(self, serve: Callable[[], None]) -> None:
-        """Serve it; an answer is given in time, whatever happens. A second one would find nobody who waits."""
+        """Serve it; always answer in time. A second answer would be ignored."""
         try:
             with self._work.running(), self._limit_of_rows():
                 serve()
@@ -306,7 +306,7 @@ def _without_bad_ones(handle: Callable[..., Any]) -> Callable[..., Any]:
 def _problem_of(asked: dict[str, Any], hits: Callable[[str | None], str | None]) -> str | None:
     problem = Conditions.parse(asked.get("condition"), None, asked.get("logMessage")).problem
     if problem is None and (text := asked.get("hitCondition")):
-        # It takes any expression there.
+        # debugpy accepts any expression there.
         problem = Conditions.parse((hits(text) or "").replace("@HIT@", "1"), None, None).problem
         problem = problem and f"hit condition: {problem}"
     return problem

@@ -28,22 +28,22 @@ class Presentation(Protocol):
     """How values are shown. Asked on threads that it has stopped."""
 
     def data(self, variable: Any, context: str | None) -> dict[str, Any] | None:
-        """Return fields of a DAP variable that replace those that it would give; None to let it."""
+        """Return fields of a DAP variable that replace debugpy's; None for debugpy's own."""
 
     def children(self, variable: Any) -> list[tuple[str, Any, str | None]] | None:
-        """Return name, object and expression of the children asked for; None to let it."""
+        """Return name, object and expression of the requested children; None for debugpy's own."""
 
     def paging(self, only: str | None, start: int, count: int) -> AbstractContextManager[None]:
-        """Ask for one page of children inside: of DAP's ``filter`` ``only``, all from ``start`` on for ``count`` 0."""
+        """Request one page of children, those of ``filter`` ``only``; with ``count`` 0 all from ``start`` on."""
 
     def page(self, variables: list[Any]) -> list[Any]:
-        """Return what is asked for of the variables of a scope."""
+        """Return the requested variables of a scope."""
 
     def runs_no_code(self, value: Any) -> bool:
         """Whether a value is shown without code of the program."""
 
     def scope(self, frame: types.FrameType) -> tuple[str, Any] | None:
-        """Return name and object of what a frame has beside its locals and globals; None for nothing.
+        """Return name and object of a frame's extra scope; None if it has none.
 
         On debugpy's reader thread.
         """
@@ -52,14 +52,14 @@ class Presentation(Protocol):
         """Return the body of the answer to our own request about a tensor: see ``server.debugpy_side``."""
 
     def left_to_debugpy(self, show: Callable[[], dict[str, Any]], context: str | None) -> dict[str, Any]:
-        """Return what ``show`` gives for a variable that is left to it."""
+        """Return the result of ``show``, debugpy's own, for a variable."""
 
 
 _is_presentation_wanted: Callable[[], bool] | None = None
 
 
 def present_values(presentation: Presentation, is_wanted: Callable[[], bool]) -> bool:
-    """Make ``presentation`` show values while ``is_wanted``; False when this debugpy has no place for it.
+    """Make ``presentation`` show values while ``is_wanted``; False if this debugpy does not support it.
 
     For the life of the process. The presentation of the first call is kept, ``is_wanted`` is that of the last.
     """
@@ -114,7 +114,7 @@ def present_values(presentation: Presentation, is_wanted: Callable[[], bool]) ->
         return found if found is not None else own_child(self, name, fmt, scope)
 
     def get_variable_reference(self: Any) -> int:
-        # Its own is the id of the value: two names of one value would share the children, with one's expressions.
+        # debugpy's own reference is the id of the value: two names of one value would share children and expressions.
         return id(self)
 
     variables.get_variable_reference = get_variable_reference
@@ -208,7 +208,7 @@ def _answer_with_locals(pydb: Any, request: Any, body: dict[str, Any], presentat
 
 
 def _in_pages(own_request: Callable[[Any, Any], None], presentation: Presentation) -> Callable[[Any, Any], None]:
-    """Return what serves ``variables`` in place of ``own_request``."""
+    """Return a handler of ``variables`` in place of ``own_request``."""
 
     def internal_get_variable_json(pydb: Any, request: Any) -> None:
         asked = request.arguments
@@ -221,7 +221,7 @@ def _in_pages(own_request: Callable[[Any, Any], None], presentation: Presentatio
 
 
 def _answers_of_tensor(pydb: Any, request: Any, presentation: Presentation) -> bool:
-    """Answer our own request, if it is one, which came in one of debugpy's."""
+    """Answer our own request if a debugpy request contains one."""
     wanted = getattr(request.arguments, "kwargs", {}).get(TENSOR)
     if wanted is None:
         return False
@@ -230,7 +230,7 @@ def _answers_of_tensor(pydb: Any, request: Any, presentation: Presentation) -> b
 
 
 def _variable_of(pydb: Any, reference: Any) -> Any:
-    """Return what has a reference; None when it belongs to an earlier stop."""
+    """Return the object of a reference; None if it belongs to an earlier stop."""
     try:
         return pydb.suspended_frames_manager.get_variable(reference)
     except KeyError:

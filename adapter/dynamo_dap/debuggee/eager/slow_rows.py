@@ -34,7 +34,7 @@ def limit(seconds: float, at_most: int) -> Iterator[None]:
 
 
 def show(value: object, make: Callable[[], dict[str, Any]]) -> dict[str, Any] | str:
-    """Return what ``make`` gives, or a text that says why ``value`` is not shown."""
+    """Return the result of ``make``, or a text that says why ``value`` is not shown."""
     seconds = getattr(_limits, "seconds", None)
     if seconds is None:
         return make()

@@ -1,8 +1,8 @@
-"""Attempts that Dynamo gave up, to begin the analysis of the frame again: what is left of them is kept to be looked at.
+"""Keeps attempts that Dynamo abandoned to restart the analysis, so that the user can go back to them.
 
-Torch clears an attempt's objects as it is given up. For one that was logged this is put off, until nobody can go back
-to it any more. One that ended at a graph break is the trace of what comes before the break: the attempt that follows
-traces the same, and is turned into code there. Tracing thread; lives until ``close``.
+Torch clears an attempt's objects when it is abandoned. For a logged attempt this is delayed until nobody can go back to
+it. An attempt that ended at a graph break is the trace of the part before the break: the next attempt traces the same
+part and compiles it. Tracing thread; lives until ``close``.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ ABANDONED = Feature(
 
 
 class AbandonedAttempt:
-    """An attempt that may be given up."""
+    """An attempt that may be abandoned."""
 
     def __init__(self, frame: TracedFrame) -> None:
-        """Take the attempt of ``frame``, one of its functions."""
+        """Hold the attempt of ``frame``, one of its functions."""
         output: Any = frame.attempt
         self._output = output
         self._root: Any = None
@@ -61,11 +61,11 @@ class AbandonedAttempt:
 
     @property
     def frame(self) -> TracedFrame:
-        """The function that was compiled, while the attempt can be looked at."""
+        """The compiled function, while the attempt is kept."""
         return TracedFrame(self._root)
 
     def _cleanup(self) -> None:
-        """Run where torch would clear the attempt: as its interpreter is left."""
+        """Run in place of torch's cleanup of the attempt, at the end of its interpreter."""
         problem = sys.exc_info()[1]
         if not isinstance(problem, ABANDONED.resolve(_RESTART)):
             self._output.__dict__.pop("cleanup", None)
@@ -92,7 +92,7 @@ class AbandonedAttempt:
 
     @contextlib.contextmanager
     def looking(self) -> Iterator[None]:
-        """Look at the attempt in place of the one that runs."""
+        """Show the attempt in place of the running one."""
         self._put_back()
         self._root.f_locals = self._arguments
         tracing, compiling = ABANDONED.resolve(_TRACING), ABANDONED.resolve(_COMPILING)
@@ -103,11 +103,11 @@ class AbandonedAttempt:
 
     @property
     def can_outlive_compile(self) -> bool:
-        """Whether what the program changes by then can be noted."""
+        """Whether later changes by the program can be noted."""
         return DYNAMO_OFF.problem is None and READING.problem is None
 
     def outlive_compile(self) -> None:
-        """Let go of all that the program could notice, and note the versions of what it may change from now on."""
+        """Release everything that the program could notice, and note the versions of tensors that it may change."""
         self._put_back()
         context = self._output.tracing_context
         context.tensor_to_context.clear()

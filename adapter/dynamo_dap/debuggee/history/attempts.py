@@ -1,12 +1,11 @@
-"""The history of a thread in traces: the attempt that runs, attempts that Dynamo gave up, and what was before a break.
+"""The history of a thread in traces: the running attempt, abandoned attempts, and the part before a graph break.
 
-Each of them is an attempt here, with a past of its own. When Dynamo gives an attempt up and restarts, the user can
-still go to the attempt's past, but no step leads there. What follows a graph break is a trace of its own: steps back
-from its beginning lead to the end of the attempt before the break: the one that ended there, or the saved trace of the
-cache entry that ran before, with this call's inputs. The saved trace serves for cached calls, and where Dynamo
-continued at the break without a restart, so that nothing is left of the attempt. Tracing thread, but for
-``TraceLogs.want``; attempts live until the function that they lead to is compiled, or the call that they lead to is
-over.
+Each of them is an attempt here, with its own past. When Dynamo abandons an attempt and restarts, the user can still go
+to the attempt's past, but no step leads there. The part after a graph break is a separate trace. Steps back from its
+beginning lead to the end of the attempt before the break, or of the saved trace of the cache entry that ran before,
+with this call's inputs. The saved trace is used for cached calls, and if Dynamo continued at the break without a
+restart, so that the attempt is lost. Tracing thread, but for ``TraceLogs.want``; attempts live until the function or
+the call that they lead to has ended.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ _MAXIMUM_REASON = 100
 
 @dataclass(eq=False)
 class Attempt:
-    """A past that can be gone to."""
+    """A past that steps back can reach."""
 
     past: Past
     abandoned: AbandonedAttempt | None = None
@@ -74,17 +73,17 @@ class Attempt:
     """What was generated of it, once that is: it runs up to the break, and calls what goes on after it."""
 
     def leads_from(self, code: types.CodeType) -> bool:
-        """Whether generated ``code`` leads on from here."""
+        """Whether generated ``code`` continues this attempt."""
         return self.code is not None and self.code() is code
 
     @property
     def is_given_up(self) -> bool:
-        """Whether Dynamo threw it away to begin again, and nothing of it is part of what the program ran."""
+        """Whether Dynamo abandoned it for a restart, so that the program runs nothing of it."""
         return self.abandoned is not None and self.abandoned.is_given_up
 
     @contextlib.contextmanager
     def looking(self) -> Iterator[None]:
-        """Look at it in place of the trace that runs. Raises ``CannotKeep`` where that cannot be now."""
+        """Show it in place of the running trace. Raises ``CannotKeep`` if that is impossible now."""
         if self.lend is not None:
             with self.lend():
                 yield
@@ -103,7 +102,7 @@ StopsOf = Callable[[Past], Stops]
 
 
 class Attempts:
-    """The attempts of a thread, the oldest first; the last is that of the trace that runs."""
+    """The attempts of a thread, the oldest first; the last is that of the running trace."""
 
     def __init__(self, known: Sequence[Attempt]) -> None:
         """Count the snapshots of the ``known`` attempts."""
@@ -126,7 +125,7 @@ class Attempts:
     # -- steps -----------------------------------------------------------------------------------------------------
 
     def back(self, attempt: Attempt, place: Place, step: Step, stops: StopsOf) -> tuple[Attempt, Destination]:
-        """Return where a step into the past ends: see ``Past.back``."""
+        """Return the destination of a step back: see ``Past.back``."""
         if step.kind is StepKind.TO_SNAPSHOT:
             attempt, at = self._attempt_at(step.target)
             return attempt, Destination.at(max(attempt.past.beginning, min(at, attempt.past.end - 1)), "goto")
@@ -149,7 +148,7 @@ class Attempts:
     def forward(
         self, attempt: Attempt, destination: Destination, now: Place, step: Step | None, stops: StopsOf
     ) -> tuple[Attempt, Destination] | None:
-        """Return where going forward stops before ``now`` in the trace that runs: see ``Past.forward``."""
+        """Return the destination of a step forward before ``now`` in the running trace: see ``Past.forward``."""
         while True:
             end = now if attempt is self.present else Place(attempt.past.end)
             try:
@@ -167,7 +166,7 @@ class Attempts:
             destination = Destination(Place(attempt.past.beginning - 1, is_after=True), "entry")
 
     def statements_between(self, attempt: Attempt, at: int, now: Place) -> int | None:
-        """Return how many statements lie before ``now``; None when the attempt does not lead there."""
+        """Return the number of statements before ``now``; None if the attempt does not lead there."""
         total = 0
         while attempt is not self.present:
             total += attempt.past.statements_between(at, attempt.past.end)
@@ -178,7 +177,7 @@ class Attempts:
         return total + attempt.past.statements_between(at, now.at)
 
     def mark(self, attempt: Attempt) -> str:
-        """Return what begins with an attempt, for the timeline; nothing for a trace that is alone."""
+        """Return the timeline's heading of an attempt; nothing for a single trace."""
         index = self.all.index(attempt)
         run = attempt.past.identity.attempt
         parts: list[str] = []
@@ -203,12 +202,12 @@ def _short(abandoned: AbandonedAttempt | None) -> str:
 
 
 class Standpoint:
-    """The history as seen from one place in it, where a thread is held: ``agent.stepping.History``."""
+    """The history seen from the place of a held thread: ``agent.stepping.History``."""
 
     def __init__(
         self, attempts: Attempts, attempt: Attempt, place: Place, breakpoint_lines: LinesWithBreakpoints
     ) -> None:
-        """Look from ``place`` in ``attempt``; ``breakpoint_lines`` says which lines have breakpoints."""
+        """Start at ``place`` in ``attempt``; ``breakpoint_lines`` are the lines with breakpoints."""
         self._attempts = attempts
         self._running = attempt
         self._past = attempt.past
@@ -248,7 +247,7 @@ class Standpoint:
         )
 
     def origin(self, depth: int, name: str, what: str) -> int:
-        """Return the number, over all attempts, of the snapshot at which something was created."""
+        """Return the number, over all attempts, of the snapshot of a value's origin."""
         return self._attempts.number(self._running, self._origin(depth, name, what))
 
     def _origin(self, depth: int, name: str, what: str) -> int:
@@ -302,10 +301,10 @@ def _no_origin(text: str) -> RequestError:
 
 
 class TraceLogs:
-    """The log of the trace that runs, and those that it goes on from. One for each process."""
+    """The log of the running trace, and the logs that it continues. One for each process."""
 
     def __init__(self, facts: CodeFactsCache, just_my_code: Callable[[], bool]) -> None:
-        """Leave out statements of libraries while ``just_my_code`` says so."""
+        """Leave out statements of libraries while ``just_my_code`` returns true."""
         self._facts, self._just_my_code = facts, just_my_code
         self._running: Attempt | None = None
         self._log: TraceLog | None = None
@@ -327,7 +326,7 @@ class TraceLogs:
         """Whether anything is noted, and whether nothing was for a while: the log does not lead to what comes then."""
 
     def want(self, wanted: bool) -> None:
-        """Hear of what traces change in place, or not. Any thread."""
+        """Observe in-place changes of traces, or stop it. Any thread."""
         self._is_wanted = wanted and TRACE_LOG.problem is None
         self._has_gap = self._has_gap or not wanted
         CHANGES.want(wanted)
@@ -353,7 +352,7 @@ class TraceLogs:
     def note(
         self, frame: TracedFrame, progress: TraceProgress, *, is_line: bool = True, as_a_whole: bool = False
     ) -> None:
-        """Note the instruction that the trace has reached, which has a line or not. As ``TraceLog.note``."""
+        """Note an instruction that the trace has reached, with or without a line. See ``TraceLog.note``."""
         if not self._is_wanted:
             return
         log = self._log
@@ -384,7 +383,7 @@ class TraceLogs:
         return bool(attempt.past.identity.compile_id == progress.identity.compile_id)
 
     def _set_aside(self) -> Attempt | None:
-        """Keep the attempt that was given up; return what is before it."""
+        """Keep the abandoned attempt; return the attempts before it."""
         attempt = self._running
         assert attempt is not None, "there was one"
         self._earlier.append((threading.get_ident(), attempt))
@@ -395,7 +394,7 @@ class TraceLogs:
 
     @contextlib.contextmanager
     def coming_from(self, before: Attempt | None) -> Iterator[None]:
-        """Take what the calling thread traces inside as a cached call that continues ``before``."""
+        """Treat the calling thread's trace inside this context as a cached call that continues ``before``."""
         outer: Attempt | None = getattr(self._of_call, "before", None)
         self._of_call.before = before
         try:
@@ -404,7 +403,7 @@ class TraceLogs:
             self._of_call.before = outer
 
     def attempt_before(self, code: types.CodeType, below: types.FrameType | None) -> Attempt | None:
-        """Return the part before the graph break of a resume function.
+        """Return the attempts before the graph break of a resume function.
 
         ``below`` is the frame that calls it.
         """
@@ -423,24 +422,24 @@ class TraceLogs:
         return None
 
     def take_unkept(self, code: types.CodeType) -> bool:
-        """Report, once, whether ``code`` was generated last on this thread, of a trace before a break, now gone."""
+        """Return, once, whether ``code`` was generated last on this thread by a trace before a break that is lost."""
         unkept: int | None = getattr(self._of_call, "unkept", None)
         self._of_call.unkept = None
         return unkept == id(code)
 
     def leads_from(self, code: types.CodeType) -> bool:
-        """Whether generated ``code`` leads on from an attempt that is kept. Any thread."""
+        """Whether generated ``code`` continues a kept attempt. Any thread."""
         return any(attempt.leads_from(code) for _, attempt in self._earlier)
 
     def ended(self, code: types.CodeType) -> None:
-        """Close the history before a break: generated ``code`` has run on this thread, and nothing leads back now."""
+        """Close the history before a break: generated ``code`` has ended on this thread."""
         with self._lock:
             for thread, attempt in list(self._earlier):
                 if attempt.leads_from(code) and thread == threading.get_ident():
                     self._close(attempt)
 
     def attempts(self, frame: TracedFrame) -> Attempts | None:
-        """Return the ways that lead to where the frame's trace is; None when its own is not known."""
+        """Return the attempts that lead to the frame's trace; None if its own is unknown."""
         if self._running is None or self._attempt is not frame.attempt:
             return None
         identity, before = self._running.past.identity, all_before(self._running)
@@ -454,7 +453,7 @@ class TraceLogs:
         return Attempts([*reversed(before), *mine, self._running])
 
     def take(self, output: object) -> tuple[Past, TraceLog] | None:
-        """Return the past of the attempt that wrote ``output``, to be kept; None when it is not all known."""
+        """Return the past of the attempt that wrote ``output``, to be kept; None if it is incomplete."""
         attempt, log = self._running, self._log
         if attempt is None or log is None or self._attempt is not output or log.forgotten:
             return None
@@ -498,7 +497,7 @@ class TraceLogs:
 
     @contextlib.contextmanager
     def put_aside(self) -> Iterator[None]:
-        """Let another trace run inside this one, on the same thread."""
+        """Set this trace aside for another one on the same thread."""
         known = self._running, self._log, self._attempt, self._thread, self._has_gap, self._earlier
         self._running = self._log = self._attempt = CHANGES.log = None
         self._earlier = []
@@ -525,7 +524,7 @@ class TraceLogs:
         for _, each in self._earlier:
             if each.before is attempt:
                 each.before = None
-        if attempt.lend is not None:  # it is kept for later calls
+        if attempt.lend is not None:  # the trace is kept for later calls
             return
         attempt.past.close()
         if attempt.abandoned is not None:
@@ -537,7 +536,7 @@ class TraceLogs:
 
 
 def all_before(attempt: Attempt) -> list[Attempt]:
-    """Return what was before an attempt, the nearest first."""
+    """Return the attempts before an attempt, the nearest first."""
     found: list[Attempt] = []
     before = attempt.before
     while before is not None:

@@ -1,6 +1,6 @@
-"""Local variables as they were before a graph break, for a function that goes on after it.
+"""Local variables from before a graph break, for the resumed function.
 
-Dynamo hands only those to a resume function that the rest of the function uses. The others are shown as they were in
+Dynamo passes only the variables that the rest of the function uses to a resume function. The others keep their value in
 the last statement before the break. Tracing thread, while it is held.
 """
 
@@ -23,7 +23,7 @@ BEFORE = " (before the graph break)"
 
 
 def locals_before_break(frame: TracedFrame, attempt: Attempt) -> dict[str, Value]:
-    """Return the values that variables without one had before the break after which ``frame`` goes on.
+    """Return the values before the break of variables that have none in the resumed ``frame``.
 
     ``attempt`` is the trace of ``frame``.
     """
@@ -59,7 +59,7 @@ def _values_at_end(attempt: Attempt, names: Sequence[str]) -> dict[str, Value]:
 
 
 def _as_before(value: Value) -> Value:
-    # What is below it would be looked up once the present is shown again.
+    # Its children would be looked up after the present is shown again.
     return replace(
         value, text=value.text + BEFORE, children=None, attributes=("readOnly",), lazy=False, memory_reference=None
     )

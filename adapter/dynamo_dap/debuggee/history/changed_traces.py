@@ -1,8 +1,8 @@
-"""Traces in which the debugger changes something: apart from the program, beside the trace that is held.
+"""Changed traces: the user changes a variable or jumps, in a trace separate from the held one.
 
-A held trace is left as it is. Its call is replayed (``retracing``), from its arguments, up to where the user
-changed something; there an assignment is traced as if the function contained it, or the interpreter goes on at another
-line. Tracing thread, under Dynamo's compile lock; nothing here lives longer than such a trace.
+The held trace stays unchanged. Its call is replayed (``retracing``), from its arguments, up to the user's change. There
+an assignment is traced as if the function contained it, or the interpreter continues at another line. Tracing thread,
+under Dynamo's compile lock; nothing here lives longer than such a trace.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _SYMBOL_NAME = "__symbol_{}__"
 
 
 class CannotChange(Exception):
-    """Something cannot be changed in a trace; the text says why, and nothing was changed."""
+    """A change of a trace is impossible; the text says why, and nothing was changed."""
 
 
 # -- the call ----------------------------------------------------------------------------------------------------------
@@ -63,10 +63,9 @@ class _FrameToBe:
 
 
 def traced_call(top: types.FrameType, compile_id: str) -> CachedCall:
-    """Return the call whose trace runs, or is looked at, above the Python frame ``top``.
+    """Return the call whose trace runs or is shown above the Python frame ``top``.
 
-    Raises:
-        CannotChange: its function was not called with what is traced.
+    Raises: CannotChange: the traced arguments are not those of the call.
     """
     call = retraced_call()
     if call is not None:
@@ -104,8 +103,8 @@ def _compiling_frame(top: types.FrameType | None) -> types.FrameType | None:
 
 @contextlib.contextmanager
 def beside_running_trace(top: types.FrameType, frame: TracedFrame) -> Iterator[None]:
-    """Let another trace run inside, then restore the globals of torch for the one above ``top``, of ``frame``."""
-    if _compiling_frame(top) is None:  # a saved trace is looked at: nothing runs
+    """Run another trace inside this context, then restore torch's globals for the trace of ``frame`` above ``top``."""
+    if _compiling_frame(top) is None:  # a saved trace is shown: none runs
         yield
         return
     output = frame.translator.output
@@ -121,7 +120,7 @@ def beside_running_trace(top: types.FrameType, frame: TracedFrame) -> Iterator[N
 
 
 def _containers() -> list[Any]:
-    """Return what is kept of objects that graphs make, and of numbers that must be constants."""
+    """Return torch's tables of objects that graphs make, and of numbers that must be constants."""
     created: Any = sys.modules.get("torch._dynamo.graph_bytecode_inputs")
     names = ("index_to_bytecode_constructor", "index_to_external_object_weakref", "keep_alive")
     containers = [getattr(created, name, None) for name in names]
@@ -137,7 +136,7 @@ def _put_back(container: Any, contents: Any) -> None:
 
 @contextlib.contextmanager
 def _functions_modes_put_back() -> Iterator[None]:
-    """Have the program's function modes on as they were when the trace began, which turned them off."""
+    """Enable the program's function modes of the beginning of the trace, which disabled them."""
     manager = CHANGING.resolve(_FUNCTION_MODES)
     before = manager.stack
     try:
@@ -156,10 +155,9 @@ def _set_all(state: dict[str, Any]) -> None:
 
 
 def assign(frame: TracedFrame, text: str) -> None:
-    """Trace the statements of ``text`` where ``frame`` stands, as if the function contained them there.
+    """Trace the statements of ``text`` at the line of ``frame``, as if the function contained them there.
 
-    Raises:
-        CannotChange: Dynamo cannot trace them, or what they need is not there; the trace must be given up.
+    Raises: CannotChange: Dynamo cannot trace them, or they use a missing name; the trace must be abandoned.
     """
     CHANGING.require()
     body = _parsed(text)
@@ -229,7 +227,7 @@ def _line_of(text: str) -> int:
 
 
 def _call(frame: TracedFrame, statements: list[Any], values: dict[str, Tracker], line: int) -> Any:
-    """Have the statements traced as the body of a function that takes ``values``; return what it returns."""
+    """Trace the statements as the body of a function that takes ``values``; return its result."""
     function = ast.parse("def changed(): pass").body[0]
     assert isinstance(function, ast.FunctionDef)
     function.args.args = [ast.arg(name) for name in values]
@@ -333,10 +331,10 @@ class SizeChange:
 
 
 def size_change(frame: TracedFrame, tensor: Any, source: str | None, dimension: int, wanted: object) -> SizeChange:
-    """Return how a size has to begin its trace: ``wanted`` is ``STATIC``, ``SYMBOLIC`` or its number.
+    """Return the state of a size at the beginning of its trace: ``wanted`` is ``STATIC``, ``SYMBOLIC`` or a number.
 
-    ``tensor`` is the FakeTensor, or that of the call where there is none yet; ``source`` is how the call gives it, None
-    where it is computed.
+    ``tensor`` is the FakeTensor, or the call's tensor before there is one; ``source`` is Dynamo's source of an input,
+    None for a computed tensor.
 
     Raises:
         CannotChange: it cannot be that; the text says why.
@@ -363,7 +361,7 @@ def size_change(frame: TracedFrame, tensor: Any, source: str | None, dimension: 
 
 
 def _size_of_input(frame: TracedFrame, size: Any) -> tuple[str, int]:
-    """Return which size of which input a symbol stands for."""
+    """Return the input and the dimension of a symbol."""
     symbols = symbols_of(size) if is_symbolic(size) else []
     known = getattr(frame.translator.output.shape_env, "var_to_sources", {})
     for source in known.get(symbols[0], ()) if len(symbols) == 1 else ():
@@ -375,7 +373,7 @@ def _size_of_input(frame: TracedFrame, size: Any) -> tuple[str, int]:
 
 @contextlib.contextmanager
 def sizes_changed(changes: Sequence[SizeChange]) -> Iterator[None]:
-    """Have what this thread traces meanwhile begin with such sizes."""
+    """Begin this thread's traces inside this context with such sizes."""
     if not changes:
         yield
         return
@@ -406,7 +404,7 @@ _BLOCKS = frozenset({"FOR_ITER", "SETUP_FINALLY", "SETUP_WITH", "SETUP_ASYNC_WIT
 
 
 def blocks_around(frame: TracedFrame, index: int) -> object:
-    """Return what identifies the loops, ``with`` and ``try`` blocks around an instruction."""
+    """Return keys of the loops, ``with`` and ``try`` blocks around an instruction."""
     raw = frame.translator.instructions
     opened = tuple(
         at for at, each in enumerate(frame.instructions) if each.name in _BLOCKS and at < index < each.target

@@ -1,4 +1,4 @@
-"""The call of a compiled function that a held thread is in, with its arguments. On that thread."""
+"""Finds the present call of a compiled function on a held thread, with its arguments. On that thread."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class HeldCall:
 def held_call(top: types.FrameType) -> HeldCall | None:
     """Return the innermost call of a compiled function, above ``top``; None when there is none.
 
-    After a graph break it is the whole call: its generated code is what called the resume function.
+    After a graph break it is the whole call: its generated code has called the resume function.
     """
     resumed: str | None = None
     try:

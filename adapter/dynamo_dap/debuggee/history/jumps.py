@@ -1,4 +1,4 @@
-"""Where a traced function can go on at another line: to which statements the user may jump. Held tracing thread."""
+"""Finds the statements to which the user may jump in a traced function. Held tracing thread."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from dynamo_dap.debuggee.values.model import WriteRefused
 
 
 def jump_in(frame: TracedFrame, facts: CodeFacts, path: str, line: int) -> Jump:
-    """Return where ``line`` begins in the function, for the trace to go on there.
+    """Return the start of ``line`` in the function, from which the trace can continue.
 
-    Raises:
-        WriteRefused: it cannot go on there; the text says why.
+    Raises: WriteRefused: it cannot continue there; the text says why.
     """
     name = user_function_name(frame.code)
     target = facts.first_of_line(line) if path == frame.path else None

@@ -29,7 +29,7 @@ AddressOf = Callable[[TracedFrame, int], int]
 
 
 class StopsInThePast:
-    """Finds where a run back stops. It counts and logs nothing: the trace did so when it first ran."""
+    """Finds the stops of a reverse run. It counts and logs nothing, since the trace did so before."""
 
     def __init__(self, host: Host, past: Past, functions: Functions, address_of: AddressOf) -> None:
         """Use ``address_of``, which returns the address of an instruction of a traced function."""
@@ -42,13 +42,13 @@ class StopsInThePast:
         self._of_code: dict[int, list[DataEntry]] = {}
 
     def breakpoint_lines(self, path: str) -> Collection[int] | None:
-        """Return the lines of a file that have breakpoints; None when any line may stop, for its function."""
+        """Return the lines of a file with breakpoints; None if any line may stop because of a function breakpoint."""
         return None if self._host.breakpoints.functions else self._host.breakpoints.lines_in(path) or ()
 
     # -- lines and functions ---------------------------------------------------------------------------------------
 
     def hits(self, at: int, point: TracePoint) -> list[int]:
-        """Return the breakpoints that stop, by the hits that the trace counted; count nothing again."""
+        """Return the breakpoints that stop, by the trace's own hit counts."""
         candidates = [each for each in self._candidates(point) if each.conditions.log_message is None]
         stopped = self._past.stopped.get(at, ())
         candidates = [each for each in candidates if each.conditions.hit_condition is None or each.id in stopped]
@@ -145,7 +145,7 @@ class StopsInThePast:
 
 
 class StopsOfCall(StopsInThePast):
-    """Conditions that stop a call in the saved trace of its cache entry: they count hits and log messages."""
+    """Conditions that stop a call in the saved trace of its cache entry, with hit counts and log messages."""
 
     def __init__(
         self,
@@ -156,7 +156,7 @@ class StopsOfCall(StopsInThePast):
         reached: Callable[[TracedFrame, Sequence[LineBreakpoint]], None],
         unreported: Callable[[Sequence[LineBreakpoint], TracePoint], Sequence[LineBreakpoint]],
     ) -> None:
-        """Report breakpoints that the call reaches to ``reached``; ``unreported`` returns those that may stop."""
+        """Report reached breakpoints to ``reached``; ``unreported`` returns those that may stop."""
         super().__init__(host, past, functions, address_of)
         self._reached = reached
         self._unreported = unreported

@@ -1,4 +1,4 @@
-"""Sizes of tensors that the user wants to be symbols in a trace, or not to be: ``x.shape[0] = symbolic``.
+"""Sizes of tensors that the user makes symbolic or static in a trace: ``x.shape[0] = symbolic``.
 
 Held tracing thread.
 """
@@ -24,7 +24,7 @@ _SHAPE = "shape"
 
 
 class ChildrenOfTensor(Followed):
-    """What is known of a tensor; its sizes can be set."""
+    """A traced tensor whose sizes can be set."""
 
     def __init__(
         self,
@@ -34,13 +34,13 @@ class ChildrenOfTensor(Followed):
         others: Callable[[], Sequence[Variable]],
         tensor: Callable[[], Any] | None,
     ) -> None:
-        """Name the tensor by ``expression``, as it is written in ``frame``."""
+        """Name the tensor by ``expression``, evaluated in ``frame``."""
         super().__init__(children, others, tensor)
         self._frame = frame
         self._expression = expression
 
     def can_write(self, name: str) -> bool:
-        """Return whether it is the sizes."""
+        """Return whether ``name`` is the tensor's sizes."""
         return name == _SHAPE
 
     def write(self, name: str, expression: str) -> Value:
@@ -51,10 +51,9 @@ class ChildrenOfTensor(Followed):
 
 
 def sizes_in(text: str, frame: TracedFrame) -> tuple[SizeChange, ...]:
-    """Return what an assignment says of the sizes of a tensor; nothing for any other.
+    """Return the sizes that an assignment sets; nothing for any other assignment.
 
-    Raises:
-        CannotChange: they cannot be that.
+    Raises: CannotChange: the sizes are impossible.
     """
     target, value = _assigned(text)
     dimension = None

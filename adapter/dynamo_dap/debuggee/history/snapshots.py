@@ -1,8 +1,8 @@
-"""The snapshots of a trace: what Dynamo's interpreter had as each instruction was about to run.
+"""The snapshots of a trace: the state of Dynamo's interpreter before each instruction.
 
-Half of the instructions do no more than push a value, or nothing that can be seen: of these only where they stood is
-noted. What there was as they began follows from the next snapshot that was noted as a whole: the same but for the
-values that lie on top of the stack since. Tracing thread; they live as long as the log of the trace (``trace_log``).
+Half of the instructions only push a value, or do nothing visible: of these only the position is noted. Their state
+follows from the next full snapshot, without the values pushed since. Tracing thread; they live as long as the log of
+the trace (``trace_log``).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _OF_RESUMED_STACK = "__stack"
 
 
 class FrameThen(NamedTuple):
-    """A function as its interpreter had it."""
+    """A function's interpreter state."""
 
     translator: Translator
     locals: dict[str, Any]
@@ -53,28 +53,28 @@ class FrameThen(NamedTuple):
 
     @property
     def frame(self) -> TracedFrame:
-        """The function, as it is now."""
+        """The present state of the function."""
         return TracedFrame(self.translator)
 
     @property
     def interpreter(self) -> object:
-        """Return the translator as it was."""
+        """Return the translator with this state."""
         return self.translator
 
     @property
     def path(self) -> str:
-        """The file that the code says it is from."""
+        """The file of the code."""
         path: str = self.translator.f_code.co_filename
         return path
 
     @property
     def at(self) -> int:
-        """The index of the instruction that was being executed."""
+        """The index of the running instruction."""
         return int(self.translator.indexof[self.instruction]) if self.pointer is None else self.pointer - 1
 
 
 class GraphThen(NamedTuple):
-    """How much of a graph had been written."""
+    """The length of a graph so far."""
 
     tracer: Any
     nodes: int
@@ -82,7 +82,7 @@ class GraphThen(NamedTuple):
 
 
 class EffectsThen(NamedTuple):
-    """What Dynamo knew of objects."""
+    """Dynamo's facts about objects."""
 
     effects: Any
     """Torch's ``SideEffects``: the body of a higher-order operator is traced with a copy."""
@@ -94,7 +94,7 @@ class EffectsThen(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SizesThen:
-    """What Dynamo knew of sizes (torch/fx/experimental/symbolic_shapes.py, ``ShapeEnv``)."""
+    """Dynamo's facts about sizes (torch/fx/experimental/symbolic_shapes.py, ``ShapeEnv``)."""
 
     version: tuple[int, ...]
     """That of the environment, and which ranges it had: those change without a new version."""
@@ -104,7 +104,7 @@ class SizesThen:
 
 
 class TraceThen(NamedTuple):
-    """What all functions of a trace have in common; most snapshots have that of the one before."""
+    """The shared state of all functions of a trace; most snapshots share it with the one before."""
 
     graphs: tuple[GraphThen, ...]
     guards: int
@@ -113,7 +113,7 @@ class TraceThen(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """The trace as an instruction was about to run."""
+    """The state of the trace before an instruction."""
 
     frames: tuple[FrameThen, ...]
     """The function and its callers, innermost first."""
@@ -129,12 +129,12 @@ class Snapshot(NamedTuple):
 
     @property
     def graphs(self) -> tuple[GraphThen, ...]:
-        """Return the graphs as they were."""
+        """Return the graphs of the snapshot."""
         return self.trace.graphs
 
     @property
     def guards(self) -> int:
-        """Return the guards that had been asked for."""
+        """Return the guards of the snapshot."""
         return self.trace.guards
 
 
@@ -144,20 +144,20 @@ _LOADS = frozenset(name for name in PUSHED if name.startswith("LOAD_FAST"))
 
 
 def only_pushes(instruction: Any, own: Mapping[str, Any], *, is_inlined: bool) -> bool:
-    """Whether an instruction, one of ``PUSHED`` with a line, changes nothing but the stack, on which it puts values.
+    """Whether an instruction, one of ``PUSHED`` with a line, only pushes values on the stack.
 
-    ``own`` are the fields of the interpreter that is about to run it.
+    ``own`` are the fields of the interpreter before it.
     """
     if instruction.opname in _LOADS:
         variable = instruction.argval
         if variable not in own["symbolic_locals"] or (not is_inlined and variable.startswith(_OF_RESUMED_STACK)):
             return False
     if blocks := own["block_stack"]:
-        # Dynamo notes what ``with`` statements it is in as it reaches an instruction.
+        # Dynamo notes its ``with`` statements when it reaches an instruction.
         entry = instruction.exn_tab_entry
         if entry is None or entry.target is not blocks[-1].target:
             return False
-    # Where the stack is empty the trace of a function that is not inlined may end, at a graph break.
+    # At an empty stack the trace of a function that is not inlined may end with a graph break.
     return is_inlined or bool(own["stack"] and not own.get("is_tracing_resume_prologue"))
 
 
@@ -168,13 +168,13 @@ def where(translator: Translator, instruction: Any) -> tuple[int, Any, int]:
 
 @cache
 def _marks() -> dict[type, Any]:
-    """Return what is held in place of all trackers of a type, by type: those of NULL on the value stack are alike."""
+    """Return one tracker for all trackers of a type, by type: those of NULL on the value stack are equal."""
     null = getattr(sys.modules.get("torch._dynamo.variables.misc"), "NullVariable", None)
     return {} if null is None else {null: null()}
 
 
 class _Sequences:
-    """Many short sequences in one list, numbered from the first that was ever added."""
+    """Many short sequences in one list, numbered from the first one ever added."""
 
     def __init__(self) -> None:
         self.items: list[Any] = []
@@ -186,13 +186,13 @@ class _Sequences:
         self._forgotten = self._forgotten_items = 0
 
     def add(self, items: Iterable[Any]) -> None:
-        """Add a sequence; its number is what ``count`` was."""
+        """Add a sequence; its number is ``count`` before the call."""
         self.items += items
         self._ends.append(self._forgotten_items + len(self.items))
         self.count += 1
 
     def get(self, number: int, *, without: int = 0) -> list[Any]:
-        """Return a sequence, but for so many items at its end."""
+        """Return a sequence without a number of items at its end."""
         first = self._first(number)
         end = self._ends[number - self._forgotten] - self._forgotten_items
         return self.items[first - self._forgotten_items : end - without]
@@ -201,7 +201,7 @@ class _Sequences:
         return self._ends[number - self._forgotten - 1] if number > self._forgotten else self._forgotten_items
 
     def forget(self, number: int) -> None:
-        """Forget the sequences before one that there is."""
+        """Forget the sequences before an existing one."""
         first = self._first(number)
         del self._ends[: number - self._forgotten]
         del self.items[: first - self._forgotten_items]
@@ -209,10 +209,10 @@ class _Sequences:
 
 
 class Snapshots(Sequence[Snapshot]):
-    """Snapshots, oldest first. A trace has thousands, and most of what each of them is like is as at the one before.
+    """Snapshots, oldest first. A trace has thousands, and each is mostly equal to the one before.
 
-    So a list or an array holds one thing of all of them: objects that each of them kept would be for the garbage
-    collector to go through, which took longer than to note them. They are numbered from the first that ever was.
+    So each field of all snapshots is one list or array: with an object for each snapshot the garbage collector took
+    longer than the snapshots. They are numbered from the first one ever.
     """
 
     def __init__(self, forgotten: int = 0) -> None:
@@ -268,10 +268,10 @@ class Snapshots(Sequence[Snapshot]):
 
     @property
     def number(self) -> int:
-        """That of the next snapshot."""
+        """The number of the next snapshot."""
         return self.forgotten + len(self.instructions)
 
-    # -- writing: what is noted is noted of the last snapshot --------------------------------------------------------
+    # -- writing: to the last snapshot --------------------------------------------------------
 
     def begin(
         self, translator: Translator, callers: tuple[FrameThen, ...], left: tuple[FrameThen, ...], position: int
@@ -286,7 +286,7 @@ class Snapshots(Sequence[Snapshot]):
             self._left[number] = left
 
     def note(self, stack: Sequence[Any], variables: dict[str, Any]) -> None:
-        """Note what is on the stack, and the variables: as at the snapshot before if they are the same object."""
+        """Note the stack and the variables; if they are the same object, those of the snapshot before."""
         self._noted.append(self.forgotten + len(self.instructions) - 1)
         shared = self._shared
         self._stacks.add([shared.get(type(each), each) for each in stack])
@@ -297,7 +297,7 @@ class Snapshots(Sequence[Snapshot]):
         self._bound.append(self._values.count - 1)
 
     def note_place(self, place: tuple[int | None, Any, int], *, has_line: bool, is_prologue: bool) -> None:
-        """Note where the function stands, if that is not where its instruction is, or it has no line."""
+        """Note the function's position, if it differs from its instruction's, or it has no line."""
         number = self.forgotten + len(self.instructions) - 1
         self._places[number] = place
         if not has_line:
@@ -306,16 +306,16 @@ class Snapshots(Sequence[Snapshot]):
             self._prologue.add(number)
 
     def note_blocks(self, blocks: tuple[Any, ...]) -> None:
-        """Note the blocks that the function is in."""
+        """Note the blocks around the function's instruction."""
         self._blocks[self.forgotten + len(self.instructions) - 1] = blocks
 
     def note_progress(self, progress: dict[str, Any]) -> None:
-        """Note how far a generator has come."""
+        """Note the position of a generator."""
         self._progress[self.forgotten + len(self.instructions) - 1] = progress
 
     def note_trace(self, trace: TraceThen) -> None:
-        """Note what is known of the trace as a whole: it is not as at the snapshot before."""
-        # The snapshots before that were not noted have changed nothing, but some may stand behind what has.
+        """Note the shared state of the trace, which differs from that of the snapshot before."""
+        # Earlier partial snapshots have changed nothing, but some may come after the change.
         number = self._noted[-2] + 1 if len(self._noted) > 1 else self.forgotten
         innermost, effects = trace.graphs[-1], trace.effects
         self._traced.append(number)
@@ -327,7 +327,7 @@ class Snapshots(Sequence[Snapshot]):
             self._graphs[number] = trace.graphs
 
     def forget(self, count: int) -> None:
-        """Forget the oldest snapshots; there are more of them, and the last one was noted."""
+        """Forget the oldest snapshots; there are more of them, and the last one is a full one."""
         del self.instructions[:count]
         self.forgotten += count
         gone = bisect_left(self._noted, self.forgotten)
@@ -426,23 +426,23 @@ class Snapshots(Sequence[Snapshot]):
         return dict(zip(self._names[number - self._bound[0]], self._values.get(number), strict=True))
 
     def left_before(self, index: int) -> Iterator[FrameThen]:
-        """Yield the generators that were left at a snapshot or before, as they waited, the latest first."""
+        """Yield the waiting generators of a snapshot, the latest first."""
         for number in reversed(self._left):
             if number <= self.forgotten + index:
                 yield from self._left[number]
 
     def begun_after(self, index: int) -> Iterator[tuple[Translator, int]]:
-        """Yield the functions that went on after a snapshot, each time that they did, with the snapshot's index."""
+        """Yield each function that resumed after a snapshot, each time, with the snapshot's index."""
         for at in range(bisect_right(self._begun, self.forgotten + index), len(self._begun)):
             yield self._functions[at], self._begun[at] - self.forgotten
 
     @property
     def noted(self) -> int:
-        """How many were noted with their stacks and variables."""
+        """The number of full snapshots."""
         return len(self._noted)
 
     def trackers(self) -> Iterator[Any]:
-        """Yield all trackers that were there, and containers of them."""
+        """Yield all trackers, and containers of them."""
         yield self._stacks.items
         yield self._values.items
         for frames in self._left.values():

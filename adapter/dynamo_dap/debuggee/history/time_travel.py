@@ -1,8 +1,8 @@
 """Steps through the past of a held trace: backwards, and forwards again up to where it stands.
 
-The log of the trace (``history.trace_log``) has its state at every line that it reached. A step back puts one
-of these states in place, and the thread is held there as anywhere else; before Dynamo goes on, its own state is
-restored. Tracing thread; a ``Past`` lives as long as the log that it reads.
+The log of the trace (``history.trace_log``) has its state at every line that it reached. A step back restores one of
+these states, and the thread is held there as usual; before Dynamo continues, its present state is restored. Tracing
+thread; a ``Past`` lives as long as the log that it reads.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LinesWithBreakpoints = Callable[[str], Collection[int] | None]
 
 
 class Place(NamedTuple):
-    """Where one stands in a trace."""
+    """A place in a trace."""
 
     at: int
     """The snapshot's number."""
@@ -42,7 +42,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Met:
-    """What an instruction of the past did that stops."""
+    """An event of a past instruction that stops."""
 
     reason: str
     """DAP's ``stopped.reason``."""
@@ -60,19 +60,19 @@ class Stops(Protocol):
         """Return the lines of a file that have breakpoints."""
 
     def hits(self, at: int, point: TracePoint) -> list[int]:
-        """Return the ids of the breakpoints that stop at a snapshot, given by its number and as a point."""
+        """Return the ids of the breakpoints that stop at a snapshot, given by its number and its point."""
 
     def met(self, at: int) -> Met | None:
-        """Return what the instruction of a snapshot did that stops; None for nothing."""
+        """Return the event of a snapshot's instruction that stops; None if there is none."""
 
     @property
     def may_meet(self) -> bool:
-        """Whether ``met`` need be asked."""
+        """Whether ``met`` can return an event."""
 
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where a step through the past ends."""
+    """The destination of a step through the past."""
 
     place: Place
     reason: str
@@ -86,23 +86,23 @@ class Destination:
 
     @classmethod
     def at(cls, at: int, reason: str, hit: Sequence[int] = (), remark: str | None = None) -> Destination:
-        """Return a destination where a snapshot's instruction is about to begin."""
+        """Return a destination before a snapshot's instruction."""
         return cls(Place(at), reason, hit, remark)
 
     @classmethod
     def at_what_was_met(cls, at: int, met: Met) -> Destination:
-        """Return a destination at what an instruction did."""
+        """Return a destination at an instruction's event."""
         return cls(Place(at, is_after=True), met.reason, met.hit, met.raised.headline, met)
 
     @property
     def shown(self) -> int:
-        """The number of the snapshot whose state is shown."""
+        """The number of the shown snapshot."""
         return self.place.at + 1 if self.met is not None and self.met.as_result else self.place.at
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An exception, or whatever else an exception filter names, that stopped the trace."""
+    """An exception, or another event of an exception filter, that stopped the trace."""
 
     filters: Collection[str]
     raised: RaisedException
@@ -111,7 +111,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class _Begins:
-    """What begins at a snapshot."""
+    """The statement or line that begins at a snapshot."""
 
     line: bool = False
     continues_statement: bool = False
@@ -120,7 +120,7 @@ class _Begins:
 
 
 class Past:
-    """The snapshots of one attempt, as steps see them: numbered from the beginning of the log."""
+    """The snapshots of one attempt for steps: numbered from the beginning of the log."""
 
     def __init__(self, log: TraceLog, facts: CodeFactsCache, progress: TraceProgress, *, just_my_code: bool) -> None:
         """End steps only in the user's own files if ``just_my_code``."""
@@ -146,12 +146,12 @@ class Past:
 
     @property
     def identity(self) -> CompileIdentity:
-        """Which attempt of which compile it is of."""
+        """The compile and the number of the attempt."""
         return self._progress.identity
 
     @property
     def end(self) -> int:
-        """The number after that of the last snapshot."""
+        """One more than the number of the last snapshot."""
         return self._log.forgotten + len(self._log.snapshots)
 
     @property
@@ -168,13 +168,13 @@ class Past:
         return self._log.snapshots.function(at - self._log.forgotten)
 
     def is_of(self, code: types.CodeType) -> bool:
-        """Whether the function that was compiled is ``code``, or a resume function of it."""
+        """Whether the compiled function is ``code``, or a resume function of it."""
         if self.end == self.beginning:
             return False
         return user_function_of(self.snapshot(self.beginning).frames[-1].frame.code) is code
 
     def outlive_trace(self) -> None:
-        """Keep what Dynamo noted of the program's objects, which change as the program runs on."""
+        """Keep Dynamo's facts about the program's objects, which the running program changes."""
         self._log.outlive_trace()
 
     def close(self) -> None:
@@ -182,18 +182,18 @@ class Past:
         self._log.close()
 
     def show(self, at: int | None, *, as_result: bool = False) -> None:
-        """Put the state of a snapshot in place; None: what the trace goes on with. See ``TraceLog.show``."""
+        """Show the state of a snapshot; None: the present, with which the trace continues. See ``TraceLog.show``."""
         self._log.show(None if at is None else at - self._log.forgotten, as_result=as_result)
 
     def present(self, frame: TracedFrame, index: int) -> Place:
-        """Return where the trace stands that is about to execute an instruction."""
+        """Return the place of a trace before an instruction."""
         if self.end == self.beginning:
             return Place(self.end - 1, is_after=True)
         last = self.function(self.end - 1)
         return Place(self.end - 1, is_after=last.frame != frame or last.at != index)
 
     def written(self, at: int) -> list[Any]:
-        """Return the nodes whose tensors the instruction of a snapshot has changed in place."""
+        """Return the nodes whose tensors a snapshot's instruction has changed in place."""
         before, after = (each.graphs[0] for each in (self.snapshot(at), self.snapshot(at + 1)))
         if after.nodes == before.nodes:
             return []
@@ -234,7 +234,7 @@ class Past:
         return -1
 
     def _depth_of_line(self, at: int, first: int | None) -> dict[int, int]:
-        """Return how many values lay on the stack when the line of a snapshot began, by the line."""
+        """Return the depth of the stack at the beginning of a snapshot's line, by line."""
         here = self.function(at)
         found: dict[int, int] = {}
         visits = self._visits_of(here)
@@ -243,7 +243,7 @@ class Past:
             if earlier < self.beginning:
                 break
             then = self.function(earlier)
-            # The head of a loop begins once, and is reached again in each round: what the round before found holds.
+            # The head of a loop begins once, and is reached again in each round: the first round's depth counts.
             if then.at == first or earlier in self._depths:
                 found = {here.line: len(then.stack)} if then.at == first else self._depths[earlier]
                 break
@@ -274,8 +274,8 @@ class Past:
             yield oldest + index, function, path, line
 
     def begins_statement(self, at: int) -> bool:
-        """Whether a statement of the user's begins at a snapshot."""
-        # Files of libraries, if nobody wants to see them, are not read for it.
+        """Whether a user statement begins at a snapshot."""
+        # Files of hidden libraries are not read.
         return self._is_user_code(self.function(at).path) and self._what_begins(at).statement
 
     def statements_between(self, at: int, later: int) -> int:
@@ -284,7 +284,7 @@ class Past:
         return max(0, bisect_right(statements, later) - bisect_right(statements, at))
 
     def statements(self) -> Sequence[int]:
-        """Return the snapshots at which statements begin: those that are forgotten by now may be among them."""
+        """Return the snapshots at which statements begin, perhaps with forgotten ones."""
         for at, _, path, _ in self._lines_from(self._statements_known):
             if self._is_user_code(path) and self._what_begins(at).statement:
                 self._statements.append(at)
@@ -295,7 +295,7 @@ class Past:
         return (not self._just_my_code or is_user_file(path)) and not stands_in_for_builtin(path)
 
     def point(self, at: int) -> TracePoint:
-        """Return a snapshot as a point that steps may end at."""
+        """Return a snapshot as a point for the rules of steps."""
         snapshot, begins = self.snapshot(at), self._what_begins(at)
         then = snapshot.frames[0]
         return TracePoint(
@@ -315,7 +315,7 @@ class Past:
         return [each.frame for each in self.snapshot(at).frames]
 
     def origin(self, destination: Destination) -> Origin:
-        """Return a destination as where a step begins."""
+        """Return a destination as the origin of a step."""
         snapshot = self.snapshot(destination.shown)
         then = snapshot.frames[0]
         callers = tuple(self.chain(destination.shown)[1:])
@@ -337,9 +337,9 @@ class Past:
         *,
         origin: Destination | None = None,
     ) -> Destination | None:
-        """Return where going forward stops before ``end``, if it does; without a step at breakpoints.
+        """Return the first stop of a step forward before ``end``, if any; without a step, at breakpoints.
 
-        A step began at ``origin``, if that is not where going forward begins.
+        ``origin`` is where the step began, if not at the present place.
         """
         place = destination.place
         own: set[TracedFrame] | None = None
@@ -361,7 +361,7 @@ class Past:
         return None
 
     def back(self, place: Place, step: Step, stops: Stops) -> Destination:
-        """Return where a step into the past ends: at the beginning at the latest."""
+        """Return the destination of a step back: at the latest the beginning."""
         if step.kind is StepKind.RESTART_FRAME:
             return self._restart(place.at, step.target)
         if step.kind is StepKind.TO_SNAPSHOT:
@@ -386,7 +386,7 @@ class Past:
         *,
         every: bool = False,
     ) -> Collection[int]:
-        """Return which of ``snapshots`` may stop: all, or those of ``own`` functions and at lines with breakpoints."""
+        """Return those of ``snapshots`` that may stop: all, or those of ``own`` functions and of breakpoint lines."""
         if every:
             return snapshots
         self._look_for_visits()
@@ -399,7 +399,7 @@ class Past:
         }
 
     def _first(self, *, statement: bool = True) -> Destination:
-        """Return the oldest snapshot, or with ``statement`` that at which the first one begins."""
+        """Return the oldest snapshot, or with ``statement`` that of the first statement."""
         if self._log.forgotten:
             text = "as far back as the trace is remembered"
         else:
@@ -414,9 +414,9 @@ class Past:
         return "the beginning of what comes after the graph break; what was before is not known"
 
     def _step_back(self, place: Place, granularity: str) -> Destination:
-        """As ``next`` the other way round: over what was called, and out of the function at its beginning."""
+        """Step like ``next`` backwards: over calls, and out of the function at its beginning."""
         here = self.snapshot(min(place.at, self.end - 1)).frames
-        if place.at == self.end:  # from what came afterwards: over all that was called at the end
+        if place.at == self.end:  # from after the function: over all calls at its end
             here = here[-1:]
         own = {each.frame for each in here}
         for earlier in range(min(place.at, self.end - 1), self.beginning - 1, -1):
@@ -446,10 +446,10 @@ class Past:
                 found = earlier
         return Destination.at(found, "restart")
 
-    # -- where something came from ---------------------------------------------------------------------------------
+    # -- origins of values ---------------------------------------------------------------------------------
 
     def bound_at(self, place: Place, frame: TracedFrame, name: str, value: object) -> int | None:
-        """Return the snapshot whose statement gave a variable its value; None when it came with the call."""
+        """Return the snapshot whose statement assigned a variable; None if its value came with the call."""
         for earlier in range(place.at, self.beginning - 1, -1):
             before = self.function(earlier)
             if Place(earlier) < place and before.frame == frame and not _is_same(before.locals.get(name), value):
@@ -457,7 +457,7 @@ class Past:
         return None
 
     def changed_at(self, at: int, frame: TracedFrame, name: str) -> int | None:
-        """Return the snapshot whose statement changed a variable's object in place last; None when none did."""
+        """Return the snapshot of the last in-place change of a variable's object; None if there is none."""
         value = next((each.locals.get(name) for each in self.snapshot(at).frames if each.frame == frame), None)
         if value is None:
             return None
@@ -469,12 +469,12 @@ class Past:
         return None if change is None else self._last(at, lambda snapshot: snapshot.changes <= change)
 
     def guarded_at(self, at: int, source: str) -> int | None:
-        """Return the snapshot whose statement asked for the first guard on what a source finds; None when none did."""
+        """Return the snapshot of the first guard on a source; None if there is none."""
         number = self._log.guard_number(source)
         return None if number is None else self._last(at, lambda snapshot: snapshot.guards <= number)
 
     def made_at(self, at: int, node: str) -> int | None:
-        """Return the snapshot whose statement added a node to the outermost graph; None when none did."""
+        """Return the snapshot whose statement added a node to the outermost graph; None if none did."""
         number = self._log.node_numbers().get(node)
         if number is None:
             return None

@@ -1,7 +1,7 @@
-"""What Dynamo changes in place while it traces: contents, attributes, lazy values, iterators.
+"""Notes Dynamo's in-place changes while it traces: contents, attributes, lazy values, iterators.
 
-A ``Change`` holds the state of one of Dynamo's objects before it changed, and puts that in place of the present state
-or back again. Tracing thread; lives as long as the log of the trace (``trace_log``).
+A ``Change`` holds the state of one of Dynamo's objects before a change, and swaps it with the present state. Tracing
+thread; lives as long as the log of the trace (``trace_log``).
 """
 
 from __future__ import annotations
@@ -39,24 +39,24 @@ _OF_THE_PROGRAM = frozenset({"value", "source", "fn", "f_globals", "proxy", "inl
 
 
 class ChangeLog(Protocol):
-    """Who keeps changes."""
+    """The keeper of changes."""
 
     @property
     def is_showing(self) -> bool:
-        """Whether the past is put in place of the present: what happens then is not a change of the trace."""
+        """Whether the past is shown: changes are not those of the trace then."""
 
     def add_change(self, change: Change) -> None:
-        """Something is about to change in place."""
+        """Note an in-place change before it happens."""
 
     def has_change(self, kind: type, tracker: Any) -> bool:
-        """Whether a change of this kind was the last one, of this tracker, and nobody can look at what was since."""
+        """Whether the last change was of this kind and tracker, with no snapshot since."""
 
     def noted_in(self, tracer: Any) -> Iterator[Any]:
         """Yield the names and value stacks of the snapshots in the body that ``tracer`` traces."""
 
 
 class Change:
-    """The state of one of Dynamo's objects before it changed; after ``swap``, that after the change, and so on."""
+    """The state of one of Dynamo's objects before a change; after each ``swap``, the other one of the two states."""
 
     tracker: Any = None
     is_realization = False
@@ -65,11 +65,11 @@ class Change:
     """How many items of containers were copied."""
 
     def swap(self) -> None:
-        """Exchange the state that is held for the one that is there."""
+        """Exchange the held state and the object's state."""
         raise NotImplementedError
 
     def trackers(self) -> Iterator[Any]:
-        """Yield what it holds of trackers, and of containers of them."""
+        """Yield its trackers, and containers of them."""
         return iter(())
 
     def holders(self) -> Iterator[dict[str, Any]]:
@@ -78,7 +78,7 @@ class Change:
 
 
 class _MutationChange(Change):
-    """An object is changed, of which some versions of torch note the user's lines that did."""
+    """A changed object, for which some versions of torch note the user's lines."""
 
     def __init__(self, effects: Any, tracker: Any) -> None:
         self.tracker = tracker
@@ -102,16 +102,16 @@ _NO_STACKS: dict[Any, list[Any]] = {}
 
 
 class _IteratorThen:
-    """How far an iterator over a dictionary or a set had come: there are no copies that could go on."""
+    """The position of an iterator over a dictionary or a set, which cannot be copied."""
 
     def __init__(self, iterator: Any) -> None:
         self._kind = type(iterator)
-        # An exhausted iterator no longer knows what it went through.
+        # An exhausted iterator no longer knows its object.
         self._over = next((each for each in gc.get_referents(iterator) if isinstance(each, dict | set)), None)
         self._left = length_hint(iterator)
 
     def again(self) -> Any:
-        """Return an iterator that stands there; what it goes through is as it was then."""
+        """Return an iterator at the position; its object has its old state."""
         over: Any = {} if self._over is None else self._over
         views: dict[type, Any] = {_ITERATORS[1]: dict.values, _ITERATORS[2]: dict.items}
         iterator = iter(views.get(self._kind, lambda over: over)(over))
@@ -137,7 +137,7 @@ class _TrackerChange(_MutationChange):
         self._modified = getattr(self._mutation, "is_modified", None)
         then: dict[str, Any] = {}
         contents: list[Any] = []
-        goes_through = "Iterator" in type(tracker).__name__  # then what it holds is not its own
+        goes_through = "Iterator" in type(tracker).__name__  # then its contents belong to another tracker
         for name, value in fields.items():
             if name in _OF_THE_PROGRAM:
                 continue
@@ -177,12 +177,12 @@ _CONTAINERS = frozenset({dict, list, set, deque})
 
 
 def _own_fields(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of a tracker but for those that hold the program's objects, which stay as they are."""
+    """Return the fields of a tracker, without those that hold the program's objects, which stay unchanged."""
     return {name: value for name, value in fields.items() if name not in _OF_THE_PROGRAM}
 
 
 class _StoreChange(_MutationChange):
-    """An attribute is stored: what is pending of an object."""
+    """The pending attributes of an object."""
 
     def __init__(self, effects: Any, tracker: Any) -> None:
         super().__init__(effects, tracker)
@@ -199,7 +199,7 @@ class _StoreChange(_MutationChange):
         if self._then is None:
             self._pending.pop(self.tracker, None)
         else:
-            # The same dictionary as it was: others may hold it.
+            # Keep the same dictionary: others may hold it.
             pending = self._pending.setdefault(self.tracker, {})
             pending.clear()
             pending.update(self._then)
@@ -224,7 +224,7 @@ class _FieldsChange(Change):
             now = dict(fields)
             fields.clear()
             fields.update(then)
-            # The same dictionary: who keeps the trace holds it.
+            # Keep the same dictionary: the keeper of the trace holds it.
             then.clear()
             then.update(now)
 
@@ -237,10 +237,10 @@ class _RealizationChange(_FieldsChange):
 
 
 class _BodyChange(_FieldsChange):
-    """The body of a higher-order operator is over: its graph is put together anew, and its results made others'."""
+    """The end of a higher-order operator's body: torch rebuilds its graph and rebinds its results."""
 
     def __init__(self, tracers: Sequence[Any], noted: Iterable[Any]) -> None:
-        """Take ``tracers``, that of the body and those of bodies around it: an autograd function's forward is one."""
+        """Take ``tracers``, those of the body and of enclosing bodies, for example an autograd function's forward."""
         super().__init__(values_in(tracers[-1].graph, noted))
         self._graphs = [BodyGraph(each) for each in tracers]
 
@@ -250,12 +250,12 @@ class _BodyChange(_FieldsChange):
 
 
 def _tensors_known_to(effects: Any) -> list[Any]:
-    """Return the tensors that the side effects of a body know: from its end on they are what was there before."""
+    """Return the tensors of a body's side effects: after its end they are those from before."""
     return [each for each in effects.id_to_variable.values() if node_of(each) is not None]
 
 
 class _NameChange(Change):
-    """A tensor's node is named after the variable that the tensor is stored in first."""
+    """A tensor's node gets the name of the first variable that the tensor is stored in."""
 
     def __init__(self, tensor: Any) -> None:
         self._fields, self._node = fields_of(tensor), fields_of(tensor)["proxy"].node
@@ -267,7 +267,7 @@ class _NameChange(Change):
     def swap(self) -> None:
         now = self._now()
         name, self._fields["_is_name_set"] = self._then
-        # Not by the node's own ``__setattr__``, which would notify listeners for changes of the graph.
+        # The node's own ``__setattr__`` would notify listeners for changes of the graph.
         object.__setattr__(self._node, "name", name)
         self._then = now
 
@@ -296,7 +296,7 @@ class ChangeHooks:
             effects, lazy = TRACE_LOG.resolve(_EFFECTS), TRACE_LOG.resolve(_LAZY)
             self._wrap(effects, "mutation", partial(self._mutation, _TrackerChange))
             self._wrap(effects, "store_attr", partial(self._mutation, _StoreChange))
-            # Torch 2.15 has a second kind of lazy values: what was computed from lazy ones.
+            # Torch 2.15 has a second kind of lazy values: those computed from lazy ones.
             computed = getattr(sys.modules[lazy.__module__], "ComputedLazyCache", None)
             for cache in (each for each in (lazy, computed) if each is not None):
                 self._wrap(cache, "realize", lambda cache: _RealizationChange([cache]))

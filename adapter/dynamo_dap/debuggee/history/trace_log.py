@@ -1,9 +1,9 @@
-"""The state of a trace at each instruction that it reached, to look at its past without tracing again.
+"""The state of a trace at each instruction, to show its past without another trace.
 
-Names and the value stack are copied before an instruction runs, or derived from the copy at the next one
-(``trace_moments``). What Dynamo changes in place (contents of containers, attributes, lazy values) is copied before the
-change. ``show`` puts the past into Dynamo's own objects, so that all readers of the trace see it, and restores the
-present, with which tracing goes on. Tracing thread; a log lives as long as its attempt.
+Names and the value stack are copied before an instruction runs, or derived from the next copy (``snapshots``). State
+that Dynamo changes in place (contents of containers, attributes, lazy values) is copied before the change. ``show``
+puts the past into Dynamo's own objects, so that all readers of the trace see it, and later restores the present, with
+which tracing continues. Tracing thread; a log lives as long as its attempt.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class TraceLog:
     """The snapshots of one attempt, oldest first."""
 
     def __init__(self, frame: TracedFrame) -> None:
-        """Begin at ``frame``, a function of the attempt at the first snapshot."""
+        """Begin at ``frame``, the function of the first snapshot."""
         output: Any = frame.attempt
         self._output, self._shape_env = output, output.shape_env
         self.is_from_start = not frame.has_begun
@@ -101,9 +101,9 @@ class TraceLog:
     # -- writing ---------------------------------------------------------------------------------------------------
 
     def note(self, frame: TracedFrame, position: int, *, is_line: bool = True, as_a_whole: bool = False) -> None:
-        """Add the snapshot at which ``frame`` stands, the innermost one.
+        """Add a snapshot of ``frame``, the innermost one.
 
-        ``is_line``: its instruction has a line; ``as_a_whole``: it may be changed there.
+        ``is_line``: its instruction has a line; ``as_a_whole``: the user may change it there.
         """
         translator, snapshots = frame.translator, self._snapshots
         own: dict[str, Any] = translator.__dict__
@@ -124,7 +124,7 @@ class TraceLog:
             snapshots.instructions.append(instruction)
             self._depth = len(stack)
             return
-        # What is not noted of the snapshots before is derived from this one.
+        # The partial snapshots before are derived from this one.
         self._depth = None
         snapshots.instructions.append(instruction)
         self._add(own, stack)
@@ -137,7 +137,7 @@ class TraceLog:
             snapshots.forget(_FORGOTTEN_AT_ONCE)
 
     def _complete(self) -> None:
-        """Note the last snapshot as a whole, if it was not."""
+        """Make the last snapshot a full one."""
         depth, self._depth = self._depth, None
         if depth is not None:
             assert self._translator is not None, "it is of a function"
@@ -147,7 +147,7 @@ class TraceLog:
 
     def _add(self, own: dict[str, Any], stack: list[Any]) -> None:
         snapshots = self._snapshots
-        # Trackers are equal to nothing but themselves.
+        # Trackers are equal only to themselves.
         if self._locals is None or self._locals != own["symbolic_locals"]:
             self._locals = dict(own["symbolic_locals"])
         snapshots.note(stack, self._locals)
@@ -181,7 +181,7 @@ class TraceLog:
                 snapshots.note_trace(self._trace)
 
     def _trace_now(self, known: TraceThen | None) -> TraceThen:
-        """Return what is known of the trace as a whole; ``known``, or what of it is, if that is as it was."""
+        """Return the shared state of the trace; unchanged parts are those of ``known``."""
         output = self._output
         effects, guards = output.side_effects, len(output.tracing_context.guards_context.dynamo_guards.inner)
         graphs = tuple([GraphThen(each, each.graph._len, len(each.input_name_to_proxy)) for each in output.tracers])
@@ -192,14 +192,14 @@ class TraceLog:
         if known.graphs == graphs:
             graphs = known.graphs
         effects_then = known.effects
-        # Torch compares those by what they have.
+        # Torch compares these by value.
         if effects_then.effects is not effects or effects_then[1:] != (tracked, saved):
             effects_then = EffectsThen(effects, tracked, saved)
         is_same = graphs is known.graphs and effects_then is known.effects and sizes is known.sizes
         return known if is_same and guards == known.guards else TraceThen(graphs, guards, effects_then, sizes)
 
     def _enter(self, translator: Translator) -> tuple[FrameThen, ...]:
-        """Note which functions wait for the running one; return generators that waited and now wait to be resumed."""
+        """Note the callers of the running function; return generators that now wait to be resumed."""
         before, callers = self._translator, self._callers
         if before is translator:
             return ()
@@ -227,9 +227,9 @@ class TraceLog:
         return tuple([_frame_now(each) for each in gone if _is_generator(each)])
 
     def _empty(self, translator: Translator) -> None:
-        """Have a function that has ended share what it has no more use for with others that have ended.
+        """Replace unused containers of ended functions by shared ones.
 
-        Nothing but the log holds it by now, and the garbage collector goes through the dozen containers that it has.
+        Only the log holds them, and the garbage collector would scan a dozen containers for each function.
         """
         if _is_generator(translator):
             return
@@ -249,7 +249,7 @@ class TraceLog:
             own[_MODULES] = self._modules = self._modules if self._modules == modules else modules
 
     def _callers_of(self, translator: Translator) -> tuple[FrameThen, ...]:
-        """Return the callers as they are while they wait."""
+        """Return the state of the waiting callers."""
         if _is_generator(translator):
             chain = list(running_translators(sys._getframe()))
             chain = chain[chain.index(translator) :] if translator in chain else list(with_callers(translator))
@@ -272,7 +272,7 @@ class TraceLog:
             self._forget_all()
 
     def has_change(self, kind: type, tracker: Any) -> bool:
-        """Whether the last change is of this kind and tracker, and no snapshot was since."""
+        """Whether the last change is of this kind and tracker, with no snapshot since."""
         changes, snapshots = self._changes, self._snapshots
         is_last = bool(changes) and type(changes[-1]) is kind and changes[-1].tracker is tracker
         return is_last and snapshots.changed[-1] == snapshots.number
@@ -280,20 +280,20 @@ class TraceLog:
     def _forget_all(self) -> None:
         self._snapshots = Snapshots(self._snapshots.number)
         self._depth = self._trace = None
-        self._position = -2  # the next snapshot does not go on after any
+        self._position = -2  # the next snapshot continues no earlier one
         self._changes.clear()
         self._copied = 0
 
     def guard_number(self, source: str) -> int | None:
-        """Return the number, in the order in which they were asked for, of the first guard on what a source finds."""
+        """Return the number, in the order of installation, of the first guard on a source."""
         guards = self._output.tracing_context.guards_context.dynamo_guards.inner
         names = (source_name(each.originating_source) for each in guards)
         return next((number for number, name in enumerate(names) if name == source), None)
 
     def node_numbers(self) -> dict[str, int]:
-        """Return the nodes of the outermost graph by name, with how many there were when each was added.
+        """Return the nodes of the outermost graph by name, with the number of nodes before each.
 
-        Inputs, which come first whenever they were made, are left out.
+        Inputs, which always come first, are left out.
         """
         tracer = self._output.root_tracer
         inputs = len(tracer.input_name_to_proxy)
@@ -301,7 +301,7 @@ class TraceLog:
         return {node.name: number + inputs for number, node in enumerate(operations)}
 
     def trackers(self) -> Iterator[Any]:
-        """Yield all that the log holds of trackers, and of containers of them."""
+        """Yield all trackers of the log, and containers of them."""
         yield from self.snapshots.trackers()
         for change in self._changes:
             yield from change.trackers()
@@ -322,7 +322,7 @@ class TraceLog:
             yield from change.holders()
 
     def close(self) -> None:
-        """Forget the trace, which is over, and the real values that were computed in it."""
+        """Forget the trace, which has ended, and its real values."""
         self.show(None)
         put_values_back(self._output, None)
         self._snapshots = Snapshots(self._snapshots.number)
@@ -338,17 +338,17 @@ class TraceLog:
 
     @property
     def snapshots(self) -> Snapshots:
-        """All that are known."""
+        """All snapshots."""
         self._complete()
         return self._snapshots
 
     @property
     def forgotten(self) -> int:
-        """How many of the oldest were forgotten."""
+        """The number of forgotten snapshots."""
         return self._snapshots.forgotten
 
     def last_change(self, tracker: Any, before: int) -> int | None:
-        """Return the number of the last change of a tracker's object that was made before change ``before``."""
+        """Return the number of the last change of a tracker's object before the change ``before``."""
         for number in range(before - 1, -1, -1):
             if self._changes[number].tracker is unwrapped(tracker):
                 return number
@@ -356,13 +356,13 @@ class TraceLog:
 
     @property
     def is_showing(self) -> bool:
-        """Whether the past is put in place of the present."""
+        """Whether the past is shown."""
         return self._present is not None
 
     def show(self, index: int | None, *, as_result: bool = False) -> None:
-        """Put the trace into the state of a snapshot; None: into that in which it was found.
+        """Put the trace into the state of a snapshot; None: into its present state.
 
-        With ``as_result`` it is as the instruction before has left it: the one of the snapshot is not fetched yet.
+        With ``as_result`` it is the state after the previous instruction: the snapshot's own is not fetched yet.
         """
         self._shown = None if index is None else (index, as_result)
         if self._present is None:
@@ -390,7 +390,7 @@ class TraceLog:
     def writing_nodes(self) -> list[tuple[int, Any]]:
         """Return the nodes of the outermost graph that change a tensor in place, with their numbers.
 
-        These count operations from 0, inputs left out. What is shown stays shown.
+        The numbers count operations from 0, without inputs. The shown state stays.
         """
         shown = self._shown
         self.show(None)
@@ -417,15 +417,15 @@ class TraceLog:
             change.swap()
 
     def outlive_trace(self, *, has_program_run: bool = True) -> None:
-        """Keep what Dynamo noted of the program's objects, which change as the program runs on.
+        """Keep Dynamo's facts about the program's objects, which the running program changes.
 
-        With ``has_program_run`` false it has not run on: the same trace is shown for another call.
+        With ``has_program_run`` false the program has not run: the same trace is shown for another call.
         """
         self.show(None)
         self._has_program_run = has_program_run
 
     def _suspended(self, index: int) -> Iterator[FrameThen]:
-        """Yield generators that do not run at a snapshot, as they wait to be resumed, or to begin."""
+        """Yield generators that do not run at a snapshot: they wait to be resumed, or to begin."""
         snapshots = self._snapshots
         known = {id(each.translator) for each in snapshots[index].frames}
         for each in snapshots.left_before(index):
@@ -462,7 +462,7 @@ def _sizes_now(shape_env: Any, known: SizesThen | None) -> SizesThen:
 
 
 def _frame_now(translator: Translator, known: dict[str, Any] | None = None) -> FrameThen:
-    """Return the present state of a function; ``known`` are variables that it has had."""
+    """Return the present state of a function; ``known`` are its earlier variables."""
     own = translator.__dict__
     variables = own["symbolic_locals"]
     return FrameThen(
@@ -478,7 +478,7 @@ def _frame_now(translator: Translator, known: dict[str, Any] | None = None) -> F
 
 
 class _Present:
-    """What the past is put in place of."""
+    """The present state, while the past is shown."""
 
     def __init__(self, output: Any) -> None:
         self._output = output

@@ -1,9 +1,8 @@
-"""What the trace of a higher-order operator's body was, before torch makes an operand of it.
+"""Keeps the trace of a higher-order operator's body before torch turns it into an operand.
 
-When the body of ``torch.cond``, checkpointing, ``map`` and others is over, torch puts its graph together anew (inputs
-are ordered, replaced and added) and has the values that the body returned stand for the operator's results. To go back
-into the body, its graph and its values are kept as they were when its last instruction had run. Tracing thread; lives
-as long as the log of the trace (``trace_log``).
+At the end of the body of ``torch.cond``, checkpointing, ``map`` and others, torch rebuilds its graph (inputs are
+ordered, replaced and added) and binds the body's results to the operator's. For steps back into the body, its graph and
+values after its last instruction are kept. Tracing thread; lives as long as the log of the trace (``trace_log``).
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from dynamo_dap.debuggee.torch_api.variable_trackers import is_tracker, node_of
 
 
 def values_in(graph: Any, roots: Iterable[Any]) -> list[Any]:
-    """Return the trackers of what a graph computes, of those that are reached from ``roots``."""
+    """Return the trackers of graph values that are reachable from ``roots``."""
     found = (each for each in reachable_from(list(roots)) if is_tracker(each))
     return [each for each in found if getattr(node_of(each), "graph", None) is graph]
 
@@ -34,20 +33,20 @@ _FIELDS = ("name", "_args", "_kwargs", "_input_nodes", "users", "meta", "_erased
 
 
 class BodyGraph:
-    """The nodes of a body's graph, their order and operands, and what the body has captured from around it."""
+    """The nodes of a body's graph, their order and operands, and the body's captured values."""
 
     def __init__(self, tracer: Any, also: Iterable[Any] = ()) -> None:
-        """Copy that of ``tracer`` (torch's ``SubgraphTracer``); of ``also``, nodes that it has no more, the state."""
+        """Copy the graph of ``tracer`` (torch's ``SubgraphTracer``), and the state of ``also``, removed nodes."""
         self._tracer = tracer
         self._order = list(tracer.graph.nodes)
         self._nodes = [_note(each) for each in {**dict.fromkeys(self._order), **dict.fromkeys(also)}]
         self._captured = {name: dict(getattr(tracer, name)) for name in _CAPTURED if hasattr(tracer, name)}
 
     def swapped(self) -> BodyGraph:
-        """Put it in place of what the graph is now, which is returned."""
+        """Restore this state, and return the graph's present one."""
         now = BodyGraph(self._tracer, (each.node for each in self._nodes))
         graph = self._tracer.graph
-        # Not by a node's own ``__setattr__``, which would notify listeners for changes of the graph.
+        # A node's own ``__setattr__`` would notify listeners for changes of the graph.
         for then in self._nodes:
             for name, value in then.fields.items():
                 object.__setattr__(then.node, name, value)

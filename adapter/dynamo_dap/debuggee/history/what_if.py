@@ -1,9 +1,9 @@
-"""What if: continues a held trace with a change, in isolation, and leaves the program's own trace as it is.
+"""What if: continues a held trace with a change, in isolation from the program's own trace.
 
-The call is replayed up to where the user made the first change, and there the change is made; each later
-change begins anew with all of them, so that one that Dynamo cannot trace leaves nothing behind. Such a trace stops like
-any other. When it is over its result is thrown away, and the trace that was held meanwhile goes on without stops.
-Tracing thread, under Dynamo's compile lock: there is one such trace at a time.
+The call is replayed up to the user's first change, which is made there. Each later change starts a new replay with all
+changes, so that one that Dynamo cannot trace leaves nothing behind. Such a trace stops like any other. At its end the
+result is discarded, and the held trace continues without stops. Tracing thread, under Dynamo's compile lock: there is
+one such trace at a time.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class _Assigned:
 
 @dataclass(frozen=True, slots=True)
 class ChangesAt:
-    """All that is changed at one place: assignments, then a jump."""
+    """All changes at one place: assignments, then a jump."""
 
     place: Place
     assigned: tuple[_Assigned, ...] = ()
@@ -104,7 +104,7 @@ def _where(frame: TracedFrame) -> str:
 
 
 class WhatIfs(CompileObserver):
-    """Makes such traces, and holds them where the user wants to be. One for each engine."""
+    """Makes changed traces, and holds them at the user's place. One for each engine."""
 
     feature = "trying changes of a trace"
 
@@ -114,7 +114,7 @@ class WhatIfs(CompileObserver):
         arm: Callable[[], None],
         apart: Callable[[], AbstractContextManager[None]],
     ) -> None:
-        """Call ``arm`` when traces must report other things; ``apart`` puts aside what is known of the trace.
+        """Call ``arm`` when traces must report other events; ``apart`` sets the state of the trace aside.
 
         ``host`` is the agent.
         """
@@ -152,7 +152,7 @@ class WhatIfs(CompileObserver):
         return self._branch is not None and self._branch.is_over
 
     def jump(self, frame: TracedFrame, index: int, progress: TraceProgress) -> int:
-        """Return the index of the instruction that is run next: ``index``, or where the user wants it to go on."""
+        """Return the index of the next instruction: ``index``, or the target of the user's jump."""
         branch = self._branch
         if branch is None or not self.are_instructions_wanted or not frame.has_line(index):
             return index
@@ -164,9 +164,9 @@ class WhatIfs(CompileObserver):
         return index
 
     def on_reached(self, frame: TracedFrame, progress: TraceProgress) -> bool | None:
-        """Make the changes that belong to the line which the trace has reached.
+        """Make the changes of the line that the trace has reached.
 
-        True: hold the thread here. None: let the trace go on, without stops for now.
+        True: hold the thread here. None: let the trace continue, without stops for now.
         """
         branch = self._branch
         if branch is None:
@@ -180,7 +180,7 @@ class WhatIfs(CompileObserver):
             return None
         place = branch.held_at
         if branch.has_arrived:
-            # The analysis was begun again: the user was not stopped on the way there.
+            # The analysis was restarted: the user was not stopped on the way there.
             return None if attempt > place.attempt and progress.position < place.position else False
         if attempt > place.attempt or (attempt == place.attempt and progress.position > place.position):
             branch.refused, branch.is_over = "the trace could not be brought to this place again", True
@@ -232,9 +232,9 @@ class WhatIfs(CompileObserver):
     # -- traces ----------------------------------------------------------------------------------------------------
 
     def follow(self, asked: AskedChange, origin: object, top: types.FrameType) -> bool:
-        """Make a change that the user asks for at a stop, and stay in the changed trace until the user leaves it.
+        """Make the user's change at a stop, and stay in the changed trace until the user leaves it.
 
-        ``origin`` is the stop's. False: it was refused, and the thread has to be held where it was.
+        ``origin`` is the stop's. False: the change was refused, and the thread must be held at its old place.
         """
         self._host.steps.finish()
         branch = self._branch
@@ -253,14 +253,14 @@ class WhatIfs(CompileObserver):
     def _with(
         self, changes: Sequence[ChangesAt], change: Assignment | Jump, origin: object
     ) -> tuple[Sequence[ChangesAt], Place]:
-        """Return the changes before ``origin``, and this one there; and where that is."""
+        """Return the changes before ``origin`` with this one, and the place of this one."""
         if not isinstance(origin, Origin) or origin.position < 0:
             raise CannotChange("this trace was not followed from its beginning: set a breakpoint in it, and run again")
         place = Place(origin.identity.attempt, origin.position, origin.frame.code, origin.index)
         earlier = [each for each in changes if each.place.position < place.position]
         here = next((each for each in changes if each.place.position == place.position), ChangesAt(place))
         if isinstance(change, Jump):
-            # What was assigned before the jump is assigned behind it: nothing runs between the two.
+            # Assignments before the jump are made after it: nothing runs between the two.
             here = replace(here, jump=change, texts=(*here.texts, f"goto {change.line} at {_where(origin.frame)}"))
         else:
             chain = [origin.frame, *origin.callers]
@@ -300,13 +300,13 @@ class WhatIfs(CompileObserver):
                 made, (changes, place, asked) = changes, branch.next
             else:
                 retraced = retraced_call()
-                # Not kept alive: it holds what the call was given.
+                # Do not keep it alive: it holds the call's arguments.
                 self._silent = (call.compile_id, (lambda: None) if retraced is None else weakref.ref(retraced))
                 self._end(branch, problem)
                 return True
 
     def _trace(self, branch: _Branch, held: TracedFrame, top: types.FrameType) -> str | None:
-        """Run a trace with changes to its end; return why it ended before."""
+        """Run a trace with changes to its end; return the reason if it ended early."""
         name = name_of_call(branch.call)
         reported = self._host.what_if = WhatIf(name, branch.call.compile_id, branch.call.changes)
 
@@ -332,7 +332,7 @@ class WhatIfs(CompileObserver):
         return None
 
     def _end(self, branch: _Branch, problem: str | None) -> None:
-        """End a trace with changes. What it differs from is known now, or at the end of the compile."""
+        """End a trace with changes. The program's graph is known now, or at the end of the compile."""
         reported = self._host.what_if
         assert reported is not None, "it has been traced"
         reported.is_over, reported.problem = True, problem
@@ -373,10 +373,10 @@ class WhatIfs(CompileObserver):
             self._host.what_if.kept = False
         self._host.print(f"dynamo-dap: what was changed is not kept: {problem}\n", "important")
 
-    # -- what is asked at a stop in such a trace -------------------------------------------------------------------
+    # -- requests at a stop in such a trace -------------------------------------------------------------------
 
     def at_this_stop(self) -> Changes | None:
-        """Return what was changed in the trace of this thread; None when nothing was."""
+        """Return the changes in the trace of this thread; None if there is none."""
         call = retraced_call()
         return self if call is not None and call.changes else None
 
@@ -387,7 +387,7 @@ class WhatIfs(CompileObserver):
             reported.code = self._host.compiles.readable_code(reported.function, frame.graphs()[-1])
 
     def keep(self) -> None:
-        """Make the program's call run the result. Raises ``RequestError`` where that cannot be."""
+        """Make the program's call run the result. Raises ``RequestError`` if that is impossible."""
         branch = self._branch
         assert branch is not None, "a stop in it asks"
         if branch.call.is_compiled_now and ONCE.problem is not None:

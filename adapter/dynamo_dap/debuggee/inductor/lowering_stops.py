@@ -53,7 +53,7 @@ class LoweringStops(CompileObserver):
             self._hooks.remove()
 
     def close(self) -> None:
-        """Take the hooks out."""
+        """Remove the hooks."""
         HOOKS.want(self, ())
         self._hooks.remove()
 

@@ -20,8 +20,8 @@ from dynamo_dap.protocol.authorization import NamedServer
 def listen(address: tuple[str, int] | int, *, access_token: str | None = None) -> tuple[str, int]:
     """Let a debugger attach at ``address`` (host and port, or a port on 127.0.0.1; port 0 takes a free one).
 
-    A client proves itself by a token: ``access_token``, else a random one that is written to a file only this user can
-    read, where a debugger of the same user finds it by itself.
+    A client must show a token: ``access_token``, else a random one in a file that only this user can read. A debugger
+    of the same user finds it there by itself.
 
     Returns:
         The host and port that clients attach to.
@@ -37,16 +37,15 @@ def listen(address: tuple[str, int] | int, *, access_token: str | None = None) -
 def connect(address: tuple[str, int] | int | None = None, *, access_token: str | None = None) -> None:
     """Connect to a debug server that waits at ``address``: its ``attach`` request had ``"listen": {...}``.
 
-    Nothing when this process has a debugger already. ``access_token`` is the server's; one that it made up itself is
-    found where it left it for programs of its user.
+    Does nothing if this process has a debugger already.
 
-    Without an address: to the server that the environment variable ``DYNAMO_DAP_CONNECT`` names, with its token. This
-    then returns when the breakpoints are set. Without that variable it does nothing; where it leads to no debugger,
-    that is said on stderr, and the program goes on.
+    ``access_token`` is the server's token; a random one is found in the server's file for programs of its user. Without
+    an address, connect to the server of the environment variable ``DYNAMO_DAP_CONNECT``, and return when the
+    breakpoints are set. Without that variable do nothing. If no debugger is there, report it on stderr, and let the
+    program run on.
 
-    Raises:
-        PermissionError: there is no token for that address, or the server does not want this one.
-        OSError: nobody listens there.
+    Raises: PermissionError: there is no token for that address, or the server refuses this one. OSError: nobody listens
+        there.
     """
     if address is None:
         connect_as_named()
@@ -79,21 +78,21 @@ def is_client_connected() -> bool:
 
 
 def breakpoint() -> None:
-    """Stop here in the attached client; nothing without one."""
+    """Stop here in the attached client; do nothing without one."""
     stop_at(process_agent(), sys._getframe(1))
 
 
 def describe(function: Callable[..., Any] | None = None) -> str:
-    """Return what torch has compiled of a function, as text: cache entries, guards, code, graphs, where it resumes.
+    """Describe a function's cache entries as text: guards, code, graphs, resume functions.
 
-    ``function`` may be compiled or not, a method, or a module; without one all functions are described. Nothing of it
-    is changed. The graphs of compiles and the calls of entries are known from the first use of this function on, or
-    from the beginning in a debug session.
+    ``function`` may be compiled or not, a method, or a module; without one all functions are described. Nothing is
+    changed. Graphs and calls of entries are known from the first use of this function on; in a debug session, from the
+    beginning.
 
     Raises:
         TypeError: that is not a function.
     """
-    # Imported only now: a program that describes nothing pays nothing.
+    # Imported only now: other programs pay nothing.
     from dynamo_dap.debuggee.launch.entries import describe as described
 
     return described(function, session_entries())

@@ -1,4 +1,4 @@
-"""Runs the program as one run of a bisection, and writes down how it was: counts, what was asked for, and the check.
+"""Runs the program as one run of a bisection, and writes its result: counts, queries, and the check.
 
 Main thread of a process that is made for this run.
 """
@@ -21,7 +21,7 @@ def run_bisected(program: Program, asked: BisectionRun) -> None:
     bisected.begin()
 
     def note_end(error: BaseException | None) -> None:
-        # sys.exit() is an end like others; after an uncaught exception there is nothing to check.
+        # sys.exit() is an ordinary end; after an uncaught exception there is nothing to check.
         if error is None or isinstance(error, SystemExit):
             bisected.body.check = _checked(asked.check)
         else:

@@ -34,8 +34,8 @@ _RUNNERS = ("torch.utils.data", "torch.multiprocessing", "torch.distributed", "t
 def is_for_program(maker: types.FrameType | None, *, is_fork: bool) -> bool:
     """Whether the process that is made in the frame ``maker`` runs the user's program.
 
-    torch, Triton and the standard library start processes for their own ends: probes, compile workers, bookkeeping. A
-    fork by the standard library goes on with the program, whichever module asked for it.
+    torch, Triton and the standard library start processes for their own purposes: probes, compile workers, bookkeeping.
+    A fork by the standard library continues the program, whichever module asked for it.
     """
     while maker is not None:
         name = str(maker.f_globals.get("__name__", ""))
@@ -50,10 +50,10 @@ def is_for_program(maker: types.FrameType | None, *, is_fork: bool) -> bool:
 
 
 def debugged_command(command: Sequence[Argument], entry: str, invitation_file: str) -> list[str] | None:
-    """Return ``command`` with the script ``entry`` in front of what it runs.
+    """Return ``command`` with the script ``entry`` in front of its program.
 
-    None when it is to stay as it is: it does not start Python, or nothing of the user's, or reads its program from
-    stdin. The user's are scripts, modules and workers of multiprocessing.
+    None to leave it unchanged: it does not start Python, runs no user code, or reads its program from stdin. User code
+    means scripts, modules and workers of multiprocessing.
     """
     arguments = [os.fsdecode(argument) for argument in command]
     if not arguments or not _PYTHON.fullmatch(os.path.basename(arguments[0])):
@@ -80,7 +80,7 @@ def debugged_command(command: Sequence[Argument], entry: str, invitation_file: s
         return None
     if target in (["-c"], ["-m"]) or target[-1] == entry or not _is_users(target):
         return None
-    # The server reads its output, as it does that of this process: it is not to wait in a buffer either.
+    # The server reads its output like that of this process: it must not wait in a buffer either.
     unbuffered = ["-u"] if getattr(sys.__stdout__, "write_through", False) else []
     return [*own, *unbuffered, entry, "--child", invitation_file, *target, *rest]
 

@@ -1,12 +1,12 @@
 """Starts child processes of the debugged one under the debugger, while a session wants them.
 
 The functions that start processes are wrapped: a Python that runs the user's program is started with ``entry.py
---child``; a forked process calls ``_after_fork``. The fork server of multiprocessing runs untouched; the start-up data
+--child``; a forked process calls ``_after_fork``. The fork server of multiprocessing runs unchanged; the start-up data
 that it gets for a worker is changed so that the worker runs ``entry.py``.
 
-A child asks for a session of its own: it listens on loopback, says to the server of its parent's session where, and
-waits until a session is configured, the server refuses, or the time is up. All this runs on whichever thread starts the
-process, and in the child on its main thread before its program, or on the only thread of a forked one.
+A child asks for its own session: it listens on loopback, sends the address to the server of its parent's session, and
+waits until a session is configured, the server refuses, or the time is up. This runs on the thread that starts the
+process; in the child on its main thread before its program, or on the only thread of a fork.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from dynamo_dap.protocol.streams import SocketStream
 
 @dataclass(frozen=True)
 class _Wish:
-    """What a session wants of the children: ``invitation_file`` is None to leave them alone."""
+    """The session's choice for child processes: ``invitation_file`` is None to leave them alone."""
 
     invitation_file: str | None
     is_in_force: Callable[[], bool]
@@ -63,7 +63,7 @@ _wish_of_parent: _Wish | None = None
 
 
 def invite_children(agent: Agent, options: AgentOptions) -> None:
-    """Make the children of this process offer themselves, for as long as the agent's session goes on."""
+    """Make the children of this process request sessions, as long as the agent's session lasts."""
     global _wish
     client = agent.client
     if client is None:
@@ -71,7 +71,7 @@ def invite_children(agent: Agent, options: AgentOptions) -> None:
     try:
         pydevd_internals.load()
     except pydevd_internals.DebugpyMissing:
-        return  # said already: without it there is no eager debugging either
+        return  # reported already: without it there is no eager debugging either
     _wish = _Wish(options.children_file, lambda: agent.client is client)
     pydevd_internals.wrap_process_creation(_is_ours, _rewritten, lambda: _after_fork(agent))
     _watch_forks()
@@ -103,7 +103,7 @@ _noted: _Wish | None = None
 
 
 def _note_wish() -> None:
-    """Before a fork: the session's state is gone by the time the child looks."""
+    """Before a fork: later the child cannot read the session's state."""
     global _noted
     _noted = _wish if _wish is not None and _wish.is_in_force() else None
 
@@ -120,7 +120,7 @@ def _rewritten(command: Sequence[Argument]) -> Sequence[Argument]:
     try:
         reported = invitation_text(wish.invitation_file, rank_of_spawned(sys._getframe()))
         debugged = debugged_command(command, ENTRY, reported)
-    except TypeError:  # what is not a command is the program's own affair
+    except TypeError:  # an invalid command is the program's own affair
         return command
     if debugged is None or not is_for_program(sys._getframe(), is_fork=False):
         return command
@@ -143,7 +143,7 @@ def _after_fork(agent: Agent) -> None:
 
 
 class _WorkerInvitation:
-    """Stands in the data that a worker begins with, and brings it to ``entry.py`` as that is read."""
+    """A part of a worker's first data that starts ``entry.py`` when it is read."""
 
     def __init__(self, invitation: str) -> None:
         self._invitation = invitation
@@ -179,9 +179,9 @@ _LOOK_SECONDS = 0.05
 
 
 def offer_session(agent_here: Callable[[], Agent], invitation_file: str) -> bool:
-    """Block until a session with this process is configured, or will not be; False if it is a rank that is not wanted.
+    """Block until a session with this process is configured or refused; False if it is an unwanted rank.
 
-    Such a one gets no agent.
+    An unwanted rank gets no agent.
     """
     offer = _connect(invitation_file)
     if offer is None:
@@ -191,7 +191,7 @@ def offer_session(agent_here: Callable[[], Agent], invitation_file: str) -> bool
         divert(rank, offer.invitation.rank_output, lambda text, category: False)
         _report(offer, ChildOffer(os.getpid(), rank=rank))
         if offer.invitation.stretch_timeouts:
-            # The file is there as long as the job is debugged.
+            # The file exists as long as the job is debugged.
             wait_for_held_ranks(lambda: os.path.exists(invitation_file), lambda text: None)
         return False
     agent = agent_here()
@@ -236,9 +236,9 @@ def _have_session(agent: Agent, offer: _Offer, rank: Rank | None) -> None:
 
 
 def _wait(agent: Agent, is_over: threading.Event) -> bool:
-    """Wait until the session is configured, or there will be none; False when nobody attached in time.
+    """Wait until the session is configured or refused; False if no debugger attached in time.
 
-    The server's end counts only while nobody has attached.
+    The server's end counts only before a debugger has attached.
     """
     until = time.monotonic() + _PATIENCE_SECONDS
     was_attached = False
@@ -259,7 +259,7 @@ class _Offer:
 
 
 def _connect(invitation_file: str) -> _Offer | None:
-    """Connect to the server of the parent's session; None when that is over."""
+    """Connect to the server of the parent's session; None if that has ended."""
     try:
         with open(invitation_file, "rb") as file:
             invitation = msgspec.json.decode(file.read(), type=Invitation)
@@ -274,13 +274,13 @@ def _connect(invitation_file: str) -> _Offer | None:
 
 
 class _OfferReceiver:
-    """Learns when the server does not want this process, or is gone. The connection's reader thread."""
+    """Learns that the server refuses this process or has ended. The connection's reader thread."""
 
     def __init__(self, is_over: threading.Event) -> None:
         self._is_over = is_over
 
     def on_request(self, request: Request) -> None:
-        """Ignore it: the server asks nothing."""
+        """Ignore it: the server sends no requests."""
 
     def on_event(self, event: Event) -> None:
         """Ignore it: the server sends no events."""

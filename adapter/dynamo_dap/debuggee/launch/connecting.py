@@ -1,7 +1,7 @@
-"""How this process goes to a debug server that waits for it: to an address, or to that which the environment names.
+"""Connects this process to a waiting debug server: at a given address, or at the environment's.
 
-Any thread of the program connects; what the server says is heard on the connection's reader thread. A rank of a job
-that is not wanted gets no agent. The program outlives the debugger, and runs without one where there is none.
+Any thread of the program connects; the server's messages arrive on the connection's reader thread. An unwanted rank of
+a job gets no agent. The program outlives the debugger, and runs without one if none is there.
 """
 
 from __future__ import annotations
@@ -33,9 +33,7 @@ _LOOK_SECONDS = 0.05
 def connect_to(server: NamedServer) -> bool:
     """Connect this process, and return whether to debug it.
 
-    Raises:
-        PermissionError: the server does not want the token, or any program.
-        OSError: nobody listens there.
+    Raises: PermissionError: the server refuses the token, or any program. OSError: nobody listens there.
     """
     connected = socket.create_connection((server.host, server.port), timeout=_SECONDS)
     keep_alive(connected)
@@ -62,11 +60,10 @@ def connect_to(server: NamedServer) -> bool:
 
 
 def connect_as_named() -> bool:
-    """Connect to the server that the environment names, and return when it has set its breakpoints.
+    """Connect to the server of the environment, and return when it has set its breakpoints.
 
-    Returns:
-        Whether this process is debugged. It is not where no server is named, where none is, and as a rank that is not
-        wanted; what is wrong is said on stderr, and the program goes on.
+    Returns: Whether this process is debugged. It is not if no server is named or none is there, or as an unwanted rank.
+        A problem is reported on stderr, and the program runs on.
     """
     reported = os.environ.pop(CONNECT_VARIABLE, None)
     agent = known_agent()
@@ -89,7 +86,7 @@ def connect_as_named() -> bool:
 
 
 def _wait_until_configured(agent: Agent) -> None:
-    """Wait for the session's breakpoints. The server, or the network, ends it where there will be none."""
+    """Wait for the session's breakpoints, or for the end of the connection."""
     while not agent.configured.wait(_LOOK_SECONDS):
         if agent.client is None:
             sys.stderr.write(f"dynamo-dap: {own_rank() or 'this program'} runs without debugging: no session began\n")
@@ -115,14 +112,14 @@ class _ServerReceiver:
         self._problems: queue.SimpleQueue[str | None] = queue.SimpleQueue()
 
     def problem(self, timeout: float) -> str | None:
-        """Wait for the answer; return why this process is refused, None when it is not."""
+        """Wait for the answer; return the reason of a refusal, else None."""
         try:
             return self._problems.get(timeout=timeout)
         except queue.Empty:
             return f"no answer within {timeout:g} s"
 
     def on_answer(self, response: Response) -> None:
-        """Take up a session, before the first request of it. The reader thread."""
+        """Begin a session, before its first request. The reader thread."""
         if not response.success:
             self._problems.put(response.error_text)
             return

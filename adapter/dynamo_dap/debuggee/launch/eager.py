@@ -36,9 +36,9 @@ def adopt_eager(agent: Agent) -> None:
 def start_eager(
     agent: Agent, address: str, token: str, greet: Callable[[socket.socket], None] | None = None
 ) -> DebugpyDebugger | None:
-    """Start debugpy, which connects to the server at ``address``; None when that is not possible.
+    """Start debugpy, which connects to the server at ``address``; None if that is impossible.
 
-    ``greet`` begins the connection, if other programs than debugpy connect to that address.
+    ``greet`` begins the connection, if programs other than debugpy connect to that address.
     """
     debugger = DebugpyDebugger(agent)
     problem: str | None = None
@@ -61,6 +61,6 @@ def _take_up(agent: Agent, debugger: DebugpyDebugger) -> None:
         # Our hook handles traces and generated code, and passes the rest on to debugpy.
         install_breakpoint_hook(agent)
     when_dynamo_is_imported(debugger.watch_compiles)
-    # Imported only where kernels are run: other programs pay nothing. Another thread may be about to: it is waited for.
+    # Imported only for kernels: other programs pay nothing. If another thread is importing it, wait for that.
     if _KERNELS in sys.modules:
         importlib.import_module(_KERNELS).debugpy_has_started()

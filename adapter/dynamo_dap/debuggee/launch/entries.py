@@ -1,4 +1,4 @@
-"""Wires the description of torch's cache entries: the tables of torch, the record of compiles, the words for guards.
+"""Wires the description of torch's cache entries: torch's tables, the record of compiles, the texts of guards.
 
 For a debug session, on the agent's reader thread; for ``dynamo_dap.describe``, on the program's thread that calls it;
 for ``dynamo-dap entries``, at the end of the program.
@@ -34,7 +34,7 @@ from dynamo_dap.records.texts import readable_graph
 
 
 def known_of(record: Record) -> Known:
-    """Return what a record knows of cache entries."""
+    """Return a record's facts about cache entries."""
     return Known(
         say=guard_text,
         graphs=lambda code, compile_id: record.read(lambda _: _graphs(_compile(record, code, compile_id))),
@@ -52,7 +52,7 @@ def known_of(record: Record) -> Known:
 def _function(record: Record, code: CodeType, compile_id: str) -> CompiledFunction | None:
     name, place = own_function(code)
     found = [one for one in record.functions if one.place == place]
-    # A decorator's wrapper is recorded as what it wraps, and all that it wraps share its code.
+    # A decorator's wrapper is recorded as the wrapped function, and all its functions share its code.
     found = found or [one for one in reversed(record.functions) if _newest(one, compile_id) is not None]
     return next((one for one in found if one.name == name), found[0] if found else None)
 
@@ -93,7 +93,7 @@ def _last_miss(function: CompiledFunction | None, compile_id: str) -> EntryMiss 
 
 
 class CountedEntries(CacheEntries):
-    """Those of a debug session: calls are counted from when they are first asked for."""
+    """The cache entries of a debug session: calls are counted from the first request on."""
 
     def __init__(self, codes: GeneratedCodes, known: Known, engine: Any) -> None:
         """Count by ``engine``, the run-time engine."""
@@ -101,7 +101,7 @@ class CountedEntries(CacheEntries):
         self._engine = engine
 
     def body(self, function: str | None = None) -> EntriesBody:
-        """Return what is kept of functions, and count their calls from now on."""
+        """Return the cache entries of functions, and count their calls from now on."""
         found = super().body(function)
         self._engine.count_calls()
         return found
@@ -111,10 +111,10 @@ class CountedEntries(CacheEntries):
 
 
 class _OwnEntries:
-    """What ``describe`` and ``dynamo-dap entries`` need: a record of their own, and calls that are counted."""
+    """The record and the counts of calls for ``describe`` and ``dynamo-dap entries``."""
 
     def __init__(self) -> None:
-        # Imported only now: as ``process_agent`` does.
+        # Imported only now: see ``process_agent``.
         from dynamo_dap.debuggee.launch.recording import make_recorder
 
         recorder = make_recorder(lambda: None, lambda: False, lambda text: None)
@@ -157,7 +157,7 @@ _WRAPPERS = 32
 
 
 def _code_of(function: Any) -> CodeType:
-    """Return the code of a function, a method, a module's ``forward``, or what ``torch.compile`` made of one."""
+    """Return the code of a function, a method, a module's ``forward``, or a compiled one of these."""
     asked = function
     for _ in range(_WRAPPERS):
         inner = _inside(function)
@@ -171,7 +171,7 @@ def _code_of(function: Any) -> CodeType:
 
 
 def _inside(function: Any) -> Any:
-    """Return what a wrapper of torch's, a bound method or a module stands for; None for a function itself."""
+    """Return the function behind torch's wrapper, a bound method or a module; None for a function itself."""
     attributes = getattr(function, "__dict__", {})
     compiled = attributes.get("_torchdynamo_orig_callable") or attributes.get("_modules", {}).get("_orig_mod")
     if compiled is not None or hasattr(function, "__code__"):
@@ -182,7 +182,7 @@ def _inside(function: Any) -> Any:
 
 
 def write_entries_at_end(path: str, function: str | None) -> None:
-    """Write what is in the cache when this process ends, for ``dynamo-dap entries``. Called when Dynamo is imported."""
+    """Write the cache entries at this process's end, for ``dynamo-dap entries``. Called when Dynamo is imported."""
     entries = _begin()
     atexit.register(functools.partial(_write, entries, function, Path(path), os.getpid()))
 

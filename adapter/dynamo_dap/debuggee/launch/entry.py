@@ -1,7 +1,7 @@
 """The script that a server runs in place of the user's program: ``PYTHON entry.py``, with ``DYNAMO_DAP_LAUNCH`` set.
 
-A child process runs it with ``--child``; in a worker of multiprocessing's fork server it is run under another name,
-with the global ``INVITATION``: the file of a debugger's, or as JSON the run that it is recorded in.
+A child process runs it with ``--child``. A worker of multiprocessing's fork server runs it under another name, with the
+global ``INVITATION``: the file of a debugger's invitation, or the recorded run as JSON.
 
 It runs as a plain script, so that no directory of the user's is first on ``sys.path`` while the debugger is imported.
 If this Python has no ``dynamo_dap`` installed, the package that this file belongs to is used.
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def _import_bytecode() -> None:
-    """Import the package before a module of the program could be found in its place, and leave its name to that."""
+    """Import the package before a program's module could shadow it, and then free its name for that module."""
     known = set(sys.modules)
     import dynamo_dap.debuggee.bytecode.instructions
     import dynamo_dap.debuggee.bytecode.patching  # noqa: F401  (imports the package, which is all it is for here)
@@ -71,7 +71,7 @@ def _import_bytecode() -> None:
 
 
 def inject(address: str, token: str) -> None:
-    """Bring the agent into a program that runs already, on the thread of another debugger, and connect it."""
+    """Load the agent into a running program, on the thread of another debugger, and connect it."""
     if "dynamo_dap" not in sys.modules:
         _import_own_package()
     from dynamo_dap.debuggee.launch.attaching import connect
@@ -81,7 +81,7 @@ def inject(address: str, token: str) -> None:
 
 
 def offer_worker(invitation: str) -> None:
-    """Offer this process, which is about to get its work."""
+    """Request a session for this process, before it gets its work."""
     try:
         if "dynamo_dap" not in sys.modules:
             _import_own_package()
@@ -93,7 +93,7 @@ def offer_worker(invitation: str) -> None:
 
 
 def _say_undebugged(invitation: str, problem: str) -> None:
-    """Say it once a session: all children of a Python lack the same."""
+    """Report it once a session: all children of a Python lack the same."""
     if invitation.startswith("{"):
         sys.stderr.write("dynamo-dap: this child process is not recorded: " + problem + "\n")
         return
@@ -105,7 +105,7 @@ def _say_undebugged(invitation: str, problem: str) -> None:
 
 
 def _run_undebugged(problem: str) -> None:
-    """Run a child process without the debugger, whatever this Python lacks: it is the program's own affair."""
+    """Run a child process without the debugger if this Python lacks something: it is the program's own affair."""
     _say_undebugged(sys.argv[2], problem)
     command = getattr(sys, "orig_argv", [sys.executable, *sys.argv])
     here = command.index("--child")

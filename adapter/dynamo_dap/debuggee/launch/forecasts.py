@@ -1,9 +1,9 @@
 """Forecasts what compiles next: tries sizes on torch's cache at the end of a program, for ``dynamo-dap forecast``.
 
-At each compile the frame's names, the modes of torch and the call from ordinary Python are kept, and so their tensors
-live on. At the end the guards of the cache entries are evaluated on the same names with tensors of other sizes. Then
-come trials that take real calls (a list of sizes, marks): the function is called again, and its output goes nowhere.
-The process is one that the command has started for this. Compiling threads; the main thread when the program is over.
+At each compile the frame's names, torch's modes and the call from ordinary Python are kept, which keeps their tensors
+alive. At the end the guards of the cache entries are evaluated on the same names with tensors of other sizes. Then come
+trials with real calls (a list of sizes, marks): the function is called again, and its output is discarded. The command
+has started this process for that. Compiling threads; the main thread after the program's end.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _WARM_UP = 8
 
 @dataclass
 class _Known:
-    """What is kept of a function's newest compile, and its sizes in all of them."""
+    """A function's newest compile, and its sizes in all compiles."""
 
     names: dict[str, Any] = field(default_factory=dict)
     modes: dict[str, str] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class _Known:
 
 
 class _Compiles(CompileObserver):
-    """Keeps what each compile was given. Lives as long as the process."""
+    """Keeps the inputs of each compile. Lives as long as the process."""
 
     feature = "the forecast of recompiles"
 
@@ -84,7 +84,7 @@ class _Compiles(CompileObserver):
         """Whether the program is over: compiles of trials are counted only."""
 
     def compile_ended(self, compiling: FrameCompile, result: CompileResult, problem: BaseException | None) -> None:
-        """Count the compile, and keep what its call was given."""
+        """Count the compile, and keep its call's inputs."""
         self.count += 1
         names = getattr(compiling.frame, "f_locals", None)
         if self.is_over or result.code is None or type(names) is not dict:
@@ -101,13 +101,13 @@ _compiles = _Compiles()
 
 
 def begin_forecast() -> None:
-    """Keep what each compile is given from now on."""
+    """Keep the inputs of each compile from now on."""
     follow_calls()
     HOOKS.want(_compiles, (CompileObserver.compile_ended,))
 
 
 def write_forecast(asked: ForecastRun) -> None:
-    """Write the forecast: first what the cache entries match now, then the result of each trial."""
+    """Write the forecast: first the sizes that the cache entries match now, then the result of each trial."""
     body, sizes = ask_entries(asked)
     path = Path(asked.path)
     path.write_bytes(msgspec.json.encode(body))
@@ -122,7 +122,7 @@ def write_forecast(asked: ForecastRun) -> None:
 
 
 def ask_entries(asked: ForecastRun) -> tuple[ForecastBody, list[_Size]]:
-    """Return which entry serves each size now, and the sizes that trials can change."""
+    """Return the entry for each size now, and the sizes that trials can change."""
     _compiles.is_over = True
     found = [each for code, known in _wanted(asked) for each in _sizes_of_function(code, known, asked)]
     functions = list({id(function): function for function, _ in found}.values())
@@ -131,7 +131,7 @@ def ask_entries(asked: ForecastRun) -> tuple[ForecastBody, list[_Size]]:
 
 @contextlib.contextmanager
 def _silence() -> Iterator[None]:
-    """Have what is read and written in this process come from and go nowhere."""
+    """Connect this process's input and output to nothing."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()
@@ -162,7 +162,7 @@ def _wanted(asked: ForecastRun) -> Iterator[tuple[CodeType, _Known]]:
 def _sizes_of_function(
     code: CodeType, known: _Known, asked: ForecastRun
 ) -> Iterator[tuple[FunctionForecast, _Size | None]]:
-    """Yield each size of a function with what is known of the function; None for one without sizes."""
+    """Yield each size of a function with the function's facts; None for one without sizes."""
     _, place = function_of(code, known.names)
     found = FunctionForecast(name_of(code, known.names), place.path, place.line, compile_ids_of(code))
     sizes = []
@@ -181,14 +181,13 @@ def _sizes_of_function(
 
 
 class _CannotForecast(Exception):
-    """Nothing can be said of a function or a size; the text says why."""
+    """A function or a size cannot be forecast; the text says why."""
 
 
 def _check_known(code: CodeType, known: _Known) -> None:
-    """See that the newest compiled call, and one like it with tensors of ours, would be served now.
+    """Check that the newest compiled call, and the same call with our tensors, would be a cache hit now.
 
-    Raises:
-        _CannotForecast: not so: what is found with other sizes would have another cause.
+    Raises: _CannotForecast: it would not, so results for other sizes would have another cause.
     """
     if is_shared(code):
         raise _CannotForecast("several torch.compile calls compiled it, and each uses its own entries")
@@ -215,7 +214,7 @@ _SET = {"grad", "default dtype", "float32 matmul precision", "deterministic"}
 
 
 def _sizes_of(known: _Known, asked: ForecastRun) -> Iterator[VariedSize]:
-    """Yield the sizes that varied, those that always were the same together; each size alone where none varied."""
+    """Yield the sizes that varied, equal ones together; each size alone if none varied."""
     present = set(_names_of(known))
     varied = {name: sizes for name, sizes in known.seen.items() if len(set(sizes)) > 1 and name in present}
     groups: dict[tuple[int, ...], list[str]] = {}
@@ -261,7 +260,7 @@ class _Size:
         return given.issuperset(self._dimensions)
 
     def call_each(self, asked: ForecastRun) -> None:
-        """Call the function with the sizes that are asked for, one after the other."""
+        """Call the function with the requested sizes, one after the other."""
         with self._tried(", ".join(map(str, asked.calls))) as trial:
             self._call_with(trial, asked.calls)
 
@@ -289,7 +288,7 @@ class _Size:
         return trial
 
     def find_warm_up(self, asked: ForecastRun) -> None:
-        """Look for few calls that compile all that the range needs: each next one has a size that would compile."""
+        """Find few calls that compile everything for the range: each next one has a size that would compile."""
         found: list[int] = []
         try:
             with _as_the_call_began(self._known):
@@ -306,7 +305,7 @@ class _Size:
             self.found.warm_up = WarmUp(found, [], problem=_text_of(error))
 
     def _until_served(self, choose: Callable[[Iterable[int]], int]) -> list[int] | None:
-        """Call the function with a size that would compile, until there is none; None: that takes too many calls."""
+        """Call the function with sizes that would compile, until there is none; None if that takes too many calls."""
         _empty_cache()
         sizes: list[int] = []
         while unserved := [size for one in self._served() if one.entry is None for size in (one.first, one.last)]:
@@ -342,7 +341,7 @@ class _Size:
         return made
 
     def _served(self, declaration: Declaration | None = None) -> list[ServedRange]:
-        """Return what serves each size of the range, sizes in a row put together."""
+        """Return the entry for each size of the range, with consecutive sizes merged."""
         ids = compile_ids_of(self._code)
         found: list[ServedRange] = []
         for size in range(self._size.first, self._size.last + 1):
@@ -362,7 +361,7 @@ class _Size:
         trial.served = self._served(declaration)
 
     def _call(self, size: int, declaration: Declaration | None = None) -> int:
-        """Call the function with a size; return how many functions that compiles: it, its resume functions, others."""
+        """Call the function with a size; return the number of functions that this compiles, all included."""
         call, before = self._known.call, _compiles.count
         if call is not None:
             others = self._others(size, declaration)
@@ -379,7 +378,7 @@ def _declared(name: str, tensors: Mapping[str, Any]) -> DeclaredSize:
 
 
 def _is_one(trial: ForecastTrial, first: int) -> bool:
-    """Whether one entry serves each size from ``first`` on, and nothing compiled after the first call."""
+    """Whether one entry serves all sizes from ``first`` on, with no compile after the first call."""
     entries = {one.entry for one in trial.served if one.last >= first}
     return trial.problem is None and len(entries) == 1 and None not in entries and not any(trial.compiled[1:])
 

@@ -31,7 +31,7 @@ def _watch_gevent(agent: Agent) -> None:
     events: Any = sys.modules["gevent.events"]
 
     def on_event(event: Any) -> None:
-        # Before it patches anything, if it patches all: otherwise debugpy warns on the program's stderr.
+        # Detach before a full patch: otherwise debugpy warns on the program's stderr.
         kind = type(event)
         is_all = kind is getattr(events, "GeventWillPatchAllEvent", None)
         is_module = kind is getattr(events, "GeventWillPatchModuleEvent", None)

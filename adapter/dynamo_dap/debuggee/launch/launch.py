@@ -1,4 +1,4 @@
-"""Runs the user's program in a process that a server launched: under the agent, or only recorded; or in a child of it.
+"""Runs the user's program in a process that a server launched, or in its child: under the agent, or only recorded.
 
 Main thread of the debugged process. The agent connects back to the server, authenticates with the token it was given,
 and waits until the client has set its breakpoints.
@@ -119,7 +119,7 @@ def _run_alone(program: Program, description: LaunchDescription) -> None:
     try:
         run(program, before=lambda filename: None)
     finally:
-        # However it ends: sys.exit() is an end like others.
+        # At any end: sys.exit() is an ordinary one.
         if noted is not None and description.results is not None:
             noted.write(description.results)
         if description.forecast is not None and is_dynamo_imported():
@@ -127,7 +127,7 @@ def _run_alone(program: Program, description: LaunchDescription) -> None:
 
 
 def _record_only(description: LaunchDescription) -> None:
-    """Record from when the program imports Dynamo, or compare the calls of what it compiles, or explore its stages."""
+    """Record from the import of Dynamo on, or compare the calls of compiled functions, or explore stages."""
     start_log()
     if description.explore is not None:
         when_dynamo_is_imported(functools.partial(_begin_exploring, description.explore))
@@ -144,7 +144,7 @@ def _record_only(description: LaunchDescription) -> None:
 
 
 def _begin_exploring(path: str) -> None:
-    # Imported only now: as below.
+    # Imported only now: see below.
     try:
         from dynamo_dap.debuggee.launch.recording import make_explorer
 
@@ -155,7 +155,7 @@ def _begin_exploring(path: str) -> None:
 
 
 def _begin_comparing(path: str, every: int) -> None:
-    # Imported only now: as below.
+    # Imported only now: see below.
     try:
         from dynamo_dap.debuggee.numerics.comparing_run import ComparingRun
 
@@ -166,7 +166,7 @@ def _begin_comparing(path: str, every: int) -> None:
 
 
 def _begin_hashing(path: str) -> None:
-    # Imported only now: as below.
+    # Imported only now: see below.
     try:
         from dynamo_dap.debuggee.numerics.hashing_run import HashingRun
 
@@ -196,7 +196,7 @@ def _begin_recording() -> None:
 
 
 def _begin_entries(path: str, function: str | None) -> None:
-    # Imported only now: as above.
+    # Imported only now: see above.
     try:
         from dynamo_dap.debuggee.launch.entries import write_entries_at_end
 
@@ -207,7 +207,7 @@ def _begin_entries(path: str, function: str | None) -> None:
 
 
 def _begin_forecast() -> None:
-    # Imported only now: as above.
+    # Imported only now: see above.
     try:
         from dynamo_dap.debuggee.launch.forecasts import begin_forecast
 
@@ -232,7 +232,7 @@ def _print_problem(text: str) -> None:
 
 
 def _keep_from_children(description: LaunchDescription) -> None:
-    """Hide from the program's child processes what the server set for this interpreter only."""
+    """Hide the server's settings for this interpreter from the program's child processes."""
     for name in description.own_variables:
         os.environ.pop(name, None)
     if description.is_thawed:
@@ -240,7 +240,7 @@ def _keep_from_children(description: LaunchDescription) -> None:
 
 
 def _say_goodbye(agent: Agent) -> None:
-    """Leave the client before the program ends, which can take a while yet."""
+    """Detach the client before the program ends, which can take a while."""
     try:
         agent.torch_options.report_unused()
         agent.send_event(ENDING_EVENT)
@@ -279,7 +279,7 @@ def _connect(agent: Agent, description: LaunchDescription, address: str) -> None
 
 
 class _LaunchedReceiver(AgentReceiver):
-    """Receives for a launched program, which ends when its server is gone. Reader thread."""
+    """Receives for a launched program, which ends with its server. Reader thread."""
 
     def on_closed(self, problem: str | None) -> None:
         """End the program, unless the server detached from it."""
@@ -299,7 +299,7 @@ class _LaunchedReceiver(AgentReceiver):
 
 
 def join(invitation: str) -> bool:
-    """Offer this process to a debugger, or record it in the run that it belongs to; whether it may be debugged."""
+    """Request a session for this process, or record it in its run; return whether it may be debugged."""
     recorded = run_controlled_by(invitation)
     if recorded is None:
         file, rank = read_invitation_text(invitation)
@@ -312,7 +312,7 @@ def join(invitation: str) -> bool:
     if recorded.profile is not None:
         stem = own_path(recorded.profile)
         begin_profile(stem, time.time(), is_child=True)
-        # Of processes that have nothing to do with torch there is nothing to report.
+        # Processes without torch have nothing to report.
         when_dynamo_is_imported(Path(stem + BEGUN).touch)
     _record_only(
         LaunchDescription(
@@ -342,7 +342,7 @@ def run_child(arguments: list[str]) -> None:
 
 
 def _run_as_child(program: Program, *, is_debugged: bool) -> None:
-    """Run what a session has been offered."""
+    """Run the child process that has requested a session."""
     if is_debugged:
         debugger = process_agent().eager_debugger
         if isinstance(debugger, DebugpyDebugger):

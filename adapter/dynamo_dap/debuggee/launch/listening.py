@@ -70,7 +70,7 @@ def is_listening() -> bool:
 
 
 def listen_privately(agent: Agent) -> tuple[str, int, str]:
-    """Allow attaching: return a host and port of this machine, and the token needed there."""
+    """Allow attaching; return a host and port of this machine, and the required token."""
     global _private_listener
     _private_listener = listener = _bind("127.0.0.1", 0)
     listener.listen()
@@ -84,14 +84,14 @@ _has_bound = False
 
 
 def _bind(host: str, port: int) -> socket.socket:
-    """Return a socket that has the address, and does not listen yet."""
+    """Return a socket that is bound to the address, and does not listen yet."""
     global _has_bound
     if not _has_bound:
         _has_bound = True
         os.register_at_fork(after_in_child=_forget_listeners)
     bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
-        if port:  # one that another program has just used; a free one must be free altogether
+        if port:  # reuse an address that another program has just used; a free port must be entirely free
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind((host, port))
     except BaseException:
@@ -109,7 +109,7 @@ def _begin_to_listen(listener: socket.socket, token_file: Path) -> None:
 
 
 def _forget_listeners() -> None:
-    """Close the listeners in a forked process: nobody accepts connections there."""
+    """Close the listeners in a forked process: no thread accepts connections there."""
     global _listening, _listener, _private_listener, _lock
     for listener in (_listener, _private_listener):
         if listener is not None:
@@ -154,7 +154,7 @@ class _Acceptor:
         self._cut_off(len(self._unauthenticated) - _MAXIMUM_UNAUTHENTICATED)
 
     def _next_deadline(self) -> float | None:
-        """Cut off whose time is up; return the seconds until the next one's is, None when nobody waits."""
+        """Close connections whose time is up; return the seconds until the next one's, None if there is none."""
         while self._unauthenticated and (
             self._unauthenticated[0][0] <= time.monotonic() or self._unauthenticated[0][1].is_known
         ):
@@ -177,7 +177,7 @@ class _ListeningReceiver(AgentReceiver):
 
     @property
     def is_known(self) -> bool:
-        """Whether it has shown the token, or is gone."""
+        """Whether it has shown the token, or has closed."""
         return self._is_client or self._is_closed
 
     def cut_off(self) -> None:
@@ -224,7 +224,7 @@ class _ListeningReceiver(AgentReceiver):
             self._connection.close()
 
     def on_closed(self, problem: str | None) -> None:
-        """Let the socket go, and the program run on."""
+        """Close the socket, and let the program run on."""
         self._is_closed = True
         self._connection.close()
         super().on_closed(problem)

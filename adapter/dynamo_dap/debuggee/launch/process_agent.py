@@ -42,7 +42,7 @@ def process_agent() -> Agent:
             install_breakpoint_hook(agent)
             reporters.append(lambda line: agent.print(f"{line}\n", "important"))
             os.register_at_fork(after_in_child=agent.forget_session)
-            # Not for the program, and not for its children.
+            # Hide the variable from the program and its children.
             crash_folder = os.environ.pop(CRASH_CELL_VARIABLE, None)
             when_dynamo_is_imported(lambda: _add_engines(agent, crash_folder))
             watch_for_green_threads(agent)
@@ -55,25 +55,25 @@ def known_agent() -> Agent | None:
 
 
 def has_arrived_at(server: NamedServer) -> None:
-    """Note the ``server`` that this process has connected to; on its request debugpy connects there, too."""
+    """Note the ``server`` of this process; on its request debugpy connects there, too."""
     global _arrived_at
     _arrived_at = server
 
 
 def session_entries() -> EntryReader | None:
-    """Return torch's cache entries as the session in progress knows them; None without a session."""
+    """Return torch's cache entries by the session in progress; None without a session."""
     return _agent.cache_entries if _agent is not None and _agent.client is not None else None
 
 
 class _ThisProcess:
-    """What the agent needs of the process that it runs in."""
+    """The agent's interface to its process."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
 
     def terminate(self) -> None:
-        """End the program as Ctrl-C's stronger sibling would: SIGTERM, which it may handle."""
-        # The signal first: a thread that is let go would run on into the program before it is asked to end.
+        """End the program by SIGTERM, which it may handle."""
+        # Send the signal first: a resumed thread would run on before the program is asked to end.
         os.kill(os.getpid(), signal.SIGTERM)
         self._agent.detach_client()
 
@@ -82,7 +82,7 @@ class _ThisProcess:
         return pause_eager(self._agent, ident)
 
     def start_eager(self, options: AgentOptions) -> None:
-        """Start debugpy, or take it up."""
+        """Start debugpy, or use a running one."""
         # Imported only now: a program that is not debugged pays nothing.
         from dynamo_dap.debuggee.launch.eager import adopt_eager, start_eager
 
@@ -95,8 +95,8 @@ class _ThisProcess:
             start_eager(self._agent, _arrived_at.address, token, lambda connected: show_token(connected, token))
 
     def invite_children(self, options: AgentOptions) -> None:
-        """Make child processes begin under the debugger, and this process wait for other ranks."""
-        # Imported only now: as above.
+        """Start child processes under the debugger, and make this process wait for other ranks."""
+        # Imported only now: see above.
         if options.stretch_timeouts:
             from dynamo_dap.debuggee.launch.waiting_ranks import wait_for_held_ranks
 
@@ -108,8 +108,8 @@ class _ThisProcess:
             invite_children(self._agent, options)
 
     def interpret_kernels(self, options: AgentOptions) -> None:
-        """Have Triton's kernels interpreted."""
-        # Imported only now: as above.
+        """Interpret Triton kernels."""
+        # Imported only now: see above.
         if options.triton == INTERPRET:
             from dynamo_dap.debuggee.launch.triton_kernels import interpret_kernels
 
@@ -129,7 +129,7 @@ class _ThisProcess:
 
 
 def unsupported_build() -> str | None:
-    """Return what is not supported on this build of Python, as readable text; None if it is an ordinary one."""
+    """Return the limits of this build of Python, as readable text; None for an ordinary build."""
     if not sysconfig.get_config_var("Py_GIL_DISABLED"):
         return None
     version = "{}.{}t".format(*sys.version_info[:2])
@@ -157,18 +157,18 @@ def _add_engines(agent: Agent, crash_folder: str | None) -> None:
             never_compile_own_functions,
         )
 
-        # They are called in the midst of what is compiled: at breakpoint(), at a pause, when a process is started.
+        # Compiled code may call them: at breakpoint(), at a pause, at the start of a process.
         own = os.path.dirname(__file__)
         never_compile_below(own, os.path.join(os.path.dirname(own), "agent"))
         # debugpy calls it for each function with a breakpoint. Dynamo compiles no generators, but counts them.
         never_compile(dis.findlinestarts)
-        # First, so that whatever stops is in the record already.
+        # First, so that every stop finds its event in the record.
         recorder = make_recorder(
             agent.compiles_changed,
             lambda: agent.options.record,
             agent.print,
             agent.running_clock,
-            # What every line left in its variables is too much to note while times are taken.
+            # Do not note the variables of each line while times are measured.
             notes_traces=lambda: agent.options.record and not is_profiling(),
         )
         agent.add_recorder(recorder)

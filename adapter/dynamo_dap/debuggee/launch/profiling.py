@@ -1,7 +1,7 @@
 """Profiles the compiles of the program, from its beginning to the end of the process, and writes the profile.
 
-Begun on the main thread before the program; written there when the process ends. A process that is forked from this one
-writes none. One profile per process.
+Started on the main thread before the program; written there at the end of the process. A forked process writes none.
+One profile per process.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def begin_profile(
 ) -> None:
     """Profile from now on.
 
-    ``stem``: see ``write_profile``; ``began``: when the process was started, as ``time.time()`` says it; ``clock``
-    gives seconds, and ``report`` hears at the end where the profile is. A worker of multiprocessing (``is_child``) may
-    be killed without a chance to write: it writes after its compiles, too.
+    ``stem``: see ``write_profile``; ``began``: the start of the process, by ``time.time()``; ``clock`` returns seconds;
+    ``report`` gets the profile's path at the end. A worker of multiprocessing (``is_child``) may be killed without a
+    chance to write: it also writes after its compiles.
     """
     global _profiler
-    # Imported only now: a program without a profile pays nothing.
+    # Imported only now: other programs pay nothing.
     from dynamo_dap.debuggee.recording.profiler import Profiler
 
     _profiler = Profiler(began, clock)
@@ -64,11 +64,11 @@ def is_profiling() -> bool:
 
 
 def profiled_functions() -> list[ProfiledFunction]:
-    """End the profile, and return what tracing each function of the user's and of packages took."""
+    """End the profile, and return the trace time of each function of the user and of packages."""
     profile = None if _profiler is None else _profiler.finish()
     if profile is None:
         return []
-    # Imported only now: as above.
+    # Imported only now: see above.
     from dynamo_dap.profile.model import function_times
 
     return [
@@ -98,12 +98,12 @@ class _KeptProfile:
         self._lock = lock("profile", Level.PROCESS)
 
     def write(self) -> None:
-        """Write it, unless that has been done just now: a tenth of the time at most goes into it."""
+        """Write it, unless it was written recently: that takes at most a tenth of the time."""
         began = time.perf_counter()
         process: Any = sys.modules.get("multiprocessing.process")
         if began < self._next or process is None or process.parent_process() is None:
             return
-        # Imported only now: as above.
+        # Imported only now: see above.
         from dynamo_dap.profile.files import write_profile
 
         with self._lock:
@@ -113,7 +113,7 @@ class _KeptProfile:
 
 
 def _write(profiler: Profiler, stem: Path, report: Callable[[str], None] | None) -> None:
-    # Imported only now: as above.
+    # Imported only now: see above.
     from dynamo_dap.profile.files import CPU_PROFILE, write_profile
 
     try:

@@ -1,7 +1,7 @@
 """Runs a program as ``python`` would run it: a file, a module, or code, as ``__main__``.
 
-Main thread. The program's traceback shows no frame of the debugger, and the user's file and lines for generated code;
-it exits as it would without one.
+Main thread. The program's traceback shows no frame of the debugger, and the user's file and lines for generated code.
+The program exits as without a debugger.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CODE_FILENAME = "<string>"
 
 @dataclass(frozen=True)
 class Program:
-    """What to run, as the command line of Python names it: exactly one of ``program``, ``module`` and ``code``.
+    """The program of Python's command line: exactly one of ``program``, ``module`` and ``code``.
 
     ``program`` is a file, a directory, a zip file, or ``-`` for standard input.
     """
@@ -42,7 +42,7 @@ class Program:
 def run(
     program: Program, before: Callable[[str], None], on_end: Callable[[BaseException], None] = lambda error: None
 ) -> None:
-    """Run ``program``. ``before`` gets the file name of its code right before it runs, ``on_end`` what ended it.
+    """Run ``program``. ``before`` gets its code's file name right before the run, ``on_end`` the final exception.
 
     Exceptions end the process as they would without a debugger.
     """
@@ -61,7 +61,7 @@ def run(
             raise
         uncaught = error
     if uncaught is not None:
-        # Not while it is handled: sys.excepthook would find it as the context of what it raises itself.
+        # Outside of the handler: sys.excepthook would see it as the context of its own exceptions.
         _end_with(uncaught)
 
 
@@ -101,9 +101,9 @@ def _reporting_without_own_frames(hook: _Hook) -> _Hook:
 
 
 def _print(error: BaseException) -> None:
-    """Print an exception as the interpreter does, with generated code in the user's file as torch has it.
+    """Print an exception as the interpreter does, with generated code in the user's file, as torch shows it.
 
-    The interpreter takes lines from files alone, and there is none of the name that the code has meanwhile.
+    The interpreter reads lines only from files, and the code's own file name has none.
     """
     reported = traceback.TracebackException(type(error), error, error.__traceback__, compact=True)
     left: list[traceback.TracebackException | None] = [reported]
@@ -123,7 +123,7 @@ def _files(entry: types.TracebackType | None) -> Iterator[str]:
 
 
 def _without_own_frames(entry: types.TracebackType | None) -> types.TracebackType | None:
-    """Leave out what ran the program, and what the debugger put between its functions and torch's."""
+    """Leave out frames that ran the program, and the debugger's frames between its functions and torch's."""
     entries: list[types.TracebackType] = []
     while entry is not None:
         if not _is_machinery(entry.tb_frame.f_code.co_filename, is_first=not entries):
@@ -159,7 +159,7 @@ def _prepare(program: Program) -> types.CodeType:
     if program.module is not None:
         sys.argv = ["-m", *program.args]
         if not program.module.startswith(_OWN_MODULES):
-            # A module of the debugger's imports nothing of the folder in which it happens to be started.
+            # A module of the debugger imports nothing from the current folder.
             _add_path(os.getcwd())
         code = _code_of_module(program.module)
         sys.argv[0] = code.co_filename
@@ -205,7 +205,7 @@ def _code_of_file(path: str) -> types.CodeType:
     loader: type[importlib.machinery.SourceFileLoader] | type[importlib.machinery.SourcelessFileLoader]
     loader = importlib.machinery.SourceFileLoader
     try:
-        # As the import of a module would: an edit that is tried is read in the file's place.
+        # Read it like an imported module: a tried edit replaces the file.
         content = loader("__main__", path).get_data(path)
     except OSError as error:
         sys.stderr.write(f"{sys.executable}: can't open file {path!r}: [Errno {error.errno}] {error.strerror}\n")
@@ -225,7 +225,7 @@ def _code_of_file(path: str) -> types.CodeType:
 
 def _code_of_module(name: str | None) -> types.CodeType:
     """Find a module, or (None) the ``__main__`` of the directory that is first on ``sys.path``."""
-    # runpy has no public function that finds a module and leaves running it to others.
+    # runpy has no public function that finds a module without running it.
     private: Any = runpy
     try:
         if name is None:
@@ -244,7 +244,7 @@ def _code_of_module(name: str | None) -> types.CodeType:
 
 
 def _empty_main() -> types.ModuleType:
-    """Return the ``__main__`` that the interpreter made, as it was before its script ran."""
+    """Return the interpreter's ``__main__`` in its state before the script."""
     main = sys.modules["__main__"]
     vars(main).clear()
     vars(main).update(
@@ -259,6 +259,6 @@ def _empty_main() -> types.ModuleType:
 
 
 def _names_of_new_main() -> dict[str, object]:
-    """Return what the interpreter puts into each ``__main__`` (Python/pylifecycle.c: add_main_module)."""
+    """Return the interpreter's names in each ``__main__`` (Python/pylifecycle.c: add_main_module)."""
     annotations: dict[str, object] = {} if sys.version_info >= (3, 14) else {"__annotations__": {}}
     return {**annotations, "__builtins__": builtins}

@@ -1,8 +1,8 @@
-"""What a rank of a distributed job prints: with its name before each line, or in the console of its own session.
+"""Prefixes the output lines of a rank of a distributed job with its name, or sends them to its own session.
 
 ``sys.stdout`` and ``sys.stderr`` of a rank write through a stream of ours, line by line, from before its program runs
-to its end. What C code writes goes by it, as does what a rank prints whose launcher has given it a file (torchrun's
-``--redirects``, ``--tee``). Any thread of the program.
+to its end. Output of C code bypasses it, and so does the output of a rank with a file (torchrun's ``--redirects``,
+``--tee``). Any thread of the program.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Show = Callable[[str, str], bool]
 
 
 def divert(rank: Rank, how: str, show: Show) -> None:
-    """Have what this process, a ``rank``, prints from now on go ``how`` the option ``rankOutput`` says."""
+    """Send the output of this process, a ``rank``, from now on according to ``how``, the option ``rankOutput``."""
     if how == PLAIN:
         return
     for name, descriptor in (("stdout", 1), ("stderr", 2)):
@@ -37,7 +37,7 @@ def divert(rank: Rank, how: str, show: Show) -> None:
 
 
 def _goes_there(stream: object, descriptor: int) -> bool:
-    """Whether it is what Python begins with."""
+    """Whether it is Python's initial stream."""
     try:
         return isinstance(stream, io.TextIOWrapper) and stream.fileno() == descriptor
     except (OSError, ValueError):
@@ -45,7 +45,7 @@ def _goes_there(stream: object, descriptor: int) -> bool:
 
 
 def _is_launchers(descriptor: int) -> bool:
-    """Whether the launcher has left it to this process as it has it itself; where nobody knows, it has."""
+    """Whether this process has inherited it from the launcher; true if unknown."""
     try:
         of_launcher = os.stat(f"/proc/{os.getppid()}/fd/{descriptor}")
     except OSError:
@@ -54,7 +54,7 @@ def _is_launchers(descriptor: int) -> bool:
 
 
 class _WholeLines(io.TextIOWrapper):
-    """Text that is written when a line of it ends: other ranks write, too."""
+    """Text that is written by whole lines, since other ranks write, too."""
 
     def write(self, text: str, /) -> int:
         count = super().write(text)

@@ -1,9 +1,9 @@
 """Records the child processes of a recorded program, one record each, or profiles or explores them.
 
-The functions of the interpreter that every module starts processes by are wrapped. A Python that runs the user's
-program is started with ``entry.py --child``, and gets the run in place of a debugger's invitation. A worker of
-multiprocessing's fork server gets it in what it reads first; other forked processes are recorded as they are. Called
-on whichever thread starts a process. For the life of the process.
+The interpreter's functions that start processes are wrapped. A Python that runs the user's program is started with
+``entry.py --child``, and gets the run in place of a debugger's invitation. A worker of multiprocessing's fork server
+gets it in its first data; other forks inherit the recorder. Called on whichever thread starts a process. For the life
+of the process.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _run: RecordedRun | None = None
 
 
 def begin_run(reported: LaunchDescription | None = None) -> None:
-    """Begin a run with this process, unless it is in one. Child processes are recorded as well, and theirs."""
+    """Begin a run with this process, unless it is in one. Child processes and their children are recorded as well."""
     if _run is None:
         reported = reported or LaunchDescription()
         run = RecordedRun(new_name(), str(records_folder(Path.cwd())), reported.profile, reported.explore)
@@ -50,14 +50,14 @@ def join_run(run: RecordedRun) -> None:
         _wrap("os", "execv", 1)
         _wrap("os", "execve", 1)
         if "subprocess" in sys.modules:
-            # It has a name of its own for it, from Python 3.11 on.
+            # From Python 3.11 on the module has its own name for it.
             _wrap("subprocess", "_fork_exec", 0)
         when_imported("multiprocessing.popen_forkserver", lambda: invite_workers(_reported))
     _run = run
 
 
 def _wrap(module: str, name: str, position: int) -> None:
-    """Have the command rewritten that is the argument at ``position``."""
+    """Rewrite the command in the argument at ``position``."""
     owner = importlib.import_module(module)
     original: Any = getattr(owner, name, None)
     if original is None:
@@ -76,7 +76,7 @@ def _rewritten(command: Sequence[Argument]) -> Sequence[Argument]:
     reported = _reported()
     try:
         recorded = None if reported is None else debugged_command(command, ENTRY, reported)
-    except TypeError:  # what is not a command is the program's own affair
+    except TypeError:  # an invalid command is the program's own affair
         return command
     if recorded is None or not is_for_program(sys._getframe(), is_fork=False):
         return command
@@ -91,7 +91,7 @@ def _reported() -> str | None:
 
 
 def run_controlled_by(text: str) -> RecordedRun | None:
-    """Return the run that a child belongs to; None for the file of a debugger's invitation."""
+    """Return the run of a child; None for a debugger's invitation file."""
     return msgspec.json.decode(text, type=RecordedRun) if text.startswith("{") else None
 
 
@@ -111,5 +111,5 @@ def _is_first(run: RecordedRun) -> bool:
 
 
 def own_path(path: str, suffix: str = "") -> str:
-    """Return the path for this process where the first of the run writes to ``path``, which ends with ``suffix``."""
+    """Return this process's path, if the run's first process writes to ``path``, which ends with ``suffix``."""
     return path if _run is None or _is_first(_run) else f"{path.removesuffix(suffix)}.{os.getpid()}{suffix}"

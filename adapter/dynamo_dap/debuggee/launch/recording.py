@@ -1,8 +1,7 @@
-"""Creates the recorder: how it writes guards, its record file, and whom it notifies of changes.
+"""Creates the recorder: its texts of guards, its record file, and its listeners.
 
-``make_recorder`` is called once per process, when the program imports Dynamo. The file is made when the program first
-compiles something; events are written on the thread on which they happen. ``OwnRecording`` is for a program that wants
-to look at its own compiles.
+``make_recorder`` is called once per process, when the program imports Dynamo. The file is made at the program's first
+compile; events are written on their own threads. ``OwnRecording`` is for a program that inspects its own compiles.
 """
 
 from __future__ import annotations
@@ -45,10 +44,9 @@ def make_recorder(
 ) -> Recorder:
     """Return a recorder.
 
-    ``on_change`` hears that something is known that was not; ``is_wanted`` says whether to write a file, once
-    there is something to write; ``report`` gets problems with the file, as text for the user; ``clock`` gives the
-    seconds that compiles are measured by; ``notes_traces`` says whether what lines leave in variables is
-    noted. If it is missing, that is noted whenever a file is wanted.
+    ``on_change`` is called after new facts; ``is_wanted`` returns whether to write a file, at the first event;
+    ``report`` gets problems with the file, as text for the user; ``clock`` returns seconds for compile times;
+    ``notes_traces`` returns whether the variables of lines are noted, by default whenever a file is wanted.
     """
     file = _File(is_wanted, report)
 
@@ -75,13 +73,13 @@ def make_explorer(
     report: Callable[[str], None],
     path: Callable[[], Path] | None = None,
 ) -> StageCollector:
-    """Return what explores the stages of compiles, and writes them to a file once there are some.
+    """Return the explorer of stages, which writes them to a file.
 
-    See ``make_recorder``; ``path`` names the file, which is beside the records without it.
+    See ``make_recorder``; ``path`` names the file, by default beside the records.
     """
     folder = records_folder(Path.cwd())
     name_file = path or (lambda: folder / f"{new_name()}{STAGES_SUFFIX}")
-    # By process: a forked one has a file of its own.
+    # By process: a fork has its own file.
     writers: dict[int, StagesWriter] = {}
     problems: list[str] = []
 
@@ -106,7 +104,7 @@ def make_explorer(
 def record_process(report: Callable[[str], None]) -> None:
     """Record this process, which has imported Dynamo, to its end; ``report`` gets problems, as text for the user.
 
-    Once: a worker of pytest may have been begun as a child that is recorded.
+    Once: a worker of pytest may be a recorded child already.
     """
     global _is_recorded
     if not _is_recorded:
@@ -118,9 +116,9 @@ _is_recorded = False
 
 
 class OwnRecording:
-    """Records what this process compiles while it is begun, without a file; whatever else is recorded is all the same.
+    """Records this process's compiles while it is on, without a file, independent of other records.
 
-    A program that has not imported Dynamo yet may do so, and is not made to. Lines and values are not recorded.
+    It never imports Dynamo itself. Lines and values are not recorded.
     """
 
     def __init__(self) -> None:
@@ -130,17 +128,17 @@ class OwnRecording:
         self._recorder: Recorder | None = None
         self._forget: Callable[[], None] = lambda: None
         self._is_begun = False
-        # Another thread may import torch just as the session ends.
+        # Another thread may import torch at the end of the session.
         self._lock = reentrant_lock("recording", Level.PROCESS)
 
     def begin(self) -> None:
-        """Record from now on, or from when the program imports Dynamo."""
+        """Record from now on, or from the program's import of Dynamo."""
         with self._lock:
             self._is_begun = True
             self._forget = when_dynamo_is_imported(self._arm)
 
     def end(self) -> None:
-        """Record no more; nothing stays in the program."""
+        """Stop recording, and remove everything from the program."""
         with self._lock:
             self._is_begun = False
             self._forget()
@@ -175,7 +173,7 @@ class _File:
         """Is called when the process ends."""
         self._writer: RecordWriter | None = None
         self._process = -1
-        # Relative paths and the folder's name are those of where the program began.
+        # Relative paths and the folder's name refer to the program's first folder.
         self._cwd = Path.cwd()
         self._folder = records_folder(self._cwd)
         self._has_ended = False
@@ -195,7 +193,7 @@ class _File:
             path = own_record() or self._folder / f"{new_name()}{SUFFIX}"
             writer = RecordWriter(path)
             writer.write(_started(self._cwd))
-            # A check has a record for each worker, and no worker may delete another one's.
+            # A check has one record for each worker, which other workers must not delete.
             if path.parent == self._folder and CHECK_VARIABLE not in os.environ:
                 remove_old_records(self._folder)
         except OSError as error:
@@ -205,7 +203,7 @@ class _File:
         atexit.register(self._end, os.getpid())
         multiprocessing: Any = sys.modules.get("multiprocessing.util")
         if multiprocessing is not None:
-            # A forked worker ends without the functions that atexit knows.
+            # A forked worker ends without atexit functions.
             multiprocessing.Finalize(None, self._end, (os.getpid(),), exitpriority=_LAST)
         return writer
 

@@ -1,4 +1,4 @@
-"""Saves a call at a stop, or, for ``dynamo-dap record-call``, the call for which a function is compiled.
+"""Saves the call of a stop or, for ``dynamo-dap record-call``, the call that compiles a function.
 
 On the thread that is held, or that compiles.
 """
@@ -72,7 +72,7 @@ def _new_folder(name: str) -> Path:
 
 
 def begin_recording_call(asked: RecordingRun) -> None:
-    """Save the call as it is compiled, and end the program then. Before the program."""
+    """Save the call when it is compiled, then end the program. Called before the program."""
     when_dynamo_is_imported(lambda: _observe(asked))
 
 
@@ -83,7 +83,7 @@ def _observe(asked: RecordingRun) -> None:
     from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, FrameCompile
 
     def _names_of(compiling: FrameCompile) -> set[str]:
-        """Return the names that select a function: its name in reports or the wrapper's, whole or its last part."""
+        """Return the names that select a function: its name in reports or the wrapper's, in full or the last part."""
         names = {name_of_compile(compiling), qualified_name(compiling.code)}
         return names | {name.rpartition(".")[2] for name in names}
 
@@ -110,7 +110,7 @@ def _observe(asked: RecordingRun) -> None:
 
 
 def _end(asked: RecordingRun, ended: RecordingEnded) -> None:
-    """End the program: the call is saved, and the rest may take days."""
+    """End the program after the call is saved: the rest may take days."""
     Path(asked.result).write_bytes(msgspec.json.encode(ended))
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):

@@ -1,6 +1,6 @@
-"""Makes a saved call again: what ``dynamo-dap replay`` runs, alone or under the debugger.
+"""Repeats a saved call for ``dynamo-dap replay``, alone or under the debugger.
 
-The main thread of a process of its own. It asks no question: its parent process has asked the user.
+Main thread of its own process. It asks no question: the parent process has asked the user.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MOST = 500
 
 
 def main(arguments: list[str]) -> int:
-    """Make the call that is saved in a folder, and print what it returns."""
+    """Repeat the call saved in a folder, and print its result."""
     folder = Path(arguments[0]).resolve()
     try:
         snapshot = read_snapshot(folder)

@@ -1,9 +1,9 @@
 """Stops in ordinary Python without debugpy: at ``breakpoint()``, at ``pause`` and on entry.
 
 ``sys.breakpointhook`` is replaced once, for the life of the process, and called on whichever thread calls
-``breakpoint()``; without a client it does nothing: a program must not hang in a prompt that nobody sees. A pause uses a
-pending call, so that no trace function is needed and a program that is not paused pays nothing; it is requested on the
-agent's reader thread, for the main thread. ``stopOnEntry`` traces the main thread until the program's first line.
+``breakpoint()``; without a client it does nothing: a program must not hang in an invisible prompt. A pause uses a
+pending call, so that it needs no trace function and costs nothing before. It is requested on the agent's reader thread,
+for the main thread. ``stopOnEntry`` traces the main thread until the program's first line.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def install_breakpoint_hook(agent: Agent) -> None:
 
 
 def pass_breakpoint_calls() -> None:
-    """Make ``breakpoint()`` do nothing: nobody sees a prompt of this process, unless the program chooses one."""
+    """Make ``breakpoint()`` do nothing, unless the program chooses a debugger: a prompt would be invisible."""
     if os.environ.get("PYTHONBREAKPOINT") in (None, ""):
         sys.breakpointhook = lambda *args, **kwargs: None
 
@@ -63,7 +63,7 @@ def pause_eager(agent: Agent, ident: int) -> bool:
 
 
 def _is_in_trace(filename: str) -> bool:
-    """Whether a frame of this file is there only while Dynamo compiles, as its wrappers of calls are not."""
+    """Whether a frame of this file exists only while Dynamo compiles; wrappers of calls are others."""
     return filename.endswith(("/convert_frame.py", "/symbolic_convert.py")) and is_torch_file(filename)
 
 
@@ -76,7 +76,7 @@ def _hold_if_asked(agent: Agent) -> None:
 
 
 def stop_on_entry(agent: Agent, filename: str) -> None:
-    """Arrange that the calling thread stops at the first line that runs of the module code of ``filename``."""
+    """Stop the calling thread at the first line of the module code of ``filename``."""
 
     def trace_call(frame: types.FrameType, _event: str, _argument: Any) -> Any:
         if frame.f_code.co_filename == filename and frame.f_code.co_name == "<module>":

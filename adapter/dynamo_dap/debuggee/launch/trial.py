@@ -1,4 +1,4 @@
-"""A run in which an edit is tried: edited files are read from copies, and what the program computes is saved.
+"""Runs the program with a tried edit: edited files are read from copies, and the program's results are saved.
 
 Saved are the results of its calls of compiled functions, and the values in ``__main__`` at its end. Each run starts
 with the same random seeds. Runs on the main thread before and after the program; results are saved on whichever thread
@@ -32,7 +32,7 @@ _COMPILED = "_orig_mod."
 
 
 def use_copies(copies: Mapping[str, str]) -> None:
-    """Have files read from their copies, by the import system and for tracebacks."""
+    """Read files from their copies, in imports and tracebacks."""
     known = {os.path.realpath(path): copy for path, copy in copies.items()}
     read, stats = SourceFileLoader.get_data, SourceFileLoader.path_stats
 
@@ -41,7 +41,7 @@ def use_copies(copies: Mapping[str, str]) -> None:
 
     def path_stats(self: SourceFileLoader, path: str) -> Any:
         if os.path.realpath(path) in known:
-            # Python neither reads nor writes a file of bytecode then.
+            # Python then neither reads nor writes bytecode files.
             raise OSError("an edit is tried")
         return stats(self, path)
 
@@ -54,7 +54,7 @@ def use_copies(copies: Mapping[str, str]) -> None:
 
 
 def try_settings(settings: Mapping[str, bool], added: Mapping[str, list[str]]) -> None:
-    """Make settings of torch, and add functions to those that are sets. Runs once Dynamo is imported."""
+    """Apply settings of torch; add functions to settings that are sets. Runs once Dynamo is imported."""
     for key, value in settings.items():
         set_config(key, value)
     for key, names in added.items():
@@ -63,14 +63,14 @@ def try_settings(settings: Mapping[str, bool], added: Mapping[str, list[str]]) -
 
 
 class Results:
-    """What the program computes, each value in a few numbers."""
+    """The program's results, each value as a few numbers."""
 
     def __init__(self) -> None:
         self._calls: list[Any] = []
         self._left_out = 0
 
     def begin(self) -> None:
-        """Note what compiled functions return from now on."""
+        """Note the results of compiled functions from now on."""
         random.seed(_SEED)
         when_imported("numpy.random", lambda: sys.modules["numpy.random"].seed(_SEED))
         when_imported("torch", lambda: sys.modules["torch"].manual_seed(_SEED))
@@ -83,7 +83,7 @@ class Results:
             self._left_out += 1
 
     def write(self, path: str) -> None:
-        """Write down what was noted, and what the program's module holds now."""
+        """Write the noted results, and the present values of the program's module."""
         module = vars(sys.modules["__main__"])
         names = [name for name in module if not name.startswith("__")][:_ITEMS]
         found = {name: _reported(module[name], _DEPTH) for name in names}
@@ -105,7 +105,7 @@ def _reported(value: Any, depth: int) -> Any:
     if torch is not None and is_a(value, torch.Tensor):
         return _tensor(value)
     if torch is not None and is_a(value, torch.nn.Module):
-        # A compiled module is the module itself where torch.compile is off.
+        # With torch.compile off, a compiled module is the module itself.
         return {name.replace(_COMPILED, ""): _tensor(one) for name, one in list(value.state_dict().items())[:_ITEMS]}
     return None
 

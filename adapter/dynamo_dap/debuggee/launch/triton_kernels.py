@@ -1,7 +1,7 @@
-"""Wires what has Triton's kernels interpreted: the interpreter's hooks, stops in kernels, launches in compiled code.
+"""Wires the interpretation of Triton kernels: the interpreter's hooks, stops in kernels, launches in compiled code.
 
-With the option ``triton`` for good, else where a launch is looked into; on the agent's reader thread, and on the thread
-that imports Triton.
+With the option ``triton`` for every launch, else for inspected launches. Runs on the agent's reader thread, and on the
+thread that imports Triton.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _has_begun = False
 
 
 def debugpy_has_started() -> None:
-    """Make debugpy step in kernels, where these are run already."""
+    """Let debugpy step in kernels, if they run in the interpreter already."""
     if _programs is not None and (_has_begun or _programs.is_following):
         _programs.begin()
 
 
 def watch_launches(agent: Agent) -> None:
-    """Have launches of compiled kernels looked into. Triton has been imported."""
+    """Inspect launches of compiled kernels. Triton has been imported."""
     global _programs
     if _programs is None:
         _programs = KernelPrograms(agent)

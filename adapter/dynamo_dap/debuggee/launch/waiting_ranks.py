@@ -1,8 +1,7 @@
-"""Keeps a distributed job alive while one of its ranks is held: the others wait for it, and say so.
+"""Keeps a distributed job alive while one of its ranks is held: the others wait, and report it.
 
-In every rank of a debugged job, also in those that are not debugged themselves. A thread of our own looks, a few times
-in each timeout of the program's, for what has waited longer than that; it ends with the debugger's interest, when
-groups wait as the program says again.
+Runs in every rank of a debugged job, also in ranks without a debugger. Our own thread looks a few times in each of the
+program's timeouts for longer waits. It ends with the session; groups then have the program's timeout again.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ _END = 5.0
 
 
 def wait_for_held_ranks(is_in_force: Callable[[], bool], report: Callable[[str], None]) -> None:
-    """Make this process wait for other ranks as long as it takes, while it ``is_in_force``; ``report`` the user."""
+    """Make this process wait for other ranks without limit while it ``is_in_force``; ``report`` to the user."""
     watch = Watch(is_in_force, report)
     group_timeouts.stretch(is_in_force, watch.take, lambda: log_exception(_DOING))
 
 
 class Watch:
-    """One session's interest. ``take`` is called on whichever thread makes a group."""
+    """The wait of one session. ``take`` is called on the thread that makes a group."""
 
     def __init__(self, is_in_force: Callable[[], bool], report: Callable[[str], None]) -> None:
         self._is_in_force = is_in_force
@@ -51,7 +50,7 @@ class Watch:
         self._process = os.getpid()
 
     def take(self, timeout: dt.timedelta) -> None:
-        """Watch a group, which waits longer than the program's ``timeout`` from now on."""
+        """Watch a group, which from now on waits longer than the program's ``timeout``."""
         with self._lock:
             is_first = self._shortest is None
             self._shortest = timeout if self._shortest is None else min(timeout, self._shortest)
@@ -68,13 +67,13 @@ class Watch:
 
     @property
     def is_out_of_torch(self) -> bool:
-        """Whether the program ends, so that the thread is kept out of torch."""
+        """Whether the program is ending, so that the thread must stay out of torch."""
         return self._is_ending
 
     def keep_out_of_torch(self) -> None:
-        """Keep the thread out of torch from now on, and wait until it is out: the program ends.
+        """Keep the thread out of torch from now on, and wait until it has left: the program is ending.
 
-        Python ends a daemon thread where it comes back from C++ code, and C++ aborts the process for that.
+        Python ends a daemon thread that returns from C++ code, and C++ then aborts the process.
         """
         if os.getpid() == self._process:  # A forked process has no such thread.
             self._is_ending = self._in_torch.acquire(timeout=_END)

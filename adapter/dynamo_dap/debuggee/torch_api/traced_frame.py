@@ -114,7 +114,7 @@ class TracedFrame:
 
     @property
     def path(self) -> str:
-        """The file that the code says it is from."""
+        """The file of the code."""
         path: str = self.translator.f_code.co_filename
         return path
 
