@@ -49,7 +49,7 @@ def started_alike(starts: list[Any]) -> list[str]:
     """What is the same in every run of how Python was started: no numbers, no temporary names."""
     texts = []
     for arguments, environment in starts:
-        text = json.dumps([arguments, environment], sort_keys=True)
+        text = re.sub(r"/(debugged|plain)/python", "PYTHON", json.dumps([arguments, environment], sort_keys=True))
         texts.append(re.sub(r"\d+", "N", re.sub(r"inductor_programs\w+(/\w+)*(\.\w+)?", "FILE", text)))
     return sorted(texts)
 

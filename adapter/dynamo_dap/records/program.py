@@ -41,7 +41,8 @@ def given_program(parser: argparse.ArgumentParser, options: argparse.Namespace) 
     given: list[str] = options.program or []
     if options.module is not None:
         # Earlier versions asked for -- before the arguments of a module. argparse ends those of -m there.
-        words = [*options.module, *given]
+        dashes = ["--"] if given and _drops_dashes() else []
+        words = [*options.module, *dashes, *given]
         return LaunchDescription(module=words[0], args=words[2:] if words[1:2] == ["--"] else words[1:])
     if given[:1] == ["--"]:
         given = given[1:]
@@ -51,6 +52,13 @@ def given_program(parser: argparse.ArgumentParser, options: argparse.Namespace) 
     if problem is not None:
         parser.error(f"cannot run {given[0]}: {problem}")
     return LaunchDescription(program=given[0], args=given[1:])
+
+
+def _drops_dashes() -> bool:
+    """Return whether this Python's argparse drops the -- before a program, as those from 3.14 on do."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("program", nargs=argparse.PARSER)
+    return len(parser.parse_args(["--", "a"]).program) == 1
 
 
 def launching(python: str, description: LaunchDescription) -> tuple[list[str], dict[str, str]]:
