@@ -11,7 +11,6 @@ GRADIENTS = "gradients"
 """In ``ComparisonBody.not_compared``: they are compared once a backward pass comes through the call."""
 NEVER_COMPARED = (
     "sizes of resized storages",
-    "states of random generators after the call",
     "strides of gradients",
 )
 """What ``dynamo-dap compare`` looks at in no call."""

@@ -142,6 +142,8 @@ def find_fault(call: GraphCall, cached_call: CachedCall, comparison: Comparison)
             found = expected.fault(outputs_of(call), call.inputs, cached_call.backend)
         except Exception as problem:  # noqa: BLE001  (whatever an operation of the program raises)
             comparison.not_compared.append(f"{FACTS}: {(str(problem).splitlines() or [''])[0]}")
+    if found is None and call.problem is None:
+        found = comparison.fault_in_random_state(call.kept.random_after)
     return found, missing
 
 
@@ -415,7 +417,8 @@ _ALREADY = "Compiled up to that stage, the graph already differs from eager."
 
 def _lines(comparison: Comparison, fault: Fault | None) -> list[ComparedLine]:
     lines: dict[tuple[str, int], ComparedLine] = {}
-    for node in comparison.graph.nodes:
+    known = set(comparison.graph.nodes)
+    for node in [*comparison.graph.nodes, *(each for each in comparison.by_node if each not in known)]:
         places = [each for each in places_of(node) if not is_torch_file(each[0].path)] or places_of(node)[:1]
         if not node.op.startswith("call_") or not places:
             continue

@@ -164,6 +164,10 @@ class ComparingRun(CallObserver, CompileObserver):
         except Exception as problem:  # noqa: BLE001  (whatever it is, the program goes on)
             self._cannot(call, cached_call, problem)
 
+    def keeps_all(self, number: int) -> bool:
+        """Keep all inputs of calls that are compared."""
+        return self._is_wanted(number)
+
     def left_out(self, code: types.CodeType, reason: str) -> None:
         """Say that calls of a function are not compared."""
         self._report(f"dynamo-dap: calls of {user_function_name(code)} are not compared: {reason}\n")

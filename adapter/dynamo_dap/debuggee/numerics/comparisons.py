@@ -9,12 +9,18 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from dynamo_dap.debuggee.numerics.body_faults import ComparedBody
 from dynamo_dap.debuggee.numerics.differences import Difference, Referee, difference
 from dynamo_dap.debuggee.numerics.exact_runs import ExactRuns, TakenResult
-from dynamo_dap.debuggee.numerics.memory_runs import Uninitialized, WrittenInputs, of_uninitialized_memory
+from dynamo_dap.debuggee.numerics.memory_runs import (
+    Uninitialized,
+    WrittenInputs,
+    of_uninitialized_memory,
+    random_state_after,
+)
 from dynamo_dap.debuggee.numerics.stored_state import LeftOtherwise
 from dynamo_dap.debuggee.replay.replays import ReplayedGraph, places_of
 from dynamo_dap.debuggee.torch_api.custom_operators import (
@@ -51,6 +57,7 @@ DYNAMO = "Dynamo"
 """Stages before the backend itself. Inductor asks AOTAutograd for decompositions of its own."""
 _BISECTED = {AOT_AUTOGRAD: "aot_eager", DECOMPOSITION: "aot_eager_decomp_partition"}
 """As ``bisect`` names them."""
+_RANDOM_STATE = "It leaves torch's random number generator in another state than eager: the next numbers differ."
 
 
 class Reference:
@@ -88,6 +95,8 @@ class Reference:
             for node, results in self._several.items()
         }
         dtypes = {node.name: value.dtype for node, value in self.values.items()}
+        self.random_after: Any = self._random
+        """The states of torch's generators when it had run."""
         self.runs = ExactRuns(graph, dtypes, self._taken)
         """The graph in float64."""
         self._seen.clear()
@@ -288,6 +297,8 @@ class Fault:
     """What else a caller can observe of a result that differs, if that is at fault."""
     judged: tuple[JudgedStage, ...] = ()
     """The stages that were tried."""
+    within: Any = None
+    """The higher-order operator in whose body ``node`` is."""
 
 
 class Comparison:
@@ -440,7 +451,21 @@ class Comparison:
         found_in = ladder(self._backend, lambda backend: self._is_right(backend, node))
         self.runs += found_in.runs
         part = part_at_fault(self._backend, found_in.stage, lambda backend: self._first_by(backend, node) is None)
-        return Fault(node, how, found_in.stage, value, part=part, judged=found_in.judged)
+        found_fault = Fault(node, how, found_in.stage, value, part=part, judged=found_in.judged)
+        return self._inside(found_fault) or found_fault
+
+    def _inside(self, fault: Fault) -> Fault | None:
+        """Return the fault in the body of the higher-order operator that it is in; None if that is not known."""
+        body = ComparedBody(self.graph, fault.node, self._random)
+        try:
+            found = body.differences(self._backend)
+        except Exception:  # noqa: BLE001  (whatever the backend raises: the line of the operator remains)
+            return None
+        self.by_node.update((node, how) for node, (how, _) in found.items())
+        for node, (how, value) in found.items():
+            if not how.is_same:
+                return replace(fault, node=node, difference=how, value=value, within=body.operator)
+        return None
 
     def fault_in_memory(self, after: Sequence[Any]) -> Fault | None:
         """Return the first input whose contents differ after the compiled call, and the stage at fault.
@@ -459,6 +484,27 @@ class Comparison:
         self.runs += found_in.runs
         name = self.graph.names.get(found.placeholder) or str(found.placeholder.name)
         return Fault(found.writer, found.difference, found_in.stage, found.value, written=name, judged=found_in.judged)
+
+    def fault_in_random_state(self, after: Any) -> Fault | None:
+        """Return that the compiled call leaves torch's random generators otherwise, and whose fault that is.
+
+        ``after``: their states when it returned, None if they are not known.
+
+        Raises:
+            Exception: whatever an operation of the graph raises.
+        """
+        expected = self.reference.random_after
+        if after is None or expected is None or expected.equal(after):
+            return None
+        if draws_its_own_numbers(self._backend):
+            self.not_compared.append("states of random generators: Inductor draws other numbers")
+            return None
+        found_in = ladder(
+            self._backend, lambda backend: expected.equal(random_state_after(backend, self.graph, self._random))
+        )
+        self.runs += found_in.runs
+        none = Difference(0.0, 0.0, False)
+        return Fault(None, none, found_in.stage, None, observed=_RANDOM_STATE, judged=found_in.judged)
 
     def _changes_its_mind(self, node: Any) -> str | None:
         """Return what is wrong with a custom operator that gives another result for equal operands."""

@@ -15,7 +15,7 @@ from typing import Any
 from dynamo_dap.debuggee.numerics.differences import widened
 from dynamo_dap.debuggee.replay.replays import ReplayedGraph
 from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
-from dynamo_dap.debuggee.torch_api.graph import is_higher_order
+from dynamo_dap.debuggee.torch_api.graph import example_of, is_higher_order, target_name
 from dynamo_dap.debuggee.torch_api.graph_runs import has_own_memory
 from dynamo_dap.debuggee.torch_api.isolation import data_reading
 from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
@@ -25,6 +25,10 @@ _CONTRACTIONS = ("mm", "matmul", "linear", "conv", "einsum", "attention", "bilin
 """In names of operations whose results are sums of products."""
 _REDUCTIONS = ("sum", "mean", "var", "std", "norm", "softmax", "logsumexp", "loss", "entropy", "prod", "pool")
 """In names of operations whose results are made of many elements."""
+_MAKERS = ("zeros", "ones", "full", "empty", "rand", "randn", "eye", "linspace", "tensor", "arange")
+_FACTORIES = frozenset(f"torch.{name}" for name in _MAKERS)
+"""Functions that make a tensor of torch's default type, unless they get another one."""
+_NORMALIZATIONS = ("batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm")
 _OF_TAKEN = 16.0
 """What results that were taken as they are have been rounded by before, in units of their own rounding."""
 _OF_SUBGRAPH = 4.0
@@ -170,13 +174,27 @@ class Noise:
             results[each] for user in node.users for each in user.all_input_nodes if has_own_memory(results.get(each))
         ]
         terms = max((each.numel() for each in known), default=1) / max(value.numel(), 1)
-        unit = self._unit(value, self._dtypes.get(node.name)) * (1 + math.sqrt(max(terms, 1.0)) / 8)
+        rounding = self._unit(value, self._dtypes.get(node.name))
+        unit = rounding * (1 + math.sqrt(max(terms, 1.0)) / 8)
+        is_normalized = value.dim() > 1 and any(_is_one_of(user, _NORMALIZATIONS) for user in node.users)
 
         def disturbed(gradient: Any) -> Any:
             with data_reading():
-                return gradient * (1 + unit * self._random_like(gradient))
+                noise = gradient * unit * self._random_like(gradient)
+                if is_normalized:
+                    noise += rounding * self._common_to_slices(gradient)
+                return gradient + noise
 
         value.register_hook(disturbed)
+
+    def _common_to_slices(self, gradient: Any) -> Any:
+        """Return what the backward of a normalization rounds alike in a row or channel: the means that it subtracts.
+
+        The sum of such a slice is zero but for that, as the gradient of a bias before a batch norm.
+        """
+        one_channel = (slice(0, 1), slice(None), *[slice(0, 1)] * (gradient.dim() - 2))
+        rows, channels = gradient[..., :1], gradient[one_channel]
+        return gradient.pow(2).mean().sqrt() * (self._random_like(rows) + self._random_like(channels))
 
     @staticmethod
     def _unit(value: Any, dtype: Any) -> float:
@@ -242,9 +260,19 @@ def widened_graph(graph: ReplayedGraph) -> ReplayedGraph:
         made.args, made.kwargs = torch.fx.node.map_aggregate((made.args, made.kwargs), wide)
         if made.op == "call_method" and made.target in ("float", "half", "bfloat16"):
             made.target = "double"
+        elif _makes_default_fractions(node):
+            made.kwargs = {**made.kwargs, "dtype": torch.float64}
     module = torch.fx.GraphModule(graph.module, copy)
     inputs = widened_together(list(graph.inputs.values()))
     return graph.with_inputs(module, {copies[node]: value for node, value in zip(graph.inputs, inputs, strict=True)})
+
+
+def _makes_default_fractions(node: Any) -> bool:
+    """Whether a node makes a tensor of torch's default type, which its text does not name."""
+    if target_name(node) not in _FACTORIES or "dtype" in node.kwargs:
+        return False
+    dtype = getattr(example_of(node), "dtype", None)
+    return dtype is not None and bool(dtype.is_floating_point) and dtype.itemsize < 8
 
 
 def _run(graph: ReplayedGraph, taken: Mapping[str, TakenResult], noise: Noise | None) -> ExactRun:

@@ -16,7 +16,7 @@ from dynamo_dap.debuggee.numerics.differences import Difference, difference
 from dynamo_dap.debuggee.replay.replays import ReplayedGraph
 from dynamo_dap.debuggee.torch_api.graph import target_name
 from dynamo_dap.debuggee.torch_api.graph_runs import has_own_memory
-from dynamo_dap.debuggee.torch_api.isolation import data_reading
+from dynamo_dap.debuggee.torch_api.isolation import data_reading, random_state
 from dynamo_dap.debuggee.torch_api.retracing import compile_by, compiling_apart_from_the_program
 from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
 
@@ -134,16 +134,30 @@ class WrittenInputs:
         Raises:
             Exception: whatever the backend raises.
         """
-        torch: Any = sys.modules["torch"]
+        return self._run(lambda given: _compiled_by(backend, self._graph)(*given))
 
-        def run(given: list[Any]) -> None:
-            copy = torch.fx.GraphModule(self._graph.module, torch.fx.Graph())
-            values: dict[Any, Any] = {}
-            copy.graph.output(copy.graph.graph_copy(self._graph.module.graph, values))
-            copy.recompile()
-            compile_by(backend, copy, self._graph.fresh_inputs(copies_all=True))(*given)
 
-        return self._run(run)
+def random_state_after(backend: Callable[..., Any], graph: ReplayedGraph, random: Iterable[Callable[[], None]]) -> Any:
+    """Return torch's random state after a call of the graph compiled by ``backend``, begun in the state ``random``.
+
+    Raises:
+        Exception: whatever the backend raises.
+    """
+    with compiling_apart_from_the_program():
+        compiled = _compiled_by(backend, graph)
+        given = graph.fresh_inputs(copies_all=True)
+        for put_back in random:
+            put_back()
+        compiled(*given)
+        return random_state()
+
+
+def _compiled_by(backend: Callable[..., Any], graph: ReplayedGraph) -> Callable[..., Any]:
+    torch: Any = sys.modules["torch"]
+    copy = torch.fx.GraphModule(graph.module, torch.fx.Graph())
+    copy.graph.output(copy.graph.graph_copy(graph.module.graph, {}))
+    copy.recompile()
+    return compile_by(backend, copy, graph.fresh_inputs(copies_all=True))
 
 
 @dataclass(frozen=True)

@@ -190,6 +190,11 @@ class ValueStops(CallObserver, CompileObserver):
         if not self._host.is_holding and MISMATCH in self._host.breakpoints.exception_filters:
             self._examine(call, MISMATCH, self._mismatch)
 
+    def keeps_all(self, number: int) -> bool:
+        """Keep all inputs of calls that are compared."""
+        filters = self._host.breakpoints.exception_filters
+        return MISMATCH in filters and number % self._host.options.compare_every == 0
+
     def left_out(self, code: types.CodeType, reason: str) -> None:
         """Report that the filters do not check the calls of a function."""
         self._report_once(f"the filters 'nan' and 'mismatch' skip calls of {user_function_name(code)}: {reason}")
@@ -266,7 +271,7 @@ class ValueStops(CallObserver, CompileObserver):
         body = self._host.comparison = body_of(call, cached_call, comparison, fault, missing)
         if fault.stored is not None:
             return _stored_otherwise(comparison, fault, fault.stored, body.verdict)
-        node = fault.node or comparison.graph.output_nodes[comparison.of_outputs.index(comparison.worst)]
+        node = fault.node or _worst_node(comparison)
         where = _text_of(place_of_fault(fault) if fault.node is not None else None) or _place_text(node)
         if fault.operator is None:
             raised = mismatch(fault, comparison.worst, body.verdict, target_name(node), where)
@@ -278,7 +283,9 @@ class ValueStops(CallObserver, CompileObserver):
             "__difference__": fault.difference.largest,
             "__stage__": body.stage,
         }
-        return Culprit(comparison.graph.numbers[node], raised, names, MISMATCH, comparison.graph.call, fault.line)
+        numbers = comparison.graph.numbers
+        number = numbers[node if node in numbers or fault.within is None else fault.within]
+        return Culprit(number, raised, names, MISMATCH, comparison.graph.call, fault.line)
 
     def _of_backend(self, graph: ReplayedGraph, new: list[Kinds], replayed: list[Kinds]) -> Culprit | None:
         """Blame the backend for a kind that eager operations do not make, at the first such output."""
@@ -351,6 +358,15 @@ class ValueStops(CallObserver, CompileObserver):
             frame = next((each for each in chain if (each.path, each.line) == culprit.line), frame)
         if holds_at(self._host, culprit.filter, frame, culprit.names):
             self._stop_trace(frame, culprit.raised, names=culprit.names)
+
+
+def _worst_node(comparison: Comparison) -> Any:
+    """Return the output that differs most; the last operation if there is no output."""
+    outputs = zip(comparison.graph.output_nodes, comparison.of_outputs, strict=False)
+    numbered = [(node, how) for node, how in outputs if node in comparison.graph.numbers]
+    if not numbered:
+        return max(comparison.graph.numbers, key=comparison.graph.numbers.__getitem__)
+    return next((node for node, how in numbered if how is comparison.worst), numbered[0][0])
 
 
 def _what_came(call: GraphCall, comparison: Comparison) -> str:

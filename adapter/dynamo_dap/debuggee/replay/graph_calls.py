@@ -29,7 +29,7 @@ from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.frame_memory import captured_cells
 from dynamo_dap.debuggee.torch_api.generated_code import cache_entry_of, original_of
 from dynamo_dap.debuggee.torch_api.graph_runs import REAL_VALUES, as_it_was, has_own_memory, in_transform
-from dynamo_dap.debuggee.torch_api.isolation import data_reading, random_states, uncompiled_data_reading
+from dynamo_dap.debuggee.torch_api.isolation import data_reading, random_state, random_states, uncompiled_data_reading
 from dynamo_dap.debuggee.torch_api.retracing import RETRACING, CachedCall
 from dynamo_dap.debuggee.torch_api.skipping import never_compile
 from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
@@ -104,8 +104,10 @@ class KeptInputs:
     """Positions of written inputs that were too large to keep."""
     random: tuple[Callable[[], None], ...]
     """Restores the states of the random number generators; nothing if the graph draws no numbers."""
-    versions: tuple[int, ...] = ()
-    """How often each input had been written to before the first call."""
+    versions: tuple[int, ...] | None = None
+    """How often each input had been written to before the call, if all are kept."""
+    random_after: Any = None
+    """The states of torch's generators after the call, if all inputs are kept."""
 
 
 class GoesOnInFork(BaseException):
@@ -120,6 +122,10 @@ class CallObserver:
 
     def raised(self, call: GraphCall) -> None:
         """Inspect the exception that a graph has raised, before the program gets it."""
+
+    def keeps_all(self, number: int) -> bool:
+        """Whether all inputs of a graph's call of this ``number`` are kept, not only those written to before."""
+        return False
 
     def left_out(self, code: types.CodeType, reason: str) -> None:
         """Report that calls of the generated ``code`` are not observed; once for each graph."""
@@ -218,7 +224,7 @@ class GraphCalls:
         return call
 
     def _report(self, graph: ObservedGraph, inputs: tuple[Any, ...], frame: types.FrameType) -> Any:
-        kept = self._patches.guarded(_keep, None)(graph, graph.given(inputs), max(self._observers.values(), default=0))
+        kept = self._patches.guarded(self._keep, None)(graph, inputs)
         if kept is None:
             return graph.compiled(*inputs)
         try:
@@ -228,6 +234,12 @@ class GraphCalls:
             raise
         self._report_observers(GraphCall(graph, frame, inputs, kept, outputs))
         return outputs
+
+    def _keep(self, graph: ObservedGraph, inputs: tuple[Any, ...]) -> KeptInputs:
+        number, observers = graph.calls + 1, tuple(self._observers.items())
+        keeps_all = graph.written is None or any(each.keeps_all(number) for each, _ in observers)
+        limit = max((size for _, size in observers), default=0)
+        return _keep(graph, graph.given(inputs), limit, keeps_all=keeps_all)
 
     def _leave_out(self, graph: ObservedGraph, code: types.CodeType, device: str) -> None:
         for observer in tuple(self._observers):
@@ -248,7 +260,7 @@ class GraphCalls:
         self._thread.is_reporting = True
         try:
             graph.calls += 1
-            if graph.written is None:
+            if call.kept.versions is not None:
                 _learn(graph, call)
             for observer in tuple(self._observers):
                 observer.returned(call) if call.problem is None else observer.raised(call)
@@ -287,8 +299,8 @@ def _can_be_read() -> bool:
     return not (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
 
 
-def _keep(graph: ObservedGraph, given: tuple[Any, ...], limit: int) -> KeptInputs:
-    wanted = range(len(given)) if graph.written is None else sorted(graph.written)
+def _keep(graph: ObservedGraph, given: tuple[Any, ...], limit: int, *, keeps_all: bool) -> KeptInputs:
+    wanted = range(len(given)) if keeps_all else sorted(graph.written or ())
     memory: dict[object, Any] = {}
     left_out: list[int] = []
     if wanted:
@@ -303,13 +315,13 @@ def _keep(graph: ObservedGraph, given: tuple[Any, ...], limit: int) -> KeptInput
                     left_out.append(position)
                 else:
                     memory[storage_of(each)] = each.untyped_storage().clone()
-    versions = tuple(version_of(each) for each in given) if graph.written is None else ()
-    return KeptInputs(memory, tuple(left_out), tuple(random_states()) if graph.draws else (), versions)
+    versions = tuple(version_of(each) for each in given) if keeps_all else None
+    return KeptInputs(memory, tuple(left_out), tuple(random_states()) if graph.draws or keeps_all else (), versions)
 
 
 def _learn(graph: ObservedGraph, call: GraphCall) -> None:
-    """Learn from the first call which inputs the graph changes."""
-    kept, given = call.kept, call.given
+    """Learn which inputs the graph changes, from a call for which all of them were kept."""
+    kept, given, known = call.kept, call.given, graph.written or frozenset()
     with data_reading():
         written = {
             storage
@@ -320,24 +332,25 @@ def _learn(graph: ObservedGraph, call: GraphCall) -> None:
         # An equal value may have been written to: running statistics that stay the same.
         written |= {
             storage_of(each)
-            for each, before in zip(given, kept.versions, strict=True)
+            for each, before in zip(given, kept.versions or (), strict=True)
             if has_own_memory(each) and version_of(each) != before
         }
-        graph.written = frozenset(
+        graph.written = known | frozenset(
             position
             for position, each in enumerate(given)
             if has_own_memory(each) and (storage_of(each) in written or position in kept.left_out)
         )
         torch: Any = sys.modules["torch"]
-        now = [torch.get_rng_state()]
+        now = random_state()
         after = random_states()
         for put_back in kept.random:
             put_back()
-        graph.draws = torch.cuda.is_initialized() or not torch.equal(now[0], torch.get_rng_state())
+        is_drawn = torch.cuda.is_initialized() or not torch.equal(now, random_state())
+        graph.draws = is_drawn or (graph.draws and call.graph.calls > 1)
         for put_back in after:
             put_back()
     memory = {storage: before for storage, before in kept.memory.items() if storage in written}
-    call.kept = KeptInputs(memory, kept.left_out, kept.random)
+    call.kept = KeptInputs(memory, kept.left_out, kept.random, random_after=now)
 
 
 def _differ(before: Any, now: Any) -> bool:

@@ -25,7 +25,7 @@ from dynamo_dap.debuggee.torch_api.fake_evaluation import (
     written_arguments,
 )
 from dynamo_dap.debuggee.torch_api.features import Feature
-from dynamo_dap.debuggee.torch_api.graph import target_name
+from dynamo_dap.debuggee.torch_api.graph import target_name, written_by
 from dynamo_dap.debuggee.torch_api.isolation import isolated, random_states
 from dynamo_dap.debuggee.torch_api.operations import COLLECTIVES, LEFT_OUT, is_custom_operator, is_ordinary
 from dynamo_dap.debuggee.torch_api.symbols import hint_of
@@ -330,7 +330,9 @@ class GraphRun:
                         "go on (realValues.timeLimit)"
                     )
                 result = self._results[each] = self._result(each)
-                if each not in self._watched and not isinstance(result, Failed):
+                if isinstance(result, Failed):
+                    self._refuse_memory_of(each, result)
+                elif each not in self._watched:
                     self._watched[each] = is_ordinary(each)
                 if self._ran_observer is not None:
                     self._ran_observer(each, self._results)
@@ -338,6 +340,16 @@ class GraphRun:
                     self._transformed.add(each)
                 else:
                     self._hold(each)
+
+    def _refuse_memory_of(self, node: Any, failed: Failed) -> None:
+        """Give no value from memory that ``node`` was to write to: it would be from before that."""
+        operands = [self._results.get(each) for each in written_by(node)]
+        stale = {storage_of(each) for each in operands if has_own_memory(each)}
+        for other, result in self._results.items() if stale else ():
+            if any(has_own_memory(each) and storage_of(each) in stale for each in flattened(result)):
+                if other.op in _OPERATIONS:
+                    self._count(result, -1)
+                self._results[other] = failed
 
     def result_of(self, node: Any) -> Any:
         """Return the result of a node that has run, as it is now."""

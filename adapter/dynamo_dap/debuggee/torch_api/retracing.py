@@ -355,9 +355,24 @@ def compile_by(backend: Callable[..., Any], graph: Any, inputs: Sequence[Any]) -
     if _has_dynamic_floats(graph) and DYNAMIC_FLOATS.problem is None:
         inputs = _with_symbols(inputs)
     compiling = getattr(sys.modules["torch"].compiler, _COMPILING, contextlib.nullcontext)
+    _copy_bodies(graph)
     with compiling():
         compiled: Callable[..., Any] = backend(graph, inputs)
         return compiled
+
+
+def _copy_bodies(graph: Any) -> None:
+    """Give a graph copies of the bodies of its higher-order operators: a backend may change them."""
+    torch: Any = sys.modules["torch"]
+    for name in {node.target for node in graph.graph.nodes if node.op == "get_attr"}:
+        body = getattr(graph, name, None)
+        if isinstance(body, torch.fx.GraphModule):
+            own = torch.fx.Graph()
+            own.output(own.graph_copy(body.graph, {}))
+            copy = torch.fx.GraphModule(body, own)
+            copy.meta.update(body.meta)
+            _copy_bodies(copy)
+            setattr(graph, name, copy)
 
 
 def _has_dynamic_floats(graph: Any) -> bool:
