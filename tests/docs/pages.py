@@ -46,7 +46,7 @@ class Command:
     @property
     def is_session(self) -> bool:
         """Whether it starts the terminal debugger."""
-        return self.text.startswith("dynamo-dap debug")
+        return bool(self.typed) or self.text.startswith("dynamo-dap debug")
 
     @property
     def typed(self) -> list[str]:

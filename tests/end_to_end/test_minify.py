@@ -167,6 +167,62 @@ def test_a_wrong_result_beside_a_nan(tmp_path: Path) -> None:
     assert [line for line in said.splitlines() if " of 19 nodes" in line] == ["19 of 19 nodes", "3 of 19 nodes"]
 
 
+WRONG_FUNCTION = """
+import torch
+
+def fast_math(graph, inputs):
+    for node in graph.graph.nodes:
+        if node.target is torch.exp:
+            node.target = torch.add
+            node.args = (node.args[0], 1)
+    graph.recompile()
+    return graph.forward
+
+@torch.compile(backend=fast_math)
+def swish(x, layer):
+    negative = torch.exp(-layer(x))
+    return x / (1 + negative)
+
+swish(torch.linspace(-1, 1, 5), torch.nn.Linear(5, 5)).sum().backward()
+"""
+
+
+def test_a_backend_that_returns_a_function(tmp_path: Path) -> None:
+    """Torch itself passes what such a backend computes, and takes each compile with it for one that fails."""
+    output, said = started(tmp_path, WRONG_FUNCTION, "--json", "--accuracy").communicate(timeout=250)
+    found = json.loads(output)
+    assert (found["stage"], found["nodes"], found["fails_alone"]) == ("dynamo", 3, True), said
+    assert "torch.exp" in Path(found["path"]).read_text().partition("def forward")[2]
+    output, said = started(tmp_path, WRONG_FUNCTION, "--stage", "dynamo").communicate(timeout=250)
+    assert (output, said.splitlines()[-1]) == ("", "no compile of the program fails")
+
+
+WRONG_DECOMPOSITION = """
+import torch
+from torch._inductor.decomposition import decompositions
+
+decompositions[torch.ops.aten.silu.default] = lambda x: x * torch.sigmoid(x) + 1
+
+@torch.compile
+def step(x):
+    return torch.exp(torch.nn.functional.silu(torch.cos(x) * 2))
+
+step(torch.arange(8.0))
+"""
+
+
+def test_a_wrong_decomposition(tmp_path: Path) -> None:
+    """What AOTAutograd gives to Inductor is wrong already; torch cannot call what Inductor gives to Dynamo."""
+    need_inductor("the program")
+    output, said = started(tmp_path, WRONG_DECOMPOSITION, "--json", "--accuracy").communicate(timeout=250)
+    found = json.loads(output)
+    assert (found["stage"], found["nodes"], found["fails_alone"]) == ("dynamo", 3, False), said
+    assert "silu" in Path(found["path"]).read_text().partition("def forward")[2]
+    right = WRONG_DECOMPOSITION.replace(" + 1", "")
+    output, said = started(tmp_path, right, "--stage", "dynamo").communicate(timeout=250)
+    assert (output, said.splitlines()[-1]) == ("", "no compile of the program fails")
+
+
 ALL_NEEDED = """
 import torch
 

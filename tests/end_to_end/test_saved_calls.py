@@ -242,6 +242,29 @@ def test_a_call_without_gradients_is_made_again_without(tmp_path: Path) -> None:
     assert reported(msgspec.convert(saved, RecordCallBody)).splitlines()[-1].endswith(f"dynamo-dap replay '{folder}'")
 
 
+OWN_BACKEND = """
+import torch
+
+def negated(graph, inputs):
+    return lambda *given: [-each for each in graph(*given)]
+
+@torch.compile(backend=negated)
+def function(x):
+    return x * 3
+
+function(torch.ones(1))
+"""
+
+
+def test_a_call_of_the_programs_own_backend_is_made_again_with_it(tmp_path: Path) -> None:
+    """Without leave to name torch's wrapper around it."""
+    path, folder = tmp_path / "program.py", tmp_path / "call"
+    path.write_text(OWN_BACKEND)
+    recorded(path, folder)
+    _, output, errors = replayed(folder, "--run", "--yes")
+    assert "tensor([-3.])" in output, errors
+
+
 def test_nothing_of_a_folder_runs_before_the_user_agrees(session: Session, tmp_path: Path) -> None:
     """Then it is asked for no more, until something in the folder is another; and it is debugged in its own files."""
     path, folder = tmp_path / "small.py", tmp_path / "call"

@@ -29,6 +29,8 @@ def backend_of(function: Any) -> tuple[object, dict[str, object]]:
     """Return the name of a backend that torch knows by one, else the function; and Inductor's options."""
     function = unwrapped_backend(function)
     name = getattr(function, "compiler_name", None) or getattr(function, "__name__", None)
+    if type(function).__name__ == "_TorchCompileWrapper" and not function.kwargs:
+        function = function.compiler_fn  # What torch.compile was given, or what it found by that name.
     known = BACKENDS.resolve(_BACKENDS)(None) if BACKENDS.problem is None else []
     options = getattr(function, "config", None)
     is_own = str(getattr(function, "__module__", "torch")).partition(".")[0] in ("torch", "functorch")

@@ -8,6 +8,7 @@ fork, and minifies itself. On the thread that compiles; the process ends then, s
 from __future__ import annotations
 
 import contextvars
+import functools
 import inspect
 import os
 import re
@@ -67,7 +68,12 @@ class MinifyingProcess:
         call, dump = MINIFYING.resolve(_CALL), MINIFYING.resolve(_DUMP)
 
         def call_backend(debug: Any, *arguments: Any, **named: Any) -> Any:
-            self._backend = backend = debug._torchdynamo_orig_backend
+            backend = debug._torchdynamo_orig_backend
+            if not isinstance(backend, _ReturnsModules):
+                self._backend = backend
+                debug._torchdynamo_orig_backend = _ReturnsModules(backend)
+            else:
+                self._backend = backend = backend.backend
             own_name = getattr(backend, "__name__", None) or type(backend).__name__
             self._name = str(getattr(debug, "_compiler_name", None) or own_name)
             return call(debug, *arguments, **named)
@@ -124,7 +130,7 @@ class MinifyingProcess:
         lookup = MINIFYING.resolve(_LOOKUP)
         name, backend = self._name, self._backend
         module: Any = sys.modules[_AFTER_DYNAMO]
-        module.lookup_backend = lambda wanted: backend if wanted == name else lookup(wanted)
+        module.lookup_backend = lambda wanted: _ReturnsModules(backend) if wanted == name else lookup(wanted)
         # The compiling thread holds this lock, and never runs on to release it.
         MINIFYING.resolve(_LOCK)._at_fork_reinit()
         sys.argv = ["minifier_launcher.py", "minify", "--no-isolate"]
@@ -146,6 +152,31 @@ class MinifyingProcess:
         if result.exists() and "after_dynamo" in script:
             result.write_text(_with_backend(result.read_text(encoding="utf-8"), name, backend), encoding="utf-8")
         return problems[0] if problems else None
+
+
+class _ReturnsModules:
+    """Calls a backend, and makes a module of a function that it returns.
+
+    Torch reads the parameters of what a backend returns. For a function it takes the error from that for a failing
+    compile, and passes wrong results.
+    """
+
+    def __init__(self, backend: Any) -> None:
+        self.backend = backend
+        functools.update_wrapper(self, backend)
+
+    def __call__(self, graph: Any, *arguments: Any, **named: Any) -> Any:
+        compiled = self.backend(graph, *arguments, **named)
+        torch: Any = sys.modules["torch"]
+        if isinstance(compiled, torch.nn.Module):
+            return compiled
+        module = torch.nn.Module()
+        module.forward = compiled
+        for name in ("named_parameters", "named_buffers", "zero_grad"):
+            setattr(module, name, getattr(graph, name))
+        # A copy would run the same function, with other parameters.
+        module.__deepcopy__ = lambda memo: module
+        return module
 
 
 def _on_new_thread(run: Callable[[], None]) -> None:
