@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from dynamo_dap.commands.registry import COMMANDS
 from tests.client import FIXTURES, Fixture
 from tests.client.fixtures import PLACES
 from tests.structure.sources import ADAPTER, ROOT, adapter_modules, guides
@@ -133,7 +134,7 @@ def test_commands_in_the_guides_exist() -> None:
             text=True,
             timeout=60,
         ).stdout
-        for command in ([], ["bisect"], ["check"], ["debug"], ["diff"], ["entries"], ["fix"], ["report"])
+        for command in ([], *([name] for name in COMMANDS))
     )
     for line in re.findall(r"^\s*(?:\$ )?(?:dynamo-dap|python -m dynamo_dap)\b(.*)$", blocks, re.MULTILINE):
         # What follows is for the program, or for the module that "-m" names.
