@@ -204,9 +204,11 @@ def test_a_stop_goes_back_to_where_the_number_was_made(tmp_path: Path) -> None:
     program = tmp_path / "found.py"
     program.write_text(FOUND, encoding="utf-8")
     lines = Fixture(program)
-    catch = ["--break", f"found.py:{lines.line('after')}", "--catch", "graph-break"]
-    ran = _run(program, "debug", *catch, program.name, typed="c\norigin u0 made\norigin u7 made\nq\ny\n")
+    typed = "origin u0 made\norigin u7 made\nc\nc\nq\ny\n"
+    ran = _run(program, "debug", "--catch", "graph-break", program.name, typed=typed)
     at_break, back = ran.stdout.split("(dynamo) origin u0 made")
     assert f"in fn at found.py:{lines.line('asked')}" in at_break
     assert f"back in fn at found.py:{lines.line('made')}" in back
     assert "no statement of this trace has added a node 'u7'" in back
+    assert f"in fn at found.py:{lines.line('asked')}" in back, "forward again to where the trace stands"
+    assert "6.0" in back

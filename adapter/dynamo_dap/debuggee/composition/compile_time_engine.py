@@ -97,6 +97,7 @@ class CompileTimeEngine:
         )
         lines = wanted and (self._watches_every_line or host.breakpoints.any_line(COMPILE_TIME))
         lines = lines or self.backward_passes.are_lines_wanted or self._what_ifs.are_lines_wanted
+        lines = lines or self._compile_stops.are_lines_wanted
         watched = any(entry.access != GUARDED for entry in host.breakpoints.data)
         # Those without a line, where a step by instruction may end, are heard of with lines.
         each_instruction = watched or self._what_ifs.are_instructions_wanted

@@ -377,6 +377,9 @@ def _exception_handler(hooks: CompileHooks, /, translator: Any, raised_exception
     yield None
 
 
+_OWN = f"{__name__.partition('.')[0]}."
+
+
 def _cleanup(hooks: CompileHooks, /, output: Any, *_: Any, **__: Any) -> _Steps:
     # Called at the end of each trace, in a ``finally``: an exception may be on its way through the caller.
     exception, translator = sys.exc_info()[1], getattr(output, "root_tx", None)
@@ -386,6 +389,8 @@ def _cleanup(hooks: CompileHooks, /, output: Any, *_: Any, **__: Any) -> _Steps:
 
 
 def _passes(exception: BaseException, frame: types.FrameType) -> bool:
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_OWN):
+        frame = frame.f_back  # the history cleans up in torch's place
     traceback = exception.__traceback__
     while traceback is not None and traceback.tb_frame is not frame:
         traceback = traceback.tb_next

@@ -99,6 +99,8 @@ EVENTS = {
 }
 """The exception filters of compile-time debugging, and which events of torch each needs."""
 
+_WITH_HISTORY = frozenset({GRAPH_BREAK, UNSUPPORTED})
+
 
 class StopTrace(Protocol):
     """Holds the thread at the present line of a traced function."""
@@ -159,6 +161,12 @@ class CompileStops(CompileObserver):
             if problem not in self._reported:
                 self._reported.add(problem)
                 self._host.print(f"dynamo-dap: {problem}\n", "important")
+
+    @property
+    def are_lines_wanted(self) -> bool:
+        """Whether stops lead back to the lines that made a number: the history is kept for these filters."""
+        filters = self._host.breakpoints.exception_filters
+        return self._host.options.compile_time and not _WITH_HISTORY.isdisjoint(filters)
 
     def close(self) -> None:
         """Stop observing."""
