@@ -69,7 +69,7 @@ class EntryResume(Struct, rename="camel", omit_defaults=True):
 
 
 class EntryMemory(Struct, rename="camel", omit_defaults=True):
-    """What an entry keeps alive, in bytes."""
+    """The memory that an entry keeps alive, in bytes."""
 
     code: int
     tensors: int

@@ -18,7 +18,7 @@ COMPARING_NAN = Feature("comparing NaN while minifying", _SAME)
 
 
 def compare_nan() -> None:
-    """Have results with NaN or Inf compared from now on; torch has been imported."""
+    """Compare results with NaN or Inf from now on; torch has been imported."""
     if COMPARING_NAN.problem is not None:
         return
     same = COMPARING_NAN.resolve(_SAME)

@@ -1,7 +1,7 @@
-"""What torch keeps of each compiled function: its cache entries, their guards, what they hold; and forgetting them.
+"""Reads and forgets torch's cache entries: their guards, generated code, and memory.
 
-Any thread; nothing is kept here but the code of what was forgotten. Reading takes no part in what the program does: no
-guard is evaluated. Entries are forgotten as torch itself does it when an object that guards are about is gone.
+Any thread; only the code of forgotten entries is kept here. Reading has no effect on the program: no guard is
+evaluated. Entries are forgotten in torch's own way, as when a guarded object has been freed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ BRANCHES = Feature("distinguishing the two resume functions of a branch", _TRACE
 
 
 def functions_with_entries() -> list[CodeType]:
-    """Return what has cache entries: functions, each followed by its resume functions, in the order of their places."""
+    """Return the functions with cache entries, each followed by its resume functions, in the order of their places."""
     found = [code for code in compiled_codes() if live_entries(code)]
     return sorted(found, key=_order)
 
@@ -57,7 +57,7 @@ class TracedInstruction:
 
 
 def traced_instructions(code: CodeType) -> list[TracedInstruction]:
-    """Return what Dynamo traces of ``code``: its instructions less some, with others in place of some.
+    """Return Dynamo's instructions of ``code``: some are removed, some replaced.
 
     Raises:
         FeatureMissing: of ``BRANCHES``.
@@ -84,11 +84,11 @@ def checks_of(entry: Any, failed: Sequence[str] = ()) -> list[GuardCheck]:
 
 
 def is_dynamos_file(path: str) -> bool:
-    """Whether a file is Dynamo's own: its lines ask for what holds for every compile."""
+    """Whether a file is Dynamo's own: its lines install guards of every compile."""
     return path.startswith(os.path.join(str(sys.modules["torch"].__path__[0]), "_dynamo") + os.sep)
 
 
-# -- what generated code refers to -------------------------------------------------------------------------------------
+# -- references of generated code -------------------------------------------------------------------------------------
 
 _GRAPH_NAME = "__compiled_fn_"
 _RESUME_NAME = "__resume_at_"
@@ -96,7 +96,7 @@ _RESUME_NAME = "__resume_at_"
 
 @dataclass(frozen=True, slots=True)
 class References:
-    """What the code of an entry calls of Dynamo's."""
+    """Dynamo's functions that an entry's code calls."""
 
     graphs: tuple[tuple[str, Any], ...]
     """Global name and compiled graph."""
@@ -105,7 +105,7 @@ class References:
 
 
 def references_of(entry: Any) -> References:
-    """Return what the code of a cache entry calls."""
+    """Return Dynamo's functions that a cache entry's code calls."""
     names = [name for code in _with_inner(entry.code) for name in code.co_names]
     wanted = list(dict.fromkeys(name for name in names if name.startswith((_GRAPH_NAME, _RESUME_NAME))))
     namespace = _globals_with(wanted, entry.code)
@@ -117,7 +117,7 @@ def references_of(entry: Any) -> References:
 
 
 def _globals_with(names: Sequence[str], code: CodeType) -> dict[str, Any]:
-    """Return the globals in which Dynamo has put ``names``, which are of one process and one compile alone."""
+    """Return the globals with Dynamo's ``names``, which belong to one process and one compile."""
     if not names:
         return {}
     for module in list(sys.modules.values()):
@@ -146,7 +146,7 @@ _CONTAINERS: tuple[Any, ...] = (list, tuple, set, frozenset)
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What an entry keeps alive, in bytes."""
+    """The memory that an entry keeps alive, in bytes."""
 
     code: int
     tensors: int
@@ -159,7 +159,7 @@ class Held:
 
 
 def held_by(entry: Any, graphs: Sequence[Any]) -> Held:
-    """Return what a cache entry keeps alive, with the compiled graphs that it calls."""
+    """Return the memory that a cache entry keeps alive, with its compiled graphs."""
     torch: Any = sys.modules["torch"]
     storages: dict[int, int] = {}
     written = 0
@@ -215,7 +215,7 @@ def _reachable(roots: Sequence[Any]) -> Iterator[Any]:
 
 
 def _inside(found: Any) -> dict[Any, Any]:
-    """Return what an object of torch's own, a function or a container holds; the program's objects are left alone."""
+    """Return the contents of torch's own object, of a function or a container; the program's objects are left alone."""
     if is_a(found, dict):
         return dict(enumerate(itertools.islice(dict.values(found), _MAXIMUM_OBJECTS)))
     for base in _CONTAINERS:
@@ -255,9 +255,7 @@ _kept: list[CodeType] = []
 def forget_entry(entry: Any) -> None:
     """Disable a cache entry; torch keeps its code until the function is forgotten.
 
-    Raises:
-        CannotForget: torch keeps it in another way than is known.
-        FeatureMissing: this torch lacks something.
+    Raises: CannotForget: torch's layout of the entry is unknown. FeatureMissing: this torch lacks something.
     """
     gone = FORGETTING.resolve(_GONE)
     manager = entry.guard_manager
@@ -269,7 +267,7 @@ def forget_entry(entry: Any) -> None:
 
 
 def forget_function(code: CodeType) -> int:
-    """Make torch forget all that was compiled of a function and of its rest; return how many entries there were.
+    """Make torch forget all compiles of a function and its resume functions; return the number of entries.
 
     Raises:
         CannotForget: it is being compiled just now.
@@ -289,7 +287,7 @@ def forget_function(code: CodeType) -> int:
 
 
 def _codes_in_compile() -> Iterator[CodeType]:
-    """Yield what threads are compiling: torch goes on with the entries of that when it is done."""
+    """Yield the code that threads are compiling: torch still needs its entries at the end."""
     callback = FORGETTING.resolve(_CALLBACK)
     for frame in sys._current_frames().values():
         current: types.FrameType | None = frame

@@ -1,6 +1,6 @@
-"""What a compiled call depends on besides its arguments: the backend, modes, settings that are not as torch has them.
+"""Conditions of a compiled call besides its arguments: the backend, modes, changed settings.
 
-Read on the thread that makes the call, or is held in its trace; set on the thread that makes a saved call again.
+Read on the thread that makes the call or is held in its trace; set on the thread that repeats a saved call.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _DEVICES = ("cpu", "cuda")
 
 
 def backend_of(function: Any) -> tuple[object, dict[str, object]]:
-    """Return the name of a backend that torch knows by one, else the function; and Inductor's options."""
+    """Return the name of a registered backend, else the function; and Inductor's options."""
     function = unwrapped_backend(function)
     name = getattr(function, "compiler_name", None) or getattr(function, "__name__", None)
     if type(function).__name__ == "_TorchCompileWrapper" and not function.kwargs:
@@ -40,21 +40,21 @@ def backend_of(function: Any) -> tuple[object, dict[str, object]]:
 
 
 def plain_module(value: Any) -> Any:
-    """Return what a module that ``torch.compile`` made was made of; None for anything else."""
+    """Return the original of a module that ``torch.compile`` made; None for anything else."""
     if OPTIMIZED.problem is None and type(value) is OPTIMIZED.resolve(_OPTIMIZED):
         return value._modules["_orig_mod"]
     return None
 
 
 def plain_function(value: Any) -> tuple[Any, bool] | None:
-    """Return what torch has wrapped to compile it, and whether it was wrapped not to be compiled; else None."""
+    """Return the function behind torch's wrapper, and whether the wrapper disables compiling; else None."""
     names = getattr(value, "__dict__", {})
     inner = names.get("_torchdynamo_orig_callable")
     return None if inner is None else (inner, bool(names.get("_torchdynamo_disable")))
 
 
 def modes() -> dict[str, str]:
-    """Return modes and defaults of torch as the call began with them, by name."""
+    """Return torch's modes and defaults at the beginning of the call, by name."""
     torch: Any = sys.modules["torch"]
     found = {
         "grad": str(_at_the_beginning("grad_enabled", torch.is_grad_enabled())),
@@ -75,14 +75,14 @@ def modes() -> dict[str, str]:
 
 
 def _at_the_beginning(name: str, now: object) -> object:
-    """Return what a trace in progress began with: Dynamo sets the modes that the function sets, as it traces it."""
+    """Return the modes at the beginning of a trace: Dynamo sets the function's modes while it traces."""
     context = AMBIENT.resolve(_RUNNING).try_get() if AMBIENT.problem is None else None
     state = {} if context is None else context.global_context.global_state
     return state[name][1] if name in state else now
 
 
 def enter_modes(modes: Mapping[str, str], enter: Callable[[Any], object]) -> None:
-    """Set them; what ends again is given to ``enter``, as a context.
+    """Set modes and defaults; those that end again are passed to ``enter`` as contexts.
 
     Raises:
         ValueError: torch has no such mode or value.
@@ -102,7 +102,7 @@ def enter_modes(modes: Mapping[str, str], enter: Callable[[Any], object]) -> Non
         elif name == "default device":
             torch.set_default_device(text if text != "cpu" else None)
         elif name == "float32 matmul precision":
-            # Setting it changes each backend's precision as well, even to what it is: torch 2.15 guards on those.
+            # Setting it also changes each backend's precision, even to the same value: torch 2.15 guards on those.
             if text != torch.get_float32_matmul_precision():
                 torch.set_float32_matmul_precision(text)
         elif name == "deterministic":
@@ -120,7 +120,7 @@ def _named_of_torch(text: str) -> Any:
 
 
 def changed_settings() -> dict[str, object]:
-    """Return torch's settings that are not as torch has them, by key: ``_dynamo.recompile_limit``."""
+    """Return torch's changed settings by key: ``_dynamo.recompile_limit``."""
     found: dict[str, object] = {}
     for begin, module_name in CONFIGS.items():
         module = sys.modules.get(module_name)
@@ -134,7 +134,7 @@ def changed_settings() -> dict[str, object]:
 
 
 def _is_from_environment(entry: Any, now: object) -> bool:
-    """Whether a setting is as torch found it to be on this machine."""
+    """Whether a setting has torch's own value for this machine."""
     return getattr(entry, "env_value_default", None) is now
 
 

@@ -1,6 +1,6 @@
-"""What is compiled, and by which backend, as the user of the debugger chooses: over what the program says.
+"""Applies the user's choice of functions to compile, and of the backend, in place of the program's.
 
-Torch's functions are wrapped while something is chosen. The wrappers run on the compiling thread; choices are made on
+Torch's functions are wrapped while a choice is in force. The wrappers run on the compiling thread; choices are made on
 the thread that imports Dynamo, or on the agent's reader thread. One ``ChosenCompiles`` for each process.
 """
 
@@ -38,7 +38,7 @@ BACKENDS = Feature('the option "backend"', _OUTPUT_GRAPH, _FIND_BACKEND, _BACKEN
 
 
 class ChosenCompiles:
-    """Puts the wrappers in and takes them out."""
+    """Installs and removes the wrappers."""
 
     def __init__(self) -> None:
         self._functions: tuple[str, ...] = ()
@@ -57,19 +57,19 @@ class ChosenCompiles:
     # -- which functions -------------------------------------------------------------------------------------------
 
     def compile_only(self, functions: Sequence[str]) -> None:
-        """Have only ``functions`` (names, or files) compiled, and what they call; everything if there are none."""
+        """Compile only ``functions`` (names, or files) and their callees; everything if there are none."""
         FUNCTIONS.require()
         self._functions = tuple(functions)
         self._unmatched, self._met = set(functions), set()
         self._let_compile()
         self._wrap_callback(FUNCTIONS.resolve(_CALLBACK))
-        # What was compiled before is not to serve calls either.
+        # Earlier compiles must not serve calls either.
         for original in compiled_codes():
             if functions and not self.is_chosen(original):
                 self._skip(original)
 
     def recompile(self, how: str | None) -> None:
-        """Have a call that needs a function compiled again fail, run as Python, or (None) be compiled.
+        """Choose whether a call that needs a recompile fails, runs as Python, or (None) compiles.
 
         ``torch.compiler.set_stance`` would refuse the first compile of a function, too: nothing would ever be compiled.
         """
@@ -97,7 +97,7 @@ class ChosenCompiles:
             Refusal: the call is to fail.
         """
         if self._functions and not self.is_chosen(frame.f_code):
-            # Torch keeps this in mind for the code: later calls do not come here.
+            # Torch remembers this for the code: later calls do not arrive here.
             self._note_skipped(frame.f_code)
             return FUNCTIONS.resolve(_SKIPPED)()
         if self._recompiles is None:
@@ -112,7 +112,7 @@ class ChosenCompiles:
         return RECOMPILES.resolve(_SKIPPED)(frame_exec_strategy=strategy)
 
     def is_chosen(self, code: CodeType) -> bool:
-        """Whether ``code``, a function or the rest of one, may be compiled."""
+        """Whether ``code``, a function or a resume function, may be compiled."""
         function = user_function_of(code)
         matching = {wanted for wanted in self._functions if _matches(wanted, function)}
         self._unmatched -= matching
@@ -121,7 +121,7 @@ class ChosenCompiles:
         return bool(matching)
 
     def unmatched(self) -> list[str]:
-        """Return a sentence for each name or file of ``compile_only`` that nothing was called by so far."""
+        """Return a sentence for each name or file of ``compile_only`` that has matched no call so far."""
         return [
             f'"compileOnly": nothing that is compiled is called "{wanted}"{nearest(wanted, self._met)}'
             for wanted in self._functions
@@ -145,16 +145,16 @@ class ChosenCompiles:
     def _set_strategy(self, code: CodeType, *, skipped: bool) -> None:
         action = FUNCTIONS.resolve(_ACTION)
         now = action.SKIP if skipped else action.DEFAULT
-        # What it calls is a matter of its own: it may be one that was chosen.
+        # Decide on its callees separately: one of them may be chosen.
         FUNCTIONS.resolve(_SET_STRATEGY)(code, FUNCTIONS.resolve(_STRATEGY)(now, action.DEFAULT))
 
     # -- which backend ---------------------------------------------------------------------------------------------
 
     def compile_by(self, backend: str | None, report: Callable[[str], None] | None = None) -> None:
-        """Have what is compiled from now on compiled by ``backend``; by the program's own if None.
+        """Compile by ``backend`` from now on; by the program's own if None.
 
-        With ``report`` the backend is looked up when there is something to compile, and ``report`` gets what is
-        wrong with it: torch cannot import its backends while it is being imported itself.
+        With ``report`` the backend is looked up at the first compile, and ``report`` gets a problem with it: torch
+        cannot import its backends during its own import.
 
         Raises:
             BadSetting: torch knows no such backend.
@@ -172,7 +172,7 @@ class ChosenCompiles:
     def _begin_graph(
         self, output: Any, code_options: Any, compiler_fn: Any, root_tx: Any, export: bool, *rest: Any, **named: Any
     ) -> Generator[Given, Outcome, None]:
-        # ``torch.export`` takes the graph from a backend of its own. A trace that is made only for looking has none.
+        # ``torch.export`` takes the graph from its own backend. A replay has no backend.
         is_replaced = self.backend is not None and compiler_fn is not None and not export
         if is_replaced and retraced_call() is None:
             compiler_fn = self.backend
@@ -180,7 +180,7 @@ class ChosenCompiles:
 
     @property
     def backend(self) -> Any:
-        """The backend that was chosen, as Dynamo calls it; None for the program's."""
+        """The chosen backend in Dynamo's form; None for the program's."""
         find, self._find_backend = self._find_backend, None
         if find is not None:
             self._backend = find()
@@ -214,7 +214,7 @@ def _matches(wanted: str, function: CodeType) -> bool:
 
 
 def _refusal(callback: Any, frame: Any, entries: Any) -> str:
-    """Return what torch says for its own stance of this name; asking for the reasons reports the recompile."""
+    """Return torch's message for its own stance of this name; computing the reasons reports the recompile."""
     guards: Any = sys.modules["torch._dynamo.guards"]
     backend = RECOMPILES.resolve(_INNERMOST)(callback)
     reasons = guards.get_and_maybe_log_recompilation_reasons(entries, frame, backend, skip_logging=True)

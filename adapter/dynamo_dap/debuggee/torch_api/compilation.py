@@ -68,7 +68,7 @@ def facts_of(tx: Any) -> CompileFacts:
 
 
 def unwrapped_backend(function: Any) -> Any:
-    """Return a backend without what torch has wrapped it in."""
+    """Return a backend without torch's wrappers."""
     for _ in range(_WRAPPERS):
         inner = getattr(function, "_torchdynamo_orig_backend", None) or getattr(
             function, "_torchdynamo_orig_callable", None
@@ -83,7 +83,7 @@ def name_of_backend(function: Any) -> str:
     """Return the name of a backend that torch may have wrapped."""
     function = unwrapped_backend(function)
     name = getattr(function, "compiler_name", None) or getattr(function, "__name__", None)
-    # Torch names a wrapper around an object by the object's text.
+    # Torch names a wrapper around an object by the object's ``repr``.
     return str(name) if name and " at 0x" not in str(name) else type(function).__name__
 
 
@@ -92,7 +92,7 @@ _WRAPPERS = 16
 
 
 def _dynamic_option() -> str:
-    """Return what ``torch.compile(dynamic=...)`` was set to, by the configuration in force."""
+    """Return the value of ``torch.compile(dynamic=...)``, by the configuration in force."""
     config: Any = sys.modules["torch._dynamo.config"]
     if not getattr(config, "assume_static_by_default", True):
         return "True: every size is symbolic"
@@ -102,7 +102,7 @@ def _dynamic_option() -> str:
 
 
 def cache_entries(code: types.CodeType) -> list[Any]:
-    """Return the compiled versions that ``code`` already has; empty when this torch does not know."""
+    """Return the compiled versions of ``code``; empty if this torch does not know them."""
     if CACHE_ENTRIES.problem is not None:
         return []
     return list(CACHE_ENTRIES.resolve(_CACHE_ENTRIES)(code))
@@ -117,7 +117,7 @@ def _elapsed_seconds() -> float | None:
 
 
 def compiled_original(function: types.FunctionType) -> Any:
-    """Return the user's function behind what ``torch.compile`` or ``disable`` returned; None for other functions."""
+    """Return the user's function behind the result of ``torch.compile`` or ``disable``; None for other functions."""
     return function.__dict__.get("_torchdynamo_orig_callable")
 
 
@@ -138,14 +138,14 @@ def resume_codes(code: types.CodeType | None, f_globals: dict[str, Any]) -> list
 
 
 def output_files() -> list[str]:
-    """Return the files of output code that Inductor has loaded in this process so far; it may not be there at all."""
+    """Return the output code files that Inductor has loaded in this process; empty without Inductor."""
     cache = getattr(sys.modules.get("torch._inductor.codecache"), "PyCodeCache", None)
     loaded = [getattr(module, "__file__", None) for module in list(getattr(cache, "modules", ()))]
     return [file for file in loaded if file]
 
 
 def kernels_in(path: str) -> list[str]:
-    """Return what a file of output code defines and calls: its fused kernels, then those of libraries."""
+    """Return the kernels of an output code file: its own fused ones, then those of libraries."""
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read(_OUTPUT_CODE)
@@ -160,7 +160,7 @@ _EXTERN = re.compile(r"\b(extern_kernels\.\w+|torch\.ops\.\w+\.\w+(?:\.\w+)?)\("
 
 
 def cache_counts() -> dict[str, int]:
-    """Return how often the caches of compiled graphs were hit, missed and bypassed in this process so far."""
+    """Return the hits, misses and bypasses of the caches of compiled graphs in this process."""
     if COUNTERS.problem is not None:
         return {}
     counters = COUNTERS.resolve(_COUNTERS)

@@ -2,7 +2,7 @@
 
 Functions of torch that run once per compile, attempt, graph or graph break have hooks, which notify the observers.
 Hooks are installed only while an observer wants their events. They run on the compiling thread, most of them under
-Dynamo's compile lock. An observer that fails hears of nothing more. One ``CompileHooks`` per process, since the
+Dynamo's compile lock. An observer that fails gets no further events. One ``CompileHooks`` per process, since the
 functions are global.
 """
 
@@ -91,7 +91,7 @@ class FrameCompile:
 
 @dataclass(frozen=True, slots=True)
 class CompileResult:
-    """What a compile has given; nothing, when it ended by an exception."""
+    """The result of a compile; empty if it ended with an exception."""
 
     code: types.CodeType | None = None
     """What was generated; None for a function that is skipped."""
@@ -117,7 +117,7 @@ class CompileObserver:
         """Observe that the function has too many compiles, by the setting of the name ``limit``."""
 
     def attempt_restarted(self, compiling: FrameCompile, reason: str) -> None:
-        """Observe that Dynamo gives up the analysis and will restart it."""
+        """Observe that Dynamo abandons the analysis and will restart it."""
 
     def graph_broke(self, frame: TracedFrame, reason: str, exception: Any) -> None:
         """Observe a graph break, once it is certain. Reported once, before torch logs it."""
@@ -132,7 +132,7 @@ class CompileObserver:
         """Observe an FX graph before the backend gets it."""
 
     def graph_cut(self, compiling: FrameCompile | None, buckets: list[GraphBucket]) -> None:
-        """DistributedDataParallel has had the graph cut that was made last."""
+        """Observe that DistributedDataParallel has cut the newest graph."""
 
     def backend_failed(self, frame: TracedFrame, graph: Any, problem: BaseException) -> None:
         """Observe an exception of the backend; ``frame`` is the function being compiled."""
@@ -150,16 +150,16 @@ class CompileObserver:
         """
 
     def frame_skipped(self, frame: Any, reason: str) -> None:
-        """Dynamo will not compile a function."""
+        """Observe that Dynamo will not compile a function."""
 
     def specialized(self, facts: SpecializationFacts, message: str) -> None:
-        """Observe the specialization of a size or number that the program gives."""
+        """Observe the specialization of an input's size or number."""
 
     def guard_added(self, guard: RequestedGuard) -> None:
         """Observe the first request for a guard."""
 
     def cuda_graph_met(self, compiling: FrameCompile | None, facts: CudaGraphFacts) -> None:
-        """Something happened to a CUDA graph; while the program runs, or for a backward pass, outside of a compile."""
+        """Observe an event of a CUDA graph; outside of a compile if the program runs or for a backward pass."""
 
 
 P = ParamSpec("P")
@@ -168,7 +168,7 @@ Event = Callable[..., None]
 
 
 class CompileHooks:
-    """Notifies observers, and has hooks only while somebody observes."""
+    """Notifies observers, with hooks only while there is an observer."""
 
     def __init__(self) -> None:
         self._lock = lock("hooks of compiles", Level.HOOKS)
@@ -217,12 +217,12 @@ class CompileHooks:
 
     @property
     def installed(self) -> tuple[str, ...]:
-        """The names of the hooks that are in."""
+        """The names of the installed hooks."""
         names = [name for name, patches in self._patches.items() if patches.is_installed]
         return (*names, *self.cuda_graphs.names)
 
     def problems(self, events: Collection[Event]) -> list[str]:
-        """Return a sentence for each of ``events`` that cannot be had from this torch."""
+        """Return a sentence for each of ``events`` that this torch cannot report."""
         features = [hook.feature for hook in _HOOKS.values() if not set(events).isdisjoint(hook.events)]
         problems = [feature.problem for feature in features if feature.problem is not None]
         return problems + (self.cuda_graphs.problems() if CompileObserver.cuda_graph_met in events else [])
@@ -246,7 +246,7 @@ class CompileHooks:
     def notify(
         self, event: Callable[Concatenate[CompileObserver, P], None], *facts: P.args, **named_facts: P.kwargs
     ) -> None:
-        """Report an event, but none of the replay of a cached call."""
+        """Report an event, except during the replay of a cached call."""
         if retraced_call() is not None:
             return
         for observer, method in self._wanted.get(event, {}).items():
@@ -254,7 +254,7 @@ class CompileHooks:
                 method(*facts, **named_facts)
 
     def is_reported(self, event: Event) -> bool:
-        """Whether anybody wants to know."""
+        """Whether there is an observer."""
         return bool(self._wanted.get(event))
 
     def enter(self, compiling: FrameCompile) -> None:

@@ -135,7 +135,7 @@ class CompileRecorder:
                 NOTED_PATHS.want(self, wanted=True)
 
     def remove(self) -> None:
-        """Record no more; what is recorded stays. Any thread."""
+        """Stop recording; existing records stay. Any thread."""
         with self._lock:
             if self._handle is not None:
                 self._handle.remove()
@@ -154,7 +154,7 @@ class CompileRecorder:
         return self._records.get(id(original), {}).get(str(entry.compile_id))
 
     def take_compiled(self) -> str | None:
-        """Return the id of the compile that ended last on this thread, if it was not asked for since.
+        """Return the id of the compile that ended last on this thread, once.
 
         Compiled code runs at once: this distinguishes the call that was compiled from cached calls.
         """
@@ -163,7 +163,7 @@ class CompileRecorder:
         return compile_id
 
     def forget_compiled(self) -> None:
-        """Forget for all threads what was compiled last: it has run since, unnoticed. Any thread."""
+        """Forget the newest compile of all threads: its code has run since, unnoticed. Any thread."""
         self._compiled = threading.local()
 
     def _on_code(self, original: CodeType, code: CodeType) -> None:
@@ -215,7 +215,7 @@ class _Dropping:
 
 
 def _output_graph(frame: FrameType | None) -> Any:
-    """Return the ``OutputGraph`` of the compile that is ending: the hook is not given it, its callers have it."""
+    """Return the ``OutputGraph`` of the ending compile, from a caller's frame: the hook does not get it."""
     kind = RECORDING.resolve(_OUTPUT_GRAPH)
     for _ in range(_FRAMES_SEARCHED):
         if frame is None:
@@ -284,7 +284,7 @@ def placeholders_of(graph: Any) -> list[tuple[str, str | None, Any]]:
 
 
 def outputs_of(graph: Any) -> list[tuple[str, Any]]:
-    """Return name and fake value of every output of a graph, in order; other outputs than nodes as text."""
+    """Return name and fake value of every output of a graph, in order; outputs that are not nodes as text."""
     for node in graph.nodes:
         if node.op == "output":
             returned = node.args[0]
@@ -299,9 +299,9 @@ def count_of_operations(graph: Any) -> int:
 
 
 def lines_computed(graph: Any) -> set[tuple[str, int]]:
-    """Return file and line of everything in the user's code that a graph, or the body of an operator in it, computes.
+    """Return the user's files and lines that a graph, or an operator's body in it, computes.
 
-    The line of a call counts as well as the lines of what is called.
+    The line of a call counts as well as the callee's lines.
     """
     graphs = [graph]
     module = getattr(graph, "owning_module", None)

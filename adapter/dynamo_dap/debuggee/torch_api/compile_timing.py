@@ -1,8 +1,8 @@
 """Reports when the parts of a compile begin and end: torch's own phases, the functions and lines that Dynamo traces.
 
-Torch times its phases itself (``dynamo_timed``); this listens to what it writes to its log. Functions, lines and
-instructions come from the symbolic interpreter. Listeners are called on the thread that compiles, or that evaluates
-guards. Hooks are in only between ``install`` and ``remove``. One ``TimingHooks`` per process.
+Torch times its phases itself (``dynamo_timed``); this reads torch's log of them. Functions, lines and instructions come
+from the symbolic interpreter. Listeners are called on the thread that compiles, or that evaluates guards. Hooks are
+installed only between ``install`` and ``remove``. One ``TimingHooks`` per process.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _STATES = ("hit", "miss", "bypass", "disabled")
 
 
 class TimingListener(Protocol):
-    """Observes a thread, in the order in which things happen on it."""
+    """Observes the events of a thread, in their order."""
 
     def phase_began(self, name: str) -> None:
         """Observe the beginning of a phase of torch; ``name`` is that in ``compile_times()``."""
@@ -53,10 +53,10 @@ class TimingListener(Protocol):
         """Observe the end of a phase."""
 
     def function_began(self, code: CodeType, line: int | None, *, is_resumed: bool) -> None:
-        """Dynamo begins to trace a function, or resumes a generator."""
+        """Observe that Dynamo begins to trace a function, or resumes a generator."""
 
     def function_ended(self) -> None:
-        """Observe that a function has been traced, or that its trace was given up."""
+        """Observe that a function has been traced, or that its trace was abandoned."""
 
     def line_began(self, line: int) -> None:
         """Observe the line of that function that the trace has reached."""
@@ -75,7 +75,7 @@ class TimingListener(Protocol):
 
 
 class TimingHooks:
-    """Puts the hooks in and takes them out. Any thread; not while something compiles on another one."""
+    """Installs and removes the hooks. Any thread; not while another one compiles."""
 
     def __init__(self) -> None:
         self._patches = Patches("the profile", self.remove)
@@ -84,7 +84,7 @@ class TimingHooks:
 
     @property
     def problems(self) -> list[str]:
-        """A sentence for each thing that this torch does not report."""
+        """A sentence for each event that this torch does not report."""
         features = (PHASES, CACHES, FUNCTIONS, LINES, LOOKUPS, GUARD_TIMES)
         return [feature.problem for feature in features if feature.problem is not None]
 
@@ -130,7 +130,7 @@ TIMING = TimingHooks()
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds that the hooks and a listener take each time that they are called."""
+    """Seconds of one call of the hooks and a listener."""
 
     phase: float
     """For the beginning and the end of a phase or a function together."""
@@ -140,7 +140,7 @@ class Costs:
 
 
 def measured_costs(listener: TimingListener, rounds: int) -> Costs:
-    """Call the hooks ``rounds`` times around nothing and return what one takes; ``listener`` is thrown away."""
+    """Call the hooks ``rounds`` times around nothing and return the time of one; ``listener`` is discarded."""
     logger, steps = types.SimpleNamespace(begin=_nothing, end=_nothing), types.SimpleNamespace(step=_nothing)
     patches = Patches("measuring the profile")
     patches.before(logger, "begin", functools.partial(_phase_begins, listener))

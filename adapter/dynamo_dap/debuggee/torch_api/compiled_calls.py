@@ -1,4 +1,4 @@
-"""The program's calls of compiled functions: what they were given and returned. Runs on any thread.
+"""Observes the program's calls of compiled functions, with arguments and results. Runs on any thread.
 
 Only calls from ordinary Python are reported. Whether a call inside a compiled function happens at all depends on where
 its graphs break.
@@ -25,7 +25,7 @@ _inside = threading.local()
 
 @dataclass(frozen=True)
 class CompiledCall:
-    """A call of something that ``torch.compile`` made."""
+    """A call of a compiled function or module."""
 
     function: Callable[..., Any]
     args: tuple[Any, ...]
@@ -33,19 +33,19 @@ class CompiledCall:
 
 
 def call_in_progress() -> CompiledCall | None:
-    """Return the call from ordinary Python that this thread is in, where ``follow_calls`` has been called."""
+    """Return this thread's present call from ordinary Python, if ``follow_calls`` has been called."""
     return getattr(_inside, "call", None)
 
 
 def follow_calls() -> None:
-    """Note the call that each thread is in, from when the program imports what compiles on."""
+    """Note the present call of each thread, from the program's import of ``torch.compile`` on."""
     when_imported("torch._dynamo.eval_frame", lambda: _wrap_what_is_compiled(lambda result: None))
 
 
 def report_results(take: Callable[[Any], None]) -> None:
-    """Give ``take`` what each call returns, from when the program imports what compiles on."""
+    """Pass the result of each call to ``take``, from the program's import of ``torch.compile`` on."""
     when_imported("torch._dynamo.eval_frame", lambda: _wrap_what_is_compiled(take))
-    # Otherwise the numbers that dropout draws depend on where graphs break, and so do results.
+    # Otherwise dropout's random numbers, and so the results, depend on graph breaks.
     when_imported("torch._inductor.config", _draw_as_eager)
 
 
@@ -76,7 +76,7 @@ def _reporting(compiled: Any, take: Callable[[Any], None]) -> Any:
         take(result)
         return result
 
-    # By this torch knows what belongs to the function and what was copied from another.
+    # Torch uses this to tell the function's own attributes from copied ones.
     wrapper.__dict__["_torchdynamo_wrapper_id"] = id(wrapper)
     never_compile(wrapper)
     return wrapper

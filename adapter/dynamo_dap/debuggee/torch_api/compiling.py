@@ -1,9 +1,9 @@
 """Reports when Dynamo starts and stops compiling on a thread.
 
 Torch's own ``callback_handler`` reports only the start of the first and the end of the last of several threads that
-compile at once, and leaves out what surrounds a compile, its metrics for instance, which calls as many functions of
-Python as a trace does. Here each thread reports both, so that what was done on a thread can be undone there. Installed
-on any thread, called on the compiling one; stays installed until it is removed.
+compile at once, and leaves out work around a compile, its metrics for instance, which calls as many Python functions as
+a trace. Here each thread reports both, so that a change on a thread can be undone there. Installed on any thread,
+called on the compiling one; stays installed until it is removed.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class CompileWatcher:
     """Calls a function before and another after each compile, on its thread; nested compiles count as one."""
 
     def __init__(self, begin: Callable[[], Callable[[], None] | None]) -> None:
-        """Call ``begin``, and at the end what it returned."""
+        """Call ``begin``, and at the end its result."""
         self._patches = Patches(COMPILING.name)
         self._begin = self._patches.guarded(begin, None)
         self._local = threading.local()
 
     def install(self) -> None:
-        """Put the hook in; harmless when it is in. Any thread.
+        """Install the hook; harmless if it is installed. Any thread.
 
         Raises:
             FeatureMissing: this torch does not report its compiles.
@@ -42,7 +42,7 @@ class CompileWatcher:
             self._patches.around(*owner_of(_CONTEXT), self._compile)
 
     def remove(self) -> None:
-        """Take the hook out; harmless when it is not in. Any thread."""
+        """Remove the hook; harmless if it is not installed. Any thread."""
         self._patches.remove()
 
     def _compile(self, *_: Any, **__: Any) -> Generator[None, Outcome, Result | None]:

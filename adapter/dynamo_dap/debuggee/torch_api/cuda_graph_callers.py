@@ -45,7 +45,7 @@ class CallSite:
 
 
 def frame_of_caller(top: types.FrameType) -> types.FrameType | None:
-    """Return the frame that called the compiled function, or the backward pass; None where that is not known."""
+    """Return the frame that called the compiled function, or the backward pass; None if unknown."""
     frame: types.FrameType | None = top
     while frame is not None and not _is_boundary(frame):
         frame = frame.f_back
@@ -55,7 +55,7 @@ def frame_of_caller(top: types.FrameType) -> types.FrameType | None:
 
 
 def call_site(top: types.FrameType) -> CallSite | None:
-    """Return the call that runs above ``top``; None where that is not known."""
+    """Return the call that runs above ``top``; None if unknown."""
     frame = frame_of_caller(top)
     if frame is None:
         return None

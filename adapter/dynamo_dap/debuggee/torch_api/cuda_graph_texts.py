@@ -22,7 +22,7 @@ from dynamo_dap.protocol.cuda_graphs import (
 
 @dataclass(frozen=True)
 class CudaGraphFacts:
-    """One thing that happened to the CUDA graph of a compiled function."""
+    """An event of the CUDA graph of a compiled function."""
 
     outcome: str
     cause: str | None
@@ -42,7 +42,7 @@ class CudaGraphFacts:
 
 @dataclass(frozen=True)
 class Reason:
-    """What one of torch's sentences says."""
+    """The meaning of one of torch's sentences."""
 
     cause: str
     text: str
@@ -72,7 +72,7 @@ _NAMED_INPUT = re.compile(r"input name: (?P<name>\S+?)\.? data pointer changed")
 
 
 def read_reason(message: str) -> Reason:
-    """Return what a sentence of torch's says about a CUDA graph; of several inputs the first."""
+    """Return the event of a torch sentence about a CUDA graph; of several inputs the first."""
     text = _SKIPPING.sub("", message.strip(" \n") if message.strip() else "")
     if message.endswith(_NO_CUDA):
         return Reason(CPU, "no tensor of the graph is on a CUDA device")
@@ -87,13 +87,13 @@ def read_reason(message: str) -> Reason:
 
 
 def read_mismatch(message: str) -> Reason:
-    """Return why a recording does not serve a call: which input is at another address, or which output lives."""
+    """Return why a recording does not match a call: the input at another address, or the output that is alive."""
     reason = read_reason(message)
     return Reason(reason.cause, _changed(reason.text), reason.place, reason.function)
 
 
 def _changed(text: str) -> str:
-    """Return what differs from a recording, in short where torch names the first input that moved."""
+    """Return the difference from a recording; short if torch names the first input that moved."""
     named = _NAMED_INPUT.search(text)
     return text if named is None else f"input {named['name']} is at another address than when the graph was recorded"
 
@@ -112,5 +112,5 @@ def _first_stack(text: str) -> str:
 
 
 def _one_line(text: str) -> str:
-    # Addresses are others in each run.
+    # Addresses differ in each run.
     return " ".join(_ADDRESSES.sub("data pointer changed", text).split()).rstrip(".")

@@ -3,7 +3,7 @@
 Inductor decides at compile time whether a graph can be recorded, and its tree of CUDA graphs records and replays while
 the program runs. Hooks are installed while an observer wants these facts, in each module once the program has imported
 it. They run on the thread that compiles or calls. Nothing is reported while torch captures: a report may hold the
-thread, and torch's lock of captures is held then. Facts wait for the end of the call.
+thread, which then holds torch's capture lock. Events wait for the end of the call.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _MAXIMUM_LEFT_OUT = 20
 
 @dataclass
 class _Tree:
-    """What is noted of one manager: torch has one for each device."""
+    """The notes on one manager: torch has one for each device."""
 
     counts: dict[Any, int] = field(default_factory=dict)
     """How many recordings each function has."""
@@ -97,7 +97,7 @@ class _OfThread(threading.local):
 
 
 class CudaGraphHooks:
-    """Notifies one function of what happens to CUDA graphs."""
+    """Notifies one function of events of CUDA graphs."""
 
     def __init__(self, report: Callable[[CudaGraphFacts], None]) -> None:
         """Call ``report`` on the thread that compiles or calls."""
@@ -134,11 +134,11 @@ class CudaGraphHooks:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The functions that are wrapped now."""
+        """The wrapped functions."""
         return self._patches.names
 
     def problems(self) -> list[str]:
-        """Return a sentence for each thing that this torch does not report, of the modules that are imported."""
+        """Return a sentence for each event that this torch does not report, for the imported modules."""
         known = {
             "torch._inductor.output_code": DECISIONS,
             "torch._inductor.scheduler": PARTITIONS,
@@ -177,7 +177,7 @@ class CudaGraphHooks:
 
     @contextlib.contextmanager
     def compiling(self, graph: Any) -> Iterator[None]:
-        """Know Dynamo's graph while a backend compiles it: a graph from Inductor's cache has no lines."""
+        """Keep Dynamo's graph while a backend compiles it: a graph from Inductor's cache has no lines."""
         self._thread.graph = graph
         try:
             yield
@@ -289,7 +289,7 @@ class CudaGraphHooks:
             is_backward=manager.id_to_mode[function_id].name == "BACKWARD",
         )
         if site is not None:
-            # Torch knows no line for a size: the call that gives another one is where it comes from.
+            # Torch knows no line for a size: report the line of the call with the new size.
             place = site.place if facts.cause == SIZE and facts.place is None else facts.place
             facts = replace(facts, caller=site.place, place=place)
         self._thread.waiting.append(replace(facts, count=count))
@@ -307,7 +307,7 @@ class CudaGraphHooks:
         yield None
 
     def _end_execution(self, manager: Any) -> _Steps:
-        # A replay writes to the same memory, and torch does not look who still has it.
+        # A replay writes to the same memory, and torch does not check who still has it.
         if manager.current_node is not None and manager.can_start_new_generation():
             self._overwritten(manager, "the kept output gets the values of this run, without an error")
         yield None
@@ -357,12 +357,12 @@ def _current_compile_id() -> str | None:
 
 
 def _decision(compiled: Any, graph: Any) -> Reason | None:
-    """Return why a compiled graph has no CUDA graph; None when it has one, or when that is not known."""
+    """Return why a compiled graph has no CUDA graph; None if it has one, or if unknown."""
     message = getattr(compiled, "disabled_cudagraphs_reason", None)
     if message:
         reason = read_reason(str(message))
         if reason.cause == CPU and reason.place is None and graph is not None:
-            # No operation is on a device: the first is as good as any.
+            # No operation is on a device: report the first.
             places = (user_place(node) for node in nodes_of(graph) if node.op.startswith("call_"))
             first = next((found for found in places if found is not None), None)
             return reason if first is None else replace(reason, place=first[0], function=first[1])
@@ -387,7 +387,7 @@ def _left_out(scheduler: Any, nodes: list[Any]) -> Iterator[Reason]:
 def _place_of_operation(node: Any) -> Any:
     """Return the line of an operation, of several that Inductor has fused the first, and its function.
 
-    Its origins hold what was computed for its arguments, too: the operation itself is the last of the graph.
+    Its origins also contain the operations of its arguments: the operation itself is the last in the graph.
     """
     found = []
     for each in node.get_nodes():
@@ -400,7 +400,7 @@ def _place_of_operation(node: Any) -> Any:
 
 
 def _why_again(manager: Any, tree: _Tree, inputs: list[Any], function_id: Any, sizes: dict[int, int]) -> Reason | None:
-    """Return why the recordings that are there do not serve this call; None when there are none."""
+    """Return why no existing recording matches this call; None without recordings."""
     parent = manager.current_node
     siblings = (manager.roots if parent is None else parent.children).get(function_id) or ()
     for sibling in siblings:
@@ -432,11 +432,11 @@ def _place_of_input(placeholder: Any) -> Any:
 
 
 def _is_kept(node: Any, kept: CallSite, now: CallSite) -> bool:
-    """Whether an output of a node is alive, and not only in the name that this very statement binds again."""
+    """Whether an output of a node is alive other than by the name that this statement rebinds."""
     is_bound_again = kept.is_same_call(now) and kept.binds_a_name
     if not _is_alive(node, is_bound_again, []):
         return False
-    # A look at a frame's variables left references in a dict of the frame: the program does not have those.
+    # A look at a frame's variables leaves references in a dict of the frame, which are not the program's.
     shown = [snapshot for frame in _frames(sys._getframe()) if (snapshot := locals_snapshot(frame)) is not None]
     return not shown or _is_alive(node, is_bound_again, shown)
 
@@ -458,7 +458,7 @@ def _is_alive(node: Any, is_bound_again: bool, shown: list[dict[str, Any]]) -> b
 
 
 def _holders(node: Any, index: int, shown: list[dict[str, Any]]) -> int:
-    """Return how many Python references an output has beside torch's own, and those in ``shown``."""
+    """Return the number of Python references to an output, without torch's own and those in ``shown``."""
     cached = getattr(node, "cached_tensor_outputs", None) or ()
     tensor = cached[index] if index < len(cached) else None
     own = 0 if tensor is None else 1

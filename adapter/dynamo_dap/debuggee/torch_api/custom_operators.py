@@ -1,8 +1,8 @@
-"""Custom operators: whether they do what they declare, found by calling them.
+"""Calls custom operators to check that they keep their declaration.
 
-The compiler believes an operator's declaration: which arguments it writes to, that its result has memory of its own,
-and what its fake kernel says of the result. Where the real kernel does otherwise, what is compiled goes wrong somewhere
-else, or not at all in this call. Thread of the program that makes the call.
+The compiler trusts an operator's declaration: the arguments that it writes to, the separate memory of its result, and
+its fake kernel. If the real kernel differs, compiled code fails elsewhere, or not at all in this call. Thread of the
+program that makes the call.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class _Result:
 
 @dataclass(frozen=True)
 class OperatorFault:
-    """What a custom operator does otherwise than it declares."""
+    """How a custom operator breaks its declaration."""
 
     stage: str
     text: str
@@ -58,7 +58,7 @@ class OperatorFault:
 
 
 def promised_by(node: Any) -> Promised | None:
-    """Return what the fake kernel of a node's operator said; None for a node that calls none of the user's."""
+    """Return the result of the fake kernel of a node's operator; None if the node calls no user operator."""
     example = node.meta.get("example_value") if is_custom_operator(node.target) else None
     return None if example is None else [_result(each) for each in flattened(example)]
 
@@ -79,10 +79,10 @@ def _known(size: Any) -> object:
 
 
 class CheckedCalls:
-    """Calls custom operators, and notes what they do wrong: see ``graph_runs.CallOperator``. Lives for one run."""
+    """Calls custom operators, and notes broken declarations: see ``graph_runs.CallOperator``. Lives for one run."""
 
     def __init__(self, promised: Mapping[Any, Promised]) -> None:
-        """Compare with ``promised``: what fake kernels said, by node."""
+        """Compare with ``promised``, the results of fake kernels, by node."""
         self._promised = promised
         self.faults: dict[Any, OperatorFault] = {}
         """By node, in the order of the graph."""
@@ -125,7 +125,7 @@ class CheckedCalls:
 
 
 def changes_its_mind(function: Any, args: Any, kwargs: Any, result: Any) -> str | None:
-    """Return what makes an operator give another result for equal operands, if a few more calls show it."""
+    """Return why an operator gives different results for equal operands, if a few more calls show it."""
     for text, changed in (
         ("when it is called again", lambda each: each),
         ("when its operands are contiguous", lambda each: each.contiguous()),

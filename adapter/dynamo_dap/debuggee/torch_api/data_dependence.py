@@ -1,9 +1,9 @@
-"""Reads what a branch asks of a number that depends on data: the condition, and where the number came from.
+"""Reads the condition of a data-dependent branch, and the origin of its numbers.
 
 Torch raises ``GuardOnDataDependentSymNode`` for such a branch, with the condition as a sympy expression: ``Eq(u0, 3)``.
-A symbol ``u0`` stands for what the program computes from data: ``mask.nonzero().shape[0]``, ``x.item()``. An operation
-that makes a symbol has to return it: else torch raises ``PendingUnbackedSymbolNotFound``. Read only, compiling thread,
-while the exception is handled.
+A symbol ``u0`` stands for a number that the program computes from data: ``mask.nonzero().shape[0]``, ``x.item()``. An
+operation that makes a symbol has to return it: else torch raises ``PendingUnbackedSymbolNotFound``. Read only,
+compiling thread, while the exception is handled.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class DataSymbol(NamedTuple):
 
 
 class DataDependence(NamedTuple):
-    """What a branch asks."""
+    """The condition of a branch."""
 
     condition: str
     """With torch's names: ``u0 == 3``."""
@@ -90,7 +90,7 @@ class DataDependence(NamedTuple):
 
 
 def explained(facts: BreakFacts, dependence: DataDependence | None) -> BreakFacts:
-    """Return the facts of a break with the condition in the user's terms, where it is about one."""
+    """Return the facts of a break, with the condition in the user's terms if it has one."""
     if dependence is None:
         return facts
     asked = f"Dynamo has to decide {dependence.text} while it traces, and it depends on data."
@@ -99,7 +99,7 @@ def explained(facts: BreakFacts, dependence: DataDependence | None) -> BreakFact
 
 
 def data_dependence_of(exception: BaseException, frame: TracedFrame) -> DataDependence | None:
-    """Return what the branch at ``frame`` asks that raised ``exception``; None for every other problem."""
+    """Return the condition of the branch at ``frame`` that raised ``exception``; None for every other problem."""
     if DATA_DEPENDENCE.problem is not None:
         return None
     error = _data_dependent_error(exception)
@@ -121,7 +121,7 @@ def data_dependence_of(exception: BaseException, frame: TracedFrame) -> DataDepe
 
 
 def data_symbols_of(value: Any, frame: TracedFrame) -> list[DataSymbol]:
-    """Return the numbers in a symbolic size or number that the program computes from data, with what made each."""
+    """Return the data-dependent numbers in a symbolic size or number, with the origin of each."""
     shape_env = getattr(value.node, "shape_env", None)
     if DATA_DEPENDENCE.problem is not None or shape_env is None:
         return []
@@ -197,7 +197,7 @@ def _printed(expression: Any) -> str:
 
 
 def _names_of_symbols(frame: TracedFrame) -> Iterator[tuple[Any, str]]:
-    """Yield each symbol that a variable of the function stands for, with what the user writes for it.
+    """Yield each symbol of the function's variables, with the user's expression for it.
 
     A number goes before a size: the last one of a symbol counts.
     """
@@ -262,7 +262,7 @@ def _symbols_in(frame: TracedFrame) -> list[Any]:
 
 
 def value_in_call(symbol: DataSymbol, frame: TracedFrame) -> int | float | bool | None:
-    """Return the number that ``symbol`` is in the call being traced; None where it cannot be computed.
+    """Return the value of ``symbol`` in the call being traced; None if it cannot be computed.
 
     The graph so far runs on the call's own inputs: only for a program that is held.
     """

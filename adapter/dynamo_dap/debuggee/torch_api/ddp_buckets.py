@@ -1,4 +1,4 @@
-"""The buckets into which DistributedDataParallel cuts a graph, to reduce gradients while it computes others.
+"""Reads the buckets into which DistributedDataParallel cuts a graph, to reduce gradients during the backward pass.
 
 Read when the cut graph has been compiled, on the compiling thread.
 """

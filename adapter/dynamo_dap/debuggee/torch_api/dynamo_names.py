@@ -1,4 +1,4 @@
-"""Recognises names that Dynamo made up: resume functions, and what it puts into globals and locals.
+"""Recognises Dynamo's names: resume functions, and its variables in globals and locals.
 
 A resume function (``torch_dynamo_resume_in_fn_at_51``) runs the rest of a user's function after a graph break; its own
 arguments are a saved value stack and the frames around it. Generated code has temporaries. Dynamo adds compiled graphs,
@@ -41,20 +41,20 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ResumeFunction:
-    """What a resume function goes on with: the user's function, from a line."""
+    """The target of a resume function: the user's function, from a line on."""
 
     function: str
     line: int
 
 
 def resume_function(code: CodeType) -> ResumeFunction | None:
-    """Return what a code object resumes; None for one that the user wrote (torch/_dynamo/resume_execution.py)."""
+    """Return the target of a resume function's code; None for a user function (torch/_dynamo/resume_execution.py)."""
     match = _RESUME_NAME.match(code.co_name)
     return ResumeFunction(match["function"], int(match["line"])) if match else None
 
 
 def goes_on_after_break(generated: CodeType) -> bool:
-    """Whether generated code reaches a graph break, and calls a resume function behind it."""
+    """Whether generated code reaches a graph break, and then calls a resume function."""
     return any(name.startswith("__resume_at_") for name in generated.co_names)
 
 
@@ -102,9 +102,9 @@ def is_dynamos_global(name: str) -> bool:
 
 
 def dynamos_locals(code: CodeType, original: CodeType | None = None) -> Callable[[str], bool]:
-    """Return what distinguishes Dynamo's local variables from the user's in a frame of ``code``.
+    """Return the prefix of Dynamo's local variables in a frame of ``code``.
 
-    ``original`` is what it was generated from, where that is known.
+    ``original`` is the code that it was generated from, if known.
     """
     if original is None and is_generated(code.co_filename):
         original = original_of(code)
@@ -120,7 +120,7 @@ def dynamos_locals(code: CodeType, original: CodeType | None = None) -> Callable
 
 
 def parted(variables: Iterable[T], is_dynamos: Callable[[T], bool]) -> tuple[list[T], list[T]]:
-    """Return the user's and Dynamo's among ``found``, in their order."""
+    """Split ``found`` into the user's and Dynamo's variables, in their order."""
     users: list[T] = []
     dynamos: list[T] = []
     for variable in variables:

@@ -32,12 +32,12 @@ class UserError:
 
     @property
     def text(self) -> str:
-        """As a traceback ends: ``ValueError: three``."""
+        """The last line of its traceback: ``ValueError: three``."""
         return f"{self.kind.__name__}: {self.message}" if self.message else self.kind.__name__
 
 
 def error_behind(exception: BaseException) -> UserError:
-    """Return the error that torch's exception was made of; its own when there is none, and for graph breaks."""
+    """Return the user's error behind torch's exception; the exception itself if there is none, and for graph breaks."""
     innermost = exception
     for _ in range(0 if is_graph_break(exception) else _STEPS):
         earlier = innermost.__cause__
@@ -69,12 +69,12 @@ def is_machinery(frame: types.FrameType) -> bool:
 
 
 def is_raised_by_user(exception: BaseException) -> bool:
-    """Whether a graph break stands for an exception that the traced code raised and did not catch."""
+    """Whether a graph break is an exception that the traced code raised and did not catch."""
     return is_graph_break(exception) and str(getattr(exception, "gb_type", "")).startswith("Observed exception")
 
 
 def error_being_raised(frame: TracedFrame) -> UserError | None:
-    """Return the exception that is on its way through traced code."""
+    """Return the exception that passes through traced code."""
     tracker = getattr(getattr(frame.translator, "exn_vt_stack", None), "_current_exception", None)
     kind = _field(tracker, "exc_type")
     if not isinstance(kind, type) or not issubclass(kind, BaseException):
@@ -130,7 +130,7 @@ def failure_of(problem: BaseException) -> BackendFailure | None:
 
 
 def is_failure_of_dynamo(problem: BaseException | None) -> TypeGuard[BaseException]:
-    """Whether Dynamo itself failed, which is not a graph break nor a failure of what it called."""
+    """Whether Dynamo itself failed: neither a graph break nor a failure of its callees."""
     return any(kind.__name__ == "InternalTorchDynamoError" for kind in type(problem).__mro__)
 
 

@@ -19,7 +19,7 @@ Fails = Callable[[Any, Sequence[Any]], bool]
 
 
 def smaller_graph(graph: Any, inputs: Sequence[Any], fails: Fails) -> tuple[Any, Sequence[Any]] | None:
-    """Return the failing operation of a graph with as little as possible around it; None where none is found."""
+    """Return the failing operation of a graph as a minimal graph; None if none is found."""
     values = _values_of(graph, inputs)
     ends = [node for node in graph.graph.nodes if node.op.startswith("call_") and _is_tensor(values.get(node))]
     if len(ends) < 2 or not fails(_upto(graph, ends[-1]), inputs):
@@ -49,7 +49,7 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _values_of(graph: Any, inputs: Sequence[Any]) -> dict[Any, Any]:
-    """Run a graph, and return what each node gives, before a later one writes to it."""
+    """Run a graph, and return the result of each node, before a later one writes to it."""
     torch: Any = sys.modules["torch"]
     found: dict[Any, Any] = {}
 
@@ -81,7 +81,7 @@ def _upto(graph: Any, end: Any) -> Any:
 
 
 def _only(graph: Any, end: Any, wanted: set[Any], values: Mapping[Any, Any]) -> tuple[Any, list[Any]]:
-    """Return a graph of the ``wanted`` nodes, which returns ``end``, and its inputs: what else they are given."""
+    """Return a graph of the ``wanted`` nodes, which returns ``end``, and its inputs: their other operands."""
     torch: Any = sys.modules["torch"]
     part, copies, given = torch.fx.Graph(), dict[Any, Any](), []
     operands = {each for node in wanted for each in node.all_input_nodes}

@@ -1,9 +1,9 @@
 """Computes with the FakeTensors and symbols of a paused trace without changing the trace.
 
-Inside ``evaluating``: nothing is compiled; tensor calls run under the trace's FakeTensorMode; comparisons of symbols
-use the values of this call and add no guard; what would need a tensor's data raises instead of making a new symbol;
-real tensors are converted apart from the trace's own conversions; the program's tensors cannot be changed in place;
-random states and global switches are restored. Runs on the tracing thread.
+Inside ``evaluating`` nothing is compiled. Tensor calls run under the trace's FakeTensorMode. Comparisons of symbols use
+the values of this call and add no guard. An operation that needs a tensor's data raises instead of making a new symbol.
+Real tensors are converted separately from the trace's own conversions. The program's tensors cannot be changed in
+place. Random states and global switches are restored. Runs on the tracing thread.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _guarding_class() -> Any:
 
 
 def storage_of(value: Any) -> object:
-    """Return what identifies the memory of a tensor; anything else stands for itself."""
+    """Return a key of a tensor's memory; any other value itself."""
     try:
         return value.untyped_storage()._cdata
     except (AttributeError, NotImplementedError, RuntimeError):

@@ -14,11 +14,11 @@ from typing import Any
 
 
 class FeatureMissing(Exception):
-    """This version of torch lacks a private name that a feature stands on; the text names both."""
+    """This version of torch lacks a private name that a feature needs; the text names both."""
 
 
 class Feature:
-    """One thing users see that needs private names of torch."""
+    """A visible feature that needs private names of torch."""
 
     def __init__(self, name: str, *needs: str) -> None:
         """Take ``name``, for users ("stepping while tracing"); ``needs`` are ``module:attribute.path``."""
@@ -43,8 +43,7 @@ class Feature:
     def resolve(self, need: str) -> Any:
         """Return the object behind ``need``, one of the declared needs.
 
-        Raises:
-            FeatureMissing: some need of the feature is not there.
+        Raises: FeatureMissing: a needed name is missing.
         """
         self.require()
         assert self._resolved is not None

@@ -1,4 +1,4 @@
-"""Where CPython keeps the local variables and the value stack of a running frame.
+"""Reads and writes the memory of a running frame: local variables and the value stack.
 
 Nothing in Python's API writes a slot of the value stack, so it is written in memory. The layout is that of CPython 3.11
 to 3.13: ``PyFrameObject.f_frame`` points to a ``_PyInterpreterFrame``, whose ``localsplus`` array holds locals, then
@@ -35,14 +35,13 @@ _KNOWN = sys.implementation.name == "cpython" and (3, 11) <= sys.version_info < 
 
 
 class LayoutUnknown(Exception):
-    """This interpreter keeps frames in another way than expected; the message says so."""
+    """This interpreter's layout of frames is unknown; the message says so."""
 
 
 def write_slot_in_memory(frame: FrameType, stack: list[Any], index: int, value: Any) -> None:
     """Put ``value`` into slot ``index`` of the value stack of ``frame``, whose content is ``stack``.
 
-    Raises:
-        LayoutUnknown: memory does not hold what was expected; nothing was changed.
+    Raises: LayoutUnknown: the memory has unexpected contents; nothing was changed.
     """
     slots = _slots(frame, stack)
     old = stack[index]
@@ -52,10 +51,9 @@ def write_slot_in_memory(frame: FrameType, stack: list[Any], index: int, value: 
 
 
 def locals_snapshot(frame: FrameType) -> dict[str, Any] | None:
-    """Return the dict that Python keeps with the variables of a function since somebody looked at them, made current.
+    """Return Python's dict of a function's variables, updated, if something has read them before.
 
-    None where nobody has looked: a look here would begin to keep them alive, too. Also where memory is not laid out
-    as expected.
+    None if nothing has: reading them here would keep them alive. None also if the memory layout is unknown.
     """
     words = _SNAPSHOT_WORDS.get(sys.version_info[:2])
     if words is None or sys.implementation.name != "cpython" or not frame.f_code.co_flags & inspect.CO_OPTIMIZED:
@@ -84,7 +82,7 @@ def captured_cells(frame: FrameType) -> tuple[CellType, ...]:
 
 
 def program_cells(frame: FrameType) -> tuple[CellType, ...] | None:
-    """Return the program's own cells for what the code of ``frame`` captures, None where they are not found."""
+    """Return the program's own cells of the variables that ``frame`` captures; None if they are not found."""
     names, shown = frame.f_code.co_freevars, frame.f_locals
     if not names:
         return ()
@@ -105,7 +103,7 @@ def _cells_in_slots(frame: FrameType) -> list[Any]:
 
 
 def _cells_seen(frame: FrameType) -> list[Any]:
-    """Return what the collector of Python 3.10 sees of a running frame; newer ones see nothing."""
+    """Return the objects of a running frame that Python 3.10's garbage collector sees; newer ones see none."""
     code = frame.f_code
     cells = [each for each in gc.get_referents(frame) if type(each) is CellType]
     own = len(code.co_cellvars)

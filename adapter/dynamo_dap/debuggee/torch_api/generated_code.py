@@ -1,4 +1,4 @@
-"""Code that Dynamo generated: when it is about to run, what it was made from, its cache entry, its value stack.
+"""Observes generated code before it runs, and finds its original, its cache entry and its value stack.
 
 ``Notifier`` is called by torch just before generated code runs, on the thread that runs it. The lookups read torch's
 own tables and may be called on any thread. Code objects are compared by identity: generated ones can be unhashable, and
@@ -59,8 +59,8 @@ RESUME_FUNCTIONS = Feature("distinguishing resume functions from the user's", _R
 class Notifier:
     """Calls a function with each code object that Dynamo generated, just before it runs."""
 
-    # torch's own debugger, started by the program on top of ours, hands back to its predecessor at its end, and takes
-    # that for one of its own kind.
+    # torch's own debugger, started by the program after ours, restores its predecessor at its end, and assumes its own
+    # type.
     _monitoring_instruction_callback = _monitoring_return_callback = _monitoring_raise_callback = None
     _tracked_codes: tuple[CodeType, ...] = ()
 
@@ -76,11 +76,11 @@ class Notifier:
 
     @property
     def is_installed(self) -> bool:
-        """Whether the hook is in."""
+        """Whether the hook is installed."""
         return self._installed
 
     def install(self) -> None:
-        """Put the hook in, in front of whatever hook is there. Any thread; harmless when it is in."""
+        """Install the hook in front of an existing one. Any thread; harmless if it is installed."""
         with self._lock:
             if self._installed:
                 return
@@ -91,12 +91,12 @@ class Notifier:
             self._installed = True
 
     def remove(self) -> None:
-        """Take the hook out and put the one before it back. Any thread; harmless when it is not in."""
+        """Remove the hook and restore the one before it. Any thread; harmless if it is not installed."""
         with self._lock:
             if not self._installed:
                 return
             self._installed = False
-            # Somebody put a hook in front of ours: it may call ours, which then only passes on.
+            # Another tool has installed a hook in front of ours: it may call ours, which then only passes on.
             if NOTIFICATION.resolve(_GET_CALLBACK)() is self._callback:
                 NOTIFICATION.resolve(_SET_CALLBACK)(self._previous)
 
@@ -106,7 +106,7 @@ class Notifier:
             if self._installed:
                 self._notify(code)
         except KeyboardInterrupt:
-            # It was meant for the program, which it cannot reach from here.
+            # It was meant for the program, but cannot reach it from here.
             threading.Timer(0.0, _thread.interrupt_main).start()
         except BaseException:  # noqa: BLE001  (torch calls this during the program's compile)
             self._report("reporting generated code")
@@ -123,7 +123,7 @@ class Notifier:
 
 
 class MarkerHook:
-    """Takes the place of torch's terminal debugger where code holds its breakpoint marker.
+    """Replaces torch's terminal debugger for code with its breakpoint marker.
 
     torch starts a ``_DebugContext``, which reads commands from standard input, around code with the marker if nobody
     has asked to be notified of generated code. The replacement installs a ``Notifier`` for as long as such code runs.
@@ -181,9 +181,9 @@ def has_marker(code: CodeType) -> bool:
 
 
 def original_of(code: CodeType) -> CodeType | None:
-    """Return what generated ``code`` was made from: the user's function, or a resume function as Dynamo wrote it.
+    """Return the original of generated ``code``: the user's function, or a resume function.
 
-    None when Dynamo did not generate ``code``, or has forgotten it.
+    None if Dynamo did not generate ``code``, or has forgotten it.
     """
     if ORIGINALS.problem is not None:
         return None
@@ -192,7 +192,7 @@ def original_of(code: CodeType) -> CodeType | None:
 
 
 def compiled_codes() -> list[CodeType]:
-    """Return what generated code was made from: functions of the user's and resume functions, each once."""
+    """Return the originals of all generated code: user functions and resume functions, each once."""
     if ORIGINALS.problem is not None:
         return []
     known: Any = ORIGINALS.resolve(_ORIGINALS)
@@ -223,7 +223,7 @@ def user_function_of(original: CodeType) -> CodeType:
 
 
 def cache_entry_of(code: CodeType) -> Any:
-    """Return torch's cache entry whose generated code is ``code``, or was; None when the entry is gone."""
+    """Return torch's cache entry whose generated code is or was ``code``; None if the entry has been dropped."""
     original = original_of(code)
     if original is None or CACHE_ENTRIES.problem is not None:
         return None
@@ -233,7 +233,7 @@ def cache_entry_of(code: CodeType) -> Any:
 
 
 def is_served(code: CodeType | None) -> bool:
-    """Whether a cache entry may still have calls run ``code``: it is not known that torch has dropped it."""
+    """Whether a cache entry may still run ``code``: torch has not certainly dropped it."""
     if code is None:
         return False
     if ORIGINALS.problem is not None or CACHE_ENTRIES.problem is not None:
@@ -253,7 +253,7 @@ They are kept, since a thread may be about to run any of them: torch does not ho
 
 
 def versions_of(code: CodeType) -> Sequence[CodeType]:
-    """Return what the cache entry of ``code`` has run: Dynamo's own code first, what runs from now on last."""
+    """Return the versions that the cache entry of ``code`` has run: Dynamo's own code first, the present one last."""
     return _versions.get(id(code), (code,))
 
 
@@ -266,16 +266,15 @@ def run_instead(code: CodeType, replacement: CodeType) -> None:
 
     Both must take the same arguments and have the same cells.
 
-    Raises:
-        CannotReplace: the entry is gone, or torch keeps it in another way than is known.
-        FeatureMissing: this torch lacks something.
+    Raises: CannotReplace: the entry has been dropped, or torch's layout of it is unknown. FeatureMissing: this torch
+        lacks something.
     """
     REPLACING.require()
     entry = cache_entry_of(code)
     original = original_of(code)
     if entry is None or original is None:
         raise CannotReplace("its cache entry does not exist any more: Dynamo dropped it, or its function is gone")
-    # As Dynamo does with what it generated.
+    # As Dynamo does with its generated code.
     REPLACING.resolve(_ORIGINALS)[replacement] = original
     REPLACING.resolve(_OUTPUT_CODES).add(replacement)
     if has_marker(replacement):
@@ -307,13 +306,12 @@ def _slot_of_code(entry: Any) -> ctypes.c_size_t:
 
 
 def run_once(code: CodeType, replacement: CodeType, cleanups: list[Any]) -> None:
-    """Have the cache entry that runs ``code`` now run ``replacement`` from its next call on, as if it always had.
+    """Make the cache entry of ``code`` run ``replacement`` from its next call on, as if it always had.
 
-    ``code`` is running, and takes ``cleanups`` with it when it is gone.
+    ``code`` is running, and runs ``cleanups`` when it is freed.
 
-    Raises:
-        CannotReplace: the entry is gone, or torch keeps it in another way than is known.
-        FeatureMissing: this torch lacks something.
+    Raises: CannotReplace: the entry has been dropped, or torch's layout of it is unknown. FeatureMissing: this torch
+        lacks something.
     """
     ONCE.require()
     entry, original = cache_entry_of(code), original_of(code)
@@ -332,9 +330,9 @@ def run_once(code: CodeType, replacement: CodeType, cleanups: list[Any]) -> None
 
 
 def run_as_python(code: CodeType, *, wanted: bool) -> None:
-    """Have calls of ``code``, which was compiled, and all that they call run uncompiled, or as before.
+    """Run calls of compiled ``code`` and their callees uncompiled, or as before.
 
-    What was compiled stays in the cache, and serves calls again afterwards; guards are not evaluated meanwhile.
+    The cache entries stay, and serve calls again afterwards; guards are not evaluated meanwhile.
     """
     action = AS_PYTHON_CALLS.resolve(_ACTION)
     chosen = action.SKIP if wanted else action.DEFAULT
@@ -342,7 +340,7 @@ def run_as_python(code: CodeType, *, wanted: bool) -> None:
 
 
 def compile_id_of(code: CodeType) -> str | None:
-    """Return the id of the compile that made ``code`` as Dynamo writes it (``0/1``); None when it is not known."""
+    """Return the id of the compile that made ``code`` in Dynamo's form (``0/1``); None if unknown."""
     entry = cache_entry_of(code)
     return None if entry is None else str(entry.compile_id)
 

@@ -28,12 +28,12 @@ _path_of_name: dict[str, str] = {}
 
 
 def is_generated(file_name: str) -> bool:
-    """Whether ``file_name`` is one that generated code was given."""
+    """Whether ``file_name`` is a name of generated code."""
     return file_name in _path_of_name
 
 
 def users_path(file_name: str) -> str:
-    """Return the user's file where ``file_name`` is a name that generated code was given, else that."""
+    """Return the user's file of generated code's ``file_name``; any other name unchanged."""
     return _path_of_name.get(file_name, file_name)
 
 
@@ -72,7 +72,7 @@ class GeneratedNames:
         self._handle: Any = None
 
     def install(self) -> None:
-        """Put the hook in; harmless when it is in. Any thread.
+        """Install the hook; harmless if it is installed. Any thread.
 
         Raises:
             FeatureMissing: this torch has no such hook.
@@ -81,7 +81,7 @@ class GeneratedNames:
             self._handle = NAMING.resolve(_REGISTER)(self._patches.guarded(self._rename, None))
 
     def remove(self) -> None:
-        """Take the hook out; harmless when it is not in. Any thread."""
+        """Remove the hook; harmless if it is not installed. Any thread."""
         if self._handle is not None:
             self._handle.remove()
             self._handle = None

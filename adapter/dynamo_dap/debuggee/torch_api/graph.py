@@ -32,9 +32,9 @@ def example_of(node: Any) -> Any:
 
 
 def source_of_input(placeholder: Any) -> Any:
-    """Return where Dynamo got what a call gives to an input of its graph; None for an input that Dynamo made.
+    """Return Dynamo's source of a graph input; None for an input that Dynamo made.
 
-    What the placeholder knows of the call is erased at the end of the compile; the source stays.
+    The placeholder's facts about the call are erased at the end of the compile; the source stays.
     """
     argument = placeholder.meta.get("grapharg")
     return getattr(argument, "source", None) or getattr(placeholder, "_dynamo_source", None)
@@ -46,7 +46,7 @@ def is_higher_order(node: Any) -> bool:
 
 
 def target_name(node: Any) -> str:
-    """Return what the node calls, as one would write it: ``torch.nn.functional.relu``, ``x.add_``."""
+    """Return the node's callee in the user's terms: ``torch.nn.functional.relu``, ``x.add_``."""
     target = node.target
     if isinstance(target, str):
         return target
@@ -135,7 +135,7 @@ def is_node(value: object) -> bool:
 
 
 def with_operands(node: Any) -> list[Any]:
-    """Return ``node`` and all that it is computed from, in the order of the graph."""
+    """Return ``node`` and all nodes that it is computed from, in the order of the graph."""
     found: set[Any] = set()
     waiting = [node]
     while waiting:

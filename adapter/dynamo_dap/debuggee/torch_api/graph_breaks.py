@@ -1,4 +1,4 @@
-"""Parses what torch reports about a graph break, and says what happens to the function. Runs on the compiling thread.
+"""Parses torch's report of a graph break, and describes the effect on the function. Runs on the compiling thread.
 
 The text is made by ``torch._dynamo.exc.format_graph_break_message``: the kind of break, then ``Explanation:``,
 ``Hint:`` and ``Developer debug context:``, then a link that holds the id in torch's registry of graph breaks. A break
@@ -96,7 +96,7 @@ _BREAKS = frozenset({"Unsupported", "UserError", "StepUnsupported"})
 
 
 def is_graph_break(problem: object) -> bool:
-    """Whether an exception is torch's for something it cannot trace, judged by its name."""
+    """Whether an exception is torch's for code that it cannot trace, judged by its name."""
     kinds = type.__dict__["__mro__"].__get__(type(problem))
     return any(kind.__name__ in _BREAKS and kind.__module__.startswith("torch.") for kind in kinds)
 
@@ -107,7 +107,7 @@ def was_logged(problem: object) -> bool:
 
 
 def is_control_flow(problem: BaseException) -> bool:
-    """Whether Dynamo raises the exception to go another way: it begins again, or leaves the function alone."""
+    """Whether Dynamo raises the exception to change its course: to restart, or to skip the function."""
     return any(
         kind.__name__ in ("RestartAnalysis", "SkipFrame", "SkipCodeRecursiveException")
         for kind in type(problem).__mro__
@@ -115,9 +115,9 @@ def is_control_flow(problem: BaseException) -> bool:
 
 
 def frame_of_break(exception: BaseException) -> TracedFrame | None:
-    """Return the innermost function that was being traced where it all began; None for none but who handles it.
+    """Return the innermost traced function at the first exception; None if only the handler's function was traced.
 
-    A break that another one led to, or an exception that the traced code raised, has that one as its context.
+    The first exception is the context of a break that it led to.
     """
     translator = translator_of_traceback(exception.__traceback__)
     while (earlier := _led_to(exception)) is not None:
@@ -146,7 +146,7 @@ ERROR_EFFECT = "graph breaks are errors here (fullgraph=True): the program gets 
 
 
 def effect_of_break(frame: TracedFrame, reason: str, facts: BreakFacts) -> str:
-    """Say how a function runs whose trace handles a break, for the ``reason`` that torch logs."""
+    """Describe how a function runs after its trace has handled a break, for torch's logged ``reason``."""
     if reason.startswith("Failed to handle graph break gracefully"):
         if _LOOP in (facts.kind, facts.consequence):
             return "a graph break in a loop: the function is skipped and runs eagerly as a whole"

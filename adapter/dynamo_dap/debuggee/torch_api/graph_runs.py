@@ -1,7 +1,7 @@
-"""Runs the nodes of a graph that Dynamo wrote, one after another, on the real inputs of a call.
+"""Runs the nodes of Dynamo's graph, one after another, on the real inputs of a call.
 
-What a node writes in place is a copy, and what aliased it aliases the copy. Random numbers are drawn from the state
-that the call began with; the program's state, modes and switches of torch are as before afterwards. No gradient is
+In-place writes go to copies, and aliases of the memory alias the copy. Random numbers are drawn from the state at the
+beginning of the call; the program's state, modes and switches of torch are restored afterwards. No gradient is
 recorded. Collectives are not run: another process would wait for its part. A ``GraphRun`` holds the results of its
 nodes. Thread of the program that makes the call.
 """
@@ -46,7 +46,7 @@ REAL_VALUES = Feature(
 
 @dataclass(frozen=True)
 class Limits:
-    """What computing real values may cost."""
+    """The limits of computing real values."""
 
     seconds: float = 10.0
     """For one look; what was computed by then is kept, and the next look goes on from there."""
@@ -68,17 +68,17 @@ class _WritesProgramsMemory(Exception):
 
 @dataclass(frozen=True)
 class Failed:
-    """In place of the result of an operation that has raised."""
+    """The result of an operation that has raised."""
 
     reason: str
 
 
 class _OverLimit(Exception):
-    """More bytes would be held than may be."""
+    """The run would hold more bytes than allowed."""
 
 
 class _LetGo(Exception):
-    """A result is needed that was let go."""
+    """A released result is needed."""
 
 
 _GONE = object()
@@ -96,13 +96,12 @@ CallOperator = Callable[[Any, Any, Any, Any], Any]
 
 
 class RunnableGraph(Protocol):
-    """Where the nodes of a graph get what is not in the graph."""
+    """The source of values that are not in a graph."""
 
     def input_of(self, node: Any) -> object:
-        """Return what the call gives to the placeholder ``node``.
+        """Return the input of the placeholder ``node``.
 
-        Raises:
-            NoRealValue: it is not known; the text says why.
+        Raises: NoRealValue: it is unknown; the text says why.
         """
 
     def attribute(self, target: str) -> Any:
@@ -115,7 +114,7 @@ class RunnableGraph(Protocol):
 
 @contextlib.contextmanager
 def apart_from_the_program() -> Iterator[None]:
-    """Compute with real tensors where the program does not notice: without its modes, transforms and gradients.
+    """Compute with real tensors in isolation from the program: without its modes, transforms and gradients.
 
     Random states and global switches are restored after the code inside.
     """
@@ -148,7 +147,7 @@ def has_own_memory(value: Any) -> bool:
 
 
 def as_it_was(value: Any, memory: Mapping[object, Any]) -> Any:
-    """Return a tensor with what it held when the call began; anything that was not kept is itself."""
+    """Return a tensor with its contents at the beginning of the call; any other value itself."""
     if not memory or not has_own_memory(value) or storage_of(value) not in memory:
         return value
     torch: Any = sys.modules["torch"]
@@ -173,12 +172,12 @@ class GraphRunner:
         ran: Ran | None = None,
         call_operator: CallOperator | None = None,
     ) -> None:
-        """Run ``graph``. ``watched`` has nodes known to write to copies only, and whether they need no other care.
+        """Run ``graph``. ``watched`` has nodes that write only to copies, and whether they need no other care.
 
-        The run adds the nodes that it finds to be such.
+        The run adds nodes that it finds.
 
-        ``before`` is what has run when the graph's first node does, if anything has. ``ran`` gets each node, and
-        gets it again when it has to run again. ``call_operator`` calls custom operators.
+        ``before`` is the run before the graph's first node, if any. ``ran`` gets each node, again for each repeated
+        run. ``call_operator`` calls custom operators.
         """
         self._graph = graph
         self._before = before
@@ -190,9 +189,9 @@ class GraphRunner:
         self._run: GraphRun | None = None
 
     def value_of(self, nodes: Sequence[Any], node: Any, limits: Limits, wanted: Wanted) -> object:
-        """Return what ``node`` gives once ``nodes`` have run, which go on where those of the last call ended.
+        """Return the result of ``node`` after ``nodes`` have run, which continue those of the last call.
 
-        Results that are not ``wanted`` are let go when no node of the graph takes them any more.
+        Results that are not ``wanted`` are released after their last use in the graph.
 
         Raises:
             NoRealValue: there is none; the text says why.
@@ -215,7 +214,7 @@ class GraphRunner:
         return result
 
     def close(self) -> None:
-        """Let go of every value."""
+        """Release every value."""
         if self._run is not None:
             self._run.close()
         self._run = None
@@ -262,7 +261,7 @@ def _with(node: Any, nodes: frozenset[Any] | None) -> frozenset[Any] | None:
 
 
 class GraphRun:
-    """The nodes run one after another, as far as they were asked for; goes on from there."""
+    """Runs the nodes one after another, as far as requested, and continues from there."""
 
     def __init__(
         self,
@@ -294,17 +293,17 @@ class GraphRun:
         """Whether transforms differentiate, by what the graph has set."""
 
     def close(self) -> None:
-        """Let go of every value: exceptions that it met may lead to it for a while."""
+        """Release every value: exceptions may refer to this run for a while."""
         for values in (self._results, self._copies, self._of_program, self._holders):
             values.clear()
         self._random = []
 
     def can_go_on(self) -> bool:
-        """Whether what was run is a beginning of the graph as it is now, and no mode or transform was left open."""
+        """Whether the run nodes are a beginning of the present graph, and no mode or transform is open."""
         return not self._ends_open and not any(node._erased for node in self._results)
 
     def go_on_from(self, before: GraphRun) -> None:
-        """Begin where ``before`` ended: with its random numbers, in its modes.
+        """Begin at the end of ``before``: with its random numbers and modes.
 
         Raises:
             NoRealValue: modes or transforms are open there, which cannot be entered again.
@@ -352,7 +351,7 @@ class GraphRun:
                 self._results[other] = failed
 
     def result_of(self, node: Any) -> Any:
-        """Return the result of a node that has run, as it is now."""
+        """Return the present result of a node that has run."""
         if node in self._transformed:
             raise NoRealValue("it is computed inside a transform (torch.func), where a value stands for many")
         if node not in self._results:
@@ -369,7 +368,7 @@ class GraphRun:
     def _where_the_graph_left_off(self) -> Iterator[None]:
         torch: Any = sys.modules["torch"]
         depth = REAL_VALUES.resolve(_DEPTH)
-        # What an override of ``__torch_function__`` does is in the graph already.
+        # The graph already contains the operations of an ``__torch_function__`` override.
         with apart_from_the_program(), torch._C.DisableTorchFunctionSubclass():
             for put_back in self._random:
                 put_back()
@@ -416,7 +415,7 @@ class GraphRun:
         return self._given(self._graph.input_of(node))
 
     def _given(self, example: Any) -> Any:
-        """Return what the graph is given, or a copy if nodes write to it."""
+        """Return an input of the graph, or a copy if nodes write to it."""
         torch: Any = sys.modules["torch"]
         if isinstance(example, torch.SymInt | torch.SymFloat | torch.SymBool):
             return hint_of(example)
@@ -491,7 +490,7 @@ class GraphRun:
         if not isinstance(function, torch._ops.HigherOrderOperator):
             with _watching()(self._check_written):
                 return function(*args, **kwargs)
-        if "triton_kernel_wrapper" in str(function):  # whatever a kernel is given it may write to
+        if "triton_kernel_wrapper" in str(function):  # a kernel may write to all its arguments
             for each in kwargs.get("kwargs", {}).values():
                 self._check_written(each)
         return function(*args, **kwargs)  # modes do not see the inside of such an operator
@@ -505,7 +504,7 @@ class GraphRun:
         raise _WritesProgramsMemory(storage)
 
     def _hold(self, node: Any) -> None:
-        """Count what the results hold, and free what no later node takes, unless all results are kept."""
+        """Count the memory of results, and release those without later users, unless all results are kept."""
         self._count(self._results[node], 1)
         if self._keep is not None:
             for operand in node.all_input_nodes:

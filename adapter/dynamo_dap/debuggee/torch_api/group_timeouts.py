@@ -1,4 +1,4 @@
-"""How long the ranks of a distributed job wait for each other: process groups, their stores, and what waits now.
+"""Sets how long the ranks of a distributed job wait for each other: process groups, stores, present waits.
 
 While a rank is held, others may already wait for it, and a wait cannot be made longer once it has begun. So every group
 waits up to a day while a debugger is attached, and has the program's timeout again afterwards. Functions of torch are

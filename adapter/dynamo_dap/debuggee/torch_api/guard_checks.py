@@ -62,7 +62,7 @@ class _Read:
 
 
 def checks_of_manager(manager: Any, failed: Sequence[str] = ()) -> list[GuardCheck]:
-    """Return the checks of a guard manager, in the order in which they are made.
+    """Return the checks of a guard manager, in their order.
 
     ``failed`` are the messages of the failures that are known: torch counts failures per object only.
     """
@@ -133,7 +133,7 @@ def _below(manager: Any, root: Any, numbers: list[int]) -> Iterator[_Read]:
 
 
 def checked_tensor(expression: str) -> str | None:
-    """Return what a check of a tensor is about, as guards name it: ``L['x']``; None for other checks."""
+    """Return the source of a tensor check: ``L['x']``; None for other checks."""
     tensor = _OF_TENSOR.match(expression)
     return None if tensor is None else tensor["name"]
 

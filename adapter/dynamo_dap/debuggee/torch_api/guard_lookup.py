@@ -70,7 +70,7 @@ def _tensors_below(path: str, value: Any, depth: int) -> Iterator[tuple[str, Any
 
 
 def with_size(tensor: Any, sizes: Mapping[int, int]) -> Any:
-    """Return a new tensor like ``tensor`` but for some sizes; its dimensions lie in memory in the same order."""
+    """Return a new tensor like ``tensor`` with other sizes and the same order of dimensions in memory."""
     torch: Any = sys.modules["torch"]
     shape = [sizes.get(dimension, size) for dimension, size in enumerate(tensor.shape)]
     order = sorted(range(len(shape)), key=lambda dimension: (tensor.stride(dimension), -dimension))
@@ -80,7 +80,7 @@ def with_size(tensor: Any, sizes: Mapping[int, int]) -> Any:
         step *= max(shape[dimension], 1)
     is_integral = not (tensor.dtype.is_floating_point or tensor.dtype.is_complex)
     made = torch.empty_strided(shape, strides, dtype=tensor.dtype, device=tensor.device)
-    # Numbers that index or count are those of the call, as far as they go.
+    # Indices and counts keep the call's numbers, as far as they fit.
     made.copy_(tensor.reshape(-1)[:1].expand(shape) if is_integral and tensor.numel() else torch.ones_like(made))
     made.requires_grad_(tensor.requires_grad)
     # mark_dynamic keeps its marks on the tensor, in sets.

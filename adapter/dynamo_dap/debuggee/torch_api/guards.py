@@ -1,4 +1,4 @@
-"""The guards that a trace has asked for so far, and what the shape environment will add to them. Read only.
+"""Reads the guards of a trace so far, and those that the shape environment will add. Read only.
 
 A ``Guard`` names a check of ``GuardBuilder`` and the source it is about; its expression is made only when tracing is
 over. Here it is derived from the check's name and the real object, if that can be read without running user code. The
@@ -21,7 +21,7 @@ from dynamo_dap.debuggee.torch_api.variable_trackers import Place, node_of, sour
 
 @dataclass(frozen=True, slots=True)
 class GuardFacts:
-    """One guard as asked for."""
+    """One guard of a trace."""
 
     check: str
     """The method of ``GuardBuilder``: ``TYPE_MATCH``, ``CONSTANT_MATCH`` ..."""
@@ -114,7 +114,7 @@ _INPUT = re.compile(r"[LG]\['\w+'\](?:\.\w+(?:\(\))?|\[[^\]]*\])*")
 
 
 def _compared(output: Any, names: dict[str, str]) -> list[ShapeGuardFacts]:
-    """Return what comparisons caused: conditions, then symbols that became equal to others, or to numbers."""
+    """Return the effects of comparisons: conditions, then symbols that became equal to others, or to numbers."""
     shape_env = output.shape_env
     files: set[str] = set()
     shape_guards = [_shape_guard(guard, names, files, output) for guard in list(getattr(shape_env, "guards", ()))]
@@ -208,7 +208,7 @@ class RequestedGuard:
 
 
 def requested_guard(guard: Any) -> RequestedGuard:
-    """Say what a guard is about."""
+    """Describe a guard."""
     facts = _facts(guard)
     return RequestedGuard(facts.check, facts.name, as_the_user_wrote(facts.name))
 
@@ -227,7 +227,7 @@ class BuiltGuard:
 def built_guards(output: Any, checks: Sequence[GuardCheck]) -> Iterator[BuiltGuard]:
     """Yield the guards of a compile whose guards have been built; ``checks`` are what calls are checked for.
 
-    Each check stands at the first guard that asked for it, which has the line. What no guard asked for comes last.
+    Each check belongs to the first guard that caused it, which has the line. Checks without a guard come last.
     """
     left = {check.parts[0]: check for check in checks}
     of_tensors = {name: text for text in left if (name := checked_tensor(text)) is not None}

@@ -132,7 +132,7 @@ class _Watcher(importlib.abc.MetaPathFinder):
         return (self._name, self._callback) == (name, callback)
 
     def stop(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         with contextlib.suppress(ValueError):
             sys.meta_path.remove(self)
 

@@ -1,8 +1,8 @@
-"""Contexts in which the debugger may call torch without the program noticing.
+"""Contexts in which the debugger calls torch without effect on the program.
 
-Modes, hooks and global switches of torch affect whatever runs, including the debugger's own calls. These contexts turn
-them off on the calling thread and restore them. ``isolated`` combines them, always in the same order. Entered on the
-held thread, for the length of one look.
+Torch's modes, hooks and global switches would affect the debugger's own calls. These contexts turn them off on the
+calling thread and restore them. ``isolated`` combines them, always in the same order. Entered on the held thread, for
+the length of one look.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ def isolated(
     compiles: bool = False,
     keeps_numbers: Callable[[], bool] = lambda: False,
 ) -> Iterator[contextlib.ExitStack]:
-    """Run code of ours where the program does not notice; what comes after it goes into the stack that is given.
+    """Run our code without effect on the program; its cleanup goes onto the given stack.
 
-    Nothing is compiled, and random states and global switches are restored, always. On top of that, ``modes`` keeps
-    the program's modes from acting on what is computed, ``transforms`` those of torch.func, and ``gradients`` the
-    recording of gradients; ``resets`` refuses to reset Dynamo, for code that the user writes. ``compiles``: it
-    compiles, under the compile lock. Torch's logs and counts do not hear of it, but for numbers in names when
-    ``keeps_numbers`` says at the end that the program keeps what was made.
+    Nothing is compiled, and random states and global switches are restored, always. On top of that, ``modes`` keeps the
+    program's modes from acting on what is computed, ``transforms`` those of torch.func, and ``gradients`` the recording
+    of gradients; ``resets`` refuses to reset Dynamo, for code that the user writes. ``compiles``: it compiles, under
+    the compile lock. Torch's logs and counts do not include it. If ``keeps_numbers`` returns true at the end, the
+    program keeps the result, and its numbers in names stay counted.
     """
     with contextlib.ExitStack() as stack:
         stack.enter_context(dynamo_off())
@@ -106,7 +106,7 @@ _stance_lock = lock("stance", Level.DATA)
 
 @contextlib.contextmanager
 def dynamo_off() -> Iterator[None]:
-    """Let nothing be compiled on this thread, neither new frames nor functions that are called compiled."""
+    """Compile nothing on this thread, neither new frames nor calls of compiled functions."""
     if "torch._dynamo" not in sys.modules:
         yield
         return
@@ -126,7 +126,7 @@ def dynamo_off() -> Iterator[None]:
 def not_reset() -> Iterator[None]:
     """Refuse ``torch._dynamo.reset()`` on this thread, which traces.
 
-    torch frees what it then goes on to use; it says so only when that is done, and the program dies of it.
+    torch frees objects that it then uses, and the program crashes.
     """
     if RESETTING.problem is not None:
         yield
@@ -204,7 +204,7 @@ def data_reading() -> Iterator[None]:
 def uncompiled_data_reading() -> contextlib.AbstractContextManager[object]:
     """Do the same with plain tensors, in code that Dynamo leaves alone anyway (``skipping.never_compile``).
 
-    It is entered at each call of a compiled graph, and takes only as much as there is to turn off.
+    It is entered at each call of a compiled graph, and costs only what it has to turn off.
     """
     torch: Any = sys.modules["torch"]
     if not torch._C._len_torch_dispatch_stack() and not torch._C._len_torch_function_stack():
@@ -232,7 +232,7 @@ def transforms_off() -> Iterator[None]:
 
 @contextlib.contextmanager
 def tensor_texts(text: Callable[[Any], str]) -> Iterator[None]:
-    """Let ``text`` make the text of every tensor that code inside prints: torch's own would read its data."""
+    """Format every printed tensor inside by ``text``: torch's own format would read its data."""
     torch: Any = sys.modules.get("torch")
     mode: Any = getattr(sys.modules.get("torch.overrides"), "TorchFunctionMode", None)
     tensor: Any = getattr(torch, "Tensor", None)
@@ -261,12 +261,12 @@ def preserved_global_state() -> Iterator[None]:
 
 
 def global_state() -> list[Callable[[], None]]:
-    """Return what puts back the present random states and global switches."""
+    """Return a function that restores the present random states and global switches."""
     return [*random_states(), *switches()]
 
 
 def random_states() -> list[Callable[[], None]]:
-    """Return what puts back the present states of all random number generators that are in use."""
+    """Return a function that restores the present states of all random number generators that are in use."""
     torch: Any = sys.modules["torch"]
     state = random.getstate()
     # Each look at a call reads it: the generator itself has nothing that Dynamo would compile.
@@ -305,7 +305,7 @@ def _set_cuda_states(torch: Any, states: Any) -> None:
 
 
 def switches() -> list[Callable[[], None]]:
-    """Return what puts back the present global switches of torch."""
+    """Return a function that restores the present global switches of torch."""
     torch: Any = sys.modules["torch"]
     grad = torch.is_grad_enabled()
     dtype = torch.get_default_dtype()

@@ -25,10 +25,9 @@ LEAVING_OUT = Feature("naming the pass or the lowering at fault", _BISECTOR)
 
 
 def wrong_part(stage: str, is_right: Callable[[], bool]) -> str | None:
-    """Return what makes a compile by ``stage`` wrong, as readable text, or the setting with which it is right.
+    """Return the part that makes a compile by ``stage`` wrong, as readable text, or the setting that makes it right.
 
-    None where nothing alone does.
-    ``is_right`` compiles the graph again and says whether it is right.
+    None if no single part is at fault. ``is_right`` compiles the graph again and returns whether it is right.
     """
     if LEAVING_OUT.problem is not None:
         return None
@@ -57,7 +56,7 @@ def wrong_part(stage: str, is_right: Callable[[], bool]) -> str | None:
 
 @contextlib.contextmanager
 def _leaving_out(part: str, last: int) -> Iterator[list[str]]:
-    """Leave out what comes after number ``last``; yield the names of what torch asks for, in order."""
+    """Leave out all parts after number ``last``; yield the names of torch's parts, in order."""
     bisector: Any = LEAVING_OUT.resolve(_BISECTOR)
     config: Any = sys.modules["torch._functorch.config"]
     names: list[str] = []

@@ -46,7 +46,7 @@ class MinifyingProcess:
     """Waits for the first compile that fails; one per process."""
 
     def __init__(self, folder: Path, on_end: Callable[[str, str | None], None]) -> None:
-        """End the process by ``on_end``, which gets how the compile failed and why the minifier failed."""
+        """End the process by ``on_end``, which gets the compile's and the minifier's failure."""
         self._folder = folder
         self._on_end = on_end
         self._backend: Any = None

@@ -1,4 +1,4 @@
-"""Says what an operation of a graph is: torch's own, a custom operator, a collective, or one that only has effects.
+"""Classifies an operation of a graph: torch's own, a custom operator, a collective, or one with only side effects.
 
 Pure functions of a node or its target.
 """

@@ -1,4 +1,4 @@
-"""Real values of what a paused trace has put into its graph: the nodes so far are run on the call's own inputs.
+"""Computes real values of a paused trace: its graph's nodes run on the call's own inputs.
 
 A ``RealValues`` lives as long as the trace it belongs to, and holds the results of its nodes. Tracing thread, while
 the program is held.
@@ -80,12 +80,12 @@ _of_traces: WeakKeyDictionary[Any, RealValues] = WeakKeyDictionary()
 
 
 def forget_values(output: Any) -> RealValues | None:
-    """Begin anew with the real values of a trace; return what was there, for ``put_values_back``."""
+    """Set the real values of a trace aside; return them for ``put_values_back``."""
     return _of_traces.pop(output.root_tracer, None)
 
 
 def put_values_back(output: Any, values: RealValues | None) -> None:
-    """Go on with real values that were set aside."""
+    """Restore real values that were set aside."""
     others = forget_values(output)
     if others is not None:
         others.close()
@@ -94,10 +94,10 @@ def put_values_back(output: Any, values: RealValues | None) -> None:
 
 
 class RealValues:
-    """Those of one trace."""
+    """The real values of one trace."""
 
     def __init__(self, output: Any) -> None:
-        self._trace = ref(output)  # not kept alive by what is held for it
+        self._trace = ref(output)  # a weak reference: the values must not keep it alive
         self.limits = Limits()
         self.reachable: Wanted = lambda: None
         self._runners: WeakKeyDictionary[Any, GraphRunner] = WeakKeyDictionary()
@@ -107,7 +107,7 @@ class RealValues:
     def value_of(self, node: Any, reachable: Wanted) -> object:
         """Return what ``node`` (``torch.fx.Node``) gives in this call: a tensor, a number, a tuple of them.
 
-        Of the nodes that run for it, results are kept of those that are ``reachable``.
+        Results of nodes that are ``reachable`` are kept.
 
         Raises:
             NoRealValue: there is none; the text says why.
@@ -121,7 +121,7 @@ class RealValues:
         _check_path(output, node)
         outer, self.reachable = self.reachable, reachable
         if node.op == "placeholder" and node not in nodes:
-            # In the past the trace had not used this input yet; the call has given it all the same.
+            # At this snapshot the trace had not used this input yet; the call has it already.
             nodes.insert(0, node)
         try:
             return self._runner_of(output, tracer).value_of(nodes, node, self.limits, reachable)
@@ -129,7 +129,7 @@ class RealValues:
             self.reachable = outer  # it leads to the trace, which would keep itself alive
 
     def cheap_value_of(self, node: Any, reachable: Wanted) -> object:
-        """Return what ``node`` gives in this call if that takes about a millisecond; None if it may take longer.
+        """Return the value of ``node`` in this call if that takes about a millisecond; None if it may take longer.
 
         Raises:
             NoRealValue: there is none; the text says why.
@@ -160,7 +160,7 @@ class RealValues:
             return run.as_written(value)
 
     def close(self) -> None:
-        """Let go of every value."""
+        """Release every value."""
         for runner in list(self._runners.values()):
             runner.close()
 
@@ -211,10 +211,9 @@ def _is_operation_of_torch(node: Any) -> bool:
 
 
 def _check_path(output: Any, node: Any) -> None:
-    """See that a replay of a cached call has computed the same up to ``node`` as the compile that serves the call.
+    """Check that the replay of a cached call agrees with its cache entry up to ``node``.
 
-    Raises:
-        NoRealValue: it has not: the program computes something else.
+    Raises: NoRealValue: it does not: the program computes something else.
     """
     call = retraced_call()
     problem = None if call is None else PATHS.why_not_valid(call, output.root_tracer.graph)
@@ -255,10 +254,9 @@ def shares_written_memory(output: Any, value: Any) -> bool:
 
 
 def input_of_traced_call(placeholder: Any) -> Any:
-    """Return what the call that is traced gives to a placeholder, with what it held when the call began.
+    """Return the input of a placeholder in the traced call, with its contents at the beginning.
 
-    Raises:
-        NoRealValue: it is not there any more.
+    Raises: NoRealValue: it no longer exists.
     """
     call = retraced_call()
     if call is not None and call.in_backward is not None:
@@ -284,7 +282,7 @@ def note_versions(graph: Any) -> None:
 
 
 def set_version(placeholder: Any, version: int | None) -> None:
-    """Note what version of its tensor the call was given; None: the tensor is what the call was given."""
+    """Note the version of the call's input tensor; None: the tensor is unchanged."""
     placeholder.meta.pop(_VERSION, None)
     if version is not None:
         placeholder.meta[_VERSION] = version
@@ -331,7 +329,7 @@ def reachable_nodes(tx: Any) -> frozenset[Any] | None:
             nodes.add(node)
 
     effects = tx.output.side_effects
-    # What the traced code made is reached by a name if at all.
+    # Objects of the traced code are reachable only by names.
     before = [each for each in effects.id_to_variable.values() if mutation_state(each) != "new"]
     roots: list[Any] = [before, list(effects.store_attr_mutations.values()), effects.tensor_hooks]
     for each in with_callers(tx):

@@ -32,7 +32,7 @@ _SHORT_LOCATION = re.compile(r"(?P<path>[^\s:,(]+\.py):(?P<line>\d+) in ")
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The guard of one cache entry that a call did not meet."""
+    """The guard of one cache entry that failed for a call."""
 
     compile_id: str
     expression: str
@@ -59,10 +59,9 @@ _EXPECTED = re.compile(r"expected (?P<then>.+?)[,.] actual (?P<now>.+?)\.?$")
 
 
 def then_and_now(failure: Failure, frame: Any) -> tuple[str | None, object]:
-    """Return what the failed guard wanted, as text, and what is there in the call that ``frame`` is about to run.
+    """Return the failed guard's expected value, as text, and the object in the call that ``frame`` is about to run.
 
-    The second is the object itself; ``NOT_KNOWN`` when the guard cannot be read. Only what guards themselves read is
-    read.
+    The object is ``NOT_KNOWN`` if the guard cannot be read. Only values that guards read are read.
     """
     expected = _EXPECTED.search(failure.expression)
     if expected is not None:

@@ -1,8 +1,8 @@
-"""Replays a call of a compiled function, for looking only: a cached call has no trace of its own.
+"""Replays a call of a compiled function for inspection: a cached call has no trace of its own.
 
-Dynamo interprets the function again with the call's own arguments, and the result is thrown away: no guard is built, no
-backend is called, nothing gets into the cache. All else that tracing does to the program and to torch is kept from it
-or reverted: names in the function's globals; counters, the numbers in names that torch makes, metrics, and what Dynamo
+Dynamo interprets the function again with the call's own arguments, and the result is discarded: no guard is built, no
+backend is called, nothing enters the cache. All other effects of tracing on the program and on torch are prevented or
+reverted: names in the function's globals; counters, the numbers in names that torch makes, metrics, and what Dynamo
 remembers of sizes (profile-guided optimisation); log messages and structured traces of this thread.
 
 Thread of the program that makes the call, under Dynamo's compile lock; lives for that call's trace.
@@ -69,7 +69,7 @@ _OWN_COMPILES = itertools.count(1_000_000)
 
 
 class FrameOfCall(Protocol):
-    """What a replay needs of a call's frame, which is gone when the call is over."""
+    """The parts of a call's frame that a replay needs; the frame ends with the call."""
 
     @property
     def f_globals(self) -> dict[str, Any]:
@@ -81,11 +81,11 @@ class FrameOfCall(Protocol):
 
     @property
     def f_back(self) -> types.FrameType | None:
-        """Who called it, or looks at it."""
+        """Its caller, or the frame that inspects it."""
 
 
 class ValuesInBackward(Protocol):
-    """What is known of a call when the gradients of its outputs are there, by the names of its graph's nodes."""
+    """The values of a call in its backward pass, by the names of its graph's nodes."""
 
     def input_of(self, name: str) -> object:
         """Return the input of a placeholder. Raises ``NoRealValue``."""
@@ -99,7 +99,7 @@ class ValuesInBackward(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class CachedCall:
-    """A call that a cache entry serves, about to begin."""
+    """A cache hit that is about to begin."""
 
     code: types.CodeType
     """What was compiled: the user's function, or a resume function as Dynamo wrote it."""
@@ -127,7 +127,7 @@ class CachedCall:
 
 @dataclass(eq=False)
 class MadeCode:
-    """The code made of such a trace, if somebody wants to keep it."""
+    """The generated code of such a trace, if the caller keeps it."""
 
     is_wanted: Callable[[], bool]
     """Asked when the trace has ended, before its graph is compiled."""
@@ -173,7 +173,7 @@ class TraceIsOver(BaseException):
 
 @dataclass(frozen=True)
 class CompleteTrace:
-    """A trace that has ended, as it was before code was made of it."""
+    """A trace that has ended, before code generation."""
 
     output: Any
     """Torch's ``OutputGraph``."""
@@ -213,7 +213,8 @@ def trace_again(
             )
         except TraceIsOver as end:
             output, end.output = end.output, None
-            # Frames that an exception passed live in circles with it, and so would the program's objects.
+            # An exception and the frames that it passed form reference cycles, which would keep the program's objects
+            # alive.
             traceback.clear_frames(end.__traceback__)
             if end.complete is not None:
                 return end.complete
@@ -266,14 +267,14 @@ def clear(output: Any) -> None:
 
 @contextlib.contextmanager
 def finding_objects() -> Iterator[None]:
-    """Evaluate sources where the program does not notice."""
+    """Evaluate sources without effect on the program."""
     with dynamo_off(), RETRACING.resolve(_MODES)():
         yield
 
 
 @contextlib.contextmanager
 def looking_at(call: CachedCall, output: Any) -> Iterator[None]:
-    """Look at a trace that is over, in place of the trace of ``call``."""
+    """Show a trace that has ended, in place of the trace of ``call``."""
     with isolated(modes=True) as stack:
         stack.enter_context(_replaying(call))
         identity = RETRACING.resolve(_COMPILE_ID)(frame_id=_frame_id(call), frame_compile_id=0)

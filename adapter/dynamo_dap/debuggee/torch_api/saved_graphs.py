@@ -1,9 +1,9 @@
-"""What a trace has put into its graph, kept beyond the trace: later calls of the same cache entry run it.
+"""Keeps a trace's graph beyond the trace: later calls of the same cache entry run it.
 
 The guards of the entry hold for each of its calls, so the graph computes their values as well, from inputs that are
-found as the compiled code finds them: by their sources. Nothing of the call that was traced is kept alive, but for the
-functions that the graph calls. Written on the tracing thread, run on whichever thread makes a later call; lives as long
-as what is known of the cache entry.
+found as the compiled code finds them: by their sources. Nothing of the traced call is kept alive, except the functions
+that the graph calls. Written on the tracing thread, run on whichever thread makes a later call; lives as long as what
+is known of the cache entry.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class KeptGraph:
         return self._copies[node]
 
     def close(self) -> None:
-        """Forget the nodes of a trace that is over: they lead to the program's objects."""
+        """Forget the nodes of a trace that has ended: they refer to the program's objects."""
         self._copies.clear()
 
 
@@ -143,7 +143,7 @@ class KeptGraphInCall:
             graph.written.update(each for each, value in self._inputs.items() if storage_of(value) in copied)
 
     def memory_of(self, value: Any, count: int) -> Any:
-        """Return ``value``, a tensor that the call was given, if the first ``count`` nodes do not write to it.
+        """Return ``value``, an input tensor of the call, if the first ``count`` nodes do not write to it.
 
         Raises:
             NoRealValue: they do.

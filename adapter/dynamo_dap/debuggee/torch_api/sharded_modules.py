@@ -1,4 +1,4 @@
-"""Modules that ``fully_shard`` (FSDP2) was given: what a compile of one has of FSDP, and why traces break at its hooks.
+"""Reads FSDP2's state of modules (``fully_shard``), and recognizes graph breaks at its hooks.
 
 FSDP gathers the parameters of such a module in a hook before its forward, and shards them again in one after it. It
 keeps Dynamo out of both. Read on the compiling thread, when a compile begins or breaks; nothing of FSDP is imported.
@@ -35,7 +35,7 @@ HINTS = (_BLOCKS, _ELSE)
 
 @dataclass(frozen=True)
 class ModuleSharding:
-    """What FSDP does with the parameters of a module."""
+    """FSDP's settings for the parameters of a module."""
 
     name: str
     """In the model: ``layers.0``; empty for the model itself."""

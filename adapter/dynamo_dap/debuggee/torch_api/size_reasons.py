@@ -1,8 +1,8 @@
 """Finds out why each size of an input is static or dynamic: marks, settings, earlier calls, guards, specializations.
 
 Torch decides this once per tensor, in ``torch._dynamo.variables.builder``, and keeps the policy (``DimDynamic``) of a
-size but not the reason for it. The reasons are read from what the decision was made of: the marks on the tensor, the
-settings, the sizes of earlier calls. Where they do not explain a policy, none is given. Read only, compiling thread;
+size but not the reason for it. The reasons are derived from the inputs of the decision: the marks on the tensor, the
+settings, the sizes of earlier calls. If these do not explain a policy, no reason is given. Read only, compiling thread;
 what is found holds no object of torch.
 """
 

@@ -1,8 +1,7 @@
 """Keeping Dynamo away from the debugger's own functions.
 
-Hooks run on the program's threads while Dynamo is active there: it would take every Python function that a hook calls
-for the program's, and count, trace and compile it. A function marked here runs as plain Python, as does all that it
-calls. Runs on any thread.
+Hooks run on the program's threads while Dynamo is active there: it would count, trace and compile every Python function
+that a hook calls. A function marked here runs as plain Python, with all its callees. Runs on any thread.
 """
 
 from __future__ import annotations
@@ -84,7 +83,7 @@ def _codes_of_member(member: object) -> Iterator[CodeType]:
     if isinstance(member, property):
         members: tuple[object, ...] = (member.fget, member.fset, member.fdel)
     else:
-        members = (getattr(member, "__func__", member),)  # what is behind a static or class method
+        members = (getattr(member, "__func__", member),)  # the function behind a static or class method
     for outermost in members:
         function = outermost
         while isinstance(function, FunctionType):

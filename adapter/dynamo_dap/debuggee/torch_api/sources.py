@@ -1,4 +1,4 @@
-"""Where Dynamo got a value: the ``Source`` chain, as an expression of the user's, and as steps back to the real object.
+"""Converts Dynamo's ``Source`` of a value to the user's expression, and to steps back to the real object.
 
 Guards have ``L['self']._modules['linear']._parameters['weight']`` where the user wrote ``self.linear.weight``. No code
 of the program runs here. Runs on the tracing thread.
@@ -41,7 +41,7 @@ def user_expression(source: Any) -> str | None:
 
 @functools.cache
 def functions_of_sources() -> dict[str, Any]:
-    """Return what expressions of sources may call (torch/_dynamo/guards.py)."""
+    """Return the functions that expressions of sources may call (torch/_dynamo/guards.py)."""
     torch: Any = sys.modules["torch"]
     guards: Any = sys.modules["torch._dynamo.guards"]
     known = getattr(guards, "_get_closure_vars", None)

@@ -29,7 +29,7 @@ def is_symbolic(value: object) -> bool:
 
 
 def expression_of(value: Any) -> Any:
-    """Return the sympy expression that a symbolic number stands for now, replacements applied."""
+    """Return the present sympy expression of a symbolic number, replacements applied."""
     node = value.node
     expression = getattr(node, "_expr", None)
     if expression is None:

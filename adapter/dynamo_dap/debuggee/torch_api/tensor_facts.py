@@ -1,4 +1,4 @@
-"""What a tensor is, from its metadata alone: real tensors, fake ones, subclasses.
+"""Describes a tensor by its metadata alone: real tensors, fake ones, subclasses.
 
 Nothing here reads data, creates a symbol or a guard. Runs on the held thread, inside or outside a trace.
 """
@@ -77,7 +77,7 @@ def _nested_sizes(tensor: Any) -> tuple[str, ...]:
 
 
 def version_of(tensor: Any) -> int:
-    """Return how often a tensor was changed in place; 0 for one that does not count."""
+    """Return the number of in-place changes of a tensor; 0 for one that does not count them."""
     try:
         with metadata_reading():
             return int(tensor._version)
@@ -94,7 +94,7 @@ def address_of(tensor: Any) -> int:
 
 
 def is_memory_alive(tensor: Any) -> Callable[[], bool]:
-    """Return what says later whether anybody still has the memory of ``tensor``, which it does not keep alive."""
+    """Return a weak check whether the memory of ``tensor`` is still in use."""
     if MEMORY.problem is not None:
         return lambda: False
     reference = MEMORY.resolve(_STORAGE_REFERENCE)(tensor.untyped_storage())

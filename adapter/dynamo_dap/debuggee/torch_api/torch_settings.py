@@ -1,6 +1,6 @@
-"""Sets what users otherwise set by environment variables of torch or in their programs: configs, stance, logs, caches.
+"""Sets torch's configs, stance, logs and caches, as environment variables or programs do.
 
-A setting holds for every thread, and overrides the program's own; each function returns what reverts it.
+A setting holds for every thread, and overrides the program's own; each function returns a function that reverts it.
 Called on the thread that imports Dynamo, or on the agent's reader thread. Log records come on the program's threads.
 """
 
@@ -58,7 +58,7 @@ TRACED_LINES = Feature("the user's line of a message in torch's logs", _TRACING_
 
 
 class BadSetting(Exception):
-    """A value that torch does not take; the message says why, and what it would take."""
+    """A value that torch does not accept; the message says why, and which values it accepts."""
 
 
 def nearest(name: str, known: Collection[str]) -> str:
@@ -248,7 +248,7 @@ def _prints(handler: logging.Handler) -> bool:
 
 
 class _ToConsole(logging.Handler):
-    """Hands on what would be printed."""
+    """Passes on log messages instead of printing them."""
 
     def __init__(self, take: Logged) -> None:
         super().__init__(logging.DEBUG)
@@ -288,7 +288,7 @@ _CACHE_VARIABLES = {"TORCHINDUCTOR_CACHE_DIR": "", "TRITON_CACHE_DIR": "triton"}
 
 
 def begin_fresh_cache() -> Undo:
-    """Have what is compiled from now on be compiled and kept in a new folder, which goes when the process ends."""
+    """Use a new cache folder from now on, which is removed at the end of the process."""
     folder = tempfile.mkdtemp(prefix="dynamo-dap-cache-")
     process = os.getpid()
     atexit.register(lambda: shutil.rmtree(folder, ignore_errors=True) if os.getpid() == process else None)
@@ -309,6 +309,6 @@ def begin_fresh_cache() -> Undo:
 
 
 def _forget_caches() -> None:
-    """Clear what torch holds in memory of what it has compiled."""
+    """Clear torch's caches in memory."""
     if "torch._inductor.utils" in sys.modules and CACHES.problem is None:
         CACHES.resolve(_CLEAR_CACHES)()

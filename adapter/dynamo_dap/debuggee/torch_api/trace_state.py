@@ -21,7 +21,7 @@ _PLAIN = (int, float, str, bool, bytes, type(None), tuple, frozenset)
 
 
 def counts_of(tx: Any) -> dict[str, Any]:
-    """Return how much of everything a trace has: cheap, and different after almost any change."""
+    """Return the sizes of a trace's parts: cheap, and different after almost any change."""
     output = tx.output
     shape_env = output.shape_env
     effects = output.side_effects
@@ -66,7 +66,7 @@ class TraceState:
         self._counters = {group: dict(each) for group, each in _statistics().items()}
 
     def changes(self) -> list[str]:
-        """Return what is different now, as readable text; empty when nothing is."""
+        """Return the differences, as readable text; empty if there are none."""
         counted = differences(self._counts, counts_of(self._tx))
         if counted:
             return counted
@@ -80,7 +80,7 @@ class TraceState:
             counter.update(self._counters.get(group, {}))
 
     def restore(self) -> None:
-        """Put everything back."""
+        """Restore everything."""
         output = self._tx.output
         for name in set(output.installed_globals) - self._installed:
             output.global_scope.pop(name, None)
@@ -91,7 +91,7 @@ class TraceState:
 
 
 class Undo:
-    """Reverts what an evaluation changed in a trace: everything when it was given the interpreter itself."""
+    """Reverts an evaluation's changes of a trace: all of them if it had the interpreter itself."""
 
     def __init__(self, tx: Any, *, whole_trace: bool) -> None:
         """Note the state of ``tx``'s trace."""
@@ -101,7 +101,7 @@ class Undo:
         self._counts = counts_of(tx)
 
     def revert(self) -> tuple[list[str], list[str]]:
-        """Put the trace back; return what had changed, and what still is different, as readable text."""
+        """Restore the trace; return the changes, and the remaining differences, as readable text."""
         changes = self._trace.changes() if self._trace is not None else []
         if self._trace is not None:
             if changes:

@@ -1,9 +1,9 @@
-"""A function that Dynamo is tracing: all that the other packages see of a trace, in types of our own.
+"""A function that Dynamo is tracing: the other packages' whole view of a trace, in our own types.
 
-``TracedFrame`` is one function as its symbolic interpreter (``torch._dynamo.symbolic_convert``) has it now: where it
-stands, what its names and its value stack hold, and the graph, guards and side effects of the compile that it belongs
-to. It holds nothing but the interpreter, and is made anew wherever one is needed. The values in it are Dynamo's
-VariableTrackers, which are opaque to the other packages: they ask for a tracker's form. Runs on the tracing thread.
+``TracedFrame`` is the present state of one function in its symbolic interpreter (``torch._dynamo.symbolic_convert``):
+its position, names and value stack, and the graph, guards and side effects of its compile. It holds only the
+interpreter, and is made again whenever one is needed. The values in it are Dynamo's VariableTrackers, which are opaque
+to the other packages: they ask for a tracker's form. Runs on the tracing thread.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class TracedFrame:
         """One object for all functions of one attempt of a trace: to be compared by identity, or held weakly."""
         return self.translator.output
 
-    # -- where it stands -------------------------------------------------------------------------------------------
+    # -- position -------------------------------------------------------------------------------------------
 
     @property
     def code(self) -> types.CodeType:
@@ -180,7 +180,7 @@ class TracedFrame:
             return True
         return any(each.starts_line is not None for each in self.translator.instructions[: self.index])
 
-    # -- who called it ---------------------------------------------------------------------------------------------
+    # -- callers ---------------------------------------------------------------------------------------------
 
     def with_callers(self) -> list[TracedFrame]:
         """Return the function and those that it was inlined into; cheaper than ``running``, and blind to generators."""
@@ -205,10 +205,10 @@ class TracedFrame:
 
     @property
     def is_of_resume_function(self) -> bool:
-        """Whether what is compiled goes on after a graph break."""
+        """Whether the compiled function resumes after a graph break."""
         return resume_function(self.compiled_code) is not None
 
-    # -- what its names hold ---------------------------------------------------------------------------------------
+    # -- names ---------------------------------------------------------------------------------------
 
     @property
     def globals(self) -> dict[str, Any]:
@@ -236,7 +236,7 @@ class TracedFrame:
         return [(name, values[name]) for name in (*declared, *others) if name not in empty and _has_value(values[name])]
 
     def local(self, name: str) -> Tracker | None:
-        """Return the tracker of a variable as the function keeps it, that of its cell for a captured one."""
+        """Return the function's own tracker of a variable; for a captured one, the tracker of its cell."""
         return self.translator.symbolic_locals.get(name)
 
     def cells(self) -> list[tuple[str, Tracker]]:
@@ -271,7 +271,7 @@ class TracedFrame:
         return {name: value for owner, name, value in changes if type(owner).__name__ == "NewGlobalVariable"}
 
     def lookup(self, name: str) -> Any:
-        """Return what ``name`` stands for: a tracker, or a real object; ``MISSING`` when it has no value."""
+        """Return the value of ``name``: a tracker, or a real object; ``MISSING`` if it has none."""
         tracker = self.translator.symbolic_locals.get(name)
         if tracker is not None and _has_value(tracker):
             return tracker
@@ -311,7 +311,7 @@ class TracedFrame:
     # -- values ----------------------------------------------------------------------------------------------------
 
     def form_of(self, tracker: Tracker) -> Form:
-        """Return what a tracker or an untouched input is. Nothing is realized, guarded or added to the graph."""
+        """Return the form of a tracker or an untouched input. Nothing is realized, guarded or added to the graph."""
         return tracker if isinstance(tracker, Unrealized) else form_of(self.translator, tracker)
 
     def tracker_of(self, value: object) -> Tracker | None:
@@ -344,7 +344,7 @@ class TracedFrame:
     # -- the compile that it belongs to ----------------------------------------------------------------------------
 
     def compile_facts(self) -> compilation.CompileFacts:
-        """Return which compile this is, with what options, how far."""
+        """Return the facts of this compile: id, options, progress."""
         return compilation.facts_of(self.translator)
 
     def graphs(self) -> list[Any]:
@@ -415,7 +415,7 @@ class TracedFrame:
         return evaluating(self.translator)
 
     def real_value(self, node: Any) -> object:
-        """Return what a node of the graph gives in this call: a tensor, a number, a tuple of them.
+        """Return the value of a graph node in this call: a tensor, a number, a tuple of them.
 
         Raises:
             NoRealValue: there is none; the text says why.
@@ -424,7 +424,7 @@ class TracedFrame:
         return real_values_of(self.translator.output).value_of(node, lambda: reachable_nodes(self.translator))
 
     def cheap_value(self, node: Any) -> object:
-        """Return what ``real_value`` does if that takes about a millisecond, else None; raises as it does."""
+        """Return ``real_value`` if that takes about a millisecond, else None; raises as it does."""
         return real_values_of(self.translator.output).cheap_value_of(node, lambda: reachable_nodes(self.translator))
 
     def shares_written_memory(self, value: Any) -> bool:

@@ -78,7 +78,7 @@ class Trace:
         return traced
 
     def store(self, translator: Translator, instruction: Any) -> None:
-        """Note what was just assigned."""
+        """Note the newest assignment."""
         traced = self._by_id.get(id(translator.f_code))
         if traced is None or traced is self._unwanted or is_in_resume_prologue(translator):
             return
@@ -97,12 +97,12 @@ class Trace:
 
     @property
     def codes(self) -> list[TracedCode]:
-        """What is known of the user's functions, in the order they were reached."""
+        """The notes on the user's functions, in the order in which they were reached."""
         return [traced for traced in self._by_id.values() if traced is not self._unwanted]
 
 
 class TraceNotes:
-    """Takes notes of the trace that runs, while it is installed."""
+    """Takes notes of the running trace, while it is installed."""
 
     def __init__(self) -> None:
         self._running: list[Trace] = []
@@ -110,7 +110,7 @@ class TraceNotes:
         self._patches = Patches(ASSIGNMENTS.name, self.remove)
 
     def install(self) -> None:
-        """Take notes from now on. Harmless when it does."""
+        """Take notes from now on. Harmless if it does already."""
         if self._patches.is_installed:
             return
         add_line_hook(self._patches, self._on_line)

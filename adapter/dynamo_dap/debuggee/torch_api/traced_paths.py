@@ -34,7 +34,7 @@ _ANY = "any number"
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One operation on tensors, as two traces of the same code have it in common."""
+    """One operation on tensors, in a form that is equal in two traces of the same code."""
 
     target: str
     operands: tuple[object, ...]
@@ -50,7 +50,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A plain value of the program that a trace took as it was."""
+    """A plain value of the program that a trace used as a constant."""
 
     expression: str
     """As the user writes it."""
@@ -60,7 +60,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class TracedPath:
-    """What one compile took for granted."""
+    """The assumptions of one compile."""
 
     operations: Sequence[Operation]
     constants: Sequence[Constant]
@@ -105,7 +105,7 @@ def _described(operation: Operation | None) -> str:
 
 
 class TracedPaths:
-    """The paths of compiles, as far as they were noted. One for the process."""
+    """The noted paths of compiles. One for the process."""
 
     def __init__(self) -> None:
         """Nothing is noted yet."""
@@ -133,7 +133,7 @@ class TracedPaths:
         return self._paths.get(id(original), {}).get(str(entry.compile_id))
 
     def why_not_valid(self, call: CachedCall, graph: Any = None, *, is_complete: bool = False) -> NotValid | None:
-        """Return why the compile that serves ``call`` is not valid for it; None when nothing says so.
+        """Return why the compile that serves ``call`` is not valid for it; None without evidence.
 
         ``graph`` (``torch.fx.Graph``) is that of a replay of the call, all of it or what there is so far.
         None is not a proof: a compile that was not noted is not compared.
@@ -226,7 +226,7 @@ ORIGINALS = "_dynamo_dap_originals"
 
 
 def _tensors_of(graph: Any) -> dict[str, Any]:
-    """Return the tensors that a graph has for its own; parameters and buffers of the program are not constants."""
+    """Return the constant tensors of a graph; parameters and buffers of the program are not constants."""
     module = graph.owning_module
     if module is None:
         return {}  # its trace still runs

@@ -34,7 +34,7 @@ Hook = Callable[[Any], None]
 
 
 def add_line_hook(patches: Patches, hook: Hook) -> None:
-    """Have ``hook`` called at every instruction that has a line, as one of ``patches``.
+    """Call ``hook`` at every instruction with a line, as one of ``patches``.
 
     ``lineno`` and ``instruction_pointer`` of the translator are those of the instruction by then.
     """
@@ -64,7 +64,7 @@ class TranslatorHooks:
         self._has_every_instruction = False
 
     def want(self, *, lines: bool, instructions: bool) -> None:
-        """Hear of instructions with a line and of those without, or of none; with ``instructions``, of every one."""
+        """Report instructions with a line and those without, or none; with ``instructions``, every one."""
         with self._lock:
             self._has_every_instruction = instructions
             if not lines:
@@ -83,7 +83,7 @@ class TranslatorHooks:
 
     @property
     def installed(self) -> tuple[str, ...]:
-        """The names of the methods that have hooks now."""
+        """The names of the methods with hooks."""
         return (*self._lines.names, *self._steps.names)
 
     def _before_step(self, translator: Any) -> None:

@@ -73,7 +73,7 @@ def translator_of_traceback(traceback: types.TracebackType | None) -> Translator
 
 @dataclass(frozen=True, slots=True)
 class CompileIdentity:
-    """Which compile a trace belongs to: ``compile_id`` such as ``0/1``, and the attempt, counted from 0."""
+    """The identity of a trace: ``compile_id`` such as ``0/1``, and the attempt, counted from 0."""
 
     compile_id: str
     attempt: int
@@ -95,7 +95,7 @@ def compile_identity() -> CompileIdentity:
 
 
 def restart_reasons(top: types.FrameType) -> Sequence[str]:
-    """Return why earlier attempts of the trace running in the Python frame ``top`` were given up.
+    """Return why earlier attempts of the trace running in the Python frame ``top`` were abandoned.
 
     While an abandoned attempt is shown (``abandoned_attempts``), return the reasons before that one.
     """

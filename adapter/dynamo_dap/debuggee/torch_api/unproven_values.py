@@ -1,4 +1,4 @@
-"""Knows which cached calls had values shown, and which cache entries compute something else than their replay.
+"""Remembers cached calls with shown values, and cache entries whose calls differ from their replay.
 
 Values at a stop in a cached call come from a replay. Whether the call computes the same is known once it has returned.
 ``UNPROVEN`` is that of the process; looks are noted on the thread that makes the call.
@@ -31,7 +31,7 @@ class UnprovenValues:
             self._thread.has_looked = all(map(_is_on_host, graph.nodes))
 
     def take_looks(self) -> bool:
-        """Return whether a value of the host was computed on this thread since this was asked last."""
+        """Return whether a CPU value was computed on this thread since the last query."""
         has_looked: bool = getattr(self._thread, "has_looked", False)
         self._thread.has_looked = False
         return has_looked
@@ -42,7 +42,7 @@ class UnprovenValues:
         self._reasons[key] = weakref.ref(code, lambda _: self._reasons.pop(key, None)), reason
 
     def reason(self) -> str | None:
-        """Return why values of the replay that runs on this thread are not proven; None if nothing says so."""
+        """Return why values of this thread's replay are not proven; None without evidence."""
         call = retraced_call()
         return None if call is None or not self._reasons else self._reason_of(call)
 

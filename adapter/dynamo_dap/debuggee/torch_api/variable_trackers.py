@@ -127,7 +127,7 @@ def created_at(tracker: object) -> Place | None:
 
 
 def mutation_state(tracker: object) -> str:
-    """Return what Dynamo may do to the value, and has done: ``new``, ``modified``, ``immutable`` ..."""
+    """Return the value's mutation state in Dynamo: ``new``, ``modified``, ``immutable`` ..."""
     mutation = fields_of(tracker).get("mutation_type")
     if mutation is None:
         return "immutable"
@@ -159,7 +159,7 @@ def node_of(tracker: object) -> Any:
 
 
 def class_of(tracker: Any) -> type | None:
-    """Return the class that traced code finds the value to have; None where Dynamo does not say, or would have to look.
+    """Return the value's class in traced code; None if Dynamo does not know it, or would have to look.
 
     Only classes of trackers that know it are asked: the others would make the value and look at its class.
     """
@@ -173,7 +173,7 @@ def class_of(tracker: Any) -> type | None:
 
 
 def _class_by_name(tracker: Any) -> object:
-    """Return what a context manager's tracker says to call when the graph has run, to make it again."""
+    """Return the call that recreates a context manager after the graph, from its tracker."""
     return getattr(sys.modules[type(tracker).module_name(tracker)], type(tracker).fn_name(tracker))
 
 

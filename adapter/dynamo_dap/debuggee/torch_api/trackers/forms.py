@@ -1,4 +1,4 @@
-"""What a VariableTracker stands for, in a few forms that know nothing of Dynamo's two hundred classes.
+"""The value of a VariableTracker as one of a few forms, independent of Dynamo's two hundred classes.
 
 ``form_of`` reads a tracker into a form. The parts of a form are not read: they are trackers still, or real objects
 where Dynamo keeps those. Runs on the tracing thread; forms live as long as the pause.
@@ -113,7 +113,7 @@ class FunctionForm:
 
 @dataclass(frozen=True, slots=True)
 class CellForm:
-    """A cell of a closure, shown as what it holds."""
+    """A cell of a closure, shown as its contents."""
 
     contents: Any
     """A tracker; None for an empty cell."""

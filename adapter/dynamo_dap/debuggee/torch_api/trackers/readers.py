@@ -110,7 +110,7 @@ def _reads(*names: str) -> Callable[[Reader], Reader]:
 
 
 def form_of(tx: Any, tracker: Any) -> Form:
-    """Return what the tracker stands for. Nothing is realized, guarded or added to the graph."""
+    """Return the form of a tracker. Nothing is realized, guarded or added to the graph."""
     tracker = unwrapped(tracker)
     names = class_names(tracker)
     if is_unrealized(tracker):
