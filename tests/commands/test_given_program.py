@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dynamo_dap.records.program import add_program, given_program
+from dynamo_dap.records.program import add_program, given_program, read_options
 
 
 @pytest.mark.parametrize(
@@ -27,18 +27,25 @@ def test_a_programs_arguments_are_those_that_follow_it(
     parser = argparse.ArgumentParser()
     parser.add_argument("--json", action="store_true")
     add_program(parser)
-    options = parser.parse_args([*before, str(program), *after])
+    options = read_options(parser, [*before, str(program), *after])
     found = given_program(parser, options)
     assert (found.program, found.args, options.json) == (str(program), arguments, bool(before))
 
 
 @pytest.mark.parametrize(
-    ("given", "arguments"), [(["mod", "--", "q"], ["q"]), (["mod", "a", "--", "b"], ["a", "--", "b"]), (["mod"], [])]
+    ("given", "arguments"),
+    [
+        (["mod", "--", "q"], ["q"]),
+        (["mod", "a", "--", "b"], ["a", "--", "b"]),
+        (["mod"], []),
+        (["mod", "a", "--"], ["a", "--"]),
+        (["mod", "a", "--", "--"], ["a", "--", "--"]),
+    ],
 )
 def test_a_modules_arguments_may_follow_two_dashes(given: list[str], arguments: list[str]) -> None:
     parser = argparse.ArgumentParser()
     add_program(parser)
-    found = given_program(parser, parser.parse_args(["-m", *given]))
+    found = given_program(parser, read_options(parser, ["-m", *given]))
     assert (found.module, found.args) == ("mod", arguments)
 
 
@@ -46,5 +53,5 @@ def test_no_program_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     parser = argparse.ArgumentParser()
     add_program(parser)
     with pytest.raises(SystemExit):
-        given_program(parser, parser.parse_args([]))
+        given_program(parser, read_options(parser, []))
     assert "give a program" in capsys.readouterr().err

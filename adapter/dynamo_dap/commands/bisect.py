@@ -31,7 +31,7 @@ from dynamo_dap.protocol.bisection import (
     first_bad,
 )
 from dynamo_dap.protocol.contract import LaunchDescription
-from dynamo_dap.records.program import UNCOMPILED, add_program, given_program, launching
+from dynamo_dap.records.program import UNCOMPILED, add_program, given_program, launching, read_options
 from dynamo_dap.records.repeated_input import RepeatedInput
 
 _AS_IT_IS = "program"
@@ -77,7 +77,7 @@ class Verdict:
 def main(arguments: list[str]) -> int:
     """Bisect a program and print what was found; return 1 when a stage is wrong, 2 when the program itself is."""
     parser = _parser()
-    options = parser.parse_args(arguments)
+    options = read_options(parser, arguments)
     program = given_program(parser, options)
     with tempfile.TemporaryDirectory(prefix="dynamo-dap-") as folder:
         bisection = _Bisection(options, program, Path(folder), report=lambda text: _say(text + "\n"))

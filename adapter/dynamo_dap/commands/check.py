@@ -34,7 +34,7 @@ from dynamo_dap.protocol.output_files import check_output, write_output
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.file import UnreadableRecord, read_record
 from dynamo_dap.records.folders import SUFFIX
-from dynamo_dap.records.program import add_program, given_program, launching
+from dynamo_dap.records.program import add_program, given_program, launching, read_options
 from dynamo_dap.trace_logs.logs import read_any
 
 _BASELINE = "torch-compile-baseline.json"
@@ -47,7 +47,7 @@ def main(arguments: list[str]) -> int:
     Return the exit status: the program's own if it failed, else 1 if there is something new, 2 for wrong usage.
     """
     parser = _parser()
-    options = parser.parse_args(arguments)
+    options = read_options(parser, arguments)
     folder = Path.cwd()
     try:
         settings = _settings(options, folder)

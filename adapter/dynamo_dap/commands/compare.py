@@ -21,7 +21,7 @@ from rich.table import Table
 
 from dynamo_dap.protocol.bisection import SETTING, STAGES
 from dynamo_dap.protocol.comparisons import GRADIENTS, NEVER_COMPARED, ComparedLine, ComparisonBody, Deviation
-from dynamo_dap.records.program import add_program, given_program, run_program
+from dynamo_dap.records.program import add_program, given_program, read_options, run_program
 
 _WIDTH = 120
 _TEXT = 44
@@ -35,7 +35,7 @@ NOT_COMPARED = 3
 def main(arguments: list[str]) -> int:
     """Run a program and print the comparison; return its exit status, 1 where something differs."""
     parser = _parser()
-    options = parser.parse_args(arguments)
+    options = read_options(parser, arguments)
     program = given_program(parser, options)
     with tempfile.TemporaryDirectory(prefix="dynamo-dap-") as folder:
         file = Path(folder) / "comparisons.jsonl"

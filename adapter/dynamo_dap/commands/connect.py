@@ -13,7 +13,7 @@ import sys
 import msgspec
 
 from dynamo_dap.protocol.contract import CONNECT_VARIABLE
-from dynamo_dap.records.program import add_program, given_program, launching
+from dynamo_dap.records.program import add_program, given_program, launching, read_options
 
 
 def main(arguments: list[str]) -> int:
@@ -24,7 +24,7 @@ def main(arguments: list[str]) -> int:
         '"listen" waits there, and says in its console what to export.',
     )
     add_program(parser)
-    options = parser.parse_args(arguments)
+    options = read_options(parser, arguments)
     description = msgspec.structs.replace(given_program(parser, options), connects=True)
     command, variables = launching(options.python, description)
     # A launcher has its processes write at once.

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from dynamo_dap.protocol.cache_entries import EntriesBody
-from dynamo_dap.records.program import add_program, given_program, run_program
+from dynamo_dap.records.program import add_program, given_program, read_options, run_program
 
 _NOTHING = "Nothing has cache entries.\n"
 
@@ -21,7 +21,7 @@ _NOTHING = "Nothing has cache entries.\n"
 def main(arguments: list[str]) -> int:
     """Run a program and print the entries; return its exit status."""
     parser = _parser()
-    options = parser.parse_args(arguments)
+    options = read_options(parser, arguments)
     program = given_program(parser, options)
     with tempfile.TemporaryDirectory(prefix="dynamo-dap-") as folder:
         file = Path(folder) / "entries.json"

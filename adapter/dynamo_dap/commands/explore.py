@@ -20,7 +20,7 @@ from dynamo_dap.explore.model import STAGES, Document, Explored, in_order
 from dynamo_dap.explore.text import print_counterparts, print_overview, print_stage
 from dynamo_dap.protocol.output_files import NotOurs, check_output, write_output
 from dynamo_dap.records.folders import new_name, records_folder
-from dynamo_dap.records.program import add_program, given_program, run_program
+from dynamo_dap.records.program import add_program, given_program, read_options, run_program
 
 _WIDTH = 120
 
@@ -31,7 +31,7 @@ class _NothingToShow(Exception):
 
 def main(arguments: list[str]) -> int:
     """Run a program and show its stages; return its exit status, 1 where there is nothing to show."""
-    options = _parser().parse_args(arguments)
+    options = read_options(_parser(), arguments)
     status = 0
     try:
         if options.html is not None:

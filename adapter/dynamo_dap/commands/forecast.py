@@ -24,7 +24,7 @@ from dynamo_dap.protocol.forecasts import (
     VariedSize,
     WarmUp,
 )
-from dynamo_dap.records.program import add_program, given_program, run_program
+from dynamo_dap.records.program import add_program, given_program, read_options, run_program
 
 _SIZE = re.compile(r"(?P<names>[^=]+)=(?P<first>\d+):(?P<last>\d+)")
 _MOST = 100_000
@@ -34,7 +34,7 @@ _MOST = 100_000
 def main(arguments: list[str]) -> int:
     """Run a program and print the forecast; return its exit status."""
     parser = _parser()
-    options = parser.parse_args(arguments)
+    options = read_options(parser, arguments)
     program = given_program(parser, options)
     with tempfile.TemporaryDirectory(prefix="dynamo-dap-") as folder:
         file = Path(folder) / "forecast.json"

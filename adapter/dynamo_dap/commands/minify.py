@@ -26,7 +26,7 @@ import msgspec
 
 from dynamo_dap.protocol.contract import LaunchDescription
 from dynamo_dap.protocol.minifying import OUTCOME, MinifiedBody, MinifyingRun
-from dynamo_dap.records.program import add_program, given_program, launching
+from dynamo_dap.records.program import add_program, given_program, launching, read_options
 from dynamo_dap.records.repeated_input import RepeatedInput
 
 _FOLDER = "minified"
@@ -54,7 +54,7 @@ class _Timeout(Exception):
 def main(arguments: list[str]) -> int:
     """Minify the failing graph of a program; print where the result is."""
     parser = _parser()
-    options = parser.parse_args(arguments)
+    options = read_options(parser, arguments)
     program = given_program(parser, options)
     folder = _new_folder(Path(program.program or str(program.module)).stem)
     minifying = _Minifying(options, folder)

@@ -44,7 +44,7 @@ from dynamo_dap.profile.model import (
     stage_times,
 )
 from dynamo_dap.protocol.output_files import write_output
-from dynamo_dap.records.program import add_program, given_program, run_program
+from dynamo_dap.records.program import add_program, given_program, read_options, run_program
 from dynamo_dap.records.texts import counted
 
 _WIDTH = 110
@@ -62,7 +62,7 @@ _SHARE = 0.02
 def main(arguments: list[str]) -> int:
     """Run a program and print its profile; return its exit status."""
     parser = _parser()
-    options = parser.parse_args(arguments)
+    options = read_options(parser, arguments)
     program = given_program(parser, options)
     stem = options.output or Path(program.module or Path(program.program or "").stem)
     try:

@@ -12,13 +12,13 @@ from pathlib import Path
 import msgspec
 
 from dynamo_dap.records.folders import TRACE_VARIABLE, trace_folder
-from dynamo_dap.records.program import add_program, given_program, launching
+from dynamo_dap.records.program import add_program, given_program, launching, read_options
 
 
 def main(arguments: list[str]) -> int:
     """Run a program; does not return, but for wrong usage."""
     parser = _parser()
-    options = parser.parse_args(arguments)
+    options = read_options(parser, arguments)
     command, variables = launching(
         options.python, msgspec.structs.replace(given_program(parser, options), with_children=True)
     )

@@ -19,7 +19,7 @@ from dynamo_dap.calls.folder import BadFolder, Snapshot, first_line, read_snapsh
 from dynamo_dap.protocol.consent import ask, visible
 from dynamo_dap.protocol.contract import LaunchDescription
 from dynamo_dap.protocol.saved_calls import RecordingEnded, RecordingRun
-from dynamo_dap.records.program import add_program, given_program, run_program
+from dynamo_dap.records.program import add_program, given_program, read_options, run_program
 
 REPLAYING = "dynamo_dap.debuggee.launch.replaying"
 """The module that makes a call again; the folder is its argument."""
@@ -40,7 +40,7 @@ def record_call(arguments: list[str]) -> int:
     parser.add_argument("--no-data", action="store_true", help="save what tensors are like, and not what is in them")
     parser.add_argument("--json", action="store_true", help="print one object")
     add_program(parser)
-    options = parser.parse_args(arguments)
+    options = read_options(parser, arguments)
     program = given_program(parser, options)
     with tempfile.TemporaryDirectory(prefix="dynamo-dap-") as name:
         result = Path(name) / "result.json"

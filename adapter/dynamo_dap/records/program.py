@@ -36,6 +36,16 @@ def add_program(parser: argparse.ArgumentParser, what: str = "the Python file") 
     given.required = False
 
 
+def read_options(parser: argparse.ArgumentParser, arguments: list[str]) -> argparse.Namespace:
+    """Parse the arguments of such a subcommand; what is wrong ends the command with its usage."""
+    options, rest = parser.parse_known_args(arguments)
+    if rest == ["--"] and options.module is not None:  # the last argument: argparse has nothing to give it to
+        options.module.append("--")
+    elif rest:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    return options
+
+
 def given_program(parser: argparse.ArgumentParser, options: argparse.Namespace) -> LaunchDescription:
     """Return the program that was given; without one the command ends with its usage."""
     given: list[str] = options.program or []
