@@ -832,7 +832,7 @@ export interface EntryResume {
     when?: string;
 }
 
-/** What an entry keeps alive, in bytes. */
+/** The memory that an entry keeps alive, in bytes. */
 export interface EntryMemory {
     code: number;
     /** Constants and buffers of the compiled graph; parameters are its inputs. */
