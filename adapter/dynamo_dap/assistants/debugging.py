@@ -242,7 +242,7 @@ class Debugging:
 
         return await self._do(pause, seconds, goes_on=True)
 
-    # -- looking -----------------------------------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------------------------------------
 
     async def debug_where(self) -> CallToolResult:
         """Where the program is stopped and why, with the source around it and the call stack."""

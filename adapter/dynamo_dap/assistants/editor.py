@@ -64,7 +64,7 @@ class EditorStream(SocketStream):
 
 
 def editor_address() -> str | None:
-    """Return where an editor wants to be asked, None when this server runs in none."""
+    """Return where an editor wants to be asked, None if this server runs in none."""
     return os.environ.get(EDITOR_VARIABLE) or None
 
 

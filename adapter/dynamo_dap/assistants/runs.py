@@ -158,7 +158,7 @@ class _Run:
             )
 
     async def wait(self, seconds: float) -> Ended | None:
-        """Return how it ended, None when it runs on after some seconds."""
+        """Return how it ended, None if it runs on after some seconds."""
         assert self._process is not None
         try:
             status = await asyncio.wait_for(self._process.wait(), seconds)

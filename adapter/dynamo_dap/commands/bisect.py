@@ -1,8 +1,7 @@
-"""``dynamo-dap bisect``: which stage of a compile is wrong, down to the pass, the decomposition or the lowering.
+"""``dynamo-dap bisect``: finds the wrong stage of a compile, down to the pass, the decomposition or the lowering.
 
-The program runs again and again, each time in a process of its own with a time limit: uncompiled, then with one stage
-of the compile more. In the first stage that is wrong, what torch's ``CompilerBisector`` can leave out is left out, and
-halved. Main thread of the command.
+The program runs repeatedly, each time in its own process with a time limit: uncompiled, then with one more stage each
+time. In the first wrong stage, torch's ``CompilerBisector`` leaves parts out, by bisection. Main thread of the command.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ WRONG, NO_ANSWER, CANCELLED = 1, 2, 130
 
 @dataclass
 class _Ended:
-    """A run that is over."""
+    """A finished run."""
 
     problem: str | None
     status: int
@@ -59,7 +58,7 @@ class _Ended:
 
 @dataclass
 class Verdict:
-    """What was found."""
+    """The result."""
 
     stage: str
     problem: str
@@ -75,7 +74,7 @@ class Verdict:
 
 
 def main(arguments: list[str]) -> int:
-    """Bisect a program and print what was found; return 1 when a stage is wrong, 2 when the program itself is."""
+    """Bisect a program and print the result; return 1 if a stage is wrong, 2 if the program itself is."""
     parser = _parser()
     options = read_options(parser, arguments)
     program = given_program(parser, options)
@@ -139,7 +138,7 @@ class _Bisection:
         self._input = RepeatedInput()
 
     def verdict(self) -> Verdict | None:
-        """Find what is wrong; None when nothing is."""
+        """Find what is wrong; None if nothing is."""
         plain = self._run("uncompiled", UNCOMPILED)
         if plain.problem is not None:
             raise _NothingToFind(f"the program is wrong without torch.compile, too: {plain.problem}")
@@ -149,7 +148,7 @@ class _Bisection:
             if ended.problem is not None:
                 self._prove_repeatable()
                 return self._looked_into(stage, ended.problem)
-        # The stages replaced the backend that the program asks for.
+        # The stages replaced the program's own backend.
         ended = self._run(_AS_IT_IS_MEANING, _FRESH)
         if ended.problem is None:
             return None
@@ -157,7 +156,7 @@ class _Bisection:
         return Verdict(_AS_IT_IS, ended.problem)
 
     def _prove_repeatable(self) -> None:
-        """Run the program uncompiled again: a check that fails then says nothing of a stage."""
+        """Run the program uncompiled again: if the check fails then, it proves nothing about a stage."""
         if self._options.check != _EXIT and not self._run("uncompiled, again", UNCOMPILED).is_good:
             raise _NothingToFind(
                 "the check gives another answer in each uncompiled run: seed the program's random numbers "
@@ -255,7 +254,7 @@ def _say(text: str) -> None:
 def _run_limited(
     command: list[str], environment: Mapping[str, str], seconds: float, given: int
 ) -> subprocess.CompletedProcess[bytes] | None:
-    """Run a command and return how it ended; None when it had to be ended, with the processes that it started."""
+    """Run a command and return how it ended; None if it had to be ended, with the processes that it started."""
     pipe = subprocess.PIPE
     with subprocess.Popen(
         command, env=environment, stdin=given, stdout=pipe, stderr=pipe, start_new_session=True
@@ -272,7 +271,7 @@ def _run_limited(
 
 
 def text_without_fault(check: str) -> str:
-    """Return what was checked in every stage where none is wrong, as readable text."""
+    """Describe the check of every stage if none is wrong."""
     if check == _EXIT:
         return (
             "Every stage ends with exit status 0. The results were not compared: --check output compares what the "
@@ -284,7 +283,7 @@ def text_without_fault(check: str) -> str:
 
 
 def verdict_text(found: Verdict) -> str:
-    """Return what was found, as readable text."""
+    """Describe the result."""
     meaning = STAGES.get(found.stage, _AS_IT_IS_MEANING)
     lines = [f"Wrong: {found.stage} ({meaning}): {found.problem}"]
     thing = found.thing

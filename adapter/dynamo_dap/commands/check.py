@@ -1,4 +1,4 @@
-"""``dynamo-dap check``: runs a program, and fails if it does not compile as it should.
+"""``dynamo-dap check``: runs a program, and fails if it compiles worse than its limits or baseline.
 
 Main thread of the command; the program runs as a process of its own, with this terminal.
 """
@@ -44,7 +44,7 @@ _INTERRUPTED_SECONDS = 10.0
 def main(arguments: list[str]) -> int:
     """Run the check.
 
-    Return the exit status: the program's own if it failed, else 1 if there is something new, 2 for wrong usage.
+    Return the exit status: the program's own if it failed, else 1 for new findings, 2 for wrong usage.
     """
     parser = _parser()
     options = read_options(parser, arguments)
@@ -61,7 +61,7 @@ def main(arguments: list[str]) -> int:
             raise WrongSettings("nothing was compiled")
         if options.update:
             write_baseline(Path(str(settings.baseline)), found)
-        # What is accepted from now on is not new any more.
+        # Accepted findings are no longer new.
         verdict = judge(found, settings.complete())
         _write(options, verdict, found, Ran(status, processes_of(records)), folder)
     except (WrongSettings, UnreadableRecord) as problem:
@@ -72,7 +72,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _check_outputs(options: argparse.Namespace, settings: Settings) -> None:
-    """Refuse files of the user's before the program runs, which may take hours."""
+    """Refuse the user's own files before the program runs, which may take hours."""
     try:
         for path in (options.sarif, options.junit):
             if path is not None:
@@ -190,7 +190,7 @@ def _records_in(folder: Path) -> Iterator[Record]:
         try:
             yield read_record(path)
         except UnreadableRecord:
-            # A process was killed right when it began to write: there is nothing in it.
+            # The process was killed when it began to write: the record is empty.
             continue
 
 

@@ -50,7 +50,7 @@ def main(arguments: list[str]) -> int:
 
 
 def with_backward_passes(found: Sequence[ComparisonBody]) -> list[ComparisonBody]:
-    """Put what was found in backward passes into the comparisons of their calls."""
+    """Merge the results of backward passes into the comparisons of their calls."""
     passes: dict[str, list[ComparisonBody]] = {}
     for each in found:
         if each.is_backward:
@@ -138,7 +138,7 @@ def _summary(found: Sequence[ComparisonBody]) -> str:
 
 
 def print_comparison(body: ComparisonBody, console: Console, *, with_lines: bool = True) -> None:
-    """Print one call: what was found, and each of its lines."""
+    """Print one call: the result, and each of its lines."""
     head = f"call {body.call} of {body.function} [{body.compile_id}], backend {body.backend}"
     console.print(f"[bold]{escape(head)}[/bold]")
     if not body.compared:

@@ -1,6 +1,6 @@
 """``dynamo-dap connect``: runs a program under the debugger that the environment names, on this machine or another one.
 
-For the ranks of a job: what starts them (``torchrun``, ``srun``) starts this in their place. This process becomes the
+For the ranks of a job: their launcher (``torchrun``, ``srun``) starts this command instead. This process becomes the
 program; without the variable, or where it leads to no debugger, the program runs as without this command.
 """
 

@@ -62,7 +62,7 @@ def _debug(debugger: Debugger, lines: LineSource, *, starts_at_once: bool) -> in
 
 
 class _Prompt:
-    """Reads lines, and prints those that nobody has seen being typed."""
+    """Reads lines, and prints those that were not typed at the terminal."""
 
     def __init__(self, debugger: Debugger, lines: LineSource) -> None:
         self._debugger = debugger
@@ -72,7 +72,7 @@ class _Prompt:
         debugger.prompt.read = self.read_further
 
     def read(self) -> str | None:
-        """Return the next line with all that belongs to its statement, or a comment; None at the end."""
+        """Return the next line with the rest of its statement, or a comment; None at the end."""
         is_interactive = not self._lines.echoes
         self._debugger.prompt.is_interactive = is_interactive
         self._debugger.screen.ask = self.read_further if is_interactive else None

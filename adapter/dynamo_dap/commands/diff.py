@@ -19,7 +19,7 @@ def main(arguments: list[str]) -> int:
     options = _parser().parse_args(arguments)
     second = options.b if options.b is not None else options.a
     try:
-        # Both are looked at before the first runs, which may take hours.
+        # Check both before the first run, which may take hours.
         sides = [(given, side_of(given, options.python)) for given in (options.a, second)]
         if options.values and not all(isinstance(side, RunCommand) for _, side in sides):
             raise CannotCompare("--values is for commands: a record has no values")

@@ -94,7 +94,7 @@ class JsonDoctor(msgspec.Struct, rename="camel"):
 
 
 class _Facts(msgspec.Struct, rename="camel"):
-    """What ``_SELF_CHECK`` prints."""
+    """The output of ``_SELF_CHECK``."""
 
     python: str
     executable: str
@@ -133,7 +133,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _print(check: Check) -> None:
-    # Names of folders and what an interpreter says of itself can hold control characters.
+    # Names of folders and an interpreter's own texts can contain control characters.
     sys.stdout.write(f"{_MARKS[check.result]} {check.name}: {visible(check.text)}\n")
     for line in (check.advice or "").splitlines():
         sys.stdout.write(f"    {visible(line.strip())}\n")
@@ -167,7 +167,7 @@ def _checks(python: str) -> Iterator[Check]:
 
 
 def _asked(python: str) -> tuple[_Facts | None, str]:
-    """Ask the interpreter; return its facts, or None and why there are none."""
+    """Ask the interpreter; return its facts, or None with the reason."""
     # Files, since a process that it leaves behind may keep a pipe open for ever.
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         try:

@@ -26,7 +26,7 @@ _WIDTH = 120
 
 
 class _NothingToShow(Exception):
-    """There is nothing that was asked for; the text says what there is."""
+    """The requested part does not exist; the text lists the existing ones."""
 
 
 def main(arguments: list[str]) -> int:

@@ -204,6 +204,6 @@ def _as_diff(fix: Fix) -> str:
 
 
 def _report(text: str, file: Any = None) -> None:
-    # What a program printed may be in it.
+    # It may contain the program's output.
     harmless = json.loads(without_controls(json.dumps(text).encode()))
     print(harmless, file=file or sys.stdout)

@@ -19,7 +19,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--stdio", action="store_true", help="accepted, and the default: nothing else is supported")
     parser.parse_args(arguments)
     server = make_server()
-    # What was imported stays for good: looking through it for garbage would only keep a hover waiting.
+    # Imported modules stay forever: a garbage collection of them would only delay a hover.
     gc.freeze()
     try:
         server.start_io()

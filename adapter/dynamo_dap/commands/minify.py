@@ -48,7 +48,7 @@ NOT_FOUND, CANCELLED = 2, 130
 
 
 class _Timeout(Exception):
-    """The time is over."""
+    """The time limit is over."""
 
 
 def main(arguments: list[str]) -> int:
@@ -187,7 +187,7 @@ class _Minifying:
             "TORCH_COMPILE_DEBUG_DIR": str(self._folder),
             "TORCHINDUCTOR_FX_GRAPH_CACHE": "0",
             "TORCHINDUCTOR_AUTOGRAD_CACHE": "0",
-            # A fork has no use of the pool of its parent.
+            # A fork cannot use its parent's pool of threads.
             "TORCHINDUCTOR_COMPILE_THREADS": "1",
         }
         errors = [""]

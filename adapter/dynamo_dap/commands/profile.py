@@ -105,7 +105,7 @@ def main(arguments: list[str]) -> int:
 
 @dataclass(frozen=True)
 class _Run:
-    """A profile, and what is seen of its process from outside, in seconds."""
+    """A profile, and the times of its process seen from outside, in seconds."""
 
     profile: Profile
     wall: float
@@ -364,7 +364,7 @@ class JsonPhase(msgspec.Struct):
 
 
 class JsonGuards(msgspec.Struct):
-    """What guards cost."""
+    """The cost of guards."""
 
     hits: int
     """Calls that found compiled code."""
@@ -373,7 +373,7 @@ class JsonGuards(msgspec.Struct):
 
 
 class JsonProfiler(msgspec.Struct):
-    """What the profiler itself took."""
+    """The profiler's own time."""
 
     seconds: float
     notices: int

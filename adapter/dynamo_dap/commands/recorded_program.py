@@ -1,4 +1,4 @@
-"""The program that a record says was run, and whether it may be run again.
+"""The program of a record, and the permission to run it again.
 
 A record may come from anybody, and names a command. Only a command that one of this user's own processes has signed
 runs without a question; any other is shown, and asked for once for each content. Main thread of a command, or the
@@ -27,7 +27,7 @@ class CannotTry(Exception):
 
 @dataclass(frozen=True)
 class RecordedProgram:
-    """What a record names, as it was when the record was read."""
+    """A record's program, with the content at the time of reading."""
 
     program: tuple[str, ...]
     """``sys.argv``: of a module, it begins with the module's file."""
@@ -72,10 +72,9 @@ def recorded_program(started: Started | None) -> RecordedProgram:
 
 
 def check_unchanged(program: RecordedProgram) -> None:
-    """Refuse a program whose file is not as it was when the user agreed to it.
+    """Refuse a program whose file has changed since the user agreed.
 
-    Raises:
-        CannotTry: it is not.
+    Raises: CannotTry: it has changed.
     """
     if not program.is_own and _digest(program.program, program.folder, program.module) != program.digest:
         raise CannotTry(f"{visible(program.program[0])} has changed since you agreed to run it")
@@ -133,7 +132,7 @@ def asks_for_untrusted(options: argparse.Namespace) -> Consents:
         try:
             agree_to(program.digest, program.command)
         except OSError as error:
-            # It runs all the same: the question comes again next time.
+            # It runs anyway; the question comes again next time.
             sys.stderr.write(f"dynamo-dap: cannot remember that: {error.strerror or error}\n")
 
     return check

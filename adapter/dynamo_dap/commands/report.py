@@ -107,7 +107,7 @@ def _print_contents(log: Path, wanted: str) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    """Return what reads the arguments of the command."""
+    """Return the parser of the command's arguments."""
     parser = argparse.ArgumentParser(prog="dynamo-dap report", description="What torch.compile did in a program's run.")
     parser.add_argument(
         "record",
@@ -173,7 +173,7 @@ def _try(options: argparse.Namespace) -> int:
 
 
 def all_fixes(record: Record) -> list[Fix]:
-    """Return everything that can be tried against what a record reports: settings first, then edits."""
+    """Return all candidates for the findings of a record: settings first, then edits."""
     items = what_to_do(record)
     fixes = {fix.title: fix for fix in settings_of(items)}
     places: dict[Place, None] = {}

@@ -93,7 +93,7 @@ def _structs_in(of: Any) -> list[Any]:
 
 
 def _describe(component: dict[str, Any], struct: Any) -> None:
-    """Add what the source says of each field below it."""
+    """Add the source's text below each field."""
     names = (
         {field.name: field.name for field in dataclasses.fields(struct)}
         if dataclasses.is_dataclass(struct)

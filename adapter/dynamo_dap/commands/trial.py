@@ -1,9 +1,9 @@
-"""Tries fixes: runs a program without an edit and with it, and compares what the two runs computed.
+"""Tries fixes: runs a program without an edit and with it, and compares the results.
 
-The edit is made on a copy that only these runs see; the user's files stay as they are. What is compared is what the
-records count, the exit status, the output, what each call of a compiled function returned, and the values that
-``__main__`` holds at its end; numbers are equal within a tolerance. A program that fails without the edit is compared
-with a run as ordinary Python. Main thread of a command, or a worker thread of the language server.
+The edit is made on a copy that only these runs see; the user's files stay as they are. It compares the counts of the
+records, the exit status, the output, the results of compiled calls, and the final values of ``__main__``; numbers are
+equal within a tolerance. A program that fails without the edit is compared with a run as ordinary Python. Main thread
+of a command, or a worker thread of the language server.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _LOOK_SECONDS = 0.2
 
 
 class Cancelled(CannotTry):
-    """The user does not want to wait for it any more."""
+    """The user has cancelled it."""
 
 
 class Results(msgspec.Struct):
@@ -104,7 +104,7 @@ class Trial:
     def helps(self) -> bool:
         """Whether there are fewer breaks or recompiles, and not more of the other; or as many, and fewer graphs.
 
-        What no longer breaks may be compiled that ran eagerly before: then there are more graphs.
+        Code that ran eagerly before may be compiled without the break: then there are more graphs.
         """
         graphs, *others = self._before_and_after()
         if all(new == old for old, new in others):
@@ -365,7 +365,7 @@ def runner_of(
         CannotTry: the file to run does not exist, or ``consents`` refuses what the record names.
     """
     if program:
-        # The user's own words: nothing of the record is believed.
+        # The user's own command line: nothing of the record is trusted.
         if not Path(program[0]).is_file():
             raise CannotTry(f"{program[0]} does not exist")
         return Runner(program, str(Path.cwd()), python, seconds)
@@ -386,7 +386,7 @@ def try_fixes(fixes: Sequence[Fix], runner: Runner, texts: Mapping[str, str]) ->
         raise CannotTry(f"the program, run again, does not compile anything: {problem[0]}")
     reference = None
     if before.status != 0:
-        # What compiles only with the fix has no compiled result without it.
+        # A function that compiles only with the fix has no compiled result without it.
         eager = runner.run(texts, "as ordinary Python", variables=UNCOMPILED)
         reference = eager if eager.status == 0 else None
     trials = []
@@ -429,7 +429,7 @@ def _difference(before: Outcome, after: Outcome, own_names: Collection[str], *, 
     for number, (one, other) in enumerate(zip(then.calls, now.calls, strict=False) if with_calls else (), 1):
         if not _are_equal(one, other):
             return f"call {number} of a compiled function returns something else"
-    # What is printed later than before is printed all the same.
+    # Output that is printed later than before counts as equal.
     lines, others = (sorted(one.output[:_OUTPUT].splitlines()) for one in (before, after))
     for line, other in zip(lines, others, strict=False):
         if not _are_equal_texts(line, other):

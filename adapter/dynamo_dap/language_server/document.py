@@ -43,11 +43,11 @@ class LineMap:
             self._now[recorded + offset + 1] = now + offset + 1
 
     def now(self, line: int) -> int | None:
-        """Return where a recorded line is; None when it was changed or removed."""
+        """Return where a recorded line is; None if it was changed or removed."""
         return self._now.get(line)
 
     def recorded(self, line: int) -> int | None:
-        """Return which recorded line a line of the text is; None when it is a new or changed one."""
+        """Return which recorded line a line of the text is; None if it is a new or changed one."""
         return self._recorded.get(line)
 
 
@@ -82,11 +82,11 @@ class Document:
         return place is not None and real_path(place.path) == self.path
 
     def now(self, line: int) -> int | None:
-        """Return where a recorded line is; None when it was changed or removed."""
+        """Return where a recorded line is; None if it was changed or removed."""
         return self._map.now(line)
 
     def recorded(self, line: int) -> int | None:
-        """Return which recorded line a line is; None when it is a new or changed one."""
+        """Return which recorded line a line is; None if it is a new or changed one."""
         return self._map.recorded(line)
 
     def recorded_in(self, lines: Iterable[int]) -> dict[int, int]:

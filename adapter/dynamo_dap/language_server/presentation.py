@@ -53,7 +53,7 @@ DocumentOf = Callable[[Place], Document | None]
 
 
 def lines_of(document: Document, finding: Finding) -> tuple[int, int] | None:
-    """Return first and last line of a finding now; None when its code was changed."""
+    """Return first and last line of a finding now; None if its code was changed."""
     first, last = document.now(finding.place.line), document.now(finding.last_line)
     if first is None or last is None or last < first:
         return None
@@ -66,7 +66,7 @@ def lines_of(document: Document, finding: Finding) -> tuple[int, int] | None:
 def diagnostic_of(
     document: Document, finding: Finding, positions: Positions, document_of: DocumentOf
 ) -> Diagnostic | None:
-    """Return the diagnostic of a finding in ``document``; None when its code was changed."""
+    """Return the diagnostic of a finding in ``document``; None if its code was changed."""
     lines = lines_of(document, finding)
     if lines is None:
         return None
@@ -108,7 +108,7 @@ class PlaceToTry:
 
 
 def place_to_try(given: Sequence[Any]) -> PlaceToTry | None:
-    """Return what a client gave the command, one ``{"uri", "line", "title"?}``; None when it is not that."""
+    """Return what a client gave the command, one ``{"uri", "line", "title"?}``; None if it is not that."""
     match given:
         case [{"uri": str(uri), "line": int(line), **others}]:
             title = others.get("title")

@@ -1,6 +1,6 @@
 """The Debug Adapter Protocol on the wire.
 
-Framing, typed messages, and a connection that pairs requests with responses. Knows nothing of torch or of
-debugging. The server, the agent inside the debugged program, the terminal client and the tests all speak through
-this one package, so there is one codec and one set of message types.
+Framing, typed messages, and a connection that pairs requests with responses. Independent of torch and of debugging. The
+server, the agent inside the debugged program, the terminal client and the tests all use this package, so there is one
+codec and one set of message types.
 """

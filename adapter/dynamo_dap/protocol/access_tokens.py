@@ -1,4 +1,4 @@
-"""Passes the access token of a listening program to a debugger of the same user, without anybody typing it.
+"""Passes the access token of a listening program to a debugger of the same user through a file.
 
 The listening program writes it to a file that only its user can read; a server that attaches on the same machine looks
 there. Any thread of either process; a file lives from ``listen`` to the end of the program. If the program dies without
@@ -26,8 +26,7 @@ _DIRECTORY_NAME = "dynamo-dap"
 def write_token_file(host: str, port: int, token: str) -> Path:
     """Write the token of the program that listens at ``host`` and ``port``; return the file, to be removed at its end.
 
-    Raises:
-        OSError: no directory of the user's can be written to.
+    Raises: OSError: no directory of the user is writable.
     """
     directory = _writable_directory()
     _remove_stale_files(directory)
@@ -42,9 +41,9 @@ def write_token_file(host: str, port: int, token: str) -> Path:
 
 
 def read_token_file(host: str, port: int) -> str | None:
-    """Return the token of the program of this user that listens at ``host`` and ``port``, None when there is none.
+    """Return the token of the program of this user that listens at ``host`` and ``port``, None if there is none.
 
-    Files that are not the user's own, or that others can read, are not believed.
+    Files of other users, or that others can read, are ignored.
     """
     for directory in _candidates():
         if not is_private(directory, stat.S_ISDIR):
@@ -58,7 +57,7 @@ def read_token_file(host: str, port: int) -> str | None:
 
 
 def _candidates() -> Iterator[Path]:
-    """Yield where token files may be, best first. A reader tries all: its environment may differ from the writer's."""
+    """Yield the possible folders of token files, best first; a reader tries all."""
     if runtime := os.environ.get("XDG_RUNTIME_DIR"):
         yield Path(runtime) / _DIRECTORY_NAME
     if state := os.environ.get("XDG_STATE_HOME"):

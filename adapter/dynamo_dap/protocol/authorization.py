@@ -1,8 +1,7 @@
-"""How a program connects to a server that waits for it (``"listen"`` of ``attach``), perhaps from another machine.
+"""Connects a program to a server that waits for it (``"listen"`` of ``attach``), perhaps on another machine.
 
-It makes every connection itself, to the one address where the server listens, and begins each with ``AUTHORIZE``: so a
-firewall between the machines has to allow only this connection, in this direction. Structs and functions of one socket;
-any process, any thread.
+The program makes every connection to the server's one address, and begins each with ``AUTHORIZE``: a firewall has to
+allow only this connection, in this direction. Structs and functions of one socket; any process, any thread.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _QUIET_SECONDS, _INTERVAL_SECONDS, _PROBES = 60, 15, 4
 
 
 class NamedServer(Struct, frozen=True):
-    """Where a server waits, and the token to show there. As text, ``HOST:PORT#TOKEN``."""
+    """The address of a waiting server, and the token to show there. As text, ``HOST:PORT#TOKEN``."""
 
     host: str
     port: int
@@ -131,7 +130,7 @@ def _response(request: Request, *, success: bool, body: object, message: str | N
 
 
 def show_token(connected: socket.socket, token: str) -> None:
-    """Begin a connection that other code goes on with. Raises ``OSError`` when it is refused."""
+    """Begin a connection that other code continues. Raises ``OSError`` if it is refused."""
     arguments = encode_body(AuthorizeArguments(token))
     connected.sendall(frame(encode(Envelope("request", seq=1, command=AUTHORIZE, arguments=arguments))))
     first = FirstMessage()

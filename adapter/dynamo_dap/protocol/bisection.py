@@ -1,4 +1,4 @@
-"""How a compile is bisected: its parts, how one is halved, and what a run of ``dynamo-dap bisect`` reports.
+"""Defines the bisection of a compile: its parts, the halving of one, and the report of a run of ``dynamo-dap bisect``.
 
 ``bisect`` runs whole programs, ``compare`` compiles one graph again: both go through the same parts. Any process, any
 thread.
@@ -48,7 +48,8 @@ SETTING = "the setting"
 def first_bad(count: int, is_good: Callable[[int], bool]) -> int:
     """Return the number of the first of ``count`` things that makes a compile wrong.
 
-    ``is_good`` says whether the compile is right with the things up to a number. It is with none, and not with all.
+    ``is_good`` returns whether the compile is right with the things up to a number. It is right with none, and wrong
+    with all.
     """
     good, bad = -1, count - 1
     while bad - good > 1:
@@ -71,7 +72,7 @@ class BisectionRun(Struct, rename="camel", omit_defaults=True):
 
 
 class BisectedPlace(Struct, rename="camel", omit_defaults=True, frozen=True):
-    """A line of the user's."""
+    """A user line."""
 
     path: str
     line: int

@@ -32,7 +32,7 @@ class EntryGuard(Struct, rename="camel", omit_defaults=True):
 
 
 class EntryMiss(Struct, rename="camel", omit_defaults=True):
-    """Why a call did not fit this entry, so that torch compiled it anew."""
+    """Why a call failed this entry's guards, so that torch compiled again."""
 
     text: str
     value_then: str | None = None
@@ -82,7 +82,7 @@ class EntryMemory(Struct, rename="camel", omit_defaults=True):
 
 
 class CacheEntry(Struct, rename="camel", omit_defaults=True):
-    """What torch has compiled of a function, for calls that pass its guards."""
+    """One compiled version of a function, for calls that pass its guards."""
 
     compile_id: str
     backend: str
@@ -98,7 +98,7 @@ class CacheEntry(Struct, rename="camel", omit_defaults=True):
 
 
 class CachedFunction(Struct, rename="camel", omit_defaults=True):
-    """A function with cache entries: the user's, or what resumes it."""
+    """A function with cache entries: the user's, or a resume function of it."""
 
     id: int
     """For ``FORGET``."""

@@ -1,4 +1,4 @@
-"""What ``dynamo-dap compare`` and the filter ``mismatch`` say of a call: its lines, its stages, what was not compared.
+"""The result of ``compare`` and the filter ``mismatch`` for a call: lines, stages, and what was not compared.
 
 The debugged program makes it, clients print it. Plain values; any process, any thread.
 """
@@ -31,7 +31,7 @@ class Deviation(Struct, rename="camel", omit_defaults=True):
 
 
 class ComparedLine(Struct, rename="camel", omit_defaults=True):
-    """A line of the user's in one call."""
+    """A user line in one call."""
 
     path: str
     line: int
@@ -48,7 +48,7 @@ class ComparedLine(Struct, rename="camel", omit_defaults=True):
 
 
 class JudgedStage(Struct, rename="camel", omit_defaults=True, frozen=True):
-    """Whether a call is right when its graph is compiled up to a stage."""
+    """Whether a call is right if its graph is compiled up to a stage."""
 
     name: str
     """As ``dynamo-dap bisect`` names it, or the backend."""

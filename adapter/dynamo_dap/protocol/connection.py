@@ -3,7 +3,7 @@
 The same class serves every end: the server's connections to the IDE and to the backends, the agent, the terminal
 client. One daemon thread per connection reads and calls the receiver in the order of arrival; any thread may send. Each
 message is written by a single ``write``. A connection lives until either side closes it; every pending request is then
-answered with a ``Disconnected`` failure, so that nobody waits forever.
+answered with a ``Disconnected`` failure, so that no caller waits forever.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class RequestFailed(Exception):
 
 
 class Receiver(Protocol):
-    """What a connection's reader thread calls."""
+    """The callbacks of a connection's reader thread."""
 
     def on_request(self, request: Request) -> None:
         """Take a request, and answer it by ``Connection.respond`` or ``respond_error``, now or later."""
@@ -63,13 +63,13 @@ class Receiver(Protocol):
         """Take an event."""
 
     def on_invalid_message(self, problem: str) -> None:
-        """Take note of a message that cannot be read; the connection goes on.
+        """Handle an unreadable message; the connection continues.
 
-        If it was a request, it has been answered.
+        A request among them has been answered already.
         """
 
     def on_closed(self, problem: str | None) -> None:
-        """Take note of the connection's end. ``problem`` says what was wrong with it, None for a clean end."""
+        """Handle the connection's end. ``problem`` is the reason; None for a clean end."""
 
 
 class Connection:
@@ -94,7 +94,7 @@ class Connection:
         self._parser = FrameParser(MAXIMUM_BODY_BYTES if is_trusted else MAXIMUM_UNAUTHENTICATED_BYTES)
 
     def trust(self) -> None:
-        """Accept large messages from now on: the other end has shown that it may send."""
+        """Accept large messages from now on: the other end has shown its token."""
         self._parser.maximum_body_bytes = MAXIMUM_BODY_BYTES
 
     def start(self, receiver: Receiver) -> threading.Thread:
@@ -111,13 +111,13 @@ class Connection:
 
     @property
     def was_taken(self) -> bool:
-        """Whether the program has closed the socket, and not one of the two ends; see ``SocketStream``."""
+        """Whether the program, and not one of the two ends, has closed the socket; see ``SocketStream``."""
         return getattr(self._stream, "was_taken", False)
 
     # -- sending ---------------------------------------------------------------------------------------------------
 
     def send_event(self, event: str, body: object = None) -> None:
-        """Send an event; silently dropped when the other end is gone (its ``on_closed`` reports that)."""
+        """Send an event; drop it silently if the other end has closed (``on_closed`` reports that)."""
         self._send(Envelope("event", event=event, body=_unless_empty(encode_body(body))))
 
     def send_request(
@@ -154,7 +154,7 @@ class Connection:
         return response.body
 
     def respond(self, request: Request, body: object = None) -> None:
-        """Answer ``request`` with success; an empty ``body`` is left out, as DAP has it for what only acknowledges."""
+        """Answer ``request`` with success; an empty ``body`` is left out, as in DAP's plain acknowledgements."""
         self._respond(request, success=True, body=encode_body(body), message=None)
 
     def respond_error(
@@ -187,7 +187,7 @@ class Connection:
         self._stream.close()
 
     def abandon(self) -> None:
-        """Let go of the stream in a process forked from the one that uses it, where the reader does not run."""
+        """Release the stream in a forked process, where the reader does not run."""
         self._closed = True
         self._stream.abandon()
 
@@ -276,5 +276,5 @@ class Connection:
 
 
 def _unless_empty(body: msgspec.Raw) -> msgspec.Raw:
-    """Leave an empty body out: strict clients take one that DAP does not have for a broken message."""
+    """Leave an empty body out: strict clients reject one that DAP does not have."""
     return encode_body(None) if bytes(body) == bytes(EMPTY) else body

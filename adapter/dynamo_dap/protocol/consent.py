@@ -1,7 +1,7 @@
 """Remembers which content a user agreed to run.
 
-Saved calls and records may come from other people. What they would run is shown first, and asked for once for each
-content. Main thread of a command, or the process that makes a call again; no state of its own.
+Saved calls and records may come from other people. The code that they would run is shown first, and the user is asked
+once for each content. Main thread of a command, or the process that makes a call again; no state of its own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _AGREED = "agreed"
 
 
 def visible(text: str) -> str:
-    """Return ``text`` with control characters, and such as change the direction of text, as escapes."""
+    """Return ``text`` with escapes for control characters and for characters that change the text's direction."""
     return "".join(
         each
         if each == "\t" or not unicodedata.category(each).startswith(("Cc", "Cf", "Cs", "Zl", "Zp"))
@@ -39,17 +39,16 @@ def has_agreed(digest: str, names: Iterable[str] = ()) -> bool:
 
 
 def agree_to(digest: str, title: str, names: Iterable[str] = ()) -> None:
-    """Remember that the user agrees to run this content, and to what it names.
+    """Remember that the user agrees to run this content with these names.
 
-    Raises:
-        OSError: it cannot be remembered.
+    Raises: OSError: it cannot be stored.
     """
     text = "\n".join([visible(title), *names, ""])
     write_private(state_folder() / _AGREED / digest, text.encode(errors="surrogateescape"), replaces=True)
 
 
 def ask(shown: str, question: str) -> bool | None:
-    """Show what would run, and ask for it; None when there is no terminal to ask on."""
+    """Show the code, and ask whether to run it; None without a terminal to ask on."""
     sys.stdout.write(f"{shown}\n\n{question}\n")
     sys.stdout.flush()
     if not sys.stdin.isatty():

@@ -1,6 +1,6 @@
 """The contract between the server and the debugged program, beyond DAP itself.
 
-Custom requests and events, what a program says about itself, environment variables, error ids. The options of
+Custom requests and events, a program's description of itself, environment variables, error ids. The options of
 ``launch`` and ``attach`` are in ``options``. Constants and structs; any thread.
 """
 
@@ -86,7 +86,7 @@ Its arguments are ``AuthorizeArguments`` with those of ``ProcessInformation`` (a
 
 
 class AuthorizeArguments(Struct):
-    """What every process that connects sends."""
+    """The first message of every process that connects."""
 
     token: str
 
@@ -97,7 +97,7 @@ def introduction(token: str, newcomer: Struct) -> dict[str, object]:
 
 
 class ProcessInformation(Struct, rename="camel"):
-    """What a program says about itself when it connects, or when the server connects to it."""
+    """A program's description of itself, when it connects or the server connects to it."""
 
     process_id: int | None = None
     executable: str | None = None
@@ -107,7 +107,7 @@ class ProcessInformation(Struct, rename="camel"):
 
 
 class ChildOffer(Struct, rename="camel", omit_defaults=True):
-    """A child process of the program says where it listens for a session of its own."""
+    """A child process reports the address at which it listens for a session of its own."""
 
     process_id: int
     host: str = ""
@@ -137,7 +137,7 @@ class Invitation(Struct, frozen=True):
 
 
 class RecordedRun(Struct, rename="camel", omit_defaults=True):
-    """What child processes of a recorded program get in place of an invitation."""
+    """The run for child processes of a recorded program, in place of an invitation."""
 
     name: str
     """The run's, which ends with the id of its first process."""
@@ -384,7 +384,7 @@ class TimelineEntry(Struct, rename="camel", omit_defaults=True):
     moment: int | None = None
 
     def __post_init__(self) -> None:
-        """Give clients of 0.2.0 the number under its name there."""
+        """Also send the number under its name in 0.2.0."""
         self.moment = self.snapshot
 
 
@@ -408,7 +408,7 @@ class GoToSnapshotArguments(Struct, rename="camel", omit_defaults=True):
     moment: int | None = None
 
     def __post_init__(self) -> None:
-        """Accept the name of 0.2.0, too."""
+        """Accept the old name of 0.2.0, too."""
         if self.moment is not None:
             self.snapshot = self.moment
         if self.snapshot < 0:
@@ -474,7 +474,7 @@ TRACED_TENSOR = "dynamoTracedTensor"
 
 
 class MarkedVariable(Variable, kw_only=True):
-    """A variable for which clients may offer more than for others."""
+    """A variable with more commands than others."""
 
     menu_context: str = field(name=VARIABLE_MENU)
 

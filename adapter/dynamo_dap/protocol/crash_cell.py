@@ -1,8 +1,8 @@
-"""A small file, mapped into memory, that says which instruction of generated code a process is executing.
+"""A small file, mapped into memory, with the running instruction of generated code of a process.
 
 The debugged process writes it at every instruction while generated code is stepped or traced. A write costs well under
-a microsecond, needs no system call, and survives the process. When the process was killed by a signal, its parent reads
-where it was. The parent makes the folder of these files, names it in the environment variable
+a microsecond, needs no system call, and survives the process. After a signal has killed the process, its parent reads
+the position. The parent makes the folder of these files, names it in the environment variable
 ``DYNAMO_DAP_CRASH_CELL``, and removes it.
 
 Child processes inherit the folder, so each process has a file named by its process id, with one entry per thread.
@@ -29,7 +29,7 @@ _NONE = -1
 
 
 class CodeDescription(msgspec.Struct):
-    """What a crash report needs of one code object; lists run parallel to its instructions."""
+    """A crash report's facts about one code object; lists run parallel to its instructions."""
 
     name: str
     path: str
@@ -59,7 +59,7 @@ class CellWriter:
             _RECORD.pack_into(self._memory, slot * _RECORD.size, 0, 0, _NONE, _NONE)
 
     def take_slot(self, thread_id: int) -> int | None:
-        """Return the record of the calling thread, whose native id is ``thread_id``; None when all are in use."""
+        """Return the record of the calling thread, whose native id is ``thread_id``; None if all are in use."""
         with self._lock:
             if thread_id in self._idents:
                 return self._idents.index(thread_id)
@@ -69,7 +69,7 @@ class CellWriter:
             return len(self._idents) - 1
 
     def describe(self, number: int, description: CodeDescription) -> None:
-        """Store what a crash report needs of the code ``number``."""
+        """Store a crash report's facts about the code ``number``."""
         path = _description_path(str(self._folder), self._process_id, number)
         path.write_bytes(msgspec.json.encode(description))
 
@@ -78,18 +78,18 @@ class CellWriter:
         _RECORD.pack_into(self._memory, slot * _RECORD.size, self._idents[slot], time.monotonic_ns(), number, index)
 
     def clear(self, slot: int) -> None:
-        """Note that the thread of ``slot`` is in no generated code now."""
+        """Note that the thread of ``slot`` runs no generated code now."""
         _RECORD.pack_into(self._memory, slot * _RECORD.size, self._idents[slot], time.monotonic_ns(), _NONE, _NONE)
 
     def clear_all(self) -> None:
-        """Note that no thread is in generated code now."""
+        """Note that no thread runs generated code now."""
         for slot in range(len(self._idents)):
             self.clear(slot)
 
 
 @dataclass(frozen=True, slots=True)
 class CrashSite:
-    """Where a process was when it died."""
+    """The position of a process when it died."""
 
     name: str
     """The generated code: ``fn (generated #0)``."""
@@ -122,9 +122,9 @@ def _description_path(folder: str, process_id: int, number: int) -> Path:
 
 
 def read_crash(folder: str, process_id: int) -> CrashSite | None:
-    """Return where the process ``process_id`` was last executing generated code; None when it was not.
+    """Return the last position of the process ``process_id`` in generated code; None if it ran none.
 
-    Of several threads the one that moved last is taken: which of them crashed, the operating system does not say.
+    Of several threads the one that moved last is chosen: the operating system does not report which one crashed.
     """
     try:
         data = _cell_path(folder, process_id).read_bytes()

@@ -1,4 +1,4 @@
-"""Names what happens to the CUDA graphs of a compiled function, and what may help.
+"""Names the events of CUDA graphs of a compiled function, and possible remedies.
 
 The debugged program reports these names, records keep them, and reports and stops print the advice. Constants only.
 """

@@ -1,4 +1,4 @@
-"""What ``dynamo-dap forecast`` finds: which sizes torch's cache serves, and what compiles next.
+"""The result of ``dynamo-dap forecast``: the sizes that torch's cache entries match, and the next compiles.
 
 Structs; any thread.
 """
@@ -18,7 +18,7 @@ class VariedSize(Struct, rename="camel", omit_defaults=True, frozen=True):
 
 
 class ForecastRun(Struct, rename="camel", omit_defaults=True):
-    """What a run of a program is to forecast at its end."""
+    """The request for a forecast at the end of a program's run."""
 
     path: str
     """Where to write the ``ForecastBody``."""
@@ -35,7 +35,7 @@ class ForecastRun(Struct, rename="camel", omit_defaults=True):
 
 
 class ServedRange(Struct, rename="camel", omit_defaults=True):
-    """Sizes from ``first`` to ``last``, both included, that the same cache entry serves."""
+    """Sizes from ``first`` to ``last``, both included, that match the same cache entry."""
 
     first: int
     last: int
@@ -44,7 +44,7 @@ class ServedRange(Struct, rename="camel", omit_defaults=True):
 
 
 class ForecastTrial(Struct, rename="camel", omit_defaults=True):
-    """Real calls when the program is over."""
+    """Real calls after the program's end."""
 
     title: str
     """What was tried: ``mark_dynamic(x, 0)``, ``3, 5, 7``."""
@@ -59,7 +59,7 @@ class ForecastTrial(Struct, rename="camel", omit_defaults=True):
 
 
 class WarmUp(Struct, rename="camel", omit_defaults=True):
-    """Calls that compile all that a range needs, in this order, beginning with an empty cache."""
+    """Calls that compile everything for a range, in this order, starting with an empty cache."""
 
     sizes: list[int]
     served: list[ServedRange]
@@ -71,7 +71,7 @@ class WarmUp(Struct, rename="camel", omit_defaults=True):
 
 
 class SizeForecast(Struct, rename="camel", omit_defaults=True):
-    """Which entry serves calls with other sizes; everything else is as in the newest compiled call."""
+    """The entry for calls with other sizes; everything else is as in the newest compiled call."""
 
     names: list[str]
     seen: list[int]
@@ -95,7 +95,7 @@ class FunctionForecast(Struct, rename="camel", omit_defaults=True):
 
 
 class ForecastBody(Struct, rename="camel", omit_defaults=True):
-    """Every function that was asked for."""
+    """Every requested function."""
 
     functions: list[FunctionForecast] = []
     text: str = ""

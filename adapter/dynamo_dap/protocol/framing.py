@@ -21,11 +21,11 @@ _HEADER_BYTES = 64
 
 
 class FramingError(Exception):
-    """The byte stream is not the DAP base protocol; it cannot be resynchronised and has to be closed."""
+    """The byte stream does not follow the DAP base protocol; it cannot be resynchronised and must be closed."""
 
 
 class MessageTooLarge(FramingError):
-    """A message announces more bytes than are accepted; the message is for the user. The next ones can be read."""
+    """A message announces too many bytes; the text is for the user. Later messages can be read."""
 
 
 def frame(body: bytes) -> bytes:
@@ -58,7 +58,7 @@ class FrameParser:
         return 1 if self._expected is None else self._expected - len(self._buffer)
 
     def feed(self, data: bytes) -> list[bytes | MessageTooLarge]:
-        """Take in ``data`` and return the bodies that are complete now, and in their place those that are skipped.
+        """Take ``data`` and return the complete bodies, and skipped ones in their place.
 
         Raises:
             FramingError: a header is not of the base protocol, or is too long.

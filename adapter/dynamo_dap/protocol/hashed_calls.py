@@ -1,4 +1,4 @@
-"""Digests of what calls of compiled graphs are given and give, as ``dynamo-dap diff --values`` compares them.
+"""Digests of inputs and outputs of compiled graphs, for ``dynamo-dap diff --values``.
 
 The program writes one line of JSON for each call. Plain values; any process, any thread.
 """

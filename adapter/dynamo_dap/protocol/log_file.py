@@ -39,7 +39,7 @@ class LogFileHandler(logging.FileHandler):
 
 
 def loggable(body: object) -> str:
-    """Return a message's body as text for the log: no token, no value of ``env``, and no more than is of use."""
+    """Return a message's body as text for the log: shortened, without tokens and values of ``env``."""
     if body is None:
         return ""
     raw = bytes(body) if isinstance(body, msgspec.Raw) else msgspec.json.encode(body)

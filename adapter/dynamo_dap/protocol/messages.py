@@ -31,7 +31,7 @@ class ProtocolError(Exception):
 class Envelope(msgspec.Struct, omit_defaults=True):
     """Any DAP message as it is on the wire; which fields are there depends on ``type``.
 
-    A ``seq`` may be 0, and clients leave it out of what nobody answers: so None stands for a number that is not there.
+    A ``seq`` may be 0, and clients leave it out of messages without an answer: None stands for a missing number.
     """
 
     type: str
@@ -114,7 +114,7 @@ def _encoded(value: object) -> bytes:
     try:
         return _encoder.encode(value)
     except UnicodeEncodeError:
-        # A program's texts may hold halves of characters, which no UTF-8 can have: they are shown escaped.
+        # A program's texts may contain lone surrogates, which UTF-8 cannot encode: they are shown escaped.
         return _encoder.encode(_encodable(msgspec.to_builtins(value)))
 
 
@@ -150,7 +150,7 @@ def parse(data: bytes) -> Request | Response | Event:
 
 def _parse(data: bytes) -> Request | Response | Event:
     try:
-        # The decoder does not check texts in arguments, and the next reader may close its connection for one.
+        # The decoder does not check texts in arguments, and the next reader may close its connection over a broken one.
         if not data.isascii():
             data.decode()
         envelope = _envelope_decoder.decode(data)
@@ -205,7 +205,7 @@ def _nesting_of(data: bytes) -> int:
 
 
 def _request_in(data: bytes) -> Request | None:
-    """Return the request that an unreadable message was meant to be; None when that cannot be made out."""
+    """Return the request of an unreadable message, if it can be recognized; else None."""
     members: dict[bytes, re.Match[bytes]] = {}
     for depth, found in _structure_of(data):
         if depth == 1 and (member := _MEMBER.match(data, found.end())) is not None:

@@ -1,4 +1,4 @@
-"""How a program is run by ``dynamo-dap minify``, and what such a run reports. Structs; any process, any thread."""
+"""A run of ``dynamo-dap minify``, and its report. Structs; any process, any thread."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class MinifyingRun(Struct, rename="camel", omit_defaults=True):
 
 
 class MinifiedBody(Struct, rename="camel", omit_defaults=True):
-    """What the minifier found about the first compile that failed."""
+    """The minifier's result for the first failed compile."""
 
     error: str
     """How it failed."""

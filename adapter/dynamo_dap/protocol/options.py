@@ -93,7 +93,7 @@ class RealValues(Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class CompilingOptions(Struct, rename="camel", frozen=True, kw_only=True):
-    """Torch's settings that override the program's; without any, the program compiles as it says."""
+    """Torch's settings that override the program's own."""
 
     compile_only: Annotated[
         list[str],
@@ -183,7 +183,7 @@ class SetOptionBody(Struct, rename="camel"):
 
 
 class DebuggingOptions(CompilingOptions, rename="camel", frozen=True, kw_only=True):
-    """What is debugged and how: options that the server passes on to the agent."""
+    """The options for debugging that the server passes on to the agent."""
 
     mode: Annotated[
         str,

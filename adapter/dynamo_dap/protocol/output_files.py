@@ -30,7 +30,7 @@ _BEGINNINGS = re.compile(
 
 
 class NotOurs(FileExistsError):
-    """A file exists that dynamo-dap has not written."""
+    """The file exists, and dynamo-dap has not written it."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(f"{path} exists and was not written by dynamo-dap: choose another name, or remove it")
@@ -38,11 +38,9 @@ class NotOurs(FileExistsError):
 
 
 def check_output(path: Path) -> None:
-    """Refuse a file that exists already and is not ours. Check before a long run.
+    """Refuse an existing file that is not ours.
 
-    Raises:
-        NotOurs: its content is not ours.
-        OSError: it cannot be read.
+    Check before a long run. Raises: NotOurs: its content is not ours. OSError: it cannot be read.
     """
     try:
         file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)

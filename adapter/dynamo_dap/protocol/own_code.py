@@ -1,7 +1,7 @@
-"""Starts code of this package in a Python of its own, whatever the current folder holds.
+"""Starts code of this package in another Python, without modules of the current folder.
 
-Python puts the current folder first on the path of ``-c`` and ``-m``. A ``msgspec.py`` of another person there would
-run, or a whole ``dynamo_dap``. No state.
+Python puts the current folder first on the path of ``-c`` and ``-m``. Another person's ``msgspec.py`` or ``dynamo_dap``
+there would run. No state.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ _HOME = str(Path(__file__).resolve().parents[2])
 
 
 def own_code(statements: str, *, here: bool = True) -> str:
-    """Return what Python's ``-c`` takes to run ``statements``, without modules of the current folder.
+    """Return code for Python's ``-c`` that runs ``statements`` without modules of the current folder.
 
     ``here`` is whether they run in this interpreter's environment, where this package is also found if it is not
     installed.

@@ -21,7 +21,7 @@ Were a thread's object freed by the thread itself, at its end, Python code would
 def own_thread(name: str, target: Callable[..., object], *arguments: object) -> threading.Thread:
     """Return a daemon thread, not yet started, called ``dynamo-dap NAME``.
 
-    pydevd, if it is in the process too, neither traces a thread with these two attributes nor shows it to the user.
+    pydevd neither traces a thread with these two attributes nor shows it to the user.
     """
     thread = threading.Thread(target=target, args=arguments, name=OWN_THREAD_PREFIX + name, daemon=True)
     vars(thread).update(pydev_do_not_trace=True, is_pydev_daemon_thread=True)

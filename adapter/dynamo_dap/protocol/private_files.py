@@ -1,4 +1,4 @@
-"""The folder in which this user's processes keep what no other user may read or write. Any thread; no state."""
+"""The private folder of this user's processes. Any thread; no state."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def state_folder() -> Path:
 
 
 def is_private(path: Path, has_type: Callable[[int], bool]) -> bool:
-    """Whether ``path`` is of the right type, not a link, and only its owner, this user, has any right to it."""
+    """Whether ``path`` has the right type, is not a link, and only this user has rights to it."""
     try:
         status = path.lstat()
     except OSError:

@@ -1,6 +1,6 @@
-"""Which process of a distributed job this is, and the messages among ranks that stop together.
+"""Identifies a process of a distributed job, and defines the messages of ranks that stop together.
 
-Also how a child process learns where to ask for a session. Structs and pure functions; any process, any thread.
+Also defines how a child process learns the address for a session. Structs and pure functions; any process, any thread.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ class Rank(Struct, rename="camel", omit_defaults=True, frozen=True):
 
 
 def rank_in(environment: Mapping[str, str], names: tuple[str, str, str] = _VARIABLES) -> Rank | None:
-    """Return the rank that a launcher (torchrun, or one that does as it does) put into the environment."""
+    """Return the rank that a launcher (torchrun, or a compatible one) set in the environment."""
     number, local, of = (int(text) if (text := environment.get(name, "")).isdecimal() else None for name in names)
     return None if number is None else Rank(number, local, of)
 
 
 def scheduled_rank_in(environment: Mapping[str, str]) -> Rank | None:
-    """Return the rank that a scheduler gave a process which it started itself (``srun``, ``mpirun``)."""
+    """Return the rank that a scheduler (``srun``, ``mpirun``) gave a process that it started."""
     return next((rank for names in _OF_SCHEDULERS if (rank := rank_in(environment, names)) is not None), None)
 
 
 def job_in(environment: Mapping[str, str], parent: int) -> str:
-    """Return what the ranks of one job have in common, on whichever machine they are; ``parent`` started this one.
+    """Return a key that all ranks of one job share, on any machine; ``parent`` started this one.
 
-    Jobs of one machine that follow each other may have all of their environment in common.
+    Consecutive jobs on one machine may share their whole environment.
     """
     restart = environment.get("TORCHELASTIC_RESTART_COUNT", "0")
     of, of_machine = environment.get("WORLD_SIZE"), environment.get("LOCAL_WORLD_SIZE")
@@ -60,12 +60,12 @@ _OF_JOB = ("SLURM_JOB_ID", "SLURM_STEP_ID", "MASTER_ADDR", "MASTER_PORT", "TORCH
 
 
 def invitation_text(file: str, rank: Rank | None) -> str:
-    """Return what a child is given: the file of an ``Invitation``, and its rank if the parent knows it."""
+    """Return the text for a child: the file of an ``Invitation``, and its rank if the parent knows it."""
     return file if rank is None else file + _MARK + msgspec.json.encode(rank).decode()
 
 
 def read_invitation_text(text: str) -> tuple[str, Rank | None]:
-    """Return what ``invitation_text`` was given."""
+    """Return the arguments of ``invitation_text``."""
     file, mark, rank = text.rpartition(_MARK)
     return (file, msgspec.json.decode(rank, type=Rank)) if mark else (text, None)
 

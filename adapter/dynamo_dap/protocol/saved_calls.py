@@ -1,4 +1,4 @@
-"""What is asked and answered about saving a call: the request ``RECORD_CALL`` of ``contract``, and a run for it.
+"""The messages about saving a call: the request ``RECORD_CALL`` of ``contract``, and a run for it.
 
 Structs; any thread.
 """
@@ -19,7 +19,7 @@ class RecordCallArguments(Struct, rename="camel", omit_defaults=True):
 
 
 class LostValue(Struct, rename="camel"):
-    """What of a call could not be saved."""
+    """A part of a call that could not be saved."""
 
     path: str
     """Where it is, as the program would write it."""
@@ -41,7 +41,7 @@ class RecordCallBody(Struct, rename="camel", omit_defaults=True):
 
 
 class RecordingRun(Struct, rename="camel", omit_defaults=True):
-    """How a program is run by ``dynamo-dap record-call``."""
+    """A run of ``dynamo-dap record-call``."""
 
     result: str
     """Where to write a ``RecordingEnded``."""
@@ -54,7 +54,7 @@ class RecordingRun(Struct, rename="camel", omit_defaults=True):
 
 
 class RecordingEnded(Struct, rename="camel", omit_defaults=True):
-    """What a run of ``dynamo-dap record-call`` reports."""
+    """The report of a run of ``dynamo-dap record-call``."""
 
     saved: RecordCallBody | None = None
     problem: str | None = None

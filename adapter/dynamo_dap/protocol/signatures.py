@@ -1,4 +1,4 @@
-"""Signs what this user's processes write, so that another process of the user can recognize it.
+"""Signs data of this user's processes, so that another process of the user can recognize it.
 
 The key is in the user's folder for state and is made when it is first needed. The program's threads and commands; no
 state of its own.
@@ -19,7 +19,7 @@ _SIZE = 32
 
 
 def signature_of(parts: Sequence[object]) -> str | None:
-    """Return what only a process of this user can write below these parts; None where no key can be kept."""
+    """Return a signature of these parts that only this user's processes can make; None if no key can be stored."""
     try:
         key = _key() or _new_key()
     except OSError:
@@ -49,6 +49,6 @@ def _key() -> bytes | None:
 
 def _new_key() -> bytes | None:
     path = state_folder() / _KEY
-    # Another process may make it at the same time: what is there then is the key of both.
+    # Another process may make it at the same time: the existing file is the key of both.
     write_private(path, os.urandom(_SIZE), replaces=False)
     return _key()

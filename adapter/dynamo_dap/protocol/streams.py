@@ -18,7 +18,7 @@ _QUICK_ACKNOWLEDGEMENT: int | None = getattr(socket, "TCP_QUICKACK", None)
 
 
 class ByteStream(Protocol):
-    """Where a connection reads and writes; ``read`` returns ``b""`` at the end of the stream."""
+    """The stream of a connection; ``read`` returns ``b""`` at its end."""
 
     def read(self) -> bytes:
         """Block until some bytes are there and return them; ``b""`` when the other end has closed."""
@@ -27,7 +27,7 @@ class ByteStream(Protocol):
         """Write all of ``data``. Raises ``OSError`` when the other end is gone."""
 
     def abandon(self) -> None:
-        """Let go of it without a word, in a process forked from the one that uses it."""
+        """Release it silently in a forked process."""
 
     def close(self) -> None:
         """Close both directions and wake a blocked ``read``; harmless when closed already."""
@@ -36,8 +36,8 @@ class ByteStream(Protocol):
 class SocketStream:
     """A connected socket, of TCP with Nagle's algorithm off: every message is one ``send``.
 
-    A program that closes all descriptors closes this one, too, and its number is then that of something of the
-    program's: nothing is read from it, written to it or closed any more.
+    A program that closes all descriptors closes this one, too, and may reuse its number: from then on nothing is read,
+    written or closed.
     """
 
     def __init__(self, connected: socket.socket) -> None:
@@ -50,7 +50,7 @@ class SocketStream:
 
     @property
     def was_taken(self) -> bool:
-        """Whether somebody else has closed the descriptor."""
+        """Whether the program has closed the descriptor."""
         return self._socket.fileno() != _CLOSED and _identity_of(self._socket) != self._identity
 
     def read(self) -> bytes:
@@ -88,7 +88,7 @@ class SocketStream:
 
 
 def _identity_of(connected: socket.socket) -> tuple[int, int] | None:
-    """Identify what is behind a socket's descriptor; None when that is closed."""
+    """Return the identity of a descriptor's socket; None if it is closed."""
     try:
         found = os.fstat(connected.fileno())
     except OSError:
@@ -122,7 +122,7 @@ class PipeStream:
             view = view[written:]
 
     def abandon(self) -> None:
-        """Close this process's descriptors. Nobody reads here: the reader is in the process that it was forked from."""
+        """Close this process's descriptors. The reader exists only in the parent process."""
         self._close_reading()
         self.close()
 

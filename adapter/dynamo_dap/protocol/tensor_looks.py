@@ -1,4 +1,4 @@
-"""A look at a tensor: what is asked and answered by the request ``TENSOR`` of ``contract``.
+"""The messages of the request ``TENSOR`` of ``contract``, which shows a tensor.
 
 Structs; any thread.
 """
@@ -49,7 +49,7 @@ class TensorHistogram(Struct, rename="camel"):
 
 
 class TensorStatistics(Struct, rename="camel", omit_defaults=True):
-    """What all elements are like, or those of a sample."""
+    """Statistics of all elements, or of a sample."""
 
     count: int
     """Of the elements that were looked at."""

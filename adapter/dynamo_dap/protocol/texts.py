@@ -1,4 +1,4 @@
-"""Names of files, variables and control characters as a person reads them. Pure; for the program and for commands."""
+"""Formats names of files, variables and control characters for people. Pure; for the program and for commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of each compile of a program: the data, its file, and its reports.
+"""Records of a program's compiles: the data, its file, and its reports.
 
 Needs only ``msgspec``: the debugged program writes records, the server and the command line read them. Never imports
 torch.

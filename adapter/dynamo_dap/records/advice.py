@@ -1,7 +1,7 @@
-"""What a user may do about the findings of a record, the most costly first. Pure, but for reading the user's lines.
+"""Advice on the findings of a record, the most costly first. Pure, except that it reads the user's lines.
 
-Torch reports one failed guard and one graph break at a time; here the values of one thing are put together over all the
-calls, and the same break over all the functions that it cuts.
+Torch reports one failed guard and one graph break at a time; here the values of one object are merged over all calls,
+and the same break over all functions that it cuts.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ LIMIT = f"{_PAGES}compile/programming_model.recompilation.html#changing-the-cach
 
 
 def what_to_do(record: Record, only: CompiledFunction | None = None) -> list[Item]:
-    """Return everything that a user may act on, of one function or of all: failures first, then what costs most."""
+    """Return all advice on one function or on all: failures first, then the most costly."""
     functions = record.functions if only is None else [only]
     changes = [_with_lines(item, record) for function in functions for item in changes_of(function)]
     reported = {(item.function, item.subject) for item in changes}
@@ -119,7 +119,7 @@ def _limits(functions: Iterable[CompiledFunction]) -> Iterator[Item]:
 
 @dataclass
 class _Break:
-    """The same break in all the compiles that it cuts."""
+    """One break, with all compiles that it cuts."""
 
     found: GraphBreak
     cut: list[tuple[CompiledFunction, Compile]] = field(default_factory=list)
@@ -140,7 +140,7 @@ def _breaks(functions: Iterable[CompiledFunction]) -> Iterator[Item]:
 def _with_callers(breaks: list[_Break]) -> list[_Break]:
     """Merge a break inside a call with the caller's break at that call.
 
-    Such a break also cuts the caller, and then the called function, which is compiled by itself.
+    Such a break cuts the caller, and then the called function, which is compiled by itself.
     """
     left = []
     for graph_break in breaks:
@@ -161,7 +161,7 @@ def _is_inside(inner: _Break, outer: _Break) -> bool:
         (line.place.path, line.place.line)
         for function, compiled in inner.cut
         for line in (*compiled.stack, *inner.found.stack[:-1])
-        # The rest of a function is called from its own line that broke, which is another break.
+        # A resume function is called from the line of its own break, which is another one.
         if line.function != function.name
     }
     return same and place is not None and (place.path, place.line) in through
@@ -188,7 +188,7 @@ def _broken(known: _Break) -> Item:
         guarded = f"else torch.fx.experimental.symbolic_shapes.guard_or_false({one.condition})"
         hints = [f"{promised}; {guarded}", *hints]
     if one.place is not None and _TORCH.search(one.place.path):
-        # Nobody edits torch, and its hints are about the line.
+        # The user does not edit torch, and torch's hints are about the line.
         facts.append("the line is torch's own: there is nothing in it to change")
         hints = [setting.text for setting in settings]
     return Item(
@@ -225,11 +225,11 @@ def _list(names: list[str]) -> str:
     return ", ".join(names[:_VALUES]) + more
 
 
-# -- sizes that were to vary ---------------------------------------------------------------------------------------
+# -- sizes meant to vary ---------------------------------------------------------------------------------------
 
 
 def _specialized(functions: Iterable[CompiledFunction]) -> Iterator[Item]:
-    """Return the sizes that were symbols, as they were marked or had varied, until the code asked for a constant."""
+    """Return the sizes that were symbolic (marked, or varied before) until the code needed a constant."""
     found: dict[tuple[str, str, Place | None], Item] = {}
     for function, compiled in compiles_of(functions):
         for one in compiled.specializations:
@@ -285,7 +285,7 @@ _LINES = 3
 
 @dataclass
 class _Change:
-    """A value, or the values of one cache, that differed from what the code was compiled for."""
+    """A value, or the values of one cache, that differed from those of the compile."""
 
     subjects: dict[str, list[str]] = field(default_factory=dict)
     """``size 2 of cache``, ``dtype of x``: its values, in the order of the calls."""
@@ -305,7 +305,7 @@ def _merged(items: list[Item]) -> list[Item]:
     for number, item in enumerate(items):
         is_size = item.subject.startswith("size ") and len(item.values) > 1
         is_size = is_size and all(value.isdigit() and int(value) > 1 for value in item.values)
-        # A parameter's size, or one that a line makes a constant, has a cause of its own and other advice.
+        # A parameter's size, or a size that a line specializes, has its own cause and other advice.
         merged.setdefault((item.cause, *item.values) if is_size else number, []).append(item)
     return [_one_of(same) if len(same) > 1 else same[0] for same in merged.values()]
 
@@ -334,7 +334,7 @@ def changes_of(function: CompiledFunction) -> list[Item]:
         for one in compiled.specializations
     }
     for compiled in function.compiles:
-        # The newest compile comes first: what it was compiled for is what the call before had.
+        # The newest compile comes first: its values are those of the call before.
         for failure in reversed(compiled.failures):
             read = _read(failure)
             change = found.setdefault(read.root, _Change())
@@ -359,7 +359,7 @@ def changes_of(function: CompiledFunction) -> list[Item]:
 
 
 def _modules_of(function: CompiledFunction) -> int:
-    """Return of how many modules the method was compiled: they share one code object, and its limit."""
+    """Return the number of modules for which the method was compiled: they share one code object, and its limit."""
     return len({one.module for one in function.compiles if one.module is not None})
 
 
@@ -372,7 +372,7 @@ def _about_constant(place: Place | None) -> str:
 
 
 def _about_counting(values: list[str], modules: int, read: _Read) -> list[str]:
-    """Return what a number says that is another in each module, or one more in each call."""
+    """Return the meaning of a number that differs in each module, or grows by one in each call."""
     if modules > 1 and not read.name.startswith("___"):
         limit = f"torch._dynamo.config.recompile_limit = {max(16, 2 * modules)}"
         return [f"{modules} modules share this code, and their compiles count together; to allow as many: {limit}"]
@@ -421,7 +421,7 @@ def _with_values(subject: str, values: list[str]) -> str:
 
 @dataclass(frozen=True)
 class _Read:
-    """What a failed guard is about."""
+    """The subject of a failed guard."""
 
     name: str
     """The expression that is guarded."""
@@ -433,8 +433,8 @@ class _Read:
 
     @property
     def root(self) -> str:
-        """What belongs together: a cache has keys, values and lengths, all of which change at once."""
-        # A number of the name "past" is not a cache, but what has sizes, or is None in the first call, may be one.
+        """A key for values that belong together: a cache has keys, values and lengths, which change at once."""
+        # A number named "past" is not a cache; a value with sizes, or None in the first call, may be one.
         is_number = not self.subject.startswith("size ") and any(
             text.lstrip("-").isdigit() for text in (self.then, self.now) if text
         )

@@ -1,4 +1,4 @@
-"""Finds the lines of a program that change what a guard is about: assignments to the attribute, key or global variable.
+"""Finds the lines that change a guarded value: assignments to the attribute, key or global variable.
 
 The lines are read from the recorded sources by their syntax, so they are those that may change it: another object can
 have an attribute of the same name. Files that have changed since the recording are left out. Any thread.
@@ -34,7 +34,7 @@ Changes = Callable[[ast.AST], bool]
 
 
 def lines_that_change(subject: str, sources: Mapping[str, Sequence[str]]) -> list[Place]:
-    """Return the lines that may change what a failed guard is about; ``sources`` are digests of lines by path.
+    """Return the lines that may change the value of a failed guard; ``sources`` are digests of lines by path.
 
     The initial assignment in ``__init__`` is not one of them.
     """

@@ -1,4 +1,4 @@
-"""What a user may do about CUDA graphs that torch skips, records again, or whose outputs it overwrites. Pure."""
+"""Advice on CUDA graphs that torch skips, records again, or whose outputs it overwrites. Pure."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The events of compiles, of which a record file is a list, and the ``Record`` that they are put together in.
+"""The events of compiles, of which a record file is a list, and the ``Record`` that they fill.
 
-Each event knows what it changes in a record, and what of it is left out of a file that becomes too large. Written by
-the debugged program, on whichever thread compiles. There is one ``Record`` per debugged program, or per file that is
-read; it has one lock. Snapshots are encoded under the lock, since the structs keep changing.
+Each event knows its change of a record, and its short form in a file that becomes too large. Written by the debugged
+program, on whichever thread compiles. There is one ``Record`` per debugged program, or per file that is read; it has
+one lock. Snapshots are encoded under the lock, since the structs keep changing.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class _Event(msgspec.Struct, rename="camel", omit_defaults=True, tag_field="even
         raise NotImplementedError
 
     def without_details(self) -> Event:
-        """Return the part of it that a file keeps which has become large."""
+        """Return the part that a large file keeps."""
         event: Event = self  # type: ignore[assignment]  # the class is one of Event
         return event
 
@@ -77,7 +77,7 @@ class _OfCompile(_Event):
 
 
 class Started(_Event, tag="started"):
-    """The program began to be recorded. The first line of a file."""
+    """The start of a recording. The first line of a file."""
 
     version: int
     time: float
@@ -131,7 +131,7 @@ class CompileBegan(_Event, tag="compileBegan"):
 
 
 class SourceRead(_Event, tag="sourceRead"):
-    """A file of the user's, as it was when the program ran. It shows which lines have changed since."""
+    """A user file at the time of the run. It shows which lines have changed since."""
 
     path: str
     digests: str
@@ -170,7 +170,7 @@ class AttemptRestarted(_OfCompile, tag="attemptRestarted"):
         """Begin another attempt, without what the one before gave."""
         compiled.attempts[-1].restarted = self.reason
         compiled.attempts.append(Attempt(self.number + 1))
-        # Of the attempt that was given up.
+        # A field of the abandoned attempt.
         compiled.graphs.clear()
         compiled.specializations.clear()
 
@@ -250,7 +250,7 @@ class GuardsMade(_OfCompile, tag="guardsMade"):
 
 
 class Traced(_OfCompile, tag="traced"):
-    """What the last attempt of a compile went through."""
+    """The lines and values of a compile's last attempt."""
 
     functions: list[TracedFunction]
     values: list[TracedValue]
@@ -267,7 +267,7 @@ class Traced(_OfCompile, tag="traced"):
 
 
 class CompileEnded(_OfCompile, tag="compileEnded"):
-    """A compile is over."""
+    """The end of a compile."""
 
     state: str
     seconds: float
@@ -287,7 +287,7 @@ class CompileEnded(_OfCompile, tag="compileEnded"):
 
 
 class CudaGraphMet(_OfCompile, tag="cudaGraphMet"):
-    """Something happened to a CUDA graph of a compile."""
+    """An event of a CUDA graph of a compile."""
 
     cuda_graph: CudaGraph
 
@@ -308,7 +308,7 @@ _CUDA_GRAPHS = 200
 
 
 class CacheAnswered(_OfCompile, tag="cacheAnswered"):
-    """A cache of compiled graphs was asked for a graph."""
+    """A lookup in a cache of compiled graphs."""
 
     lookup: CacheLookup
 
@@ -346,7 +346,7 @@ class FrameSkipped(_Event, tag="frameSkipped"):
 
 
 class Profiled(_Event, tag="profiled"):
-    """How long tracing took, by function. Reported at the end of a run with a profile."""
+    """The trace time of each function. Reported at the end of a run with a profile."""
 
     functions: list[ProfiledFunction]
 
@@ -356,7 +356,7 @@ class Profiled(_Event, tag="profiled"):
 
 
 class Truncated(_Event, tag="truncated"):
-    """The bound of the file is reached: details (nodes, guards) are left out from here on."""
+    """The file has reached its bound: details (nodes, guards) are left out from here on."""
 
     def merge_into(self, record: Record) -> None:
         """Note that details of later compiles are left out."""
@@ -400,7 +400,7 @@ R = TypeVar("R")
 
 
 class Record:
-    """Everything that is known of the compiles of one program."""
+    """All recorded facts about the compiles of one program."""
 
     def __init__(self) -> None:
         self.started: Started | None = None
@@ -455,7 +455,7 @@ class Record:
         self._by_id[event.id] = compiled
 
     def shorten(self, compile_id: str) -> None:
-        """Keep only a compile's overview, so that a program that keeps compiling does not grow without bound."""
+        """Keep only a compile's overview, so that a program with endless compiles does not grow without bound."""
         with self._lock:
             compiled = self._by_id[compile_id]
             self.version += 1

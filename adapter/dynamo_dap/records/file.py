@@ -122,7 +122,7 @@ def _without_collections() -> Iterator[None]:
 
 
 def read_record(path: Path) -> Record:
-    """Return what a record file contains. A last line that was cut off is left out.
+    """Return the events of a record file, without an incomplete last line.
 
     Raises:
         UnreadableRecord: it is not a record, or one of a newer version of the format.
@@ -154,9 +154,9 @@ def program_of(path: Path) -> Started:
 
 
 class RecordScan:
-    """What there is to know of a record before it is worth reading, found without decoding it. One thread.
+    """Facts about a record, found without decoding it.
 
-    A record may be of many megabytes: it is looked at from its end, as far as is needed.
+    One thread. A record may have many megabytes: it is read from its end, as far as needed.
     """
 
     def __init__(self, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Where record files are: a folder for each working directory, in the user's cache; the newest ones are kept.
+"""Finds record files: a folder for each working directory, in the user's cache; the newest ones are kept.
 
 ``DYNAMO_DAP_RECORDS`` names another folder for all of them. Any process.
 """
@@ -44,7 +44,7 @@ def new_name() -> str:
 
 
 def records_in(folder: Path) -> list[Path]:
-    """Return the record files of a folder, oldest first; of a program whose first process has none, those of others."""
+    """Return the record files of a folder, oldest first; if a program's first process has none, those of its others."""
     if not folder.is_dir():
         return []
     others = [path for run in folder.glob(f"*{RUN_SUFFIX}") if not first_record(run).exists() for path in _files(run)]

@@ -1,4 +1,4 @@
-"""The report as one page that holds all it shows: what to do, when what was compiled, by whom, and each compile.
+"""The report as one self-contained page: advice, a timeline of compiles, their callers, and each compile.
 
 Nothing is loaded from elsewhere: the chart library and our own script are part of the page, and nothing else may run,
 whatever the record contains; every text of the record is escaped. Pure, except that it reads the user's sources and the
@@ -168,7 +168,7 @@ def _chart(compiles: list[tuple[CompiledFunction, Compile]]) -> dict[str, object
     for function, _ in compiles:
         if id(function) not in labels:
             text = function.name + ("" if function.place is None else f" ({at(function.place)})")
-            # What has one name has one row.
+            # One row for each name.
             labels[id(function)] = text if text not in labels.values() else f"{text} #{len(labels)}"
     rows = {key: number for number, key in enumerate(labels)}
     first = min(one.began or 0.0 for _, one in compiles)
@@ -226,11 +226,11 @@ def _caches(compiled: Compile) -> str:
     return ", ".join(events)
 
 
-# -- who compiled what ---------------------------------------------------------------------------------------------
+# -- callers of compiles ---------------------------------------------------------------------------------------------
 
 
 class _Branch:
-    """A line of the program, the lines that it called, and what was compiled for it."""
+    """A line of the program, the lines that it called, and its compiles."""
 
     def __init__(self) -> None:
         self.below: dict[StackLine, _Branch] = {}

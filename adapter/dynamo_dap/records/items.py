@@ -1,4 +1,4 @@
-"""One thing that a user may do something about, and what several kinds of these need. Pure."""
+"""One piece of advice, and helpers for its kinds. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dynamo_dap.records.settings import Setting
 
 
 class Kind(Enum):
-    """What an item is about; in the order of their weight."""
+    """The kinds of items, in the order of their weight."""
 
     FAILED = "failed"
     LIMIT = "limit"
@@ -24,7 +24,7 @@ class Kind(Enum):
 
 @dataclass
 class Item:
-    """One thing to do something about."""
+    """One finding with advice."""
 
     kind: Kind
     title: str
@@ -57,7 +57,7 @@ class Item:
 
 
 def caller_of(function: CompiledFunction, compiled: Compile) -> Place | None:
-    """Return the user's line that called; of the rest of a function after a break that of its beginning."""
+    """Return the user's calling line; for a resume function, the line of its beginning."""
     return compiled.caller or next((one.caller for one in function.compiles if one.caller is not None), None)
 
 

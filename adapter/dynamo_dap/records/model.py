@@ -1,4 +1,4 @@
-"""What is known of each compile. The same data goes to views (custom DAP requests), into record files and reports.
+"""The data about each compile, for views (custom DAP requests), record files and reports.
 
 Plain values, without references to the debugged program. Names on the wire are in camelCase; unknown fields are left
 out. Any thread. A record can have a million of the small structs, so Python's garbage collector does not track them
@@ -145,7 +145,7 @@ class GraphBreak(Struct, rename="camel", omit_defaults=True):
     """The numbers in it that depend on data."""
 
     def __post_init__(self) -> None:
-        """Drop a link that leads elsewhere: a record may name anything as torch's page."""
+        """Drop a link to other sites: a record may name anything as torch's page."""
         if self.link is not None and _TORCHS_PAGE.fullmatch(self.link) is None:
             self.link = None
 
@@ -220,7 +220,7 @@ class GuardFailure(Struct, rename="camel", omit_defaults=True, frozen=True, gc=F
 
 
 class TracedValue(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
-    """What a name stood for at a line, while a function was traced."""
+    """The value of a name at a line, while a function was traced."""
 
     name: str
     text: str
@@ -235,7 +235,7 @@ class TracedValue(Struct, rename="camel", omit_defaults=True, frozen=True, gc=Fa
 
 
 class TracedFunction(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
-    """A function of the user's that a trace went through: the compiled one, or one that was inlined."""
+    """A user function in a trace: the compiled one, or an inlined one."""
 
     name: str
     place: Place
@@ -246,7 +246,7 @@ class TracedFunction(Struct, rename="camel", omit_defaults=True, frozen=True, gc
 
 
 class CudaGraph(Struct, rename="camel", omit_defaults=True, gc=False):
-    """What happened to CUDA graphs of a compile, for one reason at one line."""
+    """Events of CUDA graphs of a compile, for one reason at one line."""
 
     outcome: Annotated[str, Meta(extra={"choices": OUTCOMES})]
     cause: Annotated[str | None, Meta(extra={"choices": CAUSES})] = None
@@ -262,7 +262,7 @@ class CudaGraph(Struct, rename="camel", omit_defaults=True, gc=False):
 
 
 class ShapeEvent(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
-    """Something that happened to a symbolic size while a function was traced, from torch's trace log."""
+    """An event of a symbolic size in a trace, from torch's trace log."""
 
     kind: str
     """Torch's name of the event: ``create_symbol``, ``guard_added``, ``propagate_real_tensors``."""
@@ -273,7 +273,7 @@ class ShapeEvent(Struct, rename="camel", omit_defaults=True, frozen=True, gc=Fal
 
 
 class CacheLookup(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
-    """What one cache of compiled graphs answered for a compile."""
+    """The answer of one cache of compiled graphs for a compile."""
 
     cache: str
     """``FX graph cache``, ``AOTAutograd cache``"""
@@ -289,7 +289,7 @@ class CacheLookup(Struct, rename="camel", omit_defaults=True, frozen=True, gc=Fa
 
 
 class Sharding(Struct, rename="camel", omit_defaults=True, frozen=True):
-    """What FSDP (``fully_shard``) does with the parameters of the module whose method is compiled."""
+    """FSDP's (``fully_shard``) settings for the parameters of the compiled method's module."""
 
     name: str
     """The module in the model, in the call that was compiled: ``layers.0``; empty for the model itself."""
@@ -378,7 +378,7 @@ class Specialization(Struct, rename="camel", omit_defaults=True, frozen=True, gc
 
 
 class SkippedFrame(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
-    """A function of the user's that Dynamo decided not to trace."""
+    """A user function that Dynamo decided not to trace."""
 
     name: str
     reason: str
@@ -386,7 +386,7 @@ class SkippedFrame(Struct, rename="camel", omit_defaults=True, frozen=True, gc=F
 
 
 class CompiledFunction(Struct, rename="camel", omit_defaults=True):
-    """A function of the user's, with every compile of it and of its rest after graph breaks."""
+    """A user function, with every compile of it and of its resume functions."""
 
     name: str
     place: Place | None = None
@@ -398,7 +398,7 @@ class CompiledFunction(Struct, rename="camel", omit_defaults=True):
 
 @dataclass(frozen=True)
 class Counts:
-    """What there is."""
+    """The counts of everything."""
 
     compiles: int
     graphs: int
@@ -426,7 +426,7 @@ def counts_of(compiles: Sequence[Compile]) -> Counts:
 
 
 def shares_of(compiled: Compile) -> dict[str, float]:
-    """Return what each stage of a compile took by itself, in seconds; torch counts a stage into the one around it."""
+    """Return each stage's own time in a compile, in seconds; torch counts a stage into the enclosing one."""
     phases = compiled.phases
     whole = phases.get("whole frame", 0.0)
     stages = [phases.get(name, 0.0) for name in ("backend", "inductor", "inductor code")]

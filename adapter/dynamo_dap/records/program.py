@@ -1,4 +1,4 @@
-"""The program that a subcommand of the command line runs without a debugger: how it is given, described and started.
+"""The program of a subcommand that runs without a debugger: its arguments, description and start.
 
 Main thread of the command.
 """
@@ -20,7 +20,7 @@ UNCOMPILED = {"TORCHDYNAMO_DISABLE": "1"}
 
 
 def add_program(parser: argparse.ArgumentParser, what: str = "the Python file") -> None:
-    """Add what every such subcommand ends with: the interpreter, the program or a module, the program's arguments."""
+    """Add the last arguments of every such subcommand: interpreter, program or module, the program's arguments."""
     parser.add_argument("--python", default=sys.executable, help="the interpreter; default: this one")
     parser.add_argument(
         "-m",
@@ -47,7 +47,7 @@ def read_options(parser: argparse.ArgumentParser, arguments: list[str]) -> argpa
 
 
 def given_program(parser: argparse.ArgumentParser, options: argparse.Namespace) -> LaunchDescription:
-    """Return the program that was given; without one the command ends with its usage."""
+    """Return the given program; without one, end the command with its usage."""
     given: list[str] = options.program or []
     if options.module is not None:
         # Earlier versions asked for -- before the arguments of a module. argparse ends those of -m there.

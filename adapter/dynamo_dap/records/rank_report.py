@@ -1,4 +1,4 @@
-"""What the ranks of a job compiled, as text: a table with a column for each rank, and below it where one parted.
+"""The compiles of a job's ranks as text: a table with a column for each rank, then the first divergence.
 
 Printed by ``dynamo-dap report --ranks``, and a part of the page of a rank's report. Pure, but for reading the user's
 lines.

@@ -1,4 +1,4 @@
-"""Compares what the ranks of a distributed job compiled: which of them did something else, and where it parted.
+"""Compares the compiles of a distributed job's ranks, and finds a rank that diverges, with the place.
 
 Ranks that compile different graphs, or different collectives in them, are the usual cause of a job that hangs. Pure,
 but for reading record files. Any process.
@@ -58,7 +58,7 @@ class RankCompile(Struct, rename="camel", omit_defaults=True, frozen=True):
 
 
 class Parting(Struct, rename="camel", omit_defaults=True, frozen=True):
-    """Where a rank does something else than most."""
+    """The place where a rank diverges from most."""
 
     rank: int
     text: str
@@ -68,7 +68,7 @@ class Parting(Struct, rename="camel", omit_defaults=True, frozen=True):
 
 
 class ComparedCompile(Struct, rename="camel", omit_defaults=True, frozen=True):
-    """What all ranks made of one compile."""
+    """One compile in all ranks."""
 
     function: str
     number: int
@@ -123,7 +123,7 @@ def _rank_in(path: Path, other: Started) -> int | None:
 
 @dataclass(frozen=True)
 class _Step:
-    """Something that a compile went through; equal ones look alike in all ranks."""
+    """A step of a compile, in a form that is equal in all ranks."""
 
     text: str
     line: tuple[str, int] | None = None
@@ -137,7 +137,7 @@ _Key = tuple[str, Place | None, str, int]
 
 
 def compare_ranks(records: Mapping[int, Record]) -> JsonRanks:
-    """Return what the ranks compiled, beside each other."""
+    """Return the compiles of the ranks, side by side."""
     by_key: dict[_Key, dict[int, Compile]] = {}
     order: list[_Key] = []
     for rank, record in sorted(records.items()):

@@ -27,7 +27,7 @@ class RepeatedInput:
 
     @contextlib.contextmanager
     def for_a_run(self) -> Iterator[int]:
-        """Provide what a run gets as ``stdin``, until the run is over."""
+        """Provide a run's ``stdin``, until the run ends."""
         if self._source is None:
             yield subprocess.DEVNULL
             return

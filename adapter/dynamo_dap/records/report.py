@@ -38,7 +38,7 @@ _OTHERS = 8
 
 @dataclass(frozen=True)
 class Source:
-    """Where records come from: files of ours, or what another program has written."""
+    """The source of records: our own files, or those of another program."""
 
     read: Callable[[Path], Record] = read_record
     ranks: Callable[[Path], dict[int, Record]] = records_of_ranks
@@ -130,7 +130,7 @@ def chosen_record(given: Path | None, directory: Path | None = None) -> Path:
 
 
 class JsonRecord(msgspec.Struct):
-    """What ``--json`` prints: everything that is recorded."""
+    """The output of ``--json``: everything recorded."""
 
     started: Started | None
     ended: Ended | None
@@ -202,7 +202,7 @@ def write_page(record: Record, file: Path, source: Source | None = None) -> Path
 
 
 def _links_to(trace: Path | None) -> dict[str, str]:
-    """Return what tlparse made, by its title: torch's own pages, and what a viewer of traces opens."""
+    """Return tlparse's files by title: torch's own pages, and files for trace viewers."""
     if trace is None:
         return {}
     links = {"Torch's own trace, by tlparse": trace.as_uri()}

@@ -1,7 +1,7 @@
-"""Finds the settings of torch that a record suggests: those that torch's own hints name. Pure.
+"""Finds the settings of torch that torch's hints in a record name.
 
-A setting needs no edit, so it also helps against what happens in library code. Whether it helps is not known before it
-was tried: see ``commands.fix``.
+Pure. A setting needs no edit, so it also helps with library code. Whether it helps is unknown before a trial: see
+``commands.fix``.
 """
 
 from __future__ import annotations

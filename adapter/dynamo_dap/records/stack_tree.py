@@ -1,6 +1,6 @@
-"""Who called what was compiled, as a tree of the user's stacks, with each compile at its end. Pure.
+"""A tree of the user's stacks with the compiles at their ends.
 
-Compiles whose calls began alike share a branch, as in tlparse's stack trie.
+Pure. Compiles with a common beginning of their stacks share a branch, as in tlparse's stack trie.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The report as text: what there is, what to do about it, and each compile. Pure, but for reading the user's lines.
+"""The report as text: counts, advice, and each compile. Pure, except that it reads the user's lines.
 
 Printed by ``dynamo-dap report``, and shown by the editor for one function or the whole program.
 """
@@ -34,7 +34,7 @@ _COLORS = {
 
 
 def print_report(record: Record, console: Console, only: CompiledFunction | None = None) -> None:
-    """Print what is known of a program, or of one of its functions."""
+    """Print the report on a program, or on one of its functions."""
     functions = record.functions if only is None else [only]
     _print_head(record, console, record.counts() if only is None else counts_of(only.compiles))
     if functions:
@@ -58,7 +58,7 @@ def print_report(record: Record, console: Console, only: CompiledFunction | None
 
 
 def _first_line(reason: str) -> str:
-    """Return what torch says first: it goes on with hints, links and a traceback, which the report has by itself."""
+    """Return the first part of torch's message: hints, links and a traceback follow, which the report shows itself."""
     lines = [line.strip() for line in reason.splitlines() if line.strip()]
     return lines[0] if lines else reason
 

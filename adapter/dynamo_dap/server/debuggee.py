@@ -516,7 +516,7 @@ _FIRST_WITH_DYNAMO = (2, 0)
 
 
 def version_warning(information: ProcessInformation) -> str | None:
-    """Return a warning about the program's torch, None when all is well."""
+    """Return a warning about the program's torch, None if all is well."""
     python = information.executable or "the program's Python"
     if information.torch_version is None:
         return (

@@ -66,7 +66,7 @@ class References(msgspec.Struct, rename="camel"):
 
     @property
     def owned(self) -> int | None:
-        """The id that identifies the owner, None when there is none."""
+        """The id that identifies the owner, None if there is none."""
         candidates = (
             self.frame_id,
             self.variables_reference,

@@ -59,7 +59,7 @@ class Phase(Enum):
 
 
 def refusal_in(phase: Phase) -> RequestRefused | None:
-    """Return why a request for the program cannot be served in ``phase``, None when it can."""
+    """Return why a request for the program cannot be served in ``phase``, None if it can."""
     if phase is Phase.RUNNING:
         return None
     return RequestRefused(*_REFUSALS[phase])

@@ -16,7 +16,7 @@ from dynamo_dap.terminal.client import Client
 
 
 class UsageError(Exception):
-    """A command or an argument makes no sense here; the text says what would."""
+    """A command or an argument is invalid here; the text says what is valid."""
 
 
 class Quit(Exception):
@@ -37,7 +37,7 @@ _PARTS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class BreakpointRequest:
-    """What was asked for: a line of a file, or a function."""
+    """The requested place: a line of a file, or a function."""
 
     path: str | None = None
     """Absolute; None for a function."""
@@ -64,7 +64,7 @@ def parse_place(text: str, current_path: str | None) -> BreakpointRequest:
     Raises:
         UsageError: the text is not a place; says what one looks like.
     """
-    # As pdb writes a condition: 18, x > 1
+    # A condition in pdb's form: 18, x > 1
     match = _PARTS.fullmatch(re.sub(r"^([^\s,]+)\s*,\s*", r"\1 if ", text.strip()))
     if match is None:
         raise UsageError(f"no place for a breakpoint: {text.strip()!r}. Give {USAGE}")
@@ -133,7 +133,7 @@ class Breakpoint:
 
     @property
     def line(self) -> int:
-        """The line it is on, which may be further down than the line that was asked for."""
+        """Its line, which may be below the requested one."""
         return self.answer.line or self.place.line
 
     def set_condition(self, condition: str | None) -> None:
@@ -156,7 +156,7 @@ class BreakpointList:
         return added
 
     def remove(self, number: int) -> Breakpoint:
-        """Take the breakpoint ``number`` out.
+        """Remove the breakpoint ``number``.
 
         Raises:
             UsageError: there is none.
@@ -207,7 +207,7 @@ class BreakpointList:
             breakpoint.answer = answer
 
     def take_change(self, answer: Answer) -> Breakpoint | None:
-        """Take in a ``breakpoint`` event; return the breakpoint that newly became verified, or newly says why not."""
+        """Handle a ``breakpoint`` event; return the breakpoint if it is newly verified, or has a new reason."""
         for breakpoint in self.all:
             if answer.id is not None and breakpoint.answer.id == answer.id:
                 before, breakpoint.answer = breakpoint.answer, answer

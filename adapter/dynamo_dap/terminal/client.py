@@ -83,7 +83,7 @@ class Server(Protocol):
 
     @property
     def stream(self) -> ByteStream:
-        """Where it speaks DAP."""
+        """Its DAP stream."""
 
     def end(self, grace: float = ...) -> None:
         """Make it end, within ``grace`` seconds."""
@@ -215,7 +215,7 @@ class Client:
         self.connection = Connection(stream, "server")
         self.connection.start(self)
 
-    # -- what the connection's reader calls ------------------------------------------------------------------------
+    # -- callbacks of the connection's reader ------------------------------------------------------------------------
 
     def on_request(self, request: Request) -> None:
         """Serve a reverse request."""
@@ -327,7 +327,7 @@ class Client:
         """Replace the exception filters."""
         self.request("setExceptionBreakpoints", SetExceptionBreakpointsArguments(filters=list(filters)))
 
-    # -- looking ---------------------------------------------------------------------------------------------------
+    # -- reading ---------------------------------------------------------------------------------------------------
 
     def threads(self) -> list[Thread]:
         """Return the program's threads."""
@@ -367,7 +367,7 @@ class Client:
         """Return the text of a virtual source."""
         return self.ask("source", SourceArguments(source_reference=reference), SourceResponseBody)
 
-    # -- going on --------------------------------------------------------------------------------------------------
+    # -- resuming --------------------------------------------------------------------------------------------------
 
     def resume(self, command: str, thread_id: int, granularity: str | None = None) -> bool:
         """Send ``continue``, ``next``, ``stepIn``, ``stepOut`` or ``stepBack``; ``granularity`` is for steps.
@@ -395,7 +395,7 @@ class SourceText:
         self._texts: dict[str | int, list[str]] = {}
 
     def forget(self) -> None:
-        """Read again what is asked for next: a file may have been edited, a virtual source has grown."""
+        """Drop cached lines: a file may have been edited, a virtual source has grown."""
         self._texts.clear()
 
     def lines(self, client: Client, source: Source | None) -> list[str]:

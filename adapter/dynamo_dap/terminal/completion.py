@@ -20,7 +20,7 @@ Completions = list[tuple[str, int]]
 
 
 def complete_expression(debugger: Debugger, expression: str) -> Completions:
-    """Complete names and attributes of the selected frame, as the server knows them."""
+    """Complete names and attributes of the selected frame, by the server."""
     targets = debugger.client.completions(expression, len(expression) + 1, debugger.frame_id())
     word = re.search(r"\w*$", expression)
     length = len(word[0]) if word else 0
@@ -67,12 +67,12 @@ def complete_filters(debugger: Debugger, argument: str) -> Completions:
 
 
 def complete_listing_form(debugger: Debugger, argument: str) -> Completions:  # noqa: ARG001  (as every completion)
-    """Complete how generated code is shown."""
+    """Complete the forms of generated code."""
     return _beginning(list(LISTING_FORMS), argument)
 
 
 def _files(begun: str) -> Completions:
-    """Python files, and folders to go on with."""
+    """Python files, and folders to continue with."""
     folder, slash, name = begun.rpartition("/")
     try:
         entries = sorted(Path(folder or slash or ".").expanduser().iterdir())

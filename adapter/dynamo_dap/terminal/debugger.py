@@ -1,4 +1,4 @@
-"""The state of a terminal session: the program it debugs, what is stopped, the selected frame, and waiting for stops.
+"""The state of a terminal session: the program, its stopped threads, the selected frame, and waits for stops.
 
 All on the prompt's thread; the client's reader thread only puts events into a queue. A ``Debugger`` lives as long as
 the command; each run of the program has a server and a client of its own.
@@ -43,7 +43,7 @@ _END_TIMEOUT = 10.0
 
 
 class State(Enum):
-    """What the program is doing."""
+    """The state of the program."""
 
     CONFIGURING = "has not started yet: 'continue' starts it"
     RUNNING = "is running"
@@ -52,15 +52,15 @@ class State(Enum):
 
 
 class StillRunning(Exception):
-    """Nothing has stopped within the debugger's patience, or nobody wants to wait any more."""
+    """No thread has stopped within the time limit, or the wait was cancelled."""
 
 
 class _GiveUp:
-    """Comes in place of an event when nobody waits for one any more."""
+    """Replaces an event if the wait was cancelled."""
 
 
 class _Closed:
-    """Comes in place of an event when the connection has ended."""
+    """Replaces an event if the connection has ended."""
 
     def __init__(self, problem: str | None) -> None:
         self.problem = problem
@@ -154,8 +154,7 @@ class Debugger:
     def set_program_arguments(self, arguments: list[str]) -> None:
         """Give the next run of the program other arguments.
 
-        Raises:
-            UsageError: it was attached to, and has its arguments.
+        Raises: UsageError: an attached program cannot be run again.
         """
         if self._request != "launch":
             raise UsageError("a program that was attached to keeps its arguments")
@@ -170,7 +169,7 @@ class Debugger:
             self._beginning = None
 
     def end(self) -> None:
-        """End the program that was launched, or leave the one that was attached to; then end the server."""
+        """End a launched program, or detach from an attached one; then end the server."""
         client, server = self._client, self._server
         self._client = self._server = None
         self.state = State.ENDED
@@ -184,10 +183,10 @@ class Debugger:
         if self._terminal is not None:
             self._terminal.end(_END_TIMEOUT)
 
-    # -- going on --------------------------------------------------------------------------------------------------
+    # -- resuming --------------------------------------------------------------------------------------------------
 
     def resume(self, command: str, granularity: str | None = None, *, count: int = 1) -> None:
-        """Let the current thread go on (or the program begin) and wait for the next stop, or the end.
+        """Resume the current thread (or start the program) and wait for the next stop, or the end.
 
         Repeat a step ``count`` times, unless something else stops the thread.
         """
@@ -215,7 +214,7 @@ class Debugger:
     def leave_inner_frames(self) -> bool:
         """Run until the selected frame is the innermost one; return whether its line is the one that it was at.
 
-        When something else stops the thread on the way, or the line is done, shows that stop.
+        If something else stops the thread, or the line is done, show that stop.
         """
         line = self.frame().line
         for _ in range(self.selected):
@@ -269,7 +268,7 @@ class Debugger:
         self.wait()
 
     def change(self, ask: Callable[[], T]) -> T:
-        """Ask for something that may lead to another stop, in a trace with what was changed; then wait for that."""
+        """Send a request that may lead to another stop in a changed trace, then wait for it."""
         thread_id = self.thread_id
         before = None if thread_id is None else self.stops.get(thread_id)
         try:
@@ -284,8 +283,7 @@ class Debugger:
     def wait(self) -> None:
         """Wait until a thread stops or the program ends, and show where; Ctrl-C pauses the program.
 
-        Raises:
-            StillRunning: patience is over, or was given up.
+        Raises: StillRunning: the time limit is over, or the wait was cancelled.
         """
         self._wait()
         self.show_stop()
@@ -300,12 +298,12 @@ class Debugger:
                 is_over = self.state is not State.RUNNING and not self._ignores_stop()
                 if not is_over:
                     self._take(self._next_event(end))
-            except KeyboardInterrupt:  # at any time, also while what has come is being shown
+            except KeyboardInterrupt:  # at any time, also while events are shown
                 if self.state is State.RUNNING:
                     self.pause()
 
     def _ignores_stop(self) -> bool:
-        """Go on from a stop at breakpoints whose hits the user ignores."""
+        """Resume after a stop at breakpoints whose hits the user ignores."""
         stop = self.stops.get(self.thread_id) if self.thread_id is not None else None
         hit = self.breakpoints.hit(stop.hit_breakpoint_ids or []) if stop is not None else []
         if not hit or not all(one.ignored_hits for one in hit):
@@ -325,7 +323,7 @@ class Debugger:
         return event
 
     def give_up(self) -> None:
-        """Make a wait on another thread end now. Any thread."""
+        """Cancel a wait on another thread. Any thread."""
         self._events.put(_GiveUp())
 
     def pause(self) -> None:
@@ -340,12 +338,12 @@ class Debugger:
             self.screen.problem(str(failed))
 
     def drain(self, grace: float = 0.0) -> None:
-        """Take in the events that are there already, or come within ``grace`` seconds of each other."""
+        """Handle the waiting events, and those within ``grace`` seconds of each other."""
         with contextlib.suppress(queue.Empty):
             while grace or not self._events.empty():
                 self._take(self._events.get(timeout=grace or None))
 
-    # -- what is stopped -------------------------------------------------------------------------------------------
+    # -- stopped threads -------------------------------------------------------------------------------------------
 
     def stopped_thread(self) -> int:
         """Return the current thread, which is stopped.
@@ -386,7 +384,7 @@ class Debugger:
         return frames[min(self.selected, len(frames) - 1)]
 
     def frame_id(self) -> int | None:
-        """Return the selected frame's id; None when nothing is stopped."""
+        """Return the selected frame's id; None if nothing is stopped."""
         return self.frame().id if self.thread_id is not None else None
 
     def scopes(self) -> list[Scope]:
@@ -425,7 +423,7 @@ class Debugger:
             self.show_frame()
 
     def current_path(self) -> str | None:
-        """Return the file that a bare line number means: the selected frame's, or the program's."""
+        """Return the file of a bare line number: the selected frame's, or the program's."""
         if self.thread_id is not None and self.frames():
             source = self.frame().source
             if source is not None and source.path:
@@ -442,7 +440,7 @@ class Debugger:
         body = self.stops[self.thread_id]
         frame = self.frames()[0] if self.frames() else None
         headline = body.description or body.reason
-        # Our own text says the same at length; that of an exception of ordinary Python adds to the headline.
+        # Our own text repeats it at length; the text of an ordinary exception adds to the headline.
         is_more = body.reason == "exception" and body.text and not body.text.startswith(headline)
         why = f"{headline}: {body.text}" if is_more else body.text or headline
         hit = self.breakpoints.hit(body.hit_breakpoint_ids or [])
@@ -468,7 +466,7 @@ class Debugger:
         return self.prompt.displays.setdefault(self._function(), Displays())
 
     def value_to_display(self, expression: str) -> str:
-        """Evaluate without effects; what fails is shown as its reason."""
+        """Evaluate without effects; a failure is shown as its reason."""
         try:
             return self.client.evaluate(expression, self.frame_id(), "watch").result
         except RequestFailed as failed:
@@ -495,7 +493,7 @@ class Debugger:
         self.screen.excerpt(self.frame_lines(), frame, marks, around=around, context=context, only=only)
 
     def _context_of_stop(self, frame: StackFrame) -> int:
-        """Few lines around a step within a function, whose surroundings were shown already."""
+        """Show few lines after a step within a function, whose surroundings were shown already."""
         before, self._last_shown = self._last_shown, (frame.name, frame.source.path if frame.source else None)
         if self._steps_by_instruction:
             return 0
@@ -553,7 +551,7 @@ class Debugger:
         self.state = State.STOPPED
 
     def _take_continued(self, thread_id: int | None) -> None:
-        """Note that ``thread_id`` goes on, or every thread when it is None."""
+        """Note that ``thread_id`` has resumed, or every thread if it is None."""
         if thread_id is None:
             self._forget_stops()
         else:

@@ -25,7 +25,7 @@ Complete = Callable[[str], "Iterable[tuple[str, int]]"]
 
 
 class LineSource(Protocol):
-    """Gives one command after the other."""
+    """A source of commands, one after the other."""
 
     echoes: bool
     """Whether to print the command, since nobody has seen it being typed."""

@@ -13,7 +13,7 @@ from dynamo_dap.protocol.types import RunInTerminalRequestArguments, RunInTermin
 
 
 class OwnTerminal:
-    """Serves the server's ``runInTerminal``; one per prompt."""
+    """Serves the server's ``runInTerminal``; one for each prompt."""
 
     def __init__(self) -> None:
         self._processes: list[subprocess.Popen[bytes]] = []

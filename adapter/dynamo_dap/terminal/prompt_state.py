@@ -1,4 +1,4 @@
-"""What a prompt remembers between two commands, and how a command asks its user something.
+"""The state of a prompt between two commands, and questions to the user.
 
 Used on the prompt's thread; lives as long as the debugger, over restarts of the program.
 """
@@ -19,7 +19,7 @@ class Displays:
         """Each expression and its last value."""
 
     def changes(self, evaluate: Callable[[str], str]) -> list[str]:
-        """Evaluate all, and say what has changed since the last time."""
+        """Evaluate all, and print the changes since the last time."""
         reported = []
         for expression, before in self.values.items():
             value = self.values[expression] = evaluate(expression)

@@ -29,10 +29,10 @@ _ARROW, _DOT = "▶", "●"
 
 
 class Screen:
-    """Draws on a console."""
+    """Prints to a console."""
 
     def __init__(self, console: Console, *, marks_program: bool = False) -> None:
-        """With ``marks_program`` the lines that the program printed begin with ``PROGRAM_MARK``, and no other does."""
+        """With ``marks_program`` exactly the program's own output lines begin with ``PROGRAM_MARK``."""
         self.console = console
         self._marks_program = marks_program
         self.printed: list[str] = []
@@ -47,7 +47,7 @@ class Screen:
 
     @contextlib.contextmanager
     def paged(self) -> Iterator[None]:
-        """Show what is printed meanwhile page by page, when a person reads it and it is longer than the screen."""
+        """Page the output inside this context if a person reads it and it is longer than the screen."""
         if self.ask is None or not self.console.is_terminal:
             yield
             return
@@ -72,12 +72,12 @@ class Screen:
         """Print a line of the debugger's."""
         self._begin_line()
         if self._marks_program:
-            # A value or a message can have lines that look like ours.
+            # A value or a message can contain lines that look like ours.
             text = Text("\n  ").join((Text(text) if isinstance(text, str) else text).split("\n", allow_blank=True))
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def note(self, text: str) -> None:
-        """Print something by the way."""
+        """Print a side remark."""
         self.say(Text(text, style="dim"))
 
     def comment(self, text: str) -> None:
@@ -86,15 +86,15 @@ class Screen:
         self.say(Text(text, style="italic blue"))
 
     def command(self, prompt: str, line: str) -> None:
-        """Print a command that nobody has seen being typed."""
+        """Print a command that was not typed at the terminal."""
         self.say(Text(prompt, "bold magenta").append(line, "bold"))
 
     def problem(self, text: str) -> None:
-        """Print what went wrong."""
+        """Print an error."""
         self.say(Text(text, style="bold red"))
 
     def program_output(self, text: str, category: str) -> None:
-        """Print what the program has written, as it is."""
+        """Print the program's output unchanged."""
         if category in ("telemetry",):
             return
         style = {"stderr": "red", "console": "cyan", "important": "bold yellow"}.get(category, "")
@@ -132,7 +132,7 @@ class Screen:
         line = Text()
         line.append(f"{_DOT} ", "bold red")
         line.append(why, "bold")
-        # A listing is called as its function, which ``why`` names already.
+        # A listing has the name of its function, which ``why`` contains already.
         if frame is not None and (frame.source is None or frame.source.path or frame.name not in why):
             line.append(" in ").append(frame.name, "bold green")
             line.append(" at ").append(_place(frame), "cyan")
@@ -299,7 +299,7 @@ def _place(frame: StackFrame) -> str:
 
 
 def _carets(line: str, frame: StackFrame) -> str:
-    """Carets below what the current instruction stands for, when that is a part of the line and not all of it."""
+    """Return carets below the current instruction's part of the line; empty if it is the whole line."""
     if frame.end_column is None or frame.end_line not in (None, frame.line):
         return ""
     start, end = frame.column - 1, frame.end_column - 1

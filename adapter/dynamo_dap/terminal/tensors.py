@@ -37,7 +37,7 @@ class Shown:
 
 
 def show(client: Client, screen: Screen, frame_id: int | None, shown: Shown) -> None:
-    """Print a page of rows, and on the first one what all elements are like.
+    """Print a page of rows, and on the first page the statistics.
 
     Raises:
         RequestFailed: it is not a tensor, or has no data.
@@ -128,7 +128,7 @@ def _print_statistics(screen: Screen, found: TensorStatistics, total: int) -> No
 
 
 def _line(histogram: TensorHistogram) -> str:
-    """Return a histogram as one line; what is there at all is seen, however little."""
+    """Return a histogram as one line; each non-empty interval is visible."""
     most, top = max(histogram.counts), len(_STEPS)
     bars = [_STEPS[min(count * top // most, top - 1)] if count else " " for count in histogram.counts]
     return f"{histogram.low:.4g} {''.join(bars)} {histogram.high:.4g}  (highest: {most})"

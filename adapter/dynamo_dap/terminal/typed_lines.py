@@ -1,4 +1,4 @@
-"""Runs what is typed at the prompt: a command, an expression, a statement, or a block of them.
+"""Runs typed lines: a command, an expression, a statement, or a block of them.
 
 A line whose first word is not a command is Python. So is a call or an assignment whose first word is one. A command
 that pdb does not have yields to a variable of its name. Used on the prompt's thread.
@@ -45,10 +45,9 @@ _INSTEAD = {
 
 
 def execute(debugger: Debugger, text: str) -> None:
-    """Run what was typed: a line, several commands with ``;;`` between, or a block; an empty line repeats the last.
+    """Run a typed line, several commands with ``;;`` between, or a block; an empty line repeats the last.
 
-    Raises:
-        UsageError: it makes no sense now.
+    Raises: UsageError: the command is impossible now.
     """
     text = text.strip() or debugger.prompt.last_line
     if not text:
@@ -177,7 +176,7 @@ def _run_python(debugger: Debugger, text: str) -> None:
 
 
 def _advice(word: str) -> str:
-    """Suggest what to type in place of a word that is not a command."""
+    """Suggest a command in place of an unknown word."""
     if word in _INSTEAD:
         return _INSTEAD[word]
     similar = difflib.get_close_matches(word, [one.names[0] for one in commands], n=1, cutoff=0.6)

@@ -57,7 +57,7 @@ def evaluate(debugger: Debugger, argument: str) -> None:
     shown = debugger.screen.output_count
     result = debugger.change(lambda: debugger.client.evaluate(argument, debugger.frame_id(), "repl"))
     if result.result in ("", "None") and "(" in argument and debugger.screen.output_count == shown:
-        # The program's output comes by another way than the answer.
+        # The program's output arrives separately from the answer.
         debugger.drain(_OUTPUT_GRACE)
     # A call that prints, such as ctx.print_locals(), needs no result as well.
     has_printed = debugger.screen.output_count > shown

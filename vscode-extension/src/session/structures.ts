@@ -143,7 +143,7 @@ export interface SetOptionArguments {
     text?: string;
 }
 
-/** A function of the user's, with every compile of it and of its rest after graph breaks. */
+/** A user function, with every compile of it and of its resume functions. */
 export interface CompiledFunction {
     name: string;
     place?: Place;
@@ -412,7 +412,7 @@ export interface ExploredBody {
     stages: StageBody[];
 }
 
-/** What all elements are like, or those of a sample. */
+/** Statistics of all elements, or of a sample. */
 export interface TensorStatistics {
     /** Of the elements that were looked at. */
     count: number;
@@ -462,7 +462,7 @@ export interface Deviation {
     referenceError?: number;
 }
 
-/** Whether a call is right when its graph is compiled up to a stage. */
+/** Whether a call is right if its graph is compiled up to a stage. */
 export interface JudgedStage {
     /** As `dynamo-dap bisect` names it, or the backend. */
     name: string;
@@ -470,7 +470,7 @@ export interface JudgedStage {
     right?: boolean;
 }
 
-/** A line of the user's in one call. */
+/** A user line in one call. */
 export interface ComparedLine {
     path: string;
     line: number;
@@ -501,7 +501,7 @@ export interface TimelineEntry {
     mark?: string;
 }
 
-/** A function with cache entries: the user's, or what resumes it. */
+/** A function with cache entries: the user's, or a resume function of it. */
 export interface CachedFunction {
     /** For `FORGET`. */
     id: number;
@@ -523,7 +523,7 @@ export interface CachedFunction {
     generatedNames?: string[];
 }
 
-/** What of a call could not be saved. */
+/** A part of a call that could not be saved. */
 export interface LostValue {
     /** Where it is, as the program would write it. */
     path: string;
@@ -627,7 +627,7 @@ export interface Specialization {
     place?: Place;
 }
 
-/** What one cache of compiled graphs answered for a compile. */
+/** The answer of one cache of compiled graphs for a compile. */
 export interface CacheLookup {
     /** `FX graph cache`, `AOTAutograd cache` */
     cache: string;
@@ -642,7 +642,7 @@ export interface CacheLookup {
     saved?: number;
 }
 
-/** Something that happened to a symbolic size while a function was traced, from torch's trace log. */
+/** An event of a symbolic size in a trace, from torch's trace log. */
 export interface ShapeEvent {
     /** Torch's name of the event: `create_symbol`, `guard_added`, `propagate_real_tensors`. */
     kind: string;
@@ -658,7 +658,7 @@ export interface StackLine {
     function: string;
 }
 
-/** What FSDP (`fully_shard`) does with the parameters of the module whose method is compiled. */
+/** FSDP's (`fully_shard`) settings for the parameters of the compiled method's module. */
 export interface Sharding {
     /** The module in the model, in the call that was compiled: `layers.0`; empty for the model itself. */
     name: string;
@@ -673,7 +673,7 @@ export interface Sharding {
     isShardedAgain: boolean;
 }
 
-/** What happened to CUDA graphs of a compile, for one reason at one line. */
+/** Events of CUDA graphs of a compile, for one reason at one line. */
 export interface CudaGraph {
     outcome: "recorded" | "skipped" | "partial" | "re-recorded" | "overwritten";
     cause?: "cpu" | "devices" | "mutation" | "dynamic shape" | "incompatible operation" | "address" | "size" | "liveness" | "re-record limit" | "forward" | "kept output" | "other";
@@ -710,7 +710,7 @@ export interface TensorHistogram {
     counts: number[];
 }
 
-/** What torch has compiled of a function, for calls that pass its guards. */
+/** One compiled version of a function, for calls that pass its guards. */
 export interface CacheEntry {
     compileId: string;
     backend: string;
@@ -844,7 +844,7 @@ export interface EntryMemory {
     isWhole?: boolean;
 }
 
-/** Why a call did not fit this entry, so that torch compiled it anew. */
+/** Why a call failed this entry's guards, so that torch compiled again. */
 export interface EntryMiss {
     text: string;
     valueThen?: string;

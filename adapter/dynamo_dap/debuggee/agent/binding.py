@@ -200,7 +200,7 @@ _DISABLING = frozenset({"torch.compiler.disable", "torch._dynamo.disable", "torc
 
 
 def _never_traced(table: LineTable, function: FunctionLines) -> str | None:
-    """Return why Dynamo never traces ``function``, as far as its text shows; None when it may."""
+    """Return why Dynamo never traces ``function``, as far as its text shows; None if it may."""
     if function.is_coroutine:
         return f"'{function.qualified_name}' is a coroutine: Dynamo does not trace coroutines"
     for decorator in table.decorators(function):

@@ -262,7 +262,7 @@ class BreakpointTable:
     # -- asking ----------------------------------------------------------------------------------------------------
 
     def lines_in(self, filename: str) -> dict[int, tuple[LineBreakpoint, ...]] | None:
-        """Return the verified breakpoints of a code object's ``co_filename`` by line; None when there are none.
+        """Return the verified breakpoints of a code object's ``co_filename`` by line; None if there are none.
 
         Cheap enough to be asked at every line.
         """

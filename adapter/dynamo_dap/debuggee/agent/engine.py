@@ -71,7 +71,7 @@ class Engine(Hooks, Protocol):
         """Return the listing of ``code``, if this engine shows code that Dynamo generated. Any thread."""
 
     def disassemble(self, arguments: DisassembleArguments) -> DisassembleResponseBody | None:
-        """Return instructions around an address; None when the address is not of this engine's code. Any thread."""
+        """Return instructions around an address; None if the address is not of this engine's code. Any thread."""
 
     def stop_for_breakpoint_call(self, frame: types.FrameType) -> bool:
         """Stop where ``frame`` called ``breakpoint()``, if that call is of this engine's kind; else return False."""
@@ -87,7 +87,7 @@ class InstructionEngine(Protocol):
     def set_listing_breakpoints(
         self, virtual: VirtualSource, requested: Sequence[SourceBreakpoint]
     ) -> list[Breakpoint] | None:
-        """Replace the breakpoints on lines of a listing; None when ``virtual`` is not a listing."""
+        """Replace the breakpoints on lines of a listing; None if ``virtual`` is not a listing."""
 
     def show_listings_as(self, form: str) -> None:
         """Make frames show their listings in another form, one of ``LISTING_FORMS``."""
@@ -461,7 +461,7 @@ class Host(Protocol):
         """Return the frames of running Python code from ``top`` down: ordinary ones, and those an engine presents."""
 
     def listing_of(self, code: types.CodeType) -> VirtualSource | None:
-        """Return the listing of ``code``, which Dynamo generated; None when no engine has one. Any thread."""
+        """Return the listing of ``code``, which Dynamo generated; None if no engine has one. Any thread."""
 
     def breakpoint_changed(self, breakpoint: LineBreakpoint) -> None:
         """Send the client the present state of ``breakpoint``."""

@@ -26,7 +26,7 @@ class SharedThreadIds(Protocol):
         """Return the DAP id of the thread with Python's identifier ``ident``."""
 
     def ident_of_thread(self, thread_id: int) -> int | None:
-        """Return Python's identifier of a DAP thread id, None when there is no such thread."""
+        """Return Python's identifier of a DAP thread id, None if there is no such thread."""
 
 
 class Threads:
@@ -55,7 +55,7 @@ class Threads:
             return self._ids[ident]
 
     def ident_of(self, thread_id: int) -> int | None:
-        """Return Python's identifier of a DAP thread id, None when there is no such thread."""
+        """Return Python's identifier of a DAP thread id, None if there is no such thread."""
         if self.shared is not None:
             return self.shared.ident_of_thread(thread_id)
         with self._lock:
@@ -104,7 +104,7 @@ class Threads:
         return pause
 
     def pause_on(self, ident: int) -> Pause | None:
-        """Return the pause of a thread by Python's identifier; None when it is not held."""
+        """Return the pause of a thread by Python's identifier; None if it is not held."""
         return self._pauses.get(ident)
 
     def pauses(self) -> list[Pause]:

@@ -46,7 +46,7 @@ class Expression:
 
     @property
     def name(self) -> str | None:
-        """The name of the variable or attribute that it was read from; None when it was not read by name."""
+        """The name of the variable or attribute that it was read from; None if it was not read by name."""
         made = self.instruction
         is_named = made is not None and self.role == "value" and (made.name in _LOADS or made.name in _ATTRIBUTES)
         return str(made.value) if made is not None and is_named else None
@@ -124,7 +124,7 @@ class DataFlow:
         return self._results.get(index, ())
 
     def call_at(self, index: int) -> Call | None:
-        """Return the call that the instruction ``index`` makes; None when it makes none."""
+        """Return the call that the instruction ``index`` makes; None if it makes none."""
         return call_of(self._table[index], self.operands(index))
 
     def _run(self) -> None:
@@ -203,7 +203,7 @@ def _code_of_function(operands: Sequence[Expression]) -> Expression:
 
 
 def call_of(instruction: Instruction, operands: Sequence[Expression]) -> Call | None:
-    """Return the call that ``instruction`` makes with ``operands``; None when it makes none."""
+    """Return the call that ``instruction`` makes with ``operands``; None if it makes none."""
     if instruction.name not in _CALLS or not operands:
         return None
     values = list(operands)

@@ -139,7 +139,7 @@ class _Walk:
                 self._machine.leave(stop - 1, depth)
 
     def _follow(self, instruction: Instruction, start: int, stop: int, depth: int) -> int | None:
-        """Execute one instruction; return the index of the next, None when it is not known how to go on."""
+        """Execute one instruction; return the index of the next, None if it is not known how to go on."""
         index = instruction.index
         is_loop = instruction.name == "FOR_ITER"
         if index != start and self._control.is_entered(index) and not is_loop:

@@ -177,14 +177,14 @@ class StackDepths:
         self._follow_all_paths(_depth_at_entry(code))
 
     def before(self, index: int) -> int | None:
-        """Return the depth before the instruction ``index``; None when no path leads there."""
+        """Return the depth before the instruction ``index``; None if no path leads there."""
         return self._before[index]
 
     def below_operands(self, index: int) -> int | None:
         """Return how many slots are the frame's own for certain while the instruction ``index`` is executed.
 
         An instruction in the middle of its work (a caller's ``CALL``, the one that raised) may have moved, emptied or
-        released the values it takes, so reading their slots is not safe. None when no path leads there, or the
+        released the values it takes, so reading their slots is not safe. None if no path leads there, or the
         instruction is unknown.
         """
         depth = self._before[index]

@@ -254,7 +254,7 @@ class Machine:
                 self._containers.append(kept)
 
     def _made(self, instruction: Instruction, operands: list[Written], count: int) -> list[Written] | None:
-        """Return the values that an instruction without an effect of its own leaves; None when nothing is known."""
+        """Return the values that an instruction without an effect of its own leaves; None if nothing is known."""
         loaded = _loaded(instruction)
         if loaded is not None:
             return [loaded]

@@ -64,7 +64,7 @@ class Written:
     """What is in a list, a tuple or a slice; what is iterated over."""
 
     def text(self) -> str | None:
-        """Return it as Python; None when it cannot be written."""
+        """Return it as Python; None if it cannot be written."""
         if self.form in (Form.UNKNOWN, Form.NULL):
             return None
         if self.form in _DISPLAYS:

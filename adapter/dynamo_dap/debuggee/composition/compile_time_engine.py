@@ -569,7 +569,7 @@ class CompileTimeEngine:
         """Return nothing: generated code is not this engine's."""
 
     def disassemble(self, arguments: DisassembleArguments) -> DisassembleResponseBody | None:
-        """List traced instructions; None when the address is not of traced code. Any thread."""
+        """List traced instructions; None if the address is not of traced code. Any thread."""
         return self._codes.disassemble(arguments)
 
     def stop_for_breakpoint_call(self, frame: types.FrameType) -> bool:

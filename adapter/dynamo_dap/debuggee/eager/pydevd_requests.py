@@ -171,7 +171,7 @@ def reading(request: dict[str, Any]) -> Iterator[None]:
 
 
 def _request_of(command: Any) -> Any:
-    """Return the DAP request that an internal command serves; None when it serves none."""
+    """Return the DAP request that an internal command serves; None if it serves none."""
     arguments = getattr(command, "args", None) or ()
     found = next((one for one in arguments if getattr(one, "type", None) == "request"), None)
     if found is not None or getattr(command, "method", None) is not _completing():

@@ -145,7 +145,7 @@ class Effects:
         """Whether the code goes on in a resume function."""
 
     def of(self, index: int) -> Purpose | None:
-        """Return the effect of the instruction ``index``; None when it has none of its own."""
+        """Return the effect of the instruction ``index``; None if it has none of its own."""
         instruction = self._table[index]
         if is_marker(instruction.value):
             return Purpose(Kind.MARKER, "torch._dynamo.bytecode_debugger.breakpoint()", index)

@@ -466,7 +466,7 @@ class RunTimeEngine:
     def set_listing_breakpoints(
         self, virtual: VirtualSource, requested: Sequence[SourceBreakpoint]
     ) -> list[Breakpoint] | None:
-        """Replace the breakpoints on lines of a listing; None when ``virtual`` is not a listing of generated code.
+        """Replace the breakpoints on lines of a listing; None if ``virtual`` is not a listing of generated code.
 
         The caller arms the engines afterwards.
         """

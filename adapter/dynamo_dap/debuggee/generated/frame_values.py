@@ -48,7 +48,7 @@ class FrameValues:
 
     @property
     def stack_problem(self) -> str | None:
-        """Why the value stack cannot be shown; None when it can."""
+        """Why the value stack cannot be shown; None if it can."""
         if VALUE_STACK.problem is not None:
             return VALUE_STACK.problem
         return None if self._depth() is not None else "no path of the code leads to this instruction"

@@ -296,7 +296,7 @@ def _lines(text: str) -> Value:
 
 
 def graph_source(generated: GeneratedCode) -> VirtualSource | None:
-    """Return the code of the compiled graph as a document; None when it was not recorded."""
+    """Return the code of the compiled graph as a document; None if it was not recorded."""
     if generated.record is None:
         return None
 

@@ -52,7 +52,7 @@ def write_slot(values: FrameValues, index: int, value: Any) -> None:
 
 
 def refusal(values: FrameValues, stack: list[Any], index: int, value: Any) -> str | None:
-    """Return why ``value`` cannot be put into slot ``index``; None when it can."""
+    """Return why ``value`` cannot be put into slot ``index``; None if it can."""
     if not values.is_whole:
         return "the frame is in the middle of an instruction: its value stack cannot be changed"
     old = stack[index]

@@ -50,7 +50,7 @@ def process_agent() -> Agent:
 
 
 def known_agent() -> Agent | None:
-    """Return the agent of this process; None when nobody has needed it yet."""
+    """Return the agent of this process; None if nobody has needed it yet."""
     return _agent
 
 

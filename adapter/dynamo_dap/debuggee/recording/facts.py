@@ -135,7 +135,7 @@ def cuda_graph(met: CudaGraphFacts) -> CudaGraph:
 
 
 def place_of_problem(problem: BaseException) -> Place | None:
-    """Return the user's innermost line that was traced when ``problem`` was raised; None when none was."""
+    """Return the user's innermost line that was traced when ``problem`` was raised; None if none was."""
     frame = frame_of_break(problem)
     chain = [] if frame is None else frame.with_callers()
     found = next((one for one in chain if is_user_file(one.path)), None)

@@ -220,13 +220,13 @@ class Recorder(CompileObserver):
         return code_of_graph(self.record, compile_id, function)
 
     def thread_of(self, compile_id: str) -> int | None:
-        """Return the thread that traces a compile; None when none does."""
+        """Return the thread that traces a compile; None if none does."""
         return next((one.thread for one in list(self._in_progress.values()) if one.id == compile_id), None)
 
     # -- requests: a compiling thread, held ------------------------------------------------------------------------
 
     def graph_so_far(self, compile_id: str, index: int) -> tuple[GraphBody, VirtualSource] | None:
-        """Return the graph of the trace that is held on this thread; None when it is another compile's."""
+        """Return the graph of the trace that is held on this thread; None if it is another compile's."""
         frame = self._traced_in(compile_id)
         made = self.record.read(lambda record: record.find(compile_id))
         if frame is None or made is None or index != len(made.graphs):
@@ -241,7 +241,7 @@ class Recorder(CompileObserver):
         return running_frame(sys._getframe()) if is_its_trace else None
 
     def guards_so_far(self, compile_id: str) -> GuardsBody | None:
-        """Return the guards of the trace that is held on this thread; None when it is another compile's."""
+        """Return the guards of the trace that is held on this thread; None if it is another compile's."""
         frame = self._traced_in(compile_id)
         made = self.record.read(lambda record: record.find(compile_id))
         if frame is None or made is None or made.guards:

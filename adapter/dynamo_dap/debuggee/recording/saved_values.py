@@ -26,7 +26,7 @@ def text_of_scalar(value: object) -> str:
 
 
 def text_of_file(path: str) -> str | None:
-    """Return the source of a file or a notebook's cell; None when there is none."""
+    """Return the source of a file or a notebook's cell; None if there is none."""
     linecache.checkcache(path)
     lines = linecache.getlines(path)
     return "".join(lines) if lines else None

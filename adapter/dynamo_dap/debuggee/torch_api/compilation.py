@@ -109,7 +109,7 @@ def cache_entries(code: types.CodeType) -> list[Any]:
 
 
 def _elapsed_seconds() -> float | None:
-    """Return the seconds since this compile began, pauses included; None when this torch does not note it."""
+    """Return the seconds since this compile began, pauses included; None if this torch does not note it."""
     if ELAPSED.problem is not None:
         return None
     start = getattr(ELAPSED.resolve(_METRICS)(), "_start_time_ns", None)

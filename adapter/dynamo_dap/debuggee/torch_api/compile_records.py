@@ -143,7 +143,7 @@ class CompileRecorder:
                 NOTED_PATHS.want(self, wanted=False)
 
     def record_of(self, code: CodeType) -> CompileRecord | None:
-        """Return the record of the compile that made ``code``; None when it was made unrecorded. Any thread.
+        """Return the record of the compile that made ``code``; None if it was made unrecorded. Any thread.
 
         Another hook may have replaced the code since, so it is found by its compile.
         """

@@ -30,7 +30,7 @@ class Feature:
 
     @property
     def problem(self) -> str | None:
-        """Why the feature is off, as a sentence for the user; None when it works."""
+        """Why the feature is off, as a sentence for the user; None if it works."""
         if self._resolved is None and self._problem is None:
             self._probe()
         return self._problem

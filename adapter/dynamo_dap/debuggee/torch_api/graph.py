@@ -27,7 +27,7 @@ def nodes_of(graph: Any) -> list[Any]:
 
 
 def example_of(node: Any) -> Any:
-    """Return the FakeTensor or number that stands for the node's result; None when there is none yet."""
+    """Return the FakeTensor or number that stands for the node's result; None if there is none yet."""
     return node.meta.get("example_value", node.meta.get("val"))
 
 

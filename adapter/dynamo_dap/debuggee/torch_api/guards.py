@@ -63,7 +63,7 @@ def _facts(guard: Any) -> GuardFacts:
 
 
 def example_of_input(tx: Any, source: Any) -> Any:
-    """Return the FakeTensor that stands for the graph input of a source; None when there is none."""
+    """Return the FakeTensor that stands for the graph input of a source; None if there is none."""
     tracker = tx.output.input_source_to_var.get(source)
     node = None if tracker is None else node_of(unwrapped(tracker))
     return None if node is None else node.meta.get("example_value")

@@ -315,7 +315,7 @@ def attribute_of_graph(output: Any, target: str) -> Any:
 
 
 def reachable_nodes(tx: Any) -> frozenset[Any] | None:
-    """Return the graph nodes that a name, the value stack or a side effect leads to; None when that is not known.
+    """Return the graph nodes that a name, the value stack or a side effect leads to; None if that is not known.
 
     What a generator that is not running holds is not among them.
     """

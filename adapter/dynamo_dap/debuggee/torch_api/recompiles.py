@@ -198,5 +198,5 @@ def remember_places(code: types.CodeType, compile_id: str, places: dict[str, Pla
 
 
 def _remembered_place(code: types.CodeType, compile_id: str, source: str) -> Place | None:
-    """Return the user's line that asked for a guard about ``source``; None when it is not known."""
+    """Return the user's line that asked for a guard about ``source``; None if it is not known."""
     return _places.get(_place_key(code, compile_id), {}).get(source)

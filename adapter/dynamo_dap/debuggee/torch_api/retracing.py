@@ -192,7 +192,7 @@ def trace_again(
 
     It may be ended early: see ``TraceIsOver``. ``on_graph`` gets the finished ``torch.fx.Graph``. With ``keep`` the
     trace ends where Dynamo would make code of it, and is returned as it is then, to be given to ``clear`` one day; None
-    when it ended before. ``made_code`` takes what is compiled of it.
+    if it ended before. ``made_code`` takes what is compiled of it.
 
     Raises: FeatureMissing: this torch lacks a name that hashing needs. Exception: Dynamo cannot trace the call.
     """

@@ -98,7 +98,7 @@ class KeptGraph:
 
 
 def source_of_placeholder(placeholder: Any) -> types.CodeType | None:
-    """Return the expression that finds what a call gives to an input of the graph; None when there is none."""
+    """Return the expression that finds what a call gives to an input of the graph; None if there is none."""
     argument = placeholder.meta.get("grapharg")
     name = source_name(getattr(argument, "source", None))
     if name is None:

@@ -34,7 +34,7 @@ def as_the_user_wrote(name: str) -> str:
 
 
 def user_expression(source: Any) -> str | None:
-    """Return the source in the user's terms; None when it has no expression."""
+    """Return the source in the user's terms; None if it has no expression."""
     name = source_name(source)
     return None if name is None else as_the_user_wrote(name)
 
@@ -53,7 +53,7 @@ Step = tuple[str, Any]
 
 
 def steps_of(source: Any) -> list[Step] | None:
-    """Return how to get from the frame to the object, outermost first; None when a step has no simple form."""
+    """Return how to get from the frame to the object, outermost first; None if a step has no simple form."""
     steps: list[Step] = []
     while source is not None:
         kind = type(source).__name__

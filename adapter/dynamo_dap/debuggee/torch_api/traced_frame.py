@@ -135,7 +135,7 @@ class TracedFrame:
 
     @property
     def next_index(self) -> int | None:
-        """The index of the instruction that is fetched next; None when the function returns."""
+        """The index of the instruction that is fetched next; None if the function returns."""
         index: int | None = self.translator.instruction_pointer
         return index
 
@@ -360,7 +360,7 @@ class TracedFrame:
         return guards.shape_guards_of(self.translator)
 
     def example_of_input(self, source: Any) -> Any:
-        """Return the FakeTensor that stands for the graph input of a source; None when there is none."""
+        """Return the FakeTensor that stands for the graph input of a source; None if there is none."""
         return guards.example_of_input(self.translator, source)
 
     @property
@@ -438,7 +438,7 @@ class TracedFrame:
         return real_values_of(self.translator.output).as_written(value, lambda: reachable_nodes(self.translator))
 
     def gradient(self, node: Any) -> object:
-        """Return the gradient of a node in the backward pass in which the call is looked at; None when it gets none.
+        """Return the gradient of a node in the backward pass in which the call is looked at; None if it gets none.
 
         Raises:
             NoRealValue: there is none; the text says why.
@@ -492,7 +492,7 @@ class TracedFrame:
 
 
 def running_frame(top: types.FrameType) -> TracedFrame | None:
-    """Return the innermost function that is traced above the Python frame ``top``; None when none is."""
+    """Return the innermost function that is traced above the Python frame ``top``; None if none is."""
     translator = next(running_translators(top), None)
     return None if translator is None else TracedFrame(translator)
 

@@ -126,7 +126,7 @@ class TracedPaths:
         self._paths.pop(key, None)
 
     def of(self, code: types.CodeType) -> TracedPath | None:
-        """Return the path of the compile that made ``code``; None when it was not noted. Any thread."""
+        """Return the path of the compile that made ``code``; None if it was not noted. Any thread."""
         original, entry = original_of(code), cache_entry_of(code)
         if original is None or entry is None:
             return None

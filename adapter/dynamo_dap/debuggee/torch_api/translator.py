@@ -61,7 +61,7 @@ def running_translators(top: types.FrameType) -> Iterator[Translator]:
 
 
 def translator_of_traceback(traceback: types.TracebackType | None) -> Translator | None:
-    """Return the innermost translator that an exception has passed; None when it passed none."""
+    """Return the innermost translator that an exception has passed; None if it passed none."""
     innermost = None
     run = RUNNING.code_of(_RUN) if RUNNING.problem is None else None
     while traceback is not None:

@@ -103,7 +103,7 @@ class Place(NamedTuple):
 def users_frame(stack: Any) -> tuple[Place, str, Place | None]:
     """Return the innermost frame of a traceback summary that is not torch's: place, function, and the innermost of all.
 
-    The last is None when it is the same. A library function of torch's stands for the line that called it.
+    The last is None if it is the same. A library function of torch's stands for the line that called it.
     """
     directory = str(sys.modules["torch"].__path__[0])
     innermost = stack[-1]

@@ -70,7 +70,7 @@ class DataWatch:
 
 
 def watched_variable(frame: TracedFrame, name: str) -> WatchedVariable | None:
-    """Return the local variable ``name`` of a traced function for a data breakpoint; None when there is none."""
+    """Return the local variable ``name`` of a traced function for a data breakpoint; None if there is none."""
     return WatchedVariable.of(name, user_function_of(frame.code)) if _tracker(frame, name) is not None else None
 
 

@@ -36,7 +36,7 @@ class _Condition:
 
 
 def truth(frame: TracedFrame, condition: str, names: Mapping[str, object]) -> bool | None:
-    """Return whether a condition holds; None when that needs the full evaluation.
+    """Return whether a condition holds; None if that needs the full evaluation.
 
     ``names`` can be used besides those of the frame.
     """

@@ -330,7 +330,7 @@ def _access(operation: _Operation, given: dict[str, Any], lanes: Any) -> Access:
 
 
 def _array(mask: Any) -> Any:
-    """Return a mask as an array, as that of a block pointer is already; None when the operation has no mask."""
+    """Return a mask as an array, as that of a block pointer is already; None if the operation has no mask."""
     return mask if mask is None or hasattr(mask, "all") else mask.data
 
 

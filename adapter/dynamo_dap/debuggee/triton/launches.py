@@ -101,7 +101,7 @@ class Launches:
 
     @property
     def current(self) -> Launch | None:
-        """The innermost on the calling thread; None when no kernel runs there."""
+        """The innermost on the calling thread; None if no kernel runs there."""
         running = self._of_thread.running
         return running[-1] if running else None
 

@@ -120,7 +120,7 @@ class _Reader(ast.NodeVisitor):
                 self._written |= self._sources_of(value)
 
     def _written_by(self, called: Any) -> set[str] | None:
-        """Return what a function writes to, by name and by position; None when it cannot be read."""
+        """Return what a function writes to, by name and by position; None if it cannot be read."""
         function = getattr(called, "fn", None)
         if self._depth == 0 or not isinstance(function, types.FunctionType):
             return None

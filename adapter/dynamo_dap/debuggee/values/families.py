@@ -44,7 +44,7 @@ class Family:
         return f"<{qualified_name_of(type(value))} object>"
 
     def children(self, value: Any, expression: str | None, view: View) -> Children | None:
-        """Return what is below the value; ``expression`` gives the value again in a watch, None when nothing does."""
+        """Return what is below the value; ``expression`` gives the value again in a watch, None if nothing does."""
         return None
 
     def location(self, value: Any) -> Location | None:

@@ -151,7 +151,7 @@ class Children(ABC):
         return ()
 
     def watched(self, name: str) -> Watchable | None:
-        """Return what a data breakpoint on the child called ``name`` is about; None when there can be none."""
+        """Return what a data breakpoint on the child called ``name`` is about; None if there can be none."""
         return None
 
     def write(self, name: str, expression: str) -> Value:

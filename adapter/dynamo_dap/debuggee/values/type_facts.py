@@ -53,7 +53,7 @@ def class_dictionary(cls: type) -> Any:
 
 
 def find_in_type(value: object, name: str) -> Any:
-    """Return what the class of ``value`` holds under ``name``, unbound; None when there is nothing."""
+    """Return what the class of ``value`` holds under ``name``, unbound; None if there is nothing."""
     for cls in mro_of(type(value)):
         dictionary = class_dictionary(cls)
         if name in dictionary:

@@ -64,7 +64,7 @@ def _words(indices: Sequence[int]) -> str:
 def _tied(compiles: Sequence[Compile], then: Compile, name: str, index: int) -> dict[str, list[int]] | None:
     """Return the sizes of parameters that vary together with one, in the compile that made it vary.
 
-    None when it is a constant there, or tied to what is not a parameter.
+    None if it is a constant there, or tied to what is not a parameter.
     """
     if any(re.match(rf"(?:L\['{name}'\]|{name})\.size\(\)\[{index}\] == ", text) for text in _specialized(compiles)):
         return None

@@ -195,7 +195,7 @@ def _is_about_a_number(found: GraphBreak) -> bool:
 
 
 def _way_that_held(situation: Situation, statement: ast.If | ast.Assert) -> bool | None:
-    """Return how the branch went whenever it was met; None when it went both ways, or it is not known."""
+    """Return how the branch went whenever it was met; None if it went both ways, or it is not known."""
     if isinstance(statement, ast.Assert):
         return True if _rest(situation) else None
     body = range(statement.body[0].lineno, (statement.body[-1].end_lineno or 0) + 1)

@@ -156,7 +156,7 @@ def set_instruction_breakpoints(
 def _set_listing_breakpoints(
     agent: Agent, source: Source, requested: Sequence[SourceBreakpoint]
 ) -> list[Breakpoint] | None:
-    """Replace the breakpoints of a listing of generated code; None when ``source`` is not one."""
+    """Replace the breakpoints of a listing of generated code; None if ``source`` is not one."""
     engine = agent.instruction_engine
     if engine is None or not source.source_reference:
         return None
