@@ -10,7 +10,6 @@ import { compiledDefinitions } from "../../vscode-extension/src/editor/compiled-
 import { enclosingDefinition, linesWithPresentValues, namesBoundBy, namesIn } from "../../vscode-extension/src/editor/mentioned-names.js";
 import { isTestFile, testFunctions } from "../../vscode-extension/src/editor/test-functions.js";
 import type { Compile, CompiledFunction, Guard } from "../../vscode-extension/src/session/requests.js";
-import { withoutLinks } from "../../vscode-extension/src/session/links-in-texts.js";
 import { findingsOf, merged } from "../../vscode-extension/src/views/finding-list.js";
 import { groupedGuards } from "../../vscode-extension/src/views/guard-groups.js";
 import { extensionRoot } from "./harness/places.js";
@@ -194,15 +193,4 @@ test("what several compiles report of a line is one finding, errors first", () =
     ]);
     expect(found[1]?.details).toEqual(["It was 1 and is 2 now.", "In f [0/1]"]);
     expect(found[2]?.details).toEqual(["Use torch.where", "In f [0/1]", "In f [0/2]"]);
-});
-
-test("a link of Markdown is text in a notification", () => {
-    // What VS Code takes for one: `parseLinkedText` in its linkedText.ts.
-    const link = /\[([^\]]+)\]\(((?:https?:\/\/|command:|file:)[^)\s]+)(?: (["'])(.+?)(\3))?\)/gi;
-    const texts = ["[Show](command:workbench.action.quit)", "[[a](COMMAND:b 'c')", "[a](file:///etc/passwd) [b](https://example.org)"];
-    for (const text of texts) {
-        expect(text).toMatch(link);
-        expect(withoutLinks(text)).not.toMatch(link);
-    }
-    expect(withoutLinks("x[0](y) [a] (b)")).toBe("x[0](y) [a] (b)");
 });
