@@ -5,7 +5,9 @@ Started on the thread that will run the program (launch), or on the agent's read
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import os
 import socket
 import sys
@@ -50,6 +52,7 @@ class DebugpyDebugger:
             OSError: nobody listens at the address.
         """
         self._load()
+        _release_frames_at_exit()
         pydevd_guards.forget_stops()
         host, _, port = address.rpartition(":")
         pydevd_internals.connect(host.strip("[]"), int(port), token, own_package=_OWN_PACKAGE, greet=greet)
@@ -221,6 +224,12 @@ class DebugpyDebugger:
 
 _in_use: DebugpyDebugger | None = None
 _leaves_in_forks = False
+
+
+@functools.cache
+def _release_frames_at_exit() -> None:
+    """Register it once, before debugpy and the program register what they do at the end: it runs after that."""
+    atexit.register(pydevd_internals.release_frames)
 
 
 def _leave_in_forks(debugger: DebugpyDebugger) -> None:

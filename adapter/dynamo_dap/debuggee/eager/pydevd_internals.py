@@ -200,11 +200,17 @@ def debugger() -> Any:
     return sys.modules["pydevd"].get_global_debugger()
 
 
+def release_frames() -> None:
+    """Drop the frames that pydevd keeps of each thread: the outermost holds the program's globals to the very end."""
+    if uses_monitoring():
+        monitoring().reset_thread_local_info()
+
+
 def forget() -> None:
     """Stop tracing, and drop the connection silently: the calling process is a fork."""
     if uses_monitoring():
         monitoring().stop_monitoring(all_threads=True)
-        monitoring().reset_thread_local_info()
+        release_frames()
     else:
         importlib.import_module("pydevd_tracing").SetTrace(None)
         threading.settrace(None)
