@@ -14,10 +14,14 @@ from dynamo_dap.protocol.connection import Connection, RequestFailed
 from dynamo_dap.protocol.framing import frame
 from dynamo_dap.protocol.messages import (
     Envelope,
+    ErrorBody,
+    ErrorMessage,
     Event,
     Request,
     Response,
+    decode,
     encode,
+    encode_body,
     parse,
     to_builtins,
 )
@@ -108,6 +112,32 @@ def test_a_failure_is_raised_with_its_text(pair: Pair) -> None:
         pair.near.request("do", {}, timeout=DEADLINE)
     assert str(failed.value) == "cannot do {that}"
     assert failed.value.response.message == "no"
+
+
+@pytest.mark.parametrize("is_forwarded", [False, True])
+def test_a_reason_that_quotes_a_long_text_is_shortened(pair: Pair, is_forwarded: bool) -> None:
+    reason = "no variable is called '" + "x" * 70_000 + "' here"
+    error = ErrorMessage(7, "{reason}", show_user=True, variables={"reason": reason})
+
+    def refuse() -> None:
+        request = pair.far_side.requests.get(timeout=DEADLINE)
+        if is_forwarded:
+            body = encode_body(ErrorBody(error=error))
+            pair.far.forward_response(request, Response(1, "do", success=False, body=body, message=reason))
+        else:
+            pair.far.respond_error(request, reason, error_id=7, show_user=True)
+
+    threading.Thread(target=refuse).start()
+    with pytest.raises(RequestFailed) as failed:
+        pair.near.request("do", {}, timeout=DEADLINE)
+    answer = failed.value.response
+    assert answer.message == answer.error_text
+    assert answer.error_text.startswith("no variable is called 'xxx")
+    assert answer.error_text.endswith("xxx' here")
+    assert len(answer.error_text) < 2_100
+    sent = decode(answer.body, ErrorBody, "failure").error
+    assert sent is not None
+    assert (sent.id, sent.show_user) == (7, True)
 
 
 def test_no_answer_is_a_timeout_that_says_what_was_asked(pair: Pair) -> None:

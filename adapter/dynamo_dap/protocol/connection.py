@@ -34,13 +34,14 @@ from dynamo_dap.protocol.messages import (
     ProtocolError,
     Request,
     Response,
+    decode,
     encode,
     encode_body,
     parse,
 )
 from dynamo_dap.protocol.own_threads import own_thread
 from dynamo_dap.protocol.streams import ByteStream
-from dynamo_dap.protocol.texts import shortened
+from dynamo_dap.protocol.texts import LONGEST, shortened
 
 OnResponse = Callable[[Response], None]
 
@@ -171,8 +172,7 @@ class Connection:
         ``text`` is for the user; ``message`` is DAP's short machine-readable form (``cancelled``, ``notStopped``),
         the text itself when there is none; ``error_id`` is stable per kind of error.
         """
-        # A reason quotes what it refuses, which may be of any length. Some exceptions have no text.
-        text = shortened(text) if text.strip() else f"'{request.command}' failed, for a reason that has no text"
+        text = text if text.strip() else f"'{request.command}' failed, for a reason that has no text"
         error = ErrorMessage(id=error_id, format="{text}", variables={"text": text}, show_user=show_user)
         body = encode_body(ErrorBody(error=error))
         self._respond(request, success=False, body=body, message=message or text)
@@ -192,6 +192,9 @@ class Connection:
         self._stream.abandon()
 
     def _respond(self, request: Request, success: bool, body: msgspec.Raw, message: str | None) -> None:
+        if not success:
+            # A reason quotes what it refuses, which may be of any length.
+            body, message = _readable(body), message and shortened(message)
         self._send(
             Envelope(
                 "response",
@@ -273,6 +276,20 @@ class Connection:
             body = encode_body(ErrorBody(error=ErrorMessage(id=ErrorId.DISCONNECTED, format=text)))
             with contextlib.suppress(Exception):
                 on_response(Response(seq, command, False, body, "disconnected"))
+
+
+def _readable(body: msgspec.Raw) -> msgspec.Raw:
+    """Return the body of a failure, its reason shortened."""
+    if len(bytes(body)) <= LONGEST:
+        return body
+    try:
+        error = decode(body, ErrorBody, "body of a failure").error
+    except ProtocolError:
+        return body
+    if error is None or len(error.text) <= LONGEST:
+        return body
+    short = msgspec.structs.replace(error, format="{text}", variables={"text": shortened(error.text)})
+    return encode_body(ErrorBody(error=short))
 
 
 def _unless_empty(body: msgspec.Raw) -> msgspec.Raw:

@@ -32,13 +32,14 @@ def roots_of(names: Iterable[str]) -> list[str]:
 _ROOT = re.compile(r"\W.*", re.DOTALL)
 
 
-_LONGEST = 2000
+LONGEST = 2000
+"""How many characters of a text a person reads."""
 
 
 def shortened(text: str) -> str:
     """Return ``text``, without its middle if it is too long to read."""
-    half = _LONGEST // 2
-    return text if len(text) <= _LONGEST else f"{text[:half]} ... {text[-half:]}"
+    half = LONGEST // 2
+    return text if len(text) <= LONGEST else f"{text[:half]} ... {text[-half:]}"
 
 
 _OBEYED = {code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\t\n"}
