@@ -55,6 +55,9 @@ exec {python} $options {hiding} "$@"
 CENTRAL = ("tracing_hooks", "traced_frame", "retracing", "generated_code")
 """The modules whose names the suite hides."""
 
+OF_REPLAYS = ("torch._C:DisableTorchFunction",)
+"""Names that a replay looks up only when it begins."""
+
 
 def needs() -> dict[str, list[str]]:
     """Every private name that a feature needs, and the modules that do."""
@@ -69,8 +72,9 @@ def needs() -> dict[str, list[str]]:
 
 
 NEEDS = needs()
-HIDDEN = sorted(NEEDS) if is_soaking("LIVES") else sorted(n for n, rooms in NEEDS.items() if {*rooms} & {*CENTRAL})[::3]
-OF_COMMANDS = ("bisecting", "call_conditions", "compile_timing", "replays", "compiled_calls")
+SOME = sorted(n for n, rooms in NEEDS.items() if {*rooms} & {*CENTRAL})[::3]
+HIDDEN = sorted(NEEDS) if is_soaking("LIVES") else sorted({*SOME, *OF_REPLAYS})
+OF_COMMANDS = ("bisecting", "call_conditions", "compile_timing", "replays", "compiled_calls", "guard_lookup")
 """Modules that a session does not import unless it is asked for what they do."""
 STOPS = 12
 """More than it makes: two in ordinary Python, and those of two calls in a trace."""

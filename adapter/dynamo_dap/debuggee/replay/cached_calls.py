@@ -31,6 +31,7 @@ from dynamo_dap.debuggee.replay.breakpoint_prediction import NotPredictable, Vis
 from dynamo_dap.debuggee.replay.one_time_code import serves_another_graph
 from dynamo_dap.debuggee.replay.saved_traces import CannotKeep, Given, KeptTrace
 from dynamo_dap.debuggee.torch_api.dynamo_names import goes_on_after_break, user_function_name
+from dynamo_dap.debuggee.torch_api.features import FeatureMissing
 from dynamo_dap.debuggee.torch_api.generated_code import AS_PYTHON_CALLS, is_served, run_as_python
 from dynamo_dap.debuggee.torch_api.retracing import RETRACING, CachedCall, clear, retraced_call, trace_again
 from dynamo_dap.debuggee.torch_api.saved_graphs import KeptGraph
@@ -190,6 +191,9 @@ class ReplayedCalls:
                 finally:
                     self._thread.is_only_noting = False
             self._note_begun(call, traced)
+        except FeatureMissing as problem:
+            self._report_failure(call, problem)
+            return None
         except Exception:  # noqa: BLE001  (the program's call must not fail)
             log_exception("replaying a call that was compiled")
             return None
@@ -363,11 +367,12 @@ class ReplayedCalls:
         if (name, call.compile_id) in self._failed:
             return
         self._failed.add((name, call.compile_id))
-        log_exception("tracing a cached call")
         reason = (str(problem).strip().splitlines() or [""])[0]
+        if not isinstance(problem, FeatureMissing):
+            log_exception("tracing a cached call")
+            reason = f"{type(problem).__name__}: {reason}"
         self._host.print(
-            f"dynamo-dap: breakpoints in {name} won't be hit in cached calls (entry {call.compile_id}): "
-            f"{type(problem).__name__}: {reason}\n",
+            f"dynamo-dap: breakpoints in {name} won't be hit in cached calls (entry {call.compile_id}): {reason}\n",
             "important",
         )
 

@@ -277,7 +277,8 @@ def completions(agent: Agent, pause: Pause, arguments: CompletionsArguments) -> 
     """Complete the text in the debug console."""
     lines = arguments.text.splitlines() or [""]
     line = lines[min(len(lines), max(1, arguments.line or 1)) - 1]
-    return CompletionsResponseBody(list(_frame(agent, arguments).completions(line, arguments.column)))
+    column = min(max(1, arguments.column), len(line) + 1)
+    return CompletionsResponseBody(list(_frame(agent, arguments).completions(line, column)))
 
 
 def _reporting_exceptions(work: Callable[[], T]) -> T:
