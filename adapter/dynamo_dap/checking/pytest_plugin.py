@@ -46,7 +46,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config, parser: pytest.Parser, args: list[str]) -> None:
-    """Take a file only after ``=``: argparse takes the next argument, which is a test."""
+    """Accept a file only after ``=``: argparse would take the next argument, a test file."""
     end = args.index("--") if "--" in args else len(args)
     if _OPTION in args[:end]:
         args[:end] = [f"{_OPTION}=" if argument == _OPTION else argument for argument in args[:end]]
@@ -66,7 +66,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _refuse_others(file: Path) -> None:
-    """Refuse a file of the user's before the tests run."""
+    """Refuse the user's own file before the tests run."""
     from dynamo_dap.protocol.output_files import check_output
 
     try:
@@ -159,7 +159,7 @@ def _forget_compiled() -> None:
 
 
 class _Report:
-    """Collects what each test made, and prints it at the end."""
+    """Collects the compiles of each test, and prints them at the end."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._file = config.getoption(_OPTION)
@@ -167,14 +167,14 @@ class _Report:
         self._tests: dict[str, dict[str, Any]] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Take what came with the report of a test, which may have run in another process."""
+        """Take the compiles from the report of a test, which may have run in another process."""
         made = getattr(report, _ATTRIBUTE, None)
         if made is not None:
             self._tests[report.nodeid] = made
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Give the report of a test what the test made."""
+        """Attach a test's compiles to its report."""
         report = yield
         if report.when == "call":
             setattr(report, _ATTRIBUTE, item.stash.get(_MADE, None))

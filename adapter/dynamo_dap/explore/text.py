@@ -74,7 +74,7 @@ def _peaks(compiled: Explored) -> list[str]:
 
 
 def kernels_by_line(compiled: Explored) -> dict[tuple[str, int], dict[str, list[str]]]:
-    """Return for each line of the user's the kernels that compute it: names, by the document they are in."""
+    """Return for each user line the kernels that compute it: names by document."""
     found: dict[tuple[str, int], dict[str, list[str]]] = {}
     for document in compiled.documents:
         if document.id.endswith("-kernels"):
@@ -86,7 +86,7 @@ def kernels_by_line(compiled: Explored) -> dict[tuple[str, int], dict[str, list[
 
 
 def costs(part: Part) -> str:
-    """Return what a part costs: ``reads 160 B, writes 96 B, 384 FLOPs``; nothing when nobody knows."""
+    """Return the cost of a part: ``reads 160 B, writes 96 B, 384 FLOPs``; empty if unknown."""
     texts = [
         part.read is not None and f"reads {_size(part.read)}",
         part.written is not None and f"writes {_size(part.written)}",
@@ -125,7 +125,7 @@ def _print_lines(compiled: Explored, console: Console) -> None:
 
 
 def _facts(links: Links, path: str, line: int) -> list[str]:
-    """Return what else there is to say of a line: what the backward pass needs of it, why it is not in one kernel."""
+    """Return further facts about a line: values saved for the backward pass, reasons against fusion."""
     became = links.became(links.of_line(path, line, with_callers=False))
     found = [
         f"{part.name}: {costs(part)}"
@@ -146,7 +146,7 @@ def _facts(links: Links, path: str, line: int) -> list[str]:
 
 
 def print_stage(compiled: Explored, console: Console) -> None:
-    """Print the documents of a compile: what passes changed, or the whole."""
+    """Print the documents of a compile: in full, or only the changes of passes."""
     _head(compiled, console)
     for document in compiled.documents:
         console.print(f"[bold cyan]{document.id}[/bold cyan]: {escape(document.title)}", _summary(document))
@@ -172,7 +172,7 @@ def _print_code(text: str, language: str, console: Console) -> None:
 
 
 def print_counterparts(compiled: Explored, place: str, console: Console) -> None:
-    """Print what each stage made of a line of the user's."""
+    """Print a user line at each stage."""
     file, _, line = place.rpartition(":")
     links = Links(compiled.documents)
     names = {

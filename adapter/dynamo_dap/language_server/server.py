@@ -61,7 +61,7 @@ _MOST_SHOWN = 5
 
 @dataclass
 class _Shown:
-    """A record, and what it says about files that no newer one knows."""
+    """A record, and its facts about files that no newer record contains."""
 
     record: Record
     findings: dict[str, list[Finding]]
@@ -138,13 +138,13 @@ class RecordServer(LanguageServer):
     # -- diagnostics -----------------------------------------------------------------------------------------------
 
     def publish_soon(self) -> None:
-        """Publish when the user pauses while typing: what is asked for in between is answered at once."""
+        """Publish when the user pauses while typing; requests in between are answered at once."""
         if self._publishing is not None:
             self._publishing.cancel()
         self._publishing = asyncio.get_running_loop().call_later(_TYPING_SECONDS, self.publish)
 
     def publish(self) -> None:
-        """Report every finding to the client, and those that are gone."""
+        """Report every finding to the client, and removed ones."""
         found: dict[str, list[types.Diagnostic]] = {}
         paths = dict.fromkeys(path for one in self._shown for path in one.findings)
         for path in paths if self._is_on("diagnostics") else ():
@@ -158,7 +158,7 @@ class RecordServer(LanguageServer):
         self._published = {uri: diagnostics for uri, diagnostics in found.items() if diagnostics}
 
     def _is_shown(self, document: Document) -> bool:
-        """Whether it is open, or a file of the user's in the workspace: what others have is not the user's to fix."""
+        """Whether it is open, or a user file in the workspace: the user cannot fix other files."""
         opened = any(path_of(uri) == document.path for uri in self.workspace.text_documents)
         if opened or any(document.path in map(real_path, one.record.libraries) for one in self._shown):
             return opened
@@ -171,7 +171,7 @@ class RecordServer(LanguageServer):
         ]
         return [(finding, diagnostic) for finding, diagnostic in made if diagnostic is not None]
 
-    # -- what features need ----------------------------------------------------------------------------------------
+    # -- data for features ----------------------------------------------------------------------------------------
 
     @property
     def record(self) -> Record | None:
@@ -211,7 +211,7 @@ class RecordServer(LanguageServer):
     # -- settings --------------------------------------------------------------------------------------------------
 
     async def read_settings(self, given: Any) -> None:
-        """Take the client's settings: those it sends, else those it is asked for, else those of its beginning."""
+        """Take the client's settings: the sent ones, else the answer to our request, else those of ``initialize``."""
         known = self.client_capabilities.workspace
         if known is not None and known.configuration:
             item = types.ConfigurationItem(section=SECTION)
@@ -247,7 +247,7 @@ class RecordServer(LanguageServer):
         return inlay_hints(*asked, self._positions, lines)
 
     def hover(self, params: types.HoverParams) -> types.Hover | None:
-        """Return what the record has for a position (``textDocument/hover``)."""
+        """Return the record's text for a position (``textDocument/hover``)."""
         asked = self._asked(params.text_document.uri)
         if asked is None:
             return None
@@ -354,14 +354,14 @@ class RecordServer(LanguageServer):
             self.window_show_message(types.ShowMessageParams(types.MessageType.Info, "Nothing has been recorded yet."))
             return None
         try:
-            # tlparse may take long, and what is followed is not read from two threads.
+            # tlparse may take long, and a followed record must not be read from two threads.
             return str(await asyncio.to_thread(lambda: write_page(read_record(record), record)))
         except UnreadableRecord as problem:
             self.window_show_message(types.ShowMessageParams(_WARNING, without_links(str(problem))))
             return None
 
     def close(self) -> None:
-        """End what runs, and clear away what was written to be shown. Harmless when called again."""
+        """End running commands, and remove files written for display. Harmless when called again."""
         self._trials.close()
         if self._reports is not None:
             self._reports.cleanup()

@@ -124,7 +124,7 @@ def written_by(node: Any) -> list[Any]:
 
 
 def is_same_tensor(one: Any, other: Any) -> bool:
-    """Whether two nodes have given the same tensor, and not merely equal ones."""
+    """Whether the results of two nodes are the same tensor, and not only equal ones."""
     example = example_of(one)
     return one is other or (example is not None and example is example_of(other))
 

@@ -1,4 +1,4 @@
-"""Prints, as JSON, what this interpreter has: for ``dynamo-dap doctor``, which runs it in the program's environment.
+"""Prints facts about this interpreter as JSON, for ``dynamo-dap doctor``, which runs it in the program's environment.
 
 A process of its own, in its main thread.
 """
@@ -47,7 +47,7 @@ def facts() -> dict[str, Any]:
 
 
 def _cache_folder() -> str | None:
-    """Return where Inductor keeps what it compiles. Its own function would make the folder."""
+    """Return Inductor's cache folder. Inductor's own function would make it."""
     named = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
     if named is not None:
         return os.path.abspath(named)
