@@ -117,6 +117,7 @@ def _print(found: Sequence[ComparisonBody], *, as_json: bool, with_lines: bool) 
         console.width = _WIDTH
     if not found:
         console.print("No call of a compiled graph was compared.")
+        console.print("[dim]To see why there is no graph: dynamo-dap run PROGRAM, then dynamo-dap report[/dim]")
         return
     for each in found:
         print_comparison(each, console, with_lines=with_lines or not (each.compared and each.same))
@@ -162,10 +163,10 @@ def print_comparison(body: ComparisonBody, console: Console, *, with_lines: bool
                 table.add_row(*_row(line, is_first=(line.path, line.line) == (body.path, body.line)))
         console.print(table)
     if lines:
-        what = "the gradients that each line gives" if body.is_backward else "what each line gives"
+        what = "gradients" if body.is_backward else "results"
         console.print(
-            f"[dim]{what}; graph: largest difference of Dynamo's graph from ordinary Python; "
-            "compiled: from that graph[/dim]"
+            f"[dim]largest differences of the {what} of each line; graph: Dynamo's graph against ordinary Python; "
+            "compiled: the compiled graph against Dynamo's[/dim]"
         )
     if body.not_compared:
         console.print(f"[dim]not compared: {escape(', '.join(body.not_compared))}[/dim]")

@@ -188,7 +188,7 @@ def _make_debugger(options: argparse.Namespace, program_arguments: list[str], sc
 
 
 def _terminal(options: argparse.Namespace) -> OwnTerminal | None:
-    """Return where the program runs that reads what is typed."""
+    """Return the terminal for a program that reads typed input; None for any other."""
     if options.input is not None and options.attach is not None:
         raise UsageError("a program that is attached to has its input already")
     if options.input is not None and not Path(options.input).is_file():

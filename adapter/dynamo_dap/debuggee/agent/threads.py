@@ -26,7 +26,7 @@ class SharedThreadIds(Protocol):
         """Return the DAP id of the thread with Python's identifier ``ident``."""
 
     def ident_of_thread(self, thread_id: int) -> int | None:
-        """Return Python's identifier of a DAP thread id, None if there is no such thread."""
+        """Return Python's identifier of a DAP thread id; None if unknown."""
 
 
 class Threads:
@@ -55,7 +55,7 @@ class Threads:
             return self._ids[ident]
 
     def ident_of(self, thread_id: int) -> int | None:
-        """Return Python's identifier of a DAP thread id, None if there is no such thread."""
+        """Return Python's identifier of a DAP thread id; None if unknown."""
         if self.shared is not None:
             return self.shared.ident_of_thread(thread_id)
         with self._lock:

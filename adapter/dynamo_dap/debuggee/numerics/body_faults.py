@@ -1,7 +1,7 @@
 """Finds the operation at fault in the body of a higher-order operator whose result differs.
 
-The body (``checkpoint``, ``autograd.Function.forward``) gets the result of each of its operations as a further result,
-once in Dynamo's graph and once in the compiled one. Thread of the program that makes the call.
+The body (``checkpoint``, ``autograd.Function.forward``) is changed to return the result of each of its operations as
+well, in Dynamo's graph and in the compiled one. These results are compared. Runs on the calling thread.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from dynamo_dap.debuggee.torch_api.retracing import compile_by, compiling_apart_
 from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
 
 _PASSES_ON = ("tag_activation_checkpoint", "wrap", "autograd_function_apply", "invoke_subgraph")
-"""Operators that return what their one body returns."""
+"""Operators that return the results of their only body."""
 
 
 class ComparedBody:
     """The body of one operator of a graph, in Dynamo's graph and in a compiled one."""
 
     def __init__(self, graph: ReplayedGraph, node: Any, random: Iterable[Callable[[], None]]) -> None:
-        """Take what gives the result of ``node``: the operator, or an item of what that returns."""
+        """Compare the operator of ``node``; ``node`` is the operator, or an item of its result."""
         self.operator = node.args[0] if node.target is operator.getitem else node
         self._graph = graph
         self._random = tuple(random)
@@ -59,7 +59,7 @@ class ComparedBody:
         }
 
     def _expected(self, body: Any) -> dict[Any, Any]:
-        """Return what each operation gives that no later one writes to."""
+        """Return the result of each operation, unless a later one writes to it."""
         seen: dict[Any, tuple[Any, int, Any]] = {}
 
         def note(node: Any, results: Mapping[Any, Any]) -> None:
@@ -102,7 +102,7 @@ class ComparedBody:
 
 
 def _longer(body: Any, wanted: list[Any]) -> tuple[Any, int]:
-    """Return a body that gives the results of ``wanted`` as well, and how many results it gives before these."""
+    """Return a body that also returns the results of ``wanted``, and the number of its own results before these."""
     torch: Any = sys.modules["torch"]
     copies: dict[Any, Any] = {}
     graph = torch.fx.Graph()

@@ -417,8 +417,7 @@ _ALREADY = "Compiled up to that stage, the graph already differs from eager."
 
 def _lines(comparison: Comparison, fault: Fault | None) -> list[ComparedLine]:
     lines: dict[tuple[str, int], ComparedLine] = {}
-    known = set(comparison.graph.nodes)
-    for node in [*comparison.graph.nodes, *(each for each in comparison.by_node if each not in known)]:
+    for node in _nodes(comparison, fault):
         places = [each for each in places_of(node) if not is_torch_file(each[0].path)] or places_of(node)[:1]
         if not node.op.startswith("call_") or not places:
             continue
@@ -439,6 +438,15 @@ def _lines(comparison: Comparison, fault: Fault | None) -> list[ComparedLine]:
         # Its values are right: it writes to other memory, or strides, sharing or gradients differ.
         at_fault.compiled = replace(_deviation(fault.difference), same=False)
     return list(lines.values())
+
+
+def _nodes(comparison: Comparison, fault: Fault | None) -> list[Any]:
+    """Return the graph's nodes; the compared nodes of an operator's body come before the operator."""
+    nodes = list(comparison.graph.nodes)
+    if fault is not None and fault.within is not None:
+        known, position = set(nodes), nodes.index(fault.within)
+        nodes[position:position] = [each for each in comparison.by_node if each not in known]
+    return nodes
 
 
 def _is_any_different(line: ComparedLine) -> bool:

@@ -31,6 +31,7 @@ from dynamo_dap.debuggee.torch_api.custom_operators import (
 )
 from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
 from dynamo_dap.debuggee.torch_api.features import Feature
+from dynamo_dap.debuggee.torch_api.graph import target_name
 from dynamo_dap.debuggee.torch_api.graph_runs import (
     Failed,
     NoRealValue,
@@ -455,11 +456,13 @@ class Comparison:
         return self._inside(found_fault) or found_fault
 
     def _inside(self, fault: Fault) -> Fault | None:
-        """Return the fault in the body of the higher-order operator that it is in; None if that is not known."""
+        """Return the fault in the body of a higher-order operator at fault; None if it is unknown."""
         body = ComparedBody(self.graph, fault.node, self._random)
         try:
             found = body.differences(self._backend)
-        except Exception:  # noqa: BLE001  (whatever the backend raises: the line of the operator remains)
+        except Exception as problem:  # noqa: BLE001  (whatever the backend raises: the line of the operator remains)
+            reason = (str(problem).splitlines() or [""])[0]
+            self.not_compared.append(f"operations in the body of {target_name(body.operator)}: {reason}")
             return None
         self.by_node.update((node, how) for node, (how, _) in found.items())
         for node, (how, value) in found.items():
@@ -486,9 +489,9 @@ class Comparison:
         return Fault(found.writer, found.difference, found_in.stage, found.value, written=name, judged=found_in.judged)
 
     def fault_in_random_state(self, after: Any) -> Fault | None:
-        """Return that the compiled call leaves torch's random generators otherwise, and whose fault that is.
+        """Return the fault if the compiled call leaves torch's random generators in another state.
 
-        ``after``: their states when it returned, None if they are not known.
+        ``after`` are their states after the call; None if unknown.
 
         Raises:
             Exception: whatever an operation of the graph raises.

@@ -341,7 +341,7 @@ class GraphRun:
                     self._hold(each)
 
     def _refuse_memory_of(self, node: Any, failed: Failed) -> None:
-        """Give no value from memory that ``node`` was to write to: it would be from before that."""
+        """Refuse values from memory that the failed ``node`` should have written to: they are stale."""
         operands = [self._results.get(each) for each in written_by(node)]
         stale = {storage_of(each) for each in operands if has_own_memory(each)}
         for other, result in self._results.items() if stale else ():

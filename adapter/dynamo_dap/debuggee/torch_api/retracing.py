@@ -363,7 +363,7 @@ def compile_by(backend: Callable[..., Any], graph: Any, inputs: Sequence[Any]) -
 
 
 def _copy_bodies(graph: Any) -> None:
-    """Give a graph copies of the bodies of its higher-order operators: a backend may change them."""
+    """Replace the bodies of a graph's higher-order operators by copies, which a backend may change."""
     torch: Any = sys.modules["torch"]
     for name in {node.target for node in graph.graph.nodes if node.op == "get_attr"}:
         body = getattr(graph, name, None)

@@ -300,7 +300,7 @@ class ChildProcess:
 
 @contextlib.contextmanager
 def _opened(path: Path | None) -> Iterator[IO[bytes] | int]:
-    """Open what a program reads. A file only: opening a pipe waits for one who writes."""
+    """Open the input of a program. Only a file: opening a pipe would wait for a writer."""
     if path is None:
         yield subprocess.DEVNULL
         return
