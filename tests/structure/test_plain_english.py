@@ -77,12 +77,13 @@ def test_each_waiver_has_its_own_reason() -> None:
 
 
 def test_the_changelog_is_cut_into_versions_with_short_entries() -> None:
-    """Unreleased is at the top, the newest version is this one, and an entry is one line of at most 120 characters."""
+    """The newest version is this one, newer entries are unreleased, and each is one line of at most 120 characters."""
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     headings = re.findall(r"^## (.+)$", text, re.MULTILINE)
-    assert headings[0] == "Unreleased"
-    assert re.fullmatch(rf"{re.escape(dynamo_dap.__version__)} \(\d{{4}}-\d\d-\d\d\)", headings[1])
-    released = text.partition(headings[1])[2]
+    newest = next(heading for heading in headings if heading != "Unreleased")
+    assert headings.index(newest) <= 1
+    assert re.fullmatch(rf"{re.escape(dynamo_dap.__version__)} \(\d{{4}}-\d\d-\d\d\)", newest)
+    released = text.partition(newest)[2]
     assert set(re.findall(r"^### (.+)$", released, re.MULTILINE)) <= {"Added", "Changed", "Fixed"}
     entries = re.findall(r"^- .*(?:\n {2}.*)*", text, re.MULTILINE)
     assert not [entry for entry in entries if "\n" in entry or len(entry) > 120]
