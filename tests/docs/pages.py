@@ -5,6 +5,8 @@ A page's blocks, from top to bottom:
 - ```` ```python title="train.py" ```` writes a file.
 - ```` ```console ```` has commands (``$ dynamo-dap …``) with their output. A line ``...`` is any number of lines, and
   ``…`` any text within a line. Seconds, the page's folder and runs of spaces are compared by their form only.
+- A command may set variables in front (``NAME=value dynamo-dap …``), read a file (``… < FILE``), or what ``printf``
+  writes (``printf 'TEXT' | dynamo-dap …``).
 - Lines ``(dynamo) …`` are typed into the debugger that the last command started, also in later blocks of the page. Its
   output is compared in order only, since pages leave out the source that each stop shows.
 - ``<!-- not run: REASON -->`` above a block says why that is not run. An indented block has no commands.
@@ -115,7 +117,7 @@ def run_page(
     environment |= {"XDG_CACHE_HOME": str(folder / ".cache"), "XDG_STATE_HOME": str(folder / ".state")}
     wrong = []
     for number, shown in enumerate(page.commands):
-        arguments = shlex.split(shown.text)
+        arguments, settings, given = _parse(shown.text, folder)
         assert arguments.pop(0) == "dynamo-dap", f"{page.path}:{shown.line}: only dynamo-dap is run"
         if shown.is_session:
             script = folder / f".typed-{number}"
@@ -124,8 +126,8 @@ def run_page(
         ran = subprocess.run(
             [*command, *arguments],
             cwd=folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
+            env={**environment, **settings},
+            input=given,
             capture_output=True,
             text=True,
             timeout=_DEADLINE,
@@ -138,6 +140,23 @@ def run_page(
             where = f"{page.path.relative_to(ROOT)}:{shown.line}: $ {shown.text}"
             wrong.append(f"{where}\nthe page has: {missing}\nprinted:\n{ran.stdout}{ran.stderr[-2000:]}")
     return wrong
+
+
+def _parse(text: str, folder: Path) -> tuple[list[str], dict[str, str], str]:
+    """Return the arguments of a command, the variables that it sets, and its input."""
+    words, given = shlex.split(text), ""
+    if words[0] == "printf":
+        given = words[1].encode().decode("unicode_escape")
+        assert words[2] == "|", text
+        words = words[3:]
+    if len(words) > 2 and words[-2] == "<":
+        given = (folder / words[-1]).read_text(encoding="utf-8")
+        words = words[:-2]
+    settings = {}
+    while found := re.fullmatch(r"([A-Z_]+)=(.*)", words[0]):
+        settings[found[1]] = found[2]
+        words = words[1:]
+    return words, settings, given
 
 
 def normal(line: str, folder: Path) -> str:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import Page, _difference, _not_in_order, normal, read_page, run_page
+from dynamo_dap.commands.registry import COMMANDS
+from tests.docs.pages import Page, _difference, _not_in_order, _parse, normal, read_page, run_page
 from tests.structure.sources import ROOT, guides
 
 _PAGES = [read_page(path) for path in guides()]
@@ -57,6 +58,22 @@ def test_the_site_is_built_and_every_link_leads_somewhere(tmp_path: Path) -> Non
 
 def test_most_pages_have_something_to_run() -> None:
     assert len(_RUN) > 6
+
+
+def test_every_command_is_run_by_some_page() -> None:
+    run = {re.split(r"dynamo-dap ", command.text)[1].split()[0] for page in _PAGES for command in page.commands}
+    assert run == set(COMMANDS)
+
+
+def test_a_command_takes_variables_and_input(tmp_path: Path) -> None:
+    (tmp_path / "given.json").write_text("{}\n")
+    assert _parse("A=1 B_C=two dynamo-dap run x.py", tmp_path) == (
+        ["dynamo-dap", "run", "x.py"],
+        {"A": "1", "B_C": "two"},
+        "",
+    )
+    assert _parse("dynamo-dap mcp < given.json", tmp_path) == (["dynamo-dap", "mcp"], {}, "{}\n")
+    assert _parse(r"printf 'a: 1\r\n' | dynamo-dap lsp", tmp_path) == (["dynamo-dap", "lsp"], {}, "a: 1\r\n")
 
 
 def test_differences_are_found() -> None:

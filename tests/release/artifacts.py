@@ -78,7 +78,10 @@ class NewUser:
 
 
 def new_user(release: Release, folder: Path, interpreter: Path, *, with_torch: bool) -> NewUser:
-    """Install the wheel into an empty environment of an interpreter, where no compiler can be found."""
+    """Install the wheel into an empty environment of an interpreter, where no compiler can be found.
+
+    With torch, also what the server for assistants needs.
+    """
     environment, home = folder / "environment", folder / "home"
     home.mkdir()
     subprocess.run([str(interpreter), "-m", "venv", "--without-pip", str(environment)], check=True, timeout=300)
@@ -86,8 +89,9 @@ def new_user(release: Release, folder: Path, interpreter: Path, *, with_torch: b
     kept = {name: os.environ[name] for name in ("LANG", "TMPDIR") if name in os.environ}
     variables = {**kept, "HOME": str(home), "TERM": "dumb", "PATH": str(environment / "bin")}
     pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--only-binary=:all:"]
+    wheel = str(release.file("*.whl"))
     installed = subprocess.run(
-        [*pip, str(release.file("*.whl"))],
+        [*pip, f"{wheel}[mcp]" if with_torch else wheel],
         cwd=folder,
         env=variables,
         capture_output=True,
