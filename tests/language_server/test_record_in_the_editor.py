@@ -136,7 +136,7 @@ def editor(one_editor: Editor, program: Path) -> Editor:
 def test_a_graph_break_is_shown_with_all_that_torch_says(editor: Editor, program: Path, lines: Fixture) -> None:
     (found,) = editor.at(program, lines.line("broken"), "GB0025")
     assert found.severity == types.DiagnosticSeverity.Warning
-    assert found.source == "dynamo-dap"
+    assert found.source == "torch.compile"
     assert found.message.startswith("Graph break: Call to `torch._dynamo.graph_break()`\nUser-inserted graph break.")
     assert "compiled separately" in found.message
     assert "fn [0/0]" in found.message
@@ -287,6 +287,55 @@ def test_what_was_written_to_be_shown_goes_with_the_server(recorded: tuple[Path,
         file = shown_file(editor)
         assert file.exists()
     editor.wait("its folder to be removed", lambda: not file.parent.exists())
+
+
+STORM = """\
+import torch
+
+
+class Adapted(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.active = "a"
+
+    def choose(self, name):
+        self.active = name  #@chosen
+
+    def forward(self, x):
+        return x + len(self.active)
+
+
+model = Adapted()
+compiled = torch.compile(model, backend="eager")
+for name in ("a", "bb", "ccc"):
+    model.choose(name)
+    compiled(torch.ones(3))
+model.active = "a"  #@again
+"""
+
+
+@pytest.mark.parametrize("can_set", [True, False])
+def test_breakpoints_are_offered_where_a_changed_attribute_is_set(tmp_path: Path, can_set: bool) -> None:
+    program = tmp_path / "storm.py"
+    program.write_text(STORM, encoding="utf-8")
+    run(program, tmp_path / "records")
+    marked = Fixture(program)
+    wanted = [marked.line("chosen"), marked.line("again")]
+    with Editor(tmp_path, tmp_path / "records", options={"breakpoints": True} if can_set else None) as editor:
+        editor.open(program)
+        editor.wait(
+            "the recompile", lambda: any(one.code == "recompile" for one in editor.diagnostics.get(program, []))
+        )
+        found = next(one for one in editor.diagnostics[program] if one.code == "recompile")
+        related = {one.location.range.start.line + 1: one.message for one in found.related_information or []}
+        assert [related.get(line) for line in wanted] == ["may set self.active"] * 2
+        title = "Stop where self.active is set (2 breakpoints)"
+        action = editor.actions(program, found).get(title)
+        assert (action is not None) == can_set, "only an editor that can carry it out is offered it"
+        if action is not None:
+            assert action.command is not None
+            (given,) = action.command.arguments or []
+            assert given == [{"uri": program.as_uri(), "line": line - 1} for line in wanted]
 
 
 def test_the_report_is_written_as_a_page(recorded: tuple[Path, Path]) -> None:

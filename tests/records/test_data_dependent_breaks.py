@@ -128,6 +128,110 @@ def test_a_fix_is_right_only_if_the_program_gives_what_python_gives(tmp_path: Pa
     assert all(each["reference"] == "ordinary Python" for each in trials.values())
 
 
+GATED = """\
+import torch
+
+
+@torch.compile(backend="eager", fullgraph=True)
+def gate(x):
+    # Small inputs stay as they are.
+    if x.sum() > 2:  # large  #@gate
+        return x * 2
+    return x
+
+
+@torch.compile(backend="eager", fullgraph=True)
+def chosen(x):
+    y = x + 1 if x.mean() > 0.5 else x - 1  #@chosen
+    return y.cos()
+
+
+for x in (torch.ones(4), torch.zeros(4)):
+    print(FUNCTION(x).sum().item())
+"""
+
+
+@pytest.mark.parametrize("function", ["gate", "chosen"])
+def test_a_branch_on_a_tensor_becomes_a_cond(tmp_path: Path, function: str) -> None:
+    program = tmp_path / "gated.py"
+    program.write_text(GATED.replace("FUNCTION", function), encoding="utf-8")
+    python = _printed(program, {**os.environ, "TORCHDYNAMO_DISABLE": "1"})
+    assert _run(program, "run", program.name).returncode == 1
+    tried = _run(program, "fix", f"gated.py:{Fixture(program).line(function)}", "--apply")
+    assert tried.returncode == 0, tried.stdout + tried.stderr
+    assert "It helps, and the result is that of ordinary Python" in tried.stdout
+    text = program.read_text(encoding="utf-8")
+    assert "torch.cond(x." in text
+    assert "# large" in text or function != "gate", "comments stay"
+    assert _printed(program, dict(os.environ)) == python
+
+
+def _printed(program: Path, environment: dict[str, str]) -> str:
+    return subprocess.run(
+        [sys.executable, program], env=environment, capture_output=True, text=True, check=True, timeout=DEADLINE
+    ).stdout
+
+
+TWICE = """\
+import torch
+
+torch._dynamo.config.capture_dynamic_output_shape_ops = True
+torch._dynamo.config.capture_scalar_outputs = True
+
+
+@torch.compile(backend="eager", fullgraph=True)
+def fn(x, mask):
+    found = mask.nonzero()
+    if found.shape[0] == 0:  #@first
+        return x
+    if found.shape[0] > 2:  #@second
+        return x + found.shape[0]
+    return x - 1
+
+
+@torch.compile(backend="eager", fullgraph=True)
+def sized(x, mask):
+    count = mask.sum().item()
+    if count >= 0:  #@sized
+        return x * 2
+    return x
+
+
+print(FUNCTION(torch.ones(4), torch.arange(4) > 0).sum().item())
+"""
+
+
+def _tried(tmp_path: Path, function: str, line: str) -> dict[str, dict[str, Any]]:
+    program = tmp_path / "twice.py"
+    program.write_text(TWICE.replace("FUNCTION", function), encoding="utf-8")
+    assert _run(program, "run", program.name).returncode == 1
+    tried = _run(program, "fix", f"twice.py:{Fixture(program).line(line)}", "--json")
+    assert tried.returncode == 0, tried.stdout + tried.stderr
+    return {each["title"].rpartition(": ")[2]: each for each in json.loads(tried.stdout)}
+
+
+def test_a_check_that_needs_another_one_is_tried_with_it(tmp_path: Path) -> None:
+    trials = _tried(tmp_path, "fn", "first")
+    alone = trials["torch._check(found.shape[0] != 0)"]
+    line = Fixture(tmp_path / "twice.py").line("second") + 1  # below the check
+    assert not alone["isProven"]
+    further = f"needs a further check: found.shape[0] > 2 at twice.py:{line}"
+    assert alone["verdict"] == f"The trace goes on and {further}"
+    assert trials["torch._check(found.shape[0] != 0), and torch._check(found.shape[0] > 2)"]["isProven"]
+    assert not trials["torch._check(found.shape[0] != 0), and torch._check(found.shape[0] <= 2)"]["isProven"]
+    assert "needs a further check: found.shape[0] > 2" in trials["guard_or_false(found.shape[0] == 0)"]["verdict"]
+    assert (
+        "needs a further check: found.shape[0] > 2" in trials["statically_known_true(found.shape[0] == 0)"]["verdict"]
+    )
+
+
+def test_a_number_is_assumed_to_be_a_size(tmp_path: Path) -> None:
+    trials = _tried(tmp_path, "sized", "sized")
+    assert trials["torch._check_is_size(count)"]["isProven"]
+    assert not trials["torch._check(count < 0)"]["isProven"]
+    assert not trials["statically_known_true(count >= 0)"]["isProven"], "the branch is taken: the result is another"
+
+
 PENDING = """\
 import torch
 

@@ -185,3 +185,41 @@ def test_the_prompt_says_why(program: Path) -> None:
     assert "automatic dynamic = the size was 3 in an earlier call" in first
     assert f"the result of nonzero at {program.name}:{Fixture(program).line('counted')}" in first
     assert "x has no size 9" in shown
+
+
+UNUSED = """\
+import torch
+
+
+@torch.compile(backend="eager")
+def fn(x, marked, weight):
+    y = torch.ones(1)  #@begins
+    return (x.sum() + marked.sum() + weight.sum()) * y
+
+
+weight = torch.nn.Parameter(torch.ones(4))
+for size in (3, 5, 7):
+    other = torch.ones(6, 1)
+    torch._dynamo.mark_dynamic(other, 0)
+    print(fn(torch.ones(size, 2), other, weight).item())
+"""
+
+
+def test_an_input_that_the_trace_has_not_used_says_what_is_known(tmp_path: Path) -> None:
+    program = tmp_path / "unused.py"
+    program.write_text(UNUSED, encoding="utf-8")
+    asked = ["why x.shape[0]", "why x.shape[1]", "why marked", "why weight"]
+    typed = "\n".join([f"b {program.name}:{Fixture(program).line('begins')}", "c", *asked, "c", *asked, "cl", "y", "c"])
+    shown = _command(program, "debug", program.name, typed=typed + "\n")
+    answers = re.split(r"\(dynamo\) why \S+\n", shown)[1:]
+    first, second = (
+        [answer.partition("(dynamo)")[0].strip() for answer in answers[:4]],
+        [answer.partition("(dynamo)")[0].strip() for answer in answers[4:]],
+    )
+    unused = "not decided: the trace has not used the tensor"
+    assert first[0] == f"shape[0] = 3, {unused}", "no call was compiled before"
+    assert f"shape[0] = 6, {unused}; marked with mark_dynamic" in first[2]
+    assert "a size of 1 is a constant" in first[2]
+    assert f"shape[0] = 4, {unused}; static: a parameter or buffer" in first[3]
+    assert second[0] == f"shape[0] = 5, {unused}; the size was 3 in the earlier calls that were compiled"
+    assert second[1] == f"shape[1] = 2, {unused}; the size was the same in the earlier calls that were compiled"

@@ -16,6 +16,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from typing import Any
 
 import msgspec
 
+from dynamo_dap.commands.further_checks import further_condition
 from dynamo_dap.commands.recorded_program import (
     CannotTry,
     Consents,
@@ -35,7 +37,7 @@ from dynamo_dap.commands.recorded_program import (
 from dynamo_dap.language_server.fixes.edits import Fix, edited
 from dynamo_dap.language_server.source_files import encoded_source
 from dynamo_dap.protocol.contract import RECORDS_VARIABLE, LaunchDescription
-from dynamo_dap.records.events import Started
+from dynamo_dap.records.events import Record, Started
 from dynamo_dap.records.file import read_record
 from dynamo_dap.records.folders import SUFFIX
 from dynamo_dap.records.model import Counts, counts_of
@@ -48,6 +50,8 @@ _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 _ASSIGNED = re.compile(r"^\s*(\w+) = ", re.MULTILINE)
 _OUTPUT = 20_000
 _LOOK_SECONDS = 0.2
+_FURTHER = 4
+"""Fixes with further checks that are tried at most."""
 
 
 class Cancelled(CannotTry):
@@ -79,6 +83,8 @@ class Outcome:
     errors: str
     results: Results
     seconds: float
+    records: Sequence[Record] = ()
+    """What the run recorded, of each process."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +100,8 @@ class Trial:
     """Whether the result is another from run to run without an edit, too: then a difference proves nothing."""
     reference: Outcome | None = None
     """What the result is compared with where the program fails without the fix: a run as ordinary Python."""
+    needs: str | None = None
+    """A condition on data that the trace meets only with the fix: it needs a further check."""
 
     @property
     def changes_result(self) -> bool:
@@ -133,6 +141,8 @@ class Trial:
         if self.is_random:
             helps = "helps" if self.helps else "does not help"
             return f"It {helps}, but the result differs from run to run, even without the edit: {self.difference}"
+        if self.needs is not None and not self.is_proven:
+            return f"The trace goes on and needs a further check: {self.needs}"
         if self.difference is not None:
             return f"The result is not the same: {self.difference}"
         if not self._has_result:
@@ -157,7 +167,7 @@ class Trial:
     def in_short(self) -> str:
         """Return the result in a few words."""
         if self.changes_result:
-            return "another result"
+            return "another result" if self.needs is None else "needs a further check"
         return self._changes() or "it does not help"
 
     def _changes(self) -> str:
@@ -303,7 +313,7 @@ class Runner:
             computed = msgspec.json.decode(results.read_bytes(), type=Results) if results.exists() else Results()
             known = [read_record(path) for path in records.rglob(f"*{SUFFIX}")]
         counts = counts_of([compiled for record in known for _, compiled in record.compiles()])
-        return Outcome(counts, status, output, errors, computed, seconds)
+        return Outcome(counts, status, output, errors, computed, seconds, known)
 
     def _output_of(self, command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, str, str]:
         if self.given is None:
@@ -389,8 +399,11 @@ def try_fixes(fixes: Sequence[Fix], runner: Runner, texts: Mapping[str, str]) ->
         # A function that compiles only with the fix has no compiled result without it.
         eager = runner.run(texts, "as ordinary Python", variables=UNCOMPILED)
         reference = eager if eager.status == 0 else None
-    trials = []
-    for fix in fixes:
+    trials: list[Trial] = []
+    waiting = deque(fixes)
+    more = _FURTHER
+    while waiting:
+        fix = waiting.popleft()
         documents = {edit.document.path: edit.document for edit in fix.edits}
         texts_after = {path: edited(document, fix.edits) for path, document in documents.items()}
         after = runner.run(
@@ -400,7 +413,12 @@ def try_fixes(fixes: Sequence[Fix], runner: Runner, texts: Mapping[str, str]) ->
         difference = _difference(reference or before, after, own, with_calls=reference is None)
         is_random = difference is not None and reference is None and before.status == after.status
         is_random = is_random and _difference(before, runner.run(texts, "without the edit, again"), ()) is not None
-        trials.append(Trial(fix, before, after, difference, is_random, reference))
+        further = further_condition(fix, before.records, after.records) if fix.needs_trial else None
+        trial = Trial(fix, before, after, difference, is_random, reference, None if further is None else further.text)
+        trials.append(trial)
+        if further is not None and not trial.is_proven:
+            waiting.extend(further.fixes[:more])
+            more -= len(further.fixes[:more])
     return trials
 
 

@@ -5,7 +5,8 @@ Made from a record; lines are those of the files as they were recorded. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import functools
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import PurePath
@@ -14,6 +15,7 @@ import msgspec
 
 from dynamo_dap.language_server.document import real_path
 from dynamo_dap.records.advice import changes_of
+from dynamo_dap.records.changing_lines import lines_that_change
 from dynamo_dap.records.cuda_graph_items import cuda_graph_items
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.model import TRACING, Compile, CompiledFunction, GraphBreak, GuardFailure, Place, StackLine
@@ -40,6 +42,14 @@ class Related:
     text: str
 
 
+@dataclass(frozen=True)
+class Changed:
+    """A guarded value that differed from call to call, and the lines that may set it."""
+
+    name: str
+    places: tuple[Place, ...]
+
+
 @dataclass
 class Finding:
     """Something at a line of the user's."""
@@ -57,6 +67,7 @@ class Finding:
     compiles: list[Compile] = field(default_factory=list)
     graph_break: GraphBreak | None = None
     failure: GuardFailure | None = None
+    changed: Changed | None = None
     is_of_library: bool = False
     """Whether it happened in a library: ``place`` is the user's line that called into it."""
     stack: list[StackLine] = field(default_factory=list)
@@ -79,8 +90,10 @@ def findings_of(record: Record, *, is_of_several: bool = False) -> dict[str, lis
     ``is_of_several`` says that other processes ran the same code: they may have traced what this one has not.
     """
     found: dict[tuple[object, ...], Finding] = {}
+    # A storm asks the same of every recompile.
+    changes = functools.cache(lambda subject: Changed(subject, tuple(lines_that_change(subject, record.sources))))
     for function, compiled in record.compiles():
-        for finding in _of_compile(record, function, compiled):
+        for finding in _of_compile(record, function, compiled, changes):
             _merge(found, finding)
     by_path: dict[str, list[Finding]] = {}
     for finding in [*found.values(), *_skipped(record), *([] if is_of_several else _never_traced(record))]:
@@ -99,9 +112,11 @@ def _merge(found: dict[tuple[object, ...], Finding], finding: Finding) -> None:
         known.stack, known.related = finding.stack, finding.related
 
 
-def _of_compile(record: Record, function: CompiledFunction, compiled: Compile) -> Iterator[Finding]:
+def _of_compile(
+    record: Record, function: CompiledFunction, compiled: Compile, changes: Callable[[str], Changed]
+) -> Iterator[Finding]:
     """Yield what there is to say of a compile: of what is in a library at the user's line that called it as well."""
-    for finding in _where_it_is(record, function, compiled):
+    for finding in _where_it_is(record, function, compiled, changes):
         yield finding
         if finding.place.path in record.libraries:
             caller = compiled.caller or next((one.caller for one in function.compiles if one.caller is not None), None)
@@ -127,7 +142,9 @@ def _at_caller(finding: Finding, caller: Place) -> Finding:
     )
 
 
-def _where_it_is(record: Record, function: CompiledFunction, compiled: Compile) -> Iterator[Finding]:
+def _where_it_is(
+    record: Record, function: CompiledFunction, compiled: Compile, changes: Callable[[str], Changed]
+) -> Iterator[Finding]:
     for graph_break in compiled.breaks:
         places = dict.fromkeys([_users_place(record, graph_break), graph_break.place])
         yield from (_broken(function, compiled, graph_break, place) for place in places if place is not None)
@@ -135,7 +152,7 @@ def _where_it_is(record: Record, function: CompiledFunction, compiled: Compile) 
         yield _limited(function, compiled, compiled.limit)
     else:
         for failure in compiled.failures:
-            yield _recompiled(function, compiled, failure)
+            yield _recompiled(function, compiled, failure, changes)
     for size in compiled.specializations:
         if size.place is not None:
             message = f"Specialized: {size.expression}"
@@ -194,11 +211,17 @@ def _broken(function: CompiledFunction, compiled: Compile, graph_break: GraphBre
     )
 
 
-def _recompiled(function: CompiledFunction, compiled: Compile, failure: GuardFailure) -> Finding:
+def _recompiled(
+    function: CompiledFunction, compiled: Compile, failure: GuardFailure, changes: Callable[[str], Changed]
+) -> Finding:
     at = failure.place or function.place or Place("", 1)
     values = f" (then {failure.value_then}, now {failure.value_now})" if failure.value_now is not None else ""
     alone = CompiledFunction(function.name, function.place, [msgspec.structs.replace(compiled, failures=[failure])])
-    advice = dict.fromkeys(text for change in changes_of(alone) for text in change.advice)
+    items = changes_of(alone)
+    advice = dict.fromkeys(text for item in items for text in item.advice)
+    changed = next((one for item in items if (one := changes(item.subject)).places), None)
+    related = [Related(compiled.caller, "this call was compiled again")] if compiled.caller else []
+    related += [] if changed is None else [Related(place, f"may set {changed.name}") for place in changed.places]
     return Finding(
         Kind.RECOMPILE,
         at,
@@ -212,9 +235,10 @@ def _recompiled(function: CompiledFunction, compiled: Compile, failure: GuardFai
         at.line,
         function,
         is_about_function=failure.place is None,
-        related=[Related(compiled.caller, "this call was compiled again")] if compiled.caller else [],
+        related=related,
         compiles=[compiled],
         failure=failure,
+        changed=changed,
     )
 
 

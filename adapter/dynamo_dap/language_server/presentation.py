@@ -38,7 +38,7 @@ from dynamo_dap.records.model import TRACING, CompiledFunction, Place, counts_of
 from dynamo_dap.records.text_report import print_report
 from dynamo_dap.records.texts import counted
 
-SOURCE = "dynamo-dap"
+SOURCE = "torch.compile"
 _SEVERITIES = {
     Kind.GRAPH_BREAK: DiagnosticSeverity.Warning,
     Kind.RECOMPILE: DiagnosticSeverity.Information,
@@ -122,6 +122,28 @@ def trial_of(fix: Fix, diagnostic: Diagnostic, uri: str) -> CodeAction:
     title = f"Try this fix: {fix.title}"
     place = {"uri": uri, "line": diagnostic.range.start.line, "title": fix.title}
     return CodeAction(title, CodeActionKind.QuickFix, [diagnostic], command=Command(title, TRY_FIX, arguments=[place]))
+
+
+STOP_WHERE_SET = "dynamo.stopWhereSet"
+"""A command of the client: its one argument is a list of ``{"uri", "line"}``, lines counted from 0 as in LSP."""
+
+
+def stop_of(finding: Finding, diagnostic: Diagnostic, document_of: DocumentOf) -> CodeAction | None:
+    """Return the action that sets a breakpoint at each line that may set a changed value; None if there is none."""
+    changed = finding.changed
+    lines = [
+        (document, document.now(place.line))
+        for place in (() if changed is None else changed.places)
+        for document in (document_of(place),)
+        if document is not None
+    ]
+    places = [{"uri": document.uri, "line": line - 1} for document, line in lines if line is not None]
+    if changed is None or not places:
+        return None
+    title = f"Stop where {changed.name} is set ({counted(len(places), 'breakpoint')})"
+    return CodeAction(
+        title, CodeActionKind.QuickFix, [diagnostic], command=Command(title, STOP_WHERE_SET, arguments=[places])
+    )
 
 
 def action_of(fix: Fix, diagnostic: Diagnostic, positions: Positions, trial: Trial | None) -> CodeAction:

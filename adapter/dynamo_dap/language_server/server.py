@@ -36,6 +36,7 @@ from dynamo_dap.language_server.presentation import (
     lines_of,
     place_to_try,
     record_text,
+    stop_of,
     trial_of,
     workspace_edit,
 )
@@ -56,6 +57,8 @@ _TRIAL_SECONDS = 600.0
 _WARNING = types.MessageType.Warning
 SECTION = "dynamo"
 """Of the client's settings; ``inlayHints`` and ``diagnostics`` are ours."""
+BREAKPOINTS = "breakpoints"
+"""An option of ``initialize``: the client has the command that sets breakpoints."""
 _MOST_SHOWN = 5
 
 
@@ -275,7 +278,17 @@ class RecordServer(LanguageServer):
                 actions.append(action_of(fix, diagnostic, self._positions, trial))
             if trial is None:
                 actions.append(trial_of(fix, diagnostic, params.text_document.uri))
-        return actions
+        return [*actions, *self._stops(document, wanted)]
+
+    def _stops(self, document: Document, wanted: range) -> Iterator[types.CodeAction]:
+        """Yield the actions that set breakpoints: only an editor that says so can carry them out."""
+        if not self._settings.get(BREAKPOINTS, False):
+            return
+        for finding, diagnostic in self._diagnostics(document):
+            lines = lines_of(document, finding)
+            action = stop_of(finding, diagnostic, self.document_at)
+            if lines is not None and lines[0] in wanted and action is not None:
+                yield action
 
     @property
     def _shows_disabled(self) -> bool:
@@ -289,7 +302,9 @@ class RecordServer(LanguageServer):
             if lines is not None and lines[0] in wanted:
                 found = self._findings_in(document)
                 situation = Situation(finding, document, lines[0], found, self.document_at, record)
-                yield from ((diagnostic, fix) for fix in fixes_of(situation))
+                for fix in fixes_of(situation):
+                    yield diagnostic, fix
+                    yield from ((diagnostic, one) for one in self._trials.further(document, fix))
 
     def try_fix(self, given: Sequence[Any]) -> None:
         """Run the recorded program without a fix and with it; from then on it is preferred if it is proven to help.

@@ -48,6 +48,16 @@ class Trials:
         """Return the result of a fix, if it was tried on the code as it is now."""
         return self._tried.get(_key(document, fix))
 
+    def further(self, document: Document, fix: Fix) -> list[Fix]:
+        """Return what was tried of a fix with further checks, on the lines as they are now."""
+        tried = [one.fix for (path, _, meaning), one in self._tried.items() if (path, meaning) == _code(document)]
+        begin = f"{fix.title}, and "
+        return [
+            one
+            for one in tried
+            if one.title.startswith(begin) and all(edit.document.lines == document.lines for edit in one.edits)
+        ]
+
     def begin(self, document: Document, fixes: Sequence[Fix], runner: Runner, texts: Mapping[str, str]) -> None:
         """Try some fixes for one place; the user sees the progress and the results."""
         if self._running is not None and not self._running.done():
@@ -109,7 +119,12 @@ class Trials:
 
 def _key(document: Document, fix: Fix) -> _Key:
     """Return the code for which a trial is valid, without comments and empty lines."""
-    return document.path, fix.title, document.meaning
+    path, meaning = _code(document)
+    return path, fix.title, meaning
+
+
+def _code(document: Document) -> tuple[str, str]:
+    return document.path, document.meaning
 
 
 class _Progress:

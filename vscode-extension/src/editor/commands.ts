@@ -5,20 +5,29 @@ import * as vscode from "vscode";
 import { currentFile, pytest, savedFile } from "../configuration/ready-made.js";
 
 /**
- * Registers `dynamo.debugFile` (URI of the file), `dynamo.debugFunction` (URI, line to stop at, mode) and
- * `dynamo.debugTest` (URI, pytest's id of the test in that file).
+ * Registers `dynamo.debugFile` (URI of the file), `dynamo.debugFunction` (URI, line to stop at, mode),
+ * `dynamo.debugTest` (URI, pytest's id of the test in that file) and `dynamo.stopWhereSet` (lines to stop at).
  */
 export function registerCommands(): vscode.Disposable {
     return vscode.Disposable.from(
         vscode.commands.registerCommand("dynamo.debugFile", (uri?: vscode.Uri) => debugFile(uri, {})),
         vscode.commands.registerCommand("dynamo.debugFunction", debugFunction),
         vscode.commands.registerCommand("dynamo.debugTest", debugTest),
+        vscode.commands.registerCommand("dynamo.stopWhereSet", (lines: { uri: string; line: number }[]) => {
+            stopAt(lines.map(({ uri, line }) => ({ uri: vscode.Uri.parse(uri), line })));
+        }),
     );
 }
 
+/** Sets a breakpoint at each line that has none; lines are counted from 0. */
+export function stopAt(lines: readonly { uri: vscode.Uri; line: number }[]): void {
+    const free = lines.filter(({ uri, line }) => !hasBreakpoint(uri, line));
+    vscode.debug.addBreakpoints(free.map(({ uri, line }) => new vscode.SourceBreakpoint(new vscode.Location(uri, new vscode.Position(line, 0)))));
+}
+
 async function debugFunction(uri: vscode.Uri, line: number | undefined, mode: "compile-time" | "run-time"): Promise<void> {
-    if (mode === "compile-time" && line !== undefined && !hasBreakpoint(uri, line)) {
-        vscode.debug.addBreakpoints([new vscode.SourceBreakpoint(new vscode.Location(uri, new vscode.Position(line, 0)))]);
+    if (mode === "compile-time" && line !== undefined) {
+        stopAt([{ uri, line }]);
     }
     await debugFile(uri, mode === "run-time" ? { mode, stopOnGeneratedCode: true } : {});
 }

@@ -43,7 +43,7 @@ class LanguageServer implements vscode.Disposable {
             { command: python, args: ["-m", "dynamo_dap", "lsp"], options: { cwd: this.folder } },
             {
                 documentSelector: [{ language: "python", scheme: "file" }],
-                initializationOptions: settings(),
+                initializationOptions: { ...settings(), breakpoints: true },
                 middleware: {
                     // While stopped, inline values show the same names with what they hold.
                     provideInlayHints: (document, range, token, next): vscode.ProviderResult<vscode.InlayHint[]> =>

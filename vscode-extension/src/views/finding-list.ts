@@ -13,6 +13,8 @@ export interface Finding {
     severity: "error" | "warning" | "info";
     /** Whether it comes from a record, so that the language server can try its fixes. */
     isRecorded: boolean;
+    /** The lines that may set the value that changed. */
+    setAt?: Place[];
 }
 
 /** Returns the findings of one compile in the order: failed, recompiled, broken, specialized, CUDA graphs. */
@@ -55,6 +57,9 @@ export function merged(findings: readonly Finding[]): Finding[] {
         } else {
             first.details.push(...finding.details.filter((text) => !first.details.includes(text)));
             first.isRecorded ||= finding.isRecorded;
+            if (first.setAt === undefined && finding.setAt !== undefined) {
+                first.setAt = finding.setAt;
+            }
         }
     }
     const order = ["error", "warning", "info"];

@@ -8,12 +8,13 @@ import * as vscode from "vscode";
 
 import { DEBUG_TYPE } from "../configuration/options.js";
 import type { Compiles } from "../session/compiles.js";
+import { stopAt } from "../editor/commands.js";
 import type { Compile } from "../session/requests.js";
 import { findingsOf, merged, type Finding } from "./finding-list.js";
 import { openPlace, placeText } from "./links.js";
 import { makeNode, PullTree, type TreeNode } from "./pull-tree.js";
+import { recordedFindings } from "./recorded-findings.js";
 
-const SOURCE = "torch.compile";
 const QUIET_MILLISECONDS = 120;
 
 /** What the descriptions of stops at wrong values begin with. */
@@ -24,7 +25,10 @@ interface FindingNode extends TreeNode {
     finding?: Finding;
 }
 
-/** Makes the view and registers `dynamo.tryFindingFixes`, which tries the fixes of a node's line. */
+/**
+ * Makes the view and registers `dynamo.tryFindingFixes`, which tries the fixes of a node's line, and
+ * `dynamo.stopWhereFindingIsSet`, which sets breakpoints where the value is set that changed.
+ */
 export function createFindingsView(compiles: Compiles): vscode.Disposable {
     const findings = new Findings(compiles);
     const tree = new PullTree("dynamo.findings", findings, async (view) => {
@@ -40,6 +44,9 @@ export function createFindingsView(compiles: Compiles): vscode.Disposable {
                 const { path, line } = finding.place;
                 await vscode.commands.executeCommand("dynamo.tryFix", { uri: vscode.Uri.file(path).toString(), line: line - 1 });
             }
+        }),
+        vscode.commands.registerCommand("dynamo.stopWhereFindingIsSet", ({ finding }: FindingNode) => {
+            stopAt((finding?.setAt ?? []).map(({ path, line }) => ({ uri: vscode.Uri.file(path), line: line - 1 })));
         }),
     );
 }
@@ -96,7 +103,7 @@ class Findings implements vscode.Disposable {
         const ofSession = functions.flatMap((compiled) =>
             compiled.compiles.flatMap((compile: Compile) => findingsOf(compiled, compile)),
         );
-        return merged([...this.stopped, ...ofSession, ...recorded()]);
+        return merged([...this.stopped, ...ofSession, ...recordedFindings()]);
     }
 
     /** Keeps a stop at a NaN or at a line that differs from eager. */
@@ -111,25 +118,6 @@ class Findings implements vscode.Disposable {
     }
 }
 
-function recorded(): Finding[] {
-    return vscode.languages.getDiagnostics().flatMap(([uri, diagnostics]) =>
-        diagnostics
-            // Lines that were never traced are greyed in the editor; they are not a problem.
-            .filter(({ source, tags }) => source === SOURCE && !tags?.includes(vscode.DiagnosticTag.Unnecessary))
-            .map((diagnostic): Finding => {
-                const [title = "", ...details] = diagnostic.message.split("\n");
-                const related = (diagnostic.relatedInformation ?? []).map(({ message }) => message);
-                return {
-                    title,
-                    details: [...details, ...related],
-                    place: { path: uri.fsPath, line: diagnostic.range.start.line + 1 },
-                    severity: diagnostic.severity <= vscode.DiagnosticSeverity.Warning ? "warning" : "info",
-                    isRecorded: true,
-                };
-            }),
-    );
-}
-
 function findingNode(finding: Finding, index: number): TreeNode {
     const id = `finding ${index} ${finding.title} ${placeText(finding.place)}`;
     const node: FindingNode = makeNode(id, finding.title, finding.severity, {
@@ -138,7 +126,8 @@ function findingNode(finding: Finding, index: number): TreeNode {
         children: finding.details.map((text, number) => makeNode(`${id} ${number}`, text, "info")),
     });
     node.item.command = openPlace(finding.place);
-    node.item.contextValue = finding.isRecorded ? "dynamoRecordedFinding" : "dynamoFinding";
+    const kind = finding.isRecorded ? "dynamoRecordedFinding" : "dynamoFinding";
+    node.item.contextValue = finding.setAt === undefined ? kind : `${kind}Set`;
     node.finding = finding;
     return node;
 }

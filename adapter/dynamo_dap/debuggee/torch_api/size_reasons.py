@@ -107,6 +107,43 @@ class InputSizes:
         """Return the first size that a symbol stands for."""
         return next((facts for facts in self.all() if facts.symbol == symbol), None)
 
+    def of_unused(self, tensor: Any, source: Any) -> list[list[SizeReason]]:
+        """Return what is known now of each size of an input that the trace has not used: Dynamo has not decided."""
+        name = source_name(source)
+        if SIZES.problem is not None or name is None:
+            return []
+        with metadata_reading():
+            sizes = [size if type(size) is int else -1 for size in tensor.size()]
+            earlier = _earlier_sizes(getattr(self._output.root_tx, "f_code", None), name)
+            return [
+                list(self._known_of_unused(source, tensor, position, size, earlier))
+                for position, size in enumerate(sizes)
+            ]
+
+    def _known_of_unused(
+        self, source: Any, tensor: Any, position: int, size: int, earlier: tuple[Any, ...]
+    ) -> Iterator[SizeReason]:
+        config = _config()
+        if (declared := _declared(config)) is not None:
+            yield SizeReason(names.SETTING, f"declared by {declared}")
+        elif (forced := self._forced(source, tensor, config)) is not None:
+            yield forced
+        elif (mark := _mark(tensor, position)) is not None:
+            yield SizeReason(names.MARKED, f"marked with {mark}")
+        elif not getattr(config, "assume_static_by_default", True):
+            yield _dynamic_setting()
+        elif not getattr(config, "automatic_dynamic_shapes", True):
+            yield SizeReason(
+                names.SETTING, "dynamic shapes are off (dynamic=False, or automatic_dynamic_shapes = False)"
+            )
+        elif position < len(earlier) and is_exactly(earlier[position], (int,)):
+            then = "the same" if earlier[position] == size else str(earlier[position])
+            yield SizeReason(names.AUTOMATIC, f"the size was {then} in the earlier calls that were compiled")
+        elif position < len(earlier):
+            yield SizeReason(names.AUTOMATIC, "the size varied in earlier calls")
+        if size in (0, 1):
+            yield SizeReason(names.ZERO_ONE, f"a size of {size} is a constant: torch does so with 0 and 1")
+
     def _tracked(self) -> list[Any]:
         return list(getattr(self._output, "tracked_fakes", None) or ())
 
@@ -241,6 +278,18 @@ def _changed(policy: Any, position: int) -> SizeReason | None:
     if position < len(before) and is_exactly(before[position], (int,)):
         return SizeReason(names.AUTOMATIC, f"the size was {before[position]} in an earlier call")
     return None if _has_lists() else SizeReason(names.AUTOMATIC, "the size was another one in an earlier call")
+
+
+def _earlier_sizes(code: Any, name: str) -> tuple[Any, ...]:
+    """Return the sizes of a tensor in earlier compiles of its function: a number, or torch's mark for several."""
+    states = getattr(sys.modules.get("torch._dynamo.pgo"), "_CODE_STATE", None)
+    for known, state in list(states.items()) if isinstance(states, dict) and code is not None else ():
+        place = tuple(getattr(known, each, None) for each in ("filename", "firstlineno", "name"))
+        if place == (code.co_filename, code.co_firstlineno, code.co_name):
+            entry = dict(getattr(state, "automatic_dynamic", {})).get(name)
+            size: Any = getattr(entry, "size", None)
+            return tuple(size) if is_exactly(size, (tuple,)) else ()
+    return ()
 
 
 def _declared(config: Any) -> str | None:

@@ -32,6 +32,27 @@ def sizes_of(frame: TracedFrame, form: TensorForm | NumberForm) -> list[Variable
     return [Variable(SIZES_ROW, Value(count, children=rows, kind="virtual"))]
 
 
+def sizes_of_unused(frame: TracedFrame, tensor: Any, source: Any) -> list[Variable]:
+    """Return the same row for an input that the trace has not used: Dynamo decides when it does."""
+    with metadata_reading():
+        # A nested tensor has no sizes as a whole.
+        dimensions = 0 if tensor.is_nested else tensor.dim()
+    if source is None or not dimensions:
+        return []
+    rows = Deferred(lambda: list(_unused_rows(frame, tensor, source)))
+    return [Variable(SIZES_ROW, Value(f"{dimensions} dimensions", children=rows, kind="virtual"))]
+
+
+def _unused_rows(frame: TracedFrame, tensor: Any, source: Any) -> Iterator[Variable]:
+    for position, reasons in enumerate(InputSizes.of_trace(frame).of_unused(tensor, source)):
+        with metadata_reading():
+            size = size_text(tensor.size()[position])
+        known = f"; {reasons[0].text}" if reasons else ""
+        text = f"{size}, not decided: the trace has not used the tensor{known}"
+        children = Fixed(tuple(map(_reason_row, reasons))) if len(reasons) > 1 else None
+        yield Variable(f"shape[{position}]", Value(text, children=children, kind="virtual"))
+
+
 def _rows(frame: TracedFrame, example: Any) -> Iterator[Variable]:
     inputs = InputSizes.of_trace(frame)
     own = inputs.of_example(example)

@@ -36,7 +36,7 @@ from dynamo_dap.debuggee.torch_api.variable_trackers import (
 from dynamo_dap.debuggee.trace.forms import form_family
 from dynamo_dap.debuggee.trace.graph_view import node_text, place_variable, user_location
 from dynamo_dap.debuggee.trace.placeholders import form_behind, is_placeholder
-from dynamo_dap.debuggee.trace.sizes_view import sizes_of
+from dynamo_dap.debuggee.trace.sizes_view import sizes_of, sizes_of_unused
 from dynamo_dap.debuggee.values.model import EvaluationError, Fixed, Followed, Value, Variable, bounded_text
 from dynamo_dap.debuggee.values.python_values import View
 from dynamo_dap.debuggee.values.tensors import is_little, lazy_variable, little_data
@@ -102,7 +102,10 @@ class TracedView(View):
         source, summary = source_name(source_of(tracker)), type(tracker).__name__
         if source is not None:
             summary = bounded_text(f"{summary} of {as_the_user_wrote(source)}", _SUMMARY)
-        return [Variable("Dynamo", Value(summary, children=Fixed(tuple(facts)), kind="virtual"))]
+        group = Variable("Dynamo", Value(summary, children=Fixed(tuple(facts)), kind="virtual"))
+        if not isinstance(form, Unrealized) or not is_tensor(form.value) or is_fake_tensor(form.value):
+            return [group]
+        return [*sizes_of_unused(self.frame, form.value, source_of(tracker)), group]
 
     def little_data(self, value: Any) -> str | None:
         """Return the elements of a small tensor of the graph where computing them takes about a millisecond."""

@@ -130,6 +130,21 @@ def knows_torch(document: Document, at: int) -> bool:
     return not rebound and any(function is not None or line < at for line in imported)
 
 
+def below_imports(document: Document) -> int | None:
+    """Return the line below the imports that the file begins with, if torch is imported there."""
+    last = None
+    has_torch = False
+    for node in document.tree.body if document.tree else ():
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            last = node.end_lineno
+            has_torch |= isinstance(node, ast.Import) and any(
+                name.name.split(".")[0] == "torch" and (name.asname is None) for name in node.names
+            )
+        elif last is not None:
+            break
+    return last + 1 if last is not None and has_torch else None
+
+
 def is_alone(document: Document, statement: ast.stmt) -> bool:
     """Whether nothing else of the program is in the lines of a statement, so that lines may be put around it."""
     last = statement.end_lineno or statement.lineno

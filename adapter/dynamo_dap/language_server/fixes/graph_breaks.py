@@ -3,7 +3,7 @@
 - a call of ``torch._dynamo.graph_break()`` is removed;
 - a setting that torch's hint names is made below the imports;
 - ``torch._check`` before a branch on a size that depends on data, in the direction that held in every recorded call;
-- where the record does not say how such a branch goes: either direction, and ``guard_or_false``, after a trial only;
+- where the record does not say how such a branch goes: see ``data_dependence``;
 - a function that is cut into several graphs runs eagerly (``@torch.compiler.disable``);
 - a call that prints or logs is moved to the end of its function: the graph is no longer cut in two.
 """
@@ -16,10 +16,12 @@ from collections.abc import Iterator, Sequence
 
 from dynamo_dap.language_server.document import Document, Function, first_line
 from dynamo_dap.language_server.findings import Kind
+from dynamo_dap.language_server.fixes.data_dependence import fixes_of_condition, opposite
 from dynamo_dap.language_server.fixes.edits import (
     Edit,
     Fix,
     Situation,
+    below_imports,
     insert_lines,
     is_alone,
     knows_torch,
@@ -39,7 +41,7 @@ def fixes(situation: Situation) -> Iterator[Fix]:
         return
     yield from _removed(situation)
     promised = list(_promised(situation, found))
-    yield from promised or _assumed(situation, found)
+    yield from promised or fixes_of_condition(situation, found)
     yield from _disabled(situation)
     yield from _moved(situation)
 
@@ -99,7 +101,7 @@ _BUILTIN = re.compile(r"builtin operator `(?P<name>print)`")
 
 def _set(situation: Situation, found: GraphBreak) -> Iterator[Fix]:
     document = situation.document
-    line = _below_imports(document)
+    line = below_imports(document)
     if line is None:
         return
     hints = "\n".join(found.hints)
@@ -146,31 +148,7 @@ def _is_branched_on(situation: Situation) -> bool:
     return any(isinstance(node, ast.Name) and node.id in names for test in tests for node in ast.walk(test))
 
 
-def _below_imports(document: Document) -> int | None:
-    """Return the line below the imports that the file begins with, if torch is imported there."""
-    last = None
-    has_torch = False
-    for node in document.tree.body if document.tree else ():
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            last = node.end_lineno
-            has_torch |= isinstance(node, ast.Import) and any(
-                name.name.split(".")[0] == "torch" and (name.asname is None) for name in node.names
-            )
-        elif last is not None:
-            break
-    return last + 1 if last is not None and has_torch else None
-
-
 # -- torch._check --------------------------------------------------------------------------------------------------
-
-_OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {
-    ast.Lt: ast.GtE,
-    ast.GtE: ast.Lt,
-    ast.Gt: ast.LtE,
-    ast.LtE: ast.Gt,
-    ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq,
-}
 
 
 def _promised(situation: Situation, found: GraphBreak) -> Iterator[Fix]:
@@ -182,7 +160,7 @@ def _promised(situation: Situation, found: GraphBreak) -> Iterator[Fix]:
     held = _way_that_held(situation, statement)
     if not starts or held is None or not knows_torch(document, statement.lineno):
         return
-    condition = document.source(statement.test) if held else _opposite(document, statement.test)
+    condition = document.source(statement.test) if held else opposite(document, statement.test)
     check = f"torch._check({condition})"
     edit = insert_lines(document, statement.lineno, f"{document.indentation(statement.lineno)}{check}")
     yield Fix(f"Assert what held in every recorded call (an error if it does not): {check}", (edit,))
@@ -211,54 +189,6 @@ def _way_that_held(situation: Situation, statement: ast.If | ast.Assert) -> bool
         elif others:
             ways.add(False)
     return ways.pop() if len(ways) == 1 else None
-
-
-def _opposite(document: Document, test: ast.expr) -> str:
-    return _negated(test) or f"not ({document.source(test)})"
-
-
-def _negated(test: ast.expr) -> str | None:
-    if isinstance(test, ast.Compare) and len(test.ops) == 1 and type(test.ops[0]) in _OPPOSITES:
-        return ast.unparse(ast.Compare(test.left, [_OPPOSITES[type(test.ops[0])]()], test.comparators))
-    return None
-
-
-_GUARD = "guard_or_false"
-_IMPORT = "from torch.fx.experimental.symbolic_shapes import guard_or_false"
-
-
-def _assumed(situation: Situation, found: GraphBreak) -> Iterator[Fix]:
-    """Yield what lets the trace go on at a data-dependent branch; each is right only for some data."""
-    document = situation.document
-    statement = document.statement_at(situation.line)
-    line = situation.line if statement is None else statement.lineno
-    if found.condition is None or statement is None or isinstance(statement, ast.While | ast.For | Function):
-        return
-    if not document.text(line).lstrip().startswith(("if ", "assert ", "return ")) and not is_alone(document, statement):
-        return
-    if knows_torch(document, line):
-        parsed = ast.parse(found.condition, mode="eval").body
-        for condition in (found.condition, _negated(parsed) or f"not ({found.condition})"):
-            check = f"torch._check({condition})"
-            edit = insert_lines(document, line, f"{document.indentation(line)}{check}")
-            yield Fix(f"Assume it for all data, with an error where it does not hold: {check}", (edit,), (), True)
-    yield from _guarded(situation, statement)
-
-
-def _guarded(situation: Situation, statement: ast.stmt) -> Iterator[Fix]:
-    """Yield the branch with ``guard_or_false``: it is not taken while Dynamo traces."""
-    document = situation.document
-    below = _below_imports(document)
-    if not isinstance(statement, ast.If) or below is None or statement.test.end_lineno != statement.test.lineno:
-        return
-    test, line = statement.test, statement.test.lineno
-    first, last = document.column(line, test.col_offset), document.column(line, test.end_col_offset or 0)
-    text = document.source(test)
-    edits = (
-        insert_lines(document, below, _IMPORT),
-        Edit(document, line, first, line, last, f"{_GUARD}({text})"),
-    )
-    yield Fix(f"Do not take the branch in compiled code: {_GUARD}({text})", edits, (), True)
 
 
 # -- torch.compiler.disable ----------------------------------------------------------------------------------------

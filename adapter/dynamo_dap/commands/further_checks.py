@@ -1,0 +1,72 @@
+"""Checks that a fix needs besides its own: the trace goes on after it, and meets another condition on data. Pure."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from dynamo_dap.language_server.document import Document
+from dynamo_dap.language_server.findings import Finding, Kind, findings_of
+from dynamo_dap.language_server.fixes.data_dependence import checks
+from dynamo_dap.language_server.fixes.edits import Edit, Fix, Situation, edited, replace_lines
+from dynamo_dap.records.events import Record
+from dynamo_dap.records.items import at
+from dynamo_dap.records.model import GraphBreak, Place
+from dynamo_dap.records.texts import digest_of_line
+
+
+@dataclass(frozen=True)
+class FurtherCondition:
+    """A condition that the trace meets only with a fix made."""
+
+    text: str
+    """``n >= 2 at model.py:31``, a line of the file with the fix."""
+    fixes: tuple[Fix, ...]
+    """The fix with each check for it."""
+
+
+def further_condition(fix: Fix, before: Sequence[Record], after: Sequence[Record]) -> FurtherCondition | None:
+    """Return the first condition that only the run with the fix has; None if there is none, or it has no name."""
+    known = {found.reason for record in before for found in _breaks(record)}
+    for document in {edit.document.path: edit.document for edit in fix.edits}.values():
+        lines = edited(document, fix.edits).split("\n")
+        # The lines of the copy that ran, which only the run saw.
+        changed = Document(document.path, document.uri, lines, [digest_of_line(line) for line in lines])
+        for record in after:
+            for finding in findings_of(record).get(document.path, []):
+                found = finding.graph_break
+                if found is None or found.condition is None or found.reason in known:
+                    continue
+                return FurtherCondition(
+                    f"{found.condition} at {at(finding.place)}",
+                    tuple(_with_checks(fix, document, changed, finding, found.condition, record)),
+                )
+    return None
+
+
+def _breaks(record: Record) -> Iterator[GraphBreak]:
+    return (found for _, compiled in record.compiles() for found in compiled.breaks)
+
+
+def _with_checks(
+    fix: Fix, document: Document, changed: Document, finding: Finding, condition: str, record: Record
+) -> Iterator[Fix]:
+    def document_of(place: Place) -> Document | None:
+        return changed if changed.is_at(place) else None
+
+    line = changed.now(finding.place.line)
+    if line is None or finding.kind is not Kind.GRAPH_BREAK or len({edit.document.path for edit in fix.edits}) > 1:
+        return
+    for check in checks(Situation(finding, changed, line, [finding], document_of, record), condition):
+        lines = edited(changed, check.edits).split("\n")
+        title = f"{fix.title}, and {check.title.rpartition(': ')[2]}"
+        yield Fix(title, tuple(_edits(document, lines)), (), True)
+
+
+def _edits(document: Document, lines: Sequence[str]) -> Iterator[Edit]:
+    """Yield what makes a document's text other lines; its last line is not among them."""
+    matcher = difflib.SequenceMatcher(None, list(document.lines), list(lines), autojunk=False)
+    for what, first, last, start, end in matcher.get_opcodes():
+        if what != "equal":
+            yield replace_lines(document, first + 1, last, *lines[start:end])
