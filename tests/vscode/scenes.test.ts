@@ -9,6 +9,9 @@ import { expect, test } from "./harness/test.js";
 import { launchJson, type Workspace } from "./harness/workspace.js";
 import type { Workbench } from "./harness/workbench.js";
 
+// The pages that show these pictures show them at about 60 % of their width.
+test.use({ scale: 1.25 });
+
 const BASIC = "basic.py";
 
 /** Opens a program with nothing below the editor, and stops at the line that begins with a text. */
@@ -20,6 +23,7 @@ async function stopAt(vscode: Workbench, workspace: Workspace, name: string, tex
     await vscode.editor.setBreakpoint(line);
     await vscode.startDebugging();
     await vscode.debug.waitForStop(at(frame, name, line));
+    await expect(vscode.debug.rows("variables").first()).toBeVisible();
 }
 
 async function example(name: string): Promise<string> {
@@ -49,6 +53,7 @@ test("scene cached-call: a breakpoint stops in the first call and in a cached on
     const first = await workspace.line(BASIC, "first");
     await workspace.write(".vscode/launch.json", launchJson({ internalConsoleOptions: "neverOpen" }));
     await vscode.openFile(BASIC);
+    await expect(vscode.page.getByText("Debug tracing")).toBeVisible();
     await shoot("A function that torch.compile compiles");
     await vscode.editor.setBreakpoint(first);
     await debug.foldPane("Watch", false);
@@ -133,6 +138,7 @@ test("scene time-travel: a trace is gone back in", async ({ vscode, workspace, s
     for (const marker of ["after_call", "call"]) {
         await back.click();
         await debug.waitForStop(at("compute", BASIC, await workspace.line(BASIC, marker)));
+        await expect(debug.row("variables", "shape =")).toHaveCount(0);
         await shoot("Step Back goes to the line before, with the values of that time", 1.8);
     }
     await compiles.show("Timeline");

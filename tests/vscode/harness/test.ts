@@ -25,6 +25,8 @@ export interface PerWorker {
     otherExtensions: string[];
     /** Settings of the machine. */
     settings: Record<string, unknown>;
+    /** How much larger everything in the window is. */
+    scale: number;
     server: Server;
     window: Page;
 }
@@ -54,6 +56,7 @@ export const test = base.extend<PerTest, PerWorker>({
     ],
     otherExtensions: [[], { scope: "worker", option: true }],
     settings: [{ "dynamo.python": python() }, { scope: "worker", option: true }],
+    scale: [1, { scope: "worker", option: true }],
     version: [OLDEST, { scope: "worker", option: true }],
     profile: ["quiet", { scope: "worker", option: true }],
     server: [
@@ -72,8 +75,9 @@ export const test = base.extend<PerTest, PerWorker>({
         { scope: "worker", timeout: START_MILLISECONDS },
     ],
     window: [
-        async ({ browser }, use): Promise<void> => {
-            const context = await browser.newContext({ viewport: VIEWPORT });
+        async ({ browser, scale }, use): Promise<void> => {
+            const viewport = { width: VIEWPORT.width / scale, height: VIEWPORT.height / scale };
+            const context = await browser.newContext({ viewport, deviceScaleFactor: scale });
             await use(await context.newPage());
             await context.close();
         },
@@ -106,7 +110,7 @@ export const test = base.extend<PerTest, PerWorker>({
         };
         await use(take);
     },
-    shoot: async ({ window }, use, info) => {
+    shoot: async ({ window, scale }, use, info) => {
         let frames = 0;
         const folder = join(output, "scenes", theme, sceneOf(info) ?? "");
         const shoot: Shoot = async (caption, seconds = 2.5) => {
@@ -116,7 +120,8 @@ export const test = base.extend<PerTest, PerWorker>({
             }
             frames += 1;
             await expect(window.getByText("Load More Stack Frames"), "the whole stack is there").toHaveCount(0);
-            await window.mouse.move(VIEWPORT.width - 5, VIEWPORT.height - 5);
+            await window.mouse.move(VIEWPORT.width / scale - 5, VIEWPORT.height / scale - 5);
+            await expect(window.locator(".workbench-hover"), "no button is described").toHaveCount(0);
             await window.evaluate(showCaption, caption);
             const name = `${String(frames).padStart(2, "0")}-${seconds * 1000}.png`;
             await window.screenshot({ path: join(folder, name), animations: "disabled", caret: "hide" });
@@ -139,14 +144,14 @@ function showCaption(text: string): void {
     Object.assign(caption.style, {
         position: "fixed",
         zIndex: "100000",
-        left: "910px",
-        bottom: "52px",
+        left: "calc(50% + 230px)",
+        bottom: "36px",
         transform: "translateX(-50%)",
-        padding: "12px 22px",
+        padding: "9px 18px",
         borderRadius: "8px",
         background: "#0b5cad",
         color: "#ffffff",
-        font: "600 19px DejaVu Sans, sans-serif",
+        font: "600 16px DejaVu Sans, sans-serif",
         whiteSpace: "nowrap",
     });
     document.body.append(caption);
