@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -30,6 +31,31 @@ def test_forms_and_workflows_are_yaml(path: object) -> None:
     assert set(fields) & {"body", "jobs", "blank_issues_enabled"}
     identifiers = [each["id"] for each in fields.get("body", ()) if "id" in each]
     assert len(identifiers) == len(set(identifiers))
+
+
+def test_the_support_policy_names_the_versions_that_the_packages_ask_for() -> None:
+    text = (ROOT / "SUPPORT.md").read_text(encoding="utf-8")
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    supported = dict(re.findall(r"^\| ([\w ]+) \| ([^|]+) \|", text, re.MULTILINE))
+    pythons = re.findall(r"Python :: (3\.\d+)", project)
+    assert supported["Python"] == f"{pythons[0]} to {pythons[-1]}"
+    for package in ("torch", "debugpy"):
+        (oldest,) = re.findall(rf'^.*"{package}>=([\d.]+)"', project, re.MULTILINE)
+        assert supported[package] == f"{oldest} and newer"
+    extension = json.loads((ROOT / "vscode-extension/package.json").read_text(encoding="utf-8"))
+    assert supported["VS Code"] == extension["engines"]["vscode"].lstrip("^").removesuffix(".0") + " and newer"
+    assert "**Experimental:**" in text
+
+
+def test_a_stranger_finds_the_rules_and_the_plans() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for name in ("SUPPORT.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "SECURITY.md", "docs/roadmap.md"):
+        assert f"({name})" in readme
+        assert (ROOT / name).is_file()
+    assert "\n## Will not be done\n" in (ROOT / "docs/roadmap.md").read_text(encoding="utf-8")
+    request = (_FORGE / "PULL_REQUEST_TEMPLATE.md").read_text(encoding="utf-8")
+    assert request.count("- [ ] ") >= 4
+    assert "`make check`" in request
 
 
 def test_workflows_run_targets_that_exist_on_every_python_of_the_matrix() -> None:
