@@ -476,4 +476,63 @@ PROGRAMS = [
         cause="Data-dependent condition: length >= 6",
         origin="if length >= 6:",
     ),
+    Program(
+        "hook_after_the_first_call",
+        "HOOKS = torch._dynamo.config.patch(skip_nnmodule_hook_guards=False)\n\n\n"
+        "class Layer(nn.Module):\n    def forward(self, x):\n        return x + 1\n\n\n"
+        "def main():\n    model, found = nn.Sequential(Layer()), []\n"
+        "    compiled = torch.compile(model, backend='eager')\n    with HOOKS:\n        compiled(torch.ones(3))\n"
+        "        model[0].register_forward_hook(lambda module, given, out: out * 2)\n"
+        "        found.append(compiled(torch.ones(3)))\n    return found\n",
+        advice="register all hooks before it",
+        edit=("    with HOOKS:\n        compiled(torch.ones(3))\n", "    with HOOKS:\n"),
+        cause="_forward_hooks: no hooks",
+        origin="model[0].register_forward_hook(",
+    ),
+    Program(
+        "grad_mode_of_a_thread",
+        "import threading\n\n\n" + COMPILED + "def fn(x):\n    return x * 2\n\n\n"
+        "def main():\n    found = []\n\n    def work():\n        found.append(fn(torch.ones(3)))\n\n"
+        "    with torch.no_grad():\n        work()\n        thread = threading.Thread(target=work)\n"
+        "        thread.start()\n        thread.join()\n    return found\n",
+        advice="no_grad() holds in its own thread",
+        edit=("    def work():\n        found", "    def work():\n        with torch.no_grad():\n            found"),
+        cause="grad mode",
+        origin="with torch.no_grad():",
+    ),
+    Program(
+        "classes_as_arguments",
+        COMPILED + "def fn(x, kind):\n    return x * 2 if kind is float else x + 1\n\n\n"
+        "def main():\n    return [fn(torch.ones(3), kind) for kind in (int, float, str)]\n",
+        advice="it is another object in each call",
+        edit=("fn(torch.ones(3), kind)", "fn(torch.ones(3), float if kind is float else int)"),
+        cause="kind: <class 'int'>, <class 'float'>",
+        origin="return [fn(torch.ones(3), kind)",
+    ),
+    Program(
+        "offloading_hook",
+        "class Offloaded(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self._hf_hook = None\n\n    def forward(self, x):\n"
+        "        return x + 1 if self._hf_hook is None else x + self._hf_hook\n\n\n"
+        "def main():\n    model, found = Offloaded(), []\n    compiled = torch.compile(model, backend='eager')\n"
+        "    for _ in range(2):\n        found.append(compiled(torch.ones(3)))\n        model._hf_hook = 1\n"
+        "    return found\n",
+        advice="choose the state before the first call",
+        edit=("self._hf_hook = None", "self._hf_hook = 1"),
+        cause="self._hf_hook: None, 1",
+        origin="model._hf_hook = 1",
+    ),
+    Program(
+        "parameter_of_another_dtype",
+        "class Scaled(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.weight = nn.Parameter(torch.ones(3))\n\n"
+        "    def forward(self, x):\n        return (x * self.weight).detach().float()\n\n\n"
+        "def main():\n    model, found = Scaled(), []\n    compiled = torch.compile(model, backend='eager')\n"
+        "    for _ in range(2):\n        found.append(compiled(torch.ones(3)))\n        model.double()\n"
+        "    return found\n",
+        advice="each dtype is compiled separately",
+        edit=("Scaled(), []", "Scaled().double(), []"),
+        cause="dtype of self._parameters['weight']: Float, Double",
+        origin="found.append(compiled(torch.ones(3)))",
+    ),
 ]

@@ -50,3 +50,9 @@ def test_what_needs_the_number_itself_is_not_to_be_marked(found: dict[str, Any])
     for name in ("loop_over_a_number", "loop_over_a_size", "asked_for_a_size", "parameter_given"):
         advice = found[name]["advice"]
         assert not any("mark_dynamic" in line or "dynamic=True" in line for line in advice), (name, advice)
+
+
+def test_a_parameter_of_another_dtype_gets_no_advice_on_sizes(found: dict[str, Any]) -> None:
+    one = found["parameter_of_another_dtype"]
+    assert not one["settings"]
+    assert not any("static_shapes" in line for line in one["advice"])

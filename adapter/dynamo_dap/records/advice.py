@@ -341,11 +341,12 @@ def changes_of(function: CompiledFunction) -> list[Item]:
             values = change.subjects.setdefault(read.subject, [])
             values += [one for one in (read.then, read.now) if one is not None and one not in values]
             change.link = read.link
-            change.settings += [one for one in settings_of_failure(failure) if one not in change.settings]
+            if failure.hint is None or _is_about(failure.hint, read):
+                change.settings += [one for one in settings_of_failure(failure) if one not in change.settings]
             if read.subject in specialized:
                 change.cause = _about_constant(specialized[read.subject])
                 change.advice = [change.cause]
-            elif failure.hint is not None:
+            elif failure.hint is not None and _is_about(failure.hint, read):
                 change.cause = f"torch's own hint: {failure.hint}"
                 change.advice = [change.cause]
             else:
@@ -356,6 +357,11 @@ def changes_of(function: CompiledFunction) -> list[Item]:
             change.places.append(failure.place)
             change.callers.append(caller_of(function, compiled))
     return [_changed(function, root, change) for root, change in found.items()]
+
+
+def _is_about(hint: str, read: _Read) -> bool:
+    """Whether a hint of torch's can help: it gives the one on static shapes for every guard on a parameter."""
+    return "static_shapes" not in hint or read.subject.startswith(("size ", "stride "))
 
 
 def _modules_of(function: CompiledFunction) -> int:
@@ -484,6 +490,10 @@ def _read(failure: GuardFailure) -> _Read:
     if absent is not None:
         advice = "it is a tensor in some calls and none in others: give it a value before the first call"
         return _Read(absent["name"], _shown(absent["name"]), "a tensor", now or "None", advice)
+    hooks = _EMPTY.fullmatch(expression)
+    if hooks is not None and hooks["name"].endswith("_hooks"):
+        advice = "a hook was registered or removed after the first call: register all hooks before it"
+        return _Read(hooks["name"], hooks["name"], "no hooks", now, advice)
     return _read_value(failure, then, now)
 
 
@@ -519,7 +529,7 @@ def _read_value(failure: GuardFailure, then: str | None, now: str | None) -> _Re
             advice = "the calls give other keyword arguments: each set is compiled separately, give all of them always"
         return _Read(subject, subject, then or length or None, now, advice)
     if "grad_mode" in expression.lower():
-        advice = "it is called with and without gradients: each is compiled separately, once"
+        advice = "with and without gradients it is compiled separately, once each; no_grad() holds in its own thread"
         return _Read("grad mode", "grad mode", then, now, advice)
     equal = _EQUAL.match(expression)
     if equal is not None:
