@@ -128,6 +128,40 @@ def test_a_fix_is_right_only_if_the_program_gives_what_python_gives(tmp_path: Pa
     assert all(each["reference"] == "ordinary Python" for each in trials.values())
 
 
+PROMISED = """\
+import torch
+
+torch._dynamo.config.capture_scalar_outputs = True
+
+
+@torch.compile(backend="eager")
+def fn(x):
+    n = x.sum().item()
+    torch._check(n % 4 == 0)
+    torch._check(n < x.shape[0] * 9)
+    if n > 9:  #@asked
+        return x
+    return -x
+
+
+print(fn(torch.ones(8, dtype=torch.int64)).sum().item())
+"""
+
+
+@pytest.mark.parametrize(("is_full", "name"), [(False, "graph-break"), (True, "unsupported")])
+def test_a_stop_says_what_is_known_of_the_number(session: Session, tmp_path: Path, is_full: bool, name: str) -> None:
+    program = tmp_path / "promised.py"
+    program.write_text(PROMISED.replace('"eager"', f'"eager", fullgraph={is_full}'), encoding="utf-8")
+    session.expects_program_traceback = is_full
+    launch(session, program, name)
+    described = info_of(session, session.wait_for_stop("exception", at="asked"))["description"].splitlines()
+    assert "n is the result of item at promised.py:8." in described
+    assert "In this call: n = 8 (-∞ … 71)." in described
+    assert "Known from torch._check: (n % 4) == 0, n < 72." in described
+    session.resume()
+    assert session.wait_for_exit() == int(is_full)
+
+
 GATED = """\
 import torch
 

@@ -38,6 +38,8 @@ DATA_DEPENDENCE = Feature("where the number of a data-dependent branch came from
 PENDING = Feature("where a number was made that its operation does not return", _PENDING, _STACKS)
 _SYMBOLS = re.compile(r"Pending unbacked symbols \{(?P<names>[^}]*)\} not in returned outputs")
 
+_PROMISES = 6
+"""Promises shown at most."""
 _ANYTHING = "-∞ … ∞"
 _STEPS = 20
 """Exceptions followed at most, from the outermost to what began it."""
@@ -82,6 +84,8 @@ class DataDependence(NamedTuple):
     user_condition: str | None
     """As the user may write it at the branch: ``n == 3``; None where a symbol has no name there."""
     symbols: tuple[DataSymbol, ...]
+    known: tuple[str, ...] = ()
+    """What the code has promised of its numbers with ``torch._check``: ``(n % 4) == 0``."""
 
     @property
     def text(self) -> str:
@@ -95,7 +99,9 @@ def explained(facts: BreakFacts, dependence: DataDependence | None) -> BreakFact
         return facts
     asked = f"Dynamo has to decide {dependence.text} while it traces, and it depends on data."
     made = [f"{symbol.text}." for symbol in dependence.symbols]
-    return replace(facts, kind=f"Data-dependent condition: {dependence.text}", explanation="\n".join([asked, *made]))
+    known = [f"Known from torch._check: {', '.join(dependence.known)}."] if dependence.known else []
+    explanation = "\n".join([asked, *made, *known])
+    return replace(facts, kind=f"Data-dependent condition: {dependence.text}", explanation=explanation)
 
 
 def data_dependence_of(exception: BaseException, frame: TracedFrame) -> DataDependence | None:
@@ -112,12 +118,20 @@ def data_dependence_of(exception: BaseException, frame: TracedFrame) -> DataDepe
     found = [_symbol(each, frame, shape_env, names) for each in symbols if shape_env.is_unbacked_symint(each)]
     if not found:
         return None
-    user_condition = None
-    if all(symbol in names for symbol in symbols):
-        sympy: Any = sys.modules["sympy"]
-        named = {symbol: sympy.Symbol(names[symbol], integer=True) for symbol in symbols}
-        user_condition = _printed(condition.xreplace(named))
-    return DataDependence(_printed(condition), user_condition, tuple(found))
+    user_condition = _as_the_user_may_write(condition, names)
+    asserted = getattr(shape_env, "deferred_runtime_asserts", {})
+    promised = [promise.expr for each in symbols for promise in asserted.get(each, ())][:_PROMISES]
+    known = [_as_the_user_may_write(one, names) or _printed(one) for one in promised]
+    return DataDependence(_printed(condition), user_condition, tuple(found), tuple(dict.fromkeys(known)))
+
+
+def _as_the_user_may_write(expression: Any, names: dict[Any, str]) -> str | None:
+    """Return an expression with the user's names; None where a symbol has no name."""
+    if any(symbol not in names for symbol in expression.free_symbols):
+        return None
+    sympy: Any = sys.modules["sympy"]
+    named = {symbol: sympy.Symbol(names[symbol], integer=True) for symbol in expression.free_symbols}
+    return _printed(expression.xreplace(named))
 
 
 def data_symbols_of(value: Any, frame: TracedFrame) -> list[DataSymbol]:
