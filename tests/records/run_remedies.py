@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import sys
@@ -15,13 +16,13 @@ from dynamo_dap.debuggee.torch_api.torch_settings import add_to_config, set_conf
 from dynamo_dap.records.advice import what_to_do
 from dynamo_dap.records.items import Item
 from dynamo_dap.records.settings import Setting
-from tests.records.remedies import HEAD, PROGRAMS
+from tests.records.remedies import HEAD
 
 
-def main(folder: Path) -> None:
-    """Print, by the name of the program, what the record says and what the remedy did."""
+def main(folder: Path, name: str) -> None:
+    """Print, by the name of the program, what the record says and what the remedy did; ``name`` is a module's."""
     found = {}
-    for program in PROGRAMS:
+    for program in importlib.import_module(f"tests.records.{name}").PROGRAMS:
         before, suggested, items = _run(folder, f"{program.name}_before", HEAD + program.text, None)
         setting = next((one for one in suggested if one.text == program.setting), None)
         after = None
@@ -86,4 +87,4 @@ def _make(setting: Setting | None) -> Any:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2])

@@ -5,31 +5,53 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.client.timeline import DEADLINE
+from tests.records import model_remedies
 from tests.records.remedies import PROGRAMS, Program
 
 
-@pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What one process recorded of all programs, before and after."""
+def _ran(folder: Path, module: str) -> dict[str, Any]:
     ran = subprocess.run(
-        [sys.executable, "-m", "tests.records.run_remedies", str(tmp_path_factory.mktemp("programs"))],
+        [sys.executable, "-m", "tests.records.run_remedies", str(folder), module],
         capture_output=True,
         text=True,
         timeout=DEADLINE,
         check=False,
     )
     assert ran.returncode == 0, ran.stderr
-    return json.loads(ran.stdout.splitlines()[-1])
+    found: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What one process recorded of all programs, before and after."""
+    return _ran(tmp_path_factory.mktemp("programs"), "remedies")
+
+
+@pytest.fixture(scope="module")
+def found_of_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The same of models of transformers."""
+    pytest.importorskip("transformers", reason="the models are transformers'")
+    return _ran(tmp_path_factory.mktemp("models"), "model_remedies")
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda one: one.name)
 def test_the_advice_names_what_helps(found: dict[str, Any], program: Program) -> None:
-    one = found[program.name]
+    _check(found[program.name], program)
+
+
+@pytest.mark.parametrize("program", model_remedies.PROGRAMS, ids=lambda one: one.name)
+def test_the_advice_on_a_model_names_what_helps(found_of_models: dict[str, Any], program: Program) -> None:
+    _check(found_of_models[program.name], program)
+
+
+def _check(one: dict[str, Any], program: Program) -> None:
     assert not program.setting or program.setting in one["settings"]
     assert any(program.advice in line for line in one["advice"]), one["advice"]
     assert any(program.cause in title for title in one["titles"]), one["titles"]
