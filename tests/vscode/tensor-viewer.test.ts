@@ -59,6 +59,12 @@ test("a tensor of a trace is looked at: table, histogram, heat maps, NaN, and ag
     await expect(tensor.locator("td").first()).toHaveText("1.0");
     await expect(tensor.locator("dd.nan")).toHaveText("144");
     await expect(tensor.locator("#histogram canvas")).toBeVisible();
+    const bar = tensor.locator("#histogram .u-legend");
+    await expect(bar, "no bar is under the mouse").toBeHidden();
+    await tensor.locator("#histogram .u-over").hover();
+    await expect(bar).toBeVisible();
+    await expect(bar).toContainText(/\d … \d/);
+    await vscode.page.mouse.move(5, 5);
     await expect(tensor.locator("#kind")).toHaveValue("tiles");
     const maps = tensor.locator("#picture canvas");
     await expect(maps).toHaveCount(6);
