@@ -16,6 +16,7 @@ from dynamo_dap.records.cuda_graph_items import cuda_graph_items
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.items import Item, Kind, at, called, caller_of, compiles_of
 from dynamo_dap.records.model import Compile, CompiledFunction, GraphBreak, GuardFailure, Place
+from dynamo_dap.records.raised_items import raised_items
 from dynamo_dap.records.settings import Setting, settings_of_break, settings_of_failure
 from dynamo_dap.records.texts import recorded_line
 
@@ -59,7 +60,8 @@ def what_to_do(record: Record, only: CompiledFunction | None = None) -> list[Ite
     changes = [_with_lines(item, record) for function in functions for item in changes_of(function)]
     reported = {(item.function, item.subject) for item in changes}
     specialized = [item for item in _specialized(functions) if (item.function, item.subject) not in reported]
-    items = [*_failures(functions), *_limits(functions), *_breaks(functions), *specialized, *_merged(changes)]
+    items = [*_failures(functions), *raised_items(functions), *_limits(functions), *_breaks(functions)]
+    items += [*specialized, *_merged(changes)]
     items += cuda_graph_items(functions)
     order = list(Kind)
     return sorted(items, key=lambda one: (order.index(one.kind), -one.seconds, -len(one.compiles)))

@@ -28,6 +28,7 @@ from dynamo_dap.records.model import (
     GuardFailure,
     Place,
     ProfiledFunction,
+    RaisedCall,
     Sharding,
     Size,
     SkippedFrame,
@@ -335,6 +336,16 @@ class FilesWritten(_Event, tag="filesWritten"):
         record.kernels += self.kernels
 
 
+class CallRaised(_OfCompile, tag="callRaised"):
+    """A call of compiled code raised."""
+
+    call: RaisedCall
+
+    def merge(self, compiled: Compile) -> None:
+        """Add the call."""
+        compiled.raised.append(self.call)
+
+
 class FrameSkipped(_Event, tag="frameSkipped"):
     """Dynamo decided not to trace a function of the user's."""
 
@@ -389,6 +400,7 @@ Event = (
     | CompileEnded
     | CudaGraphMet
     | CacheAnswered
+    | CallRaised
     | FilesWritten
     | FrameSkipped
     | Profiled

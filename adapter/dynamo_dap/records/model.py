@@ -288,6 +288,21 @@ class CacheLookup(Struct, rename="camel", omit_defaults=True, frozen=True, gc=Fa
     """Seconds of compile time that a hit saved, as torch counts them."""
 
 
+class RaisedCall(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
+    """A call that raised while its compiled code ran."""
+
+    problem: str
+    """``IndexError: index 7 is out of bounds``"""
+    operation: str | None = None
+    """Which operation or kernel raised."""
+    places: list[Place] = []
+    """The lines that the operation or kernel computes."""
+    kernel: Place | None = None
+    """The user's innermost line that ran: of a custom operator's kernel, or of a backend."""
+    caller: Place | None = None
+    """The user's line that called the function."""
+
+
 class Sharding(Struct, rename="camel", omit_defaults=True, frozen=True):
     """FSDP's (``fully_shard``) settings for the parameters of the compiled method's module."""
 
@@ -365,6 +380,8 @@ class Compile(Struct, rename="camel", omit_defaults=True):
     """Which module its method belongs to: 1 for the first that was compiled; modules of one class share the code."""
     cuda_graphs: list[CudaGraph] = []
     """What happened to its CUDA graphs; nothing where none were wanted."""
+    raised: list[RaisedCall] = []
+    """Its calls that raised, each kind once; cut off at a bound."""
     is_shortened: bool = False
     """Whether nodes, guards and stacks are kept no longer: see ``Record.shorten``."""
 

@@ -372,6 +372,8 @@ export interface Compile {
     module?: number;
     /** What happened to its CUDA graphs; nothing where none were wanted. */
     cudaGraphs?: CudaGraph[];
+    /** Its calls that raised, each kind once; cut off at a bound. */
+    raised?: RaisedCall[];
     /** Whether nodes, guards and stacks are kept no longer: see `Record.shorten`. */
     isShortened?: boolean;
 }
@@ -686,6 +688,20 @@ export interface CudaGraph {
     isBackward?: boolean;
     /** How often. */
     times?: number;
+}
+
+/** A call that raised while its compiled code ran. */
+export interface RaisedCall {
+    /** `IndexError: index 7 is out of bounds` */
+    problem: string;
+    /** Which operation or kernel raised. */
+    operation?: string;
+    /** The lines that the operation or kernel computes. */
+    places?: Place[];
+    /** The user's innermost line that ran: of a custom operator's kernel, or of a backend. */
+    kernel?: Place;
+    /** The user's line that called the function. */
+    caller?: Place;
 }
 
 /** One stage of a compile, and where its text can be read. */

@@ -109,7 +109,7 @@ def record_process(report: Callable[[str], None]) -> None:
     global _is_recorded
     if not _is_recorded:
         _is_recorded = True
-        make_recorder(lambda: None, lambda: True, report, notes_traces=lambda: not is_profiling()).arm()
+        make_recorder(lambda: None, lambda: True, report, notes_traces=lambda: not is_profiling()).arm(notes_calls=True)
 
 
 _is_recorded = False

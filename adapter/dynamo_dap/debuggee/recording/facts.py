@@ -166,14 +166,19 @@ def _place_of(node: Any) -> TorchPlace | None:
     return places[-1] if places else None
 
 
-def _node(node: Any, texts: GraphTexts) -> Node:
+def place_of_node(node: Any) -> Place | None:
+    """Return the line that made a node."""
     found = _place_of(node)
+    return None if found is None else Place(found.path, found.line)
+
+
+def _node(node: Any, texts: GraphTexts) -> Node:
     return Node(
         name=str(node.name),
         operation=str(node.op),
         target=text_of(target_name(node), _MAXIMUM_LENGTH),
         value=result_text(node) or None,
-        place=None if found is None else Place(found.path, found.line),
+        place=place_of_node(node),
         expression=text_of(texts.call(node), _MAXIMUM_LENGTH),
         user_name=texts.names.get(node),
     )

@@ -18,7 +18,7 @@ from typing import Any
 
 from dynamo_dap.debuggee.agent.user_code import is_debugger_file, is_package_file, is_torch_file, is_user_file
 from dynamo_dap.debuggee.bytecode.constants import without_addresses
-from dynamo_dap.debuggee.recording import facts
+from dynamo_dap.debuggee.recording import facts, raised_calls
 from dynamo_dap.debuggee.recording.answers import (
     GraphBody,
     GuardsBody,
@@ -54,6 +54,7 @@ from dynamo_dap.debuggee.torch_api.dynamo_names import resume_function, user_fun
 from dynamo_dap.debuggee.torch_api.errors import error_behind
 from dynamo_dap.debuggee.torch_api.graph_breaks import is_graph_break, was_logged
 from dynamo_dap.debuggee.torch_api.guards import BuiltGuard
+from dynamo_dap.debuggee.torch_api.raised_calls import RaisedCall, RaisedCalls
 from dynamo_dap.debuggee.torch_api.recompiles import failures_of
 from dynamo_dap.debuggee.torch_api.size_reasons import SizeFacts
 from dynamo_dap.debuggee.torch_api.symbols import SpecializationFacts, SymbolFacts
@@ -61,9 +62,11 @@ from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame, running_fram
 from dynamo_dap.debuggee.torch_api.traced_lines import Trace, TraceNotes
 from dynamo_dap.debuggee.torch_api.translator import frame_below_trace
 from dynamo_dap.debuggee.values.model import VirtualSource
+from dynamo_dap.debuggee.wrapping.weak_collections import WeakKeyDictionary
 from dynamo_dap.records.events import (
     AttemptRestarted,
     BreakFound,
+    CallRaised,
     CompileBegan,
     CompileEnded,
     CudaGraphMet,
@@ -114,6 +117,7 @@ _KERNELS = 500
 _GENERATED = 8_000
 _MAXIMUM_SKIPPED = 1000
 _MAXIMUM_SOURCES = 500
+_MAXIMUM_RAISED = 20
 
 
 @dataclass
@@ -174,13 +178,18 @@ class Recorder(CompileObserver):
         self._whole: deque[str] = deque()
         """Compiles that are over and kept whole, by id."""
         self._notes = TraceNotes()
+        self._raised = RaisedCalls(self._call_raised)
+        self._compiled: WeakKeyDictionary[types.CodeType, str] = WeakKeyDictionary()
+        """The compile of generated code, by its id."""
         self._began = time.time()
 
     # -- the agent's side: any thread ------------------------------------------------------------------------------
 
-    def arm(self) -> None:
-        """Record from now on."""
+    def arm(self, *, notes_calls: bool = False) -> None:
+        """Record from now on; ``notes_calls`` notes calls that raise as well, at a cost for each call."""
         HOOKS.want(self, EVENTS)
+        if notes_calls:
+            self._raised.install()
         if self._notes_traces():
             self._notes.install()
         else:
@@ -190,6 +199,7 @@ class Recorder(CompileObserver):
         """Record no more; what is known stays."""
         HOOKS.want(self, ())
         self._notes.remove()
+        self._raised.remove()
         self._in_progress.clear()
 
     def problems(self) -> list[str]:
@@ -448,6 +458,8 @@ class Recorder(CompileObserver):
         files = self._new_files()
         caches = {name: count - recorded.caches.get(name, 0) for name, count in cache_counts().items()}
         code = result.code
+        if code is not None:
+            self._compiled[code] = recorded.id
         resumes = resume_codes(code, getattr(compiling.frame, "f_globals", {}))
         at = None if problem is None else facts.place_of_problem(problem)
         self._see(at)
@@ -469,6 +481,17 @@ class Recorder(CompileObserver):
         self._whole.append(recorded.id)
         if self._kept_whole is not None and len(self._whole) > self._kept_whole:
             self.record.shorten(self._whole.popleft())
+
+    def _call_raised(self, raised: RaisedCall) -> None:
+        """Record a call that raised, each kind once."""
+        identifier = self._compiled.get(raised.code)
+        known = None if identifier is None else self.record.read(lambda record: record.find(identifier))
+        if identifier is None or known is None or len(known.raised) >= _MAXIMUM_RAISED:
+            return
+        call = raised_calls.facts_of(raised, known)
+        if call not in known.raised:
+            self._see(call.kernel, call.caller, *call.places)
+            self._take(CallRaised(identifier, call))
 
     def note_files(self) -> None:
         """Note what the backend has written since the last compile: the code of backward passes, when these ran."""

@@ -1,0 +1,158 @@
+"""Reports compiled calls that raise, without a frame of ours in the program's traceback.
+
+Torch restores a setting when a compiled call ends; a hook of that function looks at the exception on its way out. The
+graph is not run again: the traceback has the frame of the graph, or of the backend's code, that raised. On the thread
+that makes the call.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from dynamo_dap.debuggee.torch_api.features import Feature, owner_of
+from dynamo_dap.debuggee.torch_api.graph import nodes_of, target_name
+from dynamo_dap.debuggee.wrapping.patches import Patches, calling_frame
+
+_ENDS = "torch._dynamo.eval_frame:set_skip_guard_eval_unsafe"
+RAISED_CALLS = Feature("the record of compiled calls that raise", _ENDS)
+
+_MAXIMUM_BYTES = 4_000_000
+"""Of a file of Inductor's that is read."""
+_NODES = re.compile(r"\s*# Topologically Sorted Source Nodes: \[([^\]]*)\]")
+_OPERATOR = re.compile(r"torch\.ops\.([\w.]+)")
+_CALLED = re.compile(r"\s*(?:\w+ = )?(\w+)(?:\.run)?\(")
+
+
+@dataclass(frozen=True)
+class RaisedCall:
+    """A compiled call that raised."""
+
+    code: types.CodeType
+    """What Dynamo generated, whose graph raised."""
+    problem: Exception
+    operator: str | None = None
+    """The operation, ``aten.index.Tensor``, or the kernel, if the traceback shows it."""
+    node: Any = None
+    """Its node, if the graph that raised is run node by node."""
+    nodes: tuple[str, ...] = ()
+    """In Inductor's code: the names in Dynamo's graph of what the failing kernel computes."""
+    frames: tuple[tuple[str, int], ...] = ()
+    """File and line of each frame inside the graph's call but those of Inductor's code, outermost first."""
+
+
+class RaisedCalls:
+    """Notes compiled calls that raise, each exception once."""
+
+    def __init__(self, report: Callable[[RaisedCall], None]) -> None:
+        """Give each to ``report``."""
+        self._report = report
+        self._patches = Patches("the record of compiled calls that raise")
+
+    def install(self) -> None:
+        """Note them from now on."""
+        if RAISED_CALLS.problem is None and not self._patches.is_installed:
+            self._patches.before(*owner_of(_ENDS), self._ends)
+
+    def remove(self) -> None:
+        """Note them no longer."""
+        self._patches.remove()
+
+    def _ends(self, *_: object) -> None:
+        problem = sys.exc_info()[1]
+        if not isinstance(problem, Exception):
+            return
+        traceback = problem.__traceback__
+        if traceback is None or traceback.tb_frame is not calling_frame():
+            return  # the program handles an exception while it makes a call
+        found = _raised(problem, traceback)
+        if found is not None:
+            self._report(found)
+
+
+def _raised(problem: Exception, traceback: types.TracebackType) -> RaisedCall | None:
+    steps = list(_steps(traceback))
+    at = next((at for at in range(len(steps) - 1, 0, -1) if _calls_graph(*steps[at - 1 : at + 1])), None)
+    if at is None:
+        return None
+    inside = steps[at + 1 :]
+    files = tuple((step.tb_frame.f_code.co_filename, step.tb_lineno) for step in inside if not _is_of_inductor(step))
+    found = RaisedCall(steps[at - 1].tb_frame.f_code, problem, frames=files)
+    for step in reversed(inside):
+        path = step.tb_frame.f_code.co_filename
+        if path.startswith("<eval_with_key>"):
+            node = _node_of(step)
+            name = None if node is None else target_name(node)
+            return RaisedCall(found.code, problem, name, node, frames=files)
+        if _is_of_inductor(step):
+            operator, nodes = _of_line(path, step.tb_lineno)
+            return RaisedCall(found.code, problem, operator, nodes=nodes, frames=files)
+    return found
+
+
+def _steps(traceback: types.TracebackType | None) -> Iterator[types.TracebackType]:
+    while traceback is not None:
+        yield traceback
+        traceback = traceback.tb_next
+
+
+def _calls_graph(outer: types.TracebackType, inner: types.TracebackType) -> bool:
+    """Whether ``outer`` is generated code, and ``inner`` torch's function around its graph."""
+    names = [name for name in outer.tb_frame.f_code.co_names if name.startswith("__compiled_fn")]
+    if not names or inner.tb_frame.f_code.co_name != "_fn":
+        return False
+    called = inner.tb_frame.f_locals.get("fn")
+    graphs = (outer.tb_frame.f_globals.get(name) for name in names)
+    return any(getattr(graph, "_torchdynamo_orig_callable", None) is called for graph in graphs)
+
+
+def _is_of_inductor(step: types.TracebackType) -> bool:
+    """Whether a frame runs code that Inductor wrote."""
+    return "assert_size_stride" in step.tb_frame.f_globals
+
+
+def _node_of(step: types.TracebackType) -> Any:
+    """Return the node that a line of an FX graph's code runs."""
+    module: Any = step.tb_frame.f_locals.get("self")
+    lines, begins = getattr(module, "_lineno_map", None), getattr(module, "_prologue_start", 0)
+    number = (lines or {}).get(step.tb_lineno - begins)
+    return None if number is None else next(islice(nodes_of(module.graph), number, None), None)
+
+
+def _of_line(path: str, line: int) -> tuple[str | None, tuple[str, ...]]:
+    """Return the operator and Dynamo's nodes that a line of Inductor's code is for, where a comment says so."""
+    try:
+        file = Path(path)
+        lines = file.read_text(encoding="utf-8").splitlines() if file.stat().st_size < _MAXIMUM_BYTES else []
+    except (OSError, ValueError):
+        return None, ()
+    if not 0 < line <= len(lines):
+        return None, ()
+    text = lines[line - 1]
+    called = _CALLED.match(text)
+    kernel = called and next(
+        (at for at, each in enumerate(lines) if each.startswith(f"{called[1]} = async_compile.")), None
+    )
+    if called is not None and kernel is not None:
+        return called[1], _nodes_above(lines, kernel)
+    operator = _OPERATOR.search(text)
+    if operator is None:
+        return None, ()
+    call = next((at for at in range(line - 1, -1, -1) if f"torch.ops.{operator[1]}(" in lines[at]), line - 1)
+    return operator[1], _nodes_above(lines, call)
+
+
+def _nodes_above(lines: list[str], at: int) -> tuple[str, ...]:
+    """Return the nodes that the comment right above a line names."""
+    while at > 0 and lines[at - 1].lstrip().startswith("#"):
+        at -= 1
+        match = _NODES.match(lines[at])
+        if match is not None:
+            return tuple(name.strip() for name in match[1].split(",") if name.strip())
+    return ()

@@ -1,0 +1,137 @@
+"""The report of calls that raise while compiled code runs: operation, line, and what a fake kernel declares."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from dynamo_dap.protocol.contract import RECORDS_VARIABLE
+from dynamo_dap.records.advice import what_to_do
+from dynamo_dap.records.file import read_record
+from dynamo_dap.records.folders import SUFFIX
+from dynamo_dap.records.items import Item
+from tests.client.environments import need_inductor
+from tests.client.timeline import DEADLINE
+
+PROGRAM = """
+import traceback
+import torch
+
+@torch.library.custom_op("raising::turned", mutates_args=())
+def turned(x: torch.Tensor) -> torch.Tensor:
+    return x.t().contiguous().t() + 0
+
+@turned.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+@torch.library.custom_op("raising::failing", mutates_args=())
+def failing(x: torch.Tensor) -> torch.Tensor:
+    return x + len(None)  # line: kernel
+
+@failing.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+@torch.compile
+def wrong_strides(x):
+    y = x.sin() + 1
+    z = turned(y)  # line: wrong_strides
+    return z.cos() * 2
+
+@torch.compile(backend="aot_eager")
+def failing_kernel(x):
+    y = x * 2
+    return failing(y)  # line: failing_kernel
+
+@torch.compile(backend="eager")
+def asserted(x):
+    y = x.sum()
+    assert y > 1e9, "too small"  # line: asserted
+    return x + 1
+
+def backend(graph, inputs):
+    return lambda *args: 1 / 0  # line: backend
+
+@torch.compile(backend=backend)
+def failing_backend(x):
+    return x.cos()
+
+@torch.compile(backend="eager")
+def handling(x):
+    return x.tan()
+
+@torch.compile(backend="eager")
+def broken(x):
+    y = x + 1
+    torch._dynamo.graph_break()
+    raise KeyError("the program's own")
+
+calls = (wrong_strides, failing_kernel, asserted, failing_backend, broken)
+for call in calls:
+    for _ in range(2):
+        try:
+            call(torch.ones(3, 4))
+        except Exception as error:
+            frames = traceback.extract_tb(error.__traceback__)
+            assert not any("dynamo_dap" in each.filename for each in frames[1:]), frames
+            handling(torch.ones(3))
+"""
+
+
+@pytest.fixture(scope="module")
+def items(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Item]:
+    """Record the program; return the advice on calls that raised, by function."""
+    need_inductor("strides that Inductor checks")
+    path = tmp_path_factory.mktemp("raising") / "program.py"
+    path.write_text(PROGRAM, encoding="utf-8")
+    words = [sys.executable, "-m", "dynamo_dap", "run", str(path)]
+    environment = {**os.environ, RECORDS_VARIABLE: str(path.parent / "records")}
+    run = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=DEADLINE, check=False)
+    assert run.returncode == 0, run.stderr
+    found = what_to_do(read_record(next(path.parent.rglob(f"*{SUFFIX}"))))
+    raised = [item for item in found if item.title.endswith("in compiled code")]
+    assert len(raised) == len({item.function for item in raised}), "the second call raised alike"
+    return {item.function: item for item in raised}
+
+
+def line_of(name: str) -> int:
+    """Return the marked line."""
+    return next(at for at, text in enumerate(PROGRAM.splitlines(), 1) if text.endswith(f"# line: {name}"))
+
+
+def test_a_wrong_fake_kernel_is_named_with_both_strides(items: dict[str, Item]) -> None:
+    item = items["wrong_strides"]
+    assert item.place is not None
+    assert item.place.line == line_of("wrong_strides")
+    expected = "raising.turned.default returns stride 1 of dimension 0 (declared: 4), stride 3 of dimension 1"
+    assert item.facts[0].startswith(expected)
+    assert "torch.library.opcheck" in item.advice[0]
+
+
+@pytest.mark.parametrize(
+    ("function", "problem", "raised_at"),
+    [
+        ("failing_kernel", "TypeError", "kernel"),
+        ("asserted", "too small", None),
+        ("failing_backend", "ZeroDivisionError", "backend"),
+    ],
+)
+def test_the_operation_and_its_line_are_named(
+    items: dict[str, Item], function: str, problem: str, raised_at: str | None
+) -> None:
+    item = items[function]
+    assert problem in item.facts[0]
+    assert item.place is not None
+    if function != "failing_backend":  # which runs no operation
+        assert item.place.line == line_of(function)
+    raised = [fact for fact in item.facts if fact.startswith("raised at")]
+    assert raised == ([] if raised_at is None else [f"raised at program.py:{line_of(raised_at)}"])
+
+
+def test_what_the_program_raises_itself_is_not_the_graphs(items: dict[str, Item]) -> None:
+    """Nor is an exception that the program handles while it calls."""
+    assert set(items) == {"wrong_strides", "failing_kernel", "asserted", "failing_backend"}
