@@ -31,6 +31,7 @@ from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue
 from dynamo_dap.debuggee.torch_api.retracing import (
     CachedCall,
     CompleteTrace,
+    Replay,
     clear,
     retraced_call,
     trace_again,
@@ -40,7 +41,8 @@ from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.tracing_hooks import add_line_hook
 from dynamo_dap.debuggee.torch_api.translator import CompileIdentity
 from dynamo_dap.debuggee.trace.code_facts import CodeFactsCache
-from dynamo_dap.debuggee.trace.stepping import ProgressOfTraces, TraceProgress
+from dynamo_dap.debuggee.trace.progress import ProgressOfTraces, TraceProgress
+from dynamo_dap.debuggee.trace.runs import ReplayRun, SilentRun
 from dynamo_dap.debuggee.wrapping.patches import Patches
 from dynamo_dap.protocol.types import SourceBreakpoint
 from tests.compile_time.observation import Observation, observe
@@ -229,12 +231,12 @@ class Keeping(EveryCall):
         if not isinstance(known, TracedCall):
             return ReplayedCalls.stop_in(self, call, known)
         self._is_tracing_only = True
-        trace_again(call)
+        trace_again(SilentRun(call))
         self.logs.forget()
         self._is_tracing_only, self._attempt = False, None
         if known.kept is None:
             self.refused.append(call.code.co_name)
-        elif not self._walked(call, known, None):
+        elif not self._walked(ReplayRun(call), known, None):
             self.refused.append(f"{call.code.co_name} when lent")
         return known
 
@@ -606,9 +608,9 @@ def scaler(monkeypatch: pytest.MonkeyPatch) -> Calls:
     calls = Calls(host)
     original = cached_calls.trace_again
 
-    def trace_again(call: CachedCall, **options: Any) -> Any:
+    def trace_again(replay: Replay, **options: Any) -> Any:
         calls.traced += 1
-        return original(call, **options)
+        return original(replay, **options)
 
     monkeypatch.setattr(cached_calls, "trace_again", trace_again)
     return calls

@@ -7,11 +7,10 @@ breakpoints, steps or pause requests, no hook is installed.
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import types
 import weakref
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from dynamo_dap.debuggee.agent.breakpoints import GUARDED, DataEntry, FunctionEntry, LineBreakpoint
@@ -33,7 +32,6 @@ from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, 
 from dynamo_dap.debuggee.torch_api.dynamo_names import resume_function
 from dynamo_dap.debuggee.torch_api.graph_runs import Limits
 from dynamo_dap.debuggee.torch_api.real_values import limit_real_values
-from dynamo_dap.debuggee.torch_api.retracing import retraced_call
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame, frame_at_comptime_breakpoint
 from dynamo_dap.debuggee.torch_api.tracing_hooks import LINES, TranslatorHooks
 from dynamo_dap.debuggee.trace.code_facts import CodeFactsCache
@@ -41,16 +39,9 @@ from dynamo_dap.debuggee.trace.compile_stops import CompileStops
 from dynamo_dap.debuggee.trace.data_watch import DataWatch
 from dynamo_dap.debuggee.trace.disassembly import TracedCodes
 from dynamo_dap.debuggee.trace.frames import TracedFunction, frames_of
-from dynamo_dap.debuggee.trace.stepping import (
-    Origin,
-    Outcome,
-    ProgressOfTraces,
-    TracePoint,
-    TraceProgress,
-    ends_at,
-    outcome,
-    passes_within_line,
-)
+from dynamo_dap.debuggee.trace.progress import ProgressOfTraces, TracePoint, TraceProgress
+from dynamo_dap.debuggee.trace.runs import Decision, LineTraces, TraceRun, current_run
+from dynamo_dap.debuggee.trace.stepping import Origin, Outcome, ends_at, outcome, passes_within_line
 from dynamo_dap.debuggee.trace.stop_texts import data_changed, explain, headline, in_the_past
 from dynamo_dap.protocol.contract import COMPILE_TIME
 from dynamo_dap.protocol.options import RealValues
@@ -70,15 +61,16 @@ class CompileTimeEngine:
         self._logs = TraceLogs(self._facts, lambda: host.options.just_my_code)
         self._ends = _EndsOfTraces(self._logs)
         self._codes = TracedCodes()
-        self._traces = ProgressOfTraces(lambda: self.cached_calls.is_only_noting or self.backward_passes.is_tracing)
+        self._traces = ProgressOfTraces()
         self._attempt: weakref.ref[object] | None = None
         self._progress: TraceProgress | None = None
         self._watches_every_line = False
-        self._what_ifs = WhatIfs(host, self.arm, self._apart)
+        self._line_traces = LineTraces(self.arm)
+        self._what_ifs = WhatIfs(host, self._line_traces, self._logs)
         self._compile_stops = CompileStops(host, self.name, self._stop_at_exception)
         self._lowering_stops = LoweringStops(host)
         self._data_watch = DataWatch()
-        self.backward_passes = BackwardPasses(host, self._codes.address_of, self.arm)
+        self.backward_passes = BackwardPasses(host, self._codes.address_of, self._line_traces)
         self._value_stops = ValueStops(host, self._stop_at_exception, self.backward_passes)
         shown = self._value_stops.shown
         self.cached_calls = ReplayedCalls(host, self._logs, self._walk, self._traces, shown.looked_at)
@@ -96,11 +88,11 @@ class CompileTimeEngine:
             host.steps.any_step or host.steps.any_pause_request or bool(host.breakpoints.functions)
         )
         lines = wanted and (self._watches_every_line or host.breakpoints.any_line(COMPILE_TIME))
-        lines = lines or self.backward_passes.are_lines_wanted or self._what_ifs.are_lines_wanted
+        lines = lines or self._line_traces.are_lines_wanted or self.backward_passes.are_wanted()
         lines = lines or self._compile_stops.are_lines_wanted
         watched = any(entry.access != GUARDED for entry in host.breakpoints.data)
         # Those without a line, where a step by instruction may end, are heard of with lines.
-        each_instruction = watched or self._what_ifs.are_instructions_wanted
+        each_instruction = watched or self._line_traces.are_instructions_wanted
         self._hooks.want(lines=lines, instructions=wanted and each_instruction)
         ended = {CompileObserver.compile_ended}
         # A log that nobody closes would keep the trace alive.
@@ -123,71 +115,62 @@ class CompileTimeEngine:
     # -- hooks: the tracing thread ---------------------------------------------------------------------------------
 
     def _on_line_instruction(self, frame: TracedFrame) -> None:
-        if self._what_ifs.is_making:
+        run = current_run()
+        if not run.is_followed:
             return
-        progress = self._progress_of(frame)
+        progress = self._progress_of(frame, run)
         progress.position += 1
-        if self.backward_passes.is_tracing:
-            self.backward_passes.on_reached(self._point(frame, progress))
-        else:
-            self._on_line(frame, progress)
-        if self.cached_calls.is_over() or self.backward_passes.is_over() or self._what_ifs.is_over():
+        if run.is_logged and not self._host.is_holding:
+            self._logs.note(frame, progress, as_a_whole=run.changes is not None)
+        decision = run.on_line(frame, progress, lambda: self._point(frame, progress))
+        if decision is not Decision.GO_ON:
+            lines = self._host.breakpoints.lines_in(frame.path)
+            here = () if lines is None else lines.get(frame.line, ())
+            if decision is Decision.HOLD:
+                point = self._point(frame, progress)
+                for breakpoint in here:
+                    self._is_new(breakpoint, point)  # not to be stopped for here when the analysis is begun again
+                self._stop(point, run.held(frame))
+            elif here or self._watches_every_line:
+                self._visit(frame, progress, run, here)
+        if run.is_over():
             frame.end_trace()
-
-    def _on_line(self, frame: TracedFrame, progress: TraceProgress) -> None:
-        line = frame.line
-        if not self._host.is_holding:
-            self._logs.note(frame, progress, as_a_whole=self._what_ifs.are_lines_wanted)
-        self.cached_calls.on_reached(frame.path, line)
-        if self.cached_calls.is_only_noting:
-            return
-        is_held = self._what_ifs.on_reached(frame, progress)
-        if is_held:
-            point = self._point(frame, progress)
-            for breakpoint in (self._host.breakpoints.lines_in(frame.path) or {}).get(line, ()):
-                self._is_new(breakpoint, point)  # not to be stopped for here when the analysis is begun again
-            self._stop(point, self._what_ifs.answer(frame))
-        if is_held is not False:
-            return
-        lines = self._host.breakpoints.lines_in(frame.path)
-        if self._watches_every_line or (lines is not None and line in lines):
-            self._visit(frame, progress, () if lines is None else lines.get(line, ()))
 
     def _on_instruction(self, frame: TracedFrame) -> None:
         """Instructions without a line are seen only here; steps by instruction stop at them."""
-        index = frame.next_index
-        if index is None or self.backward_passes.is_tracing or self._what_ifs.is_making:
+        run, index = current_run(), frame.next_index
+        if index is None or not run.is_logged:
             return
-        if self._what_ifs.are_instructions_wanted:
+        if run.jumps:
             frame.next_index = index + 1  # as below
-            frame.next_index = index = self._what_ifs.jump(frame, index, self._progress_of(frame))
-        is_silent = self._host.is_holding or self.cached_calls.is_only_noting
+            frame.next_index = index = run.next_index(frame, index, self._progress_of(frame, run))
+        is_silent = self._host.is_holding or not run.stops
         if (watched := self._host.breakpoints.data) and not is_silent:
-            self._watch(frame, watched)
+            self._watch(frame, run, watched)
         if frame.has_line(index):
             return
         # As ``step`` would do next; the frame shows the instruction to its readers.
         frame.next_index = index + 1
         try:
-            progress = self._progress_of(frame)
+            progress = self._progress_of(frame, run)
             if not self._host.is_holding:
                 self._logs.note(frame, progress, is_line=False)
             step = self._host.steps.current()
             if step is not None and step.granularity == "instruction" and not is_silent:
-                self._visit(frame, progress, ())
+                self._visit(frame, progress, run, ())
         finally:
             frame.next_index = index
-        if self._what_ifs.is_over():
+        if run.is_over():
             frame.end_trace()
 
-    def _watch(self, frame: TracedFrame, watched: tuple[DataEntry, ...]) -> None:
+    def _watch(self, frame: TracedFrame, run: TraceRun, watched: tuple[DataEntry, ...]) -> None:
         """Stop for what the instruction before has changed."""
         changes = self._data_watch.changes(watched, frame)
         # A function begins without a previous instruction.
         if not changes or not frame.next_index:
             return
-        point = self._point(frame, self._progress_of(frame))
-        if self._what_ifs.is_silent(point.progress.identity):
+        point = self._point(frame, self._progress_of(frame, run))
+        if not run.may_stop(point.progress.identity):
             return
         new = [change for change in changes if self._is_new(change.entry, point)]
         hit = self._stopping(self._unreported([change.entry for change in new], point), point)
@@ -202,11 +185,11 @@ class CompileTimeEngine:
         address = self._codes.address_of(point.frame, point.index)
         return self._host.should_stop(list(entries), lambda: TracedFunction(point.frame, address, {}, self._host))
 
-    def _progress_of(self, frame: TracedFrame) -> TraceProgress:
+    def _progress_of(self, frame: TracedFrame, run: TraceRun) -> TraceProgress:
         # Not kept alive: it leads to what the call was given.
         if self._progress is None or self._attempt is None or self._attempt() is not frame.attempt:
             self._attempt = weakref.ref(frame.attempt)
-            self._progress = self._traces.of(frame)
+            self._progress = (run.traces or self._traces).of(frame, stops=run.stops)
         return self._progress
 
     def _point(self, frame: TracedFrame, progress: TraceProgress, came_from: int | None = None) -> TracePoint:
@@ -230,7 +213,9 @@ class CompileTimeEngine:
             is_user_code=is_wanted and not stands_in_for_builtin(filename),
         )
 
-    def _visit(self, frame: TracedFrame, progress: TraceProgress, reached: tuple[LineBreakpoint, ...]) -> None:
+    def _visit(
+        self, frame: TracedFrame, progress: TraceProgress, run: TraceRun, reached: tuple[LineBreakpoint, ...]
+    ) -> None:
         if self._host.is_holding:
             return
         index, facts = frame.index, self._facts.of(frame)
@@ -239,16 +224,16 @@ class CompileTimeEngine:
         if index not in facts.line_starts and (step is None or passes_within_line(step, frame)):
             return
         point = self._point(frame, progress, came_from)
-        hit = self._breakpoints_hit(point, reached)
+        hit = self._breakpoints_hit(point, run, reached)
         if hit:
             self._stop(point, "breakpoint", hit)
-        elif self._what_ifs.is_silent(progress.identity):
+        elif not run.may_stop(progress.identity):
             return
         elif self._host.steps.any_pause_request and self._may_pause(point) and self._host.steps.take_pause_request():
             self._stop(point, "pause")
         elif (step := self._host.steps.current()) is not None:
             ended = outcome(step, point)
-            if ended is Outcome.STOP_AFTER_RESTART and retraced_call() is not None:
+            if ended is Outcome.STOP_AFTER_RESTART and run.call is not None:
                 # Nothing of what the user sees has begun again: the step goes on from where it is.
                 step.origin = self._origin(point, sys._getframe())
             elif ended is not Outcome.GO_ON:
@@ -257,13 +242,13 @@ class CompileTimeEngine:
     def _may_pause(self, point: TracePoint) -> bool:
         return point.begins_line and not stands_in_for_builtin(point.frame.path)
 
-    def _breakpoints_hit(self, point: TracePoint, reached: tuple[LineBreakpoint, ...]) -> list[int]:
+    def _breakpoints_hit(self, point: TracePoint, run: TraceRun, reached: tuple[LineBreakpoint, ...]) -> list[int]:
         if not point.begins_line:
             return []
         candidates = [*applying(point, reached), *self._functions_entered(point)]
         new = [breakpoint for breakpoint in candidates if self._is_new(breakpoint, point)]
-        self.cached_calls.reached(point.frame, new)
-        if self._what_ifs.is_silent(point.progress.identity):
+        run.reaches(point.frame, new)
+        if not run.may_stop(point.progress.identity):
             return []
         return self._stopping(self._unreported(new, point), point)
 
@@ -275,7 +260,7 @@ class CompileTimeEngine:
         """Return those that this execution has not reported: see ``ProgressOfTraces``."""
         if self._host.options.pause_on_restart:
             return list(breakpoints)
-        code, take = id(point.frame.code), self._traces.take_reported
+        code, take = id(point.frame.code), (current_run().traces or self._traces).take_reported
         return [each for each in breakpoints if not take((each.id, code, point.index))]
 
     def _functions_entered(self, point: TracePoint) -> list[LineBreakpoint]:
@@ -310,8 +295,9 @@ class CompileTimeEngine:
 
         Expressions at the stop can use ``names``. Any of ``filters`` stops for it when it is gone back to.
         """
-        point = self._point(frame, self._progress_of(frame))
-        if self._what_ifs.is_silent(point.progress.identity):
+        run = current_run()
+        point = self._point(frame, self._progress_of(frame, run))
+        if not run.may_stop(point.progress.identity):
             return
         attempts, hit = self._logs.attempts(frame), self._stopping(watching, point) if watching else []
         if not watching:
@@ -354,7 +340,7 @@ class CompileTimeEngine:
             past=None
             if attempts is None or place is None
             else Standpoint(attempts, attempts.present, place, self._host.breakpoints.lines_in),
-            changes=self._what_ifs.at_this_stop(),
+            changes=current_run().changes,
         )
         with self._logs.travelling():
             if not self._hold(stop, top) and attempts is not None and place is not None:
@@ -375,17 +361,6 @@ class CompileTimeEngine:
                 step.asked.refuse("this trace is over: it can be looked at, but nothing goes on from here")
             elif self._what_ifs.follow(step.asked, stop.origin, top):
                 return True
-
-    @contextlib.contextmanager
-    def _apart(self) -> Iterator[None]:
-        """Put aside what is known of the trace that runs, for another inside it."""
-        known = self._traces, self._attempt, self._progress
-        self._traces, self._attempt, self._progress = ProgressOfTraces(), None, None
-        try:
-            with self._logs.put_aside(), self.cached_calls.put_aside():
-                yield
-        finally:
-            self._traces, self._attempt, self._progress = known
 
     def _travel(self, attempts: Attempts, present: Stop, point: TracePoint, now: Place, top: types.FrameType) -> None:
         """Hold the thread wherever the user goes in the past, until the trace goes on from where it stands."""
@@ -488,7 +463,7 @@ class CompileTimeEngine:
 
     def _further(self, past: Past, furthest: Destination, step: Step | None, origin: Destination) -> Destination | None:
         """Return where the walk through a saved trace stops next; ``origin`` is where ``step`` began."""
-        reached = self.cached_calls.reached
+        reached = current_run().reaches
         stops = StopsOfCall(self._host, past, self._functions_begun, self._codes.address_of, reached, self._unreported)
         return past.forward(furthest, Place(past.end), step, stops, origin=origin)
 
@@ -517,7 +492,7 @@ class CompileTimeEngine:
             exception=raised,
             origin=origin,
             past=Standpoint(attempts, attempts.present, destination.place, self._host.breakpoints.lines_in),
-            changes=self._what_ifs.at_this_stop(),
+            changes=current_run().changes,
         )
 
     def _stop_in_the_past(
@@ -537,7 +512,7 @@ class CompileTimeEngine:
             exception=None if destination.met is None else destination.met.raised,
             origin=origin,
             past=Standpoint(attempts, attempt, destination.place, self._host.breakpoints.lines_in),
-            changes=self._what_ifs.at_this_stop(),
+            changes=current_run().changes,
         )
 
     def _frames(
@@ -577,7 +552,7 @@ class CompileTimeEngine:
         traced = frame_at_comptime_breakpoint(frame)
         if traced is None:
             return False
-        progress = self._traces.of(traced)
+        progress = self._progress_of(traced, current_run())
         if self._host.options.compile_time:
             self._stop(self._point(traced, progress), "breakpoint")
         return True

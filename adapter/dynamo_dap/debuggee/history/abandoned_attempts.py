@@ -15,9 +15,10 @@ from typing import Any
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.isolation import DYNAMO_OFF, READING, global_state, preserved_global_state
 from dynamo_dap.debuggee.torch_api.real_values import note_versions
-from dynamo_dap.debuggee.torch_api.retracing import clear, retraced_call
+from dynamo_dap.debuggee.torch_api.retracing import clear
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.translator import EARLIER_REASONS, restart_reasons
+from dynamo_dap.debuggee.trace.runs import current_run
 
 _OUTPUT = "torch._dynamo.output_graph:OutputGraph.cleanup"
 _RESTART = "torch._dynamo.exc:RestartAnalysis"
@@ -53,8 +54,9 @@ class AbandonedAttempt:
         self.reason = ""
         """Why it was given up, as torch says."""
         self.is_given_up = self.ended_at_break = False
-        if ABANDONED.problem is None and retraced_call() is None and getattr(self._output, "root_tx", None) is not None:
-            self._root = self._output.root_tx
+        root = getattr(self._output, "root_tx", None)
+        if ABANDONED.problem is None and current_run().call is None and root is not None:
+            self._root = root
             self._arguments = self._root.f_locals
             self._output.cleanup = self._cleanup
             self._context = _context_now()

@@ -40,7 +40,7 @@ from dynamo_dap.debuggee.torch_api.translator import frame_below_trace
 from dynamo_dap.debuggee.torch_api.variable_trackers import is_tracker
 from dynamo_dap.debuggee.trace.code_facts import CodeFactsCache
 from dynamo_dap.debuggee.trace.guards_view import note_expressions
-from dynamo_dap.debuggee.trace.stepping import TraceProgress
+from dynamo_dap.debuggee.trace.progress import TraceProgress
 from dynamo_dap.debuggee.wrapping.locks import Level, reentrant_lock
 from dynamo_dap.protocol.contract import (
     BECAME_NAN,

@@ -18,12 +18,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from dynamo_dap.debuggee.torch_api.features import Feature, FeatureMissing
-from dynamo_dap.debuggee.torch_api.retracing import CachedCall, retraced_call
+from dynamo_dap.debuggee.torch_api.retracing import CachedCall
 from dynamo_dap.debuggee.torch_api.symbols import hint_of, is_symbolic, symbols_of
 from dynamo_dap.debuggee.torch_api.tensor_facts import is_fake_tensor
 from dynamo_dap.debuggee.torch_api.traced_frame import MISSING, TracedFrame
 from dynamo_dap.debuggee.torch_api.translator import frame_below_trace
 from dynamo_dap.debuggee.torch_api.variable_trackers import Tracker, source_name, unwrapped
+from dynamo_dap.debuggee.trace.runs import current_run
 
 _COMPILE_FRAME = "torch._dynamo.convert_frame:compile_frame"
 _FUNCTION_MODES = "torch._dynamo.variables.torch_function:torch_function_mode_stack_state_mgr"
@@ -67,7 +68,7 @@ def traced_call(top: types.FrameType, compile_id: str) -> CachedCall:
 
     Raises: CannotChange: the traced arguments are not those of the call.
     """
-    call = retraced_call()
+    call = current_run().call
     if call is not None:
         if call.in_backward is not None:
             raise CannotChange("the call is over: it is looked at from its backward pass")

@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Sequence
 from dynamo_dap.debuggee.agent.breakpoints import GUARDED, DataEntry, LineBreakpoint
 from dynamo_dap.debuggee.agent.engine import Host
 from dynamo_dap.debuggee.history.time_travel import Met, Past, has_written
-from dynamo_dap.debuggee.replay.cached_calls import applies_here
 from dynamo_dap.debuggee.torch_api.generated_code import user_function_of
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.trackers.forms import TensorForm
@@ -19,7 +18,8 @@ from dynamo_dap.debuggee.torch_api.variable_trackers import is_tracker
 from dynamo_dap.debuggee.trace.code_facts import CodeFactsCache
 from dynamo_dap.debuggee.trace.data_watch import difference, mutation, state_of
 from dynamo_dap.debuggee.trace.frames import TracedFunction
-from dynamo_dap.debuggee.trace.stepping import TracePoint
+from dynamo_dap.debuggee.trace.progress import TracePoint
+from dynamo_dap.debuggee.trace.runs import current_run
 from dynamo_dap.debuggee.trace.stop_texts import data_changed
 
 Functions = Callable[[TracePoint], Sequence[LineBreakpoint]]
@@ -194,7 +194,8 @@ def applying(point: TracePoint, reached: Sequence[LineBreakpoint]) -> list[LineB
     """Return the breakpoints on a line that apply to traces, if the line begins here."""
     if not reached or not point.begins_line or point.continues_statement:
         return []
-    return [breakpoint for breakpoint in reached if applies_here(breakpoint.mode)]
+    run = current_run()
+    return [breakpoint for breakpoint in reached if run.applies(breakpoint.mode)]
 
 
 def _is_among(frame: TracedFrame, value: object, written: Sequence[object]) -> bool:

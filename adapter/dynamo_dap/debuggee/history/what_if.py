@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import sys
 import types
-import weakref
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dynamo_dap.debuggee.agent.engine import Host, RequestError, WhatIf
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.stepping import AskedChange, Assignment, Changes, Jump
+from dynamo_dap.debuggee.history.attempts import TraceLogs
 from dynamo_dap.debuggee.history.changed_traces import (
     NEW_SYMBOL,
     CannotChange,
@@ -34,11 +33,12 @@ from dynamo_dap.debuggee.replay.one_time_code import CannotServe, ServedOnce, se
 from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
 from dynamo_dap.debuggee.torch_api.generated_code import ONCE
-from dynamo_dap.debuggee.torch_api.retracing import CachedCall, MadeCode, retraced_call, trace_again
+from dynamo_dap.debuggee.torch_api.retracing import CachedCall, MadeCode, replaying, trace_again
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame, running_frame
-from dynamo_dap.debuggee.torch_api.translator import CompileIdentity
 from dynamo_dap.debuggee.trace.evaluation import evaluate
-from dynamo_dap.debuggee.trace.stepping import Origin, TraceProgress
+from dynamo_dap.debuggee.trace.progress import ProgressOfTraces, TracePoint, TraceProgress
+from dynamo_dap.debuggee.trace.runs import Decision, LineTraces, ReplayRun, SilentRun, current_run
+from dynamo_dap.debuggee.trace.stepping import Origin
 from dynamo_dap.debuggee.values.model import Value
 from dynamo_dap.protocol.contract import ErrorId
 
@@ -74,29 +74,137 @@ class ChangesAt:
     """The changes as readable text."""
 
 
-@dataclass(eq=False)
-class _Branch:
-    """One trace with changes."""
+class _ChangedRun(ReplayRun):
+    """One trace with changes. See ``agent.stepping.Changes``."""
 
-    call: CachedCall
-    changes: Sequence[ChangesAt]
-    held_at: Place
-    """Where the user stood when asking for the last change."""
-    asked: AskedChange | None
-    """That one; None when it was refused meanwhile, and this trace leads back to before."""
-    has_arrived: bool = False
-    is_over: bool = False
-    """Whether nothing more of it is wanted."""
-    refused: str | None = None
-    next: tuple[Sequence[ChangesAt], Place, AskedChange] | None = None
-    """What the user changed in it."""
-    made: set[tuple[int, int]] = field(default_factory=set)
-    """Changes that were made: attempt, position."""
-    is_kept: bool = False
-    """Whether the program's call runs the changed graph."""
+    def __init__(
+        self, host: Host, call: CachedCall, made: Sequence[ChangesAt], held_at: Place, asked: AskedChange | None
+    ) -> None:
+        """Make the changes ``made`` in a replay of ``call``, and hold it where the user asked for the last one.
 
-    def __post_init__(self) -> None:
+        ``asked`` is that one; None when it was refused meanwhile, and this trace leads back to before.
+        """
+        super().__init__(call)
+        self._host = host
+        self.made = made
+        self.jumps = any(each.jump is not None for each in made)
+        self.traces = ProgressOfTraces()
+        self._held_at = held_at
+        self._asked = asked
+        self.has_arrived = self._is_over = False
+        self.refused: str | None = None
+        self.next: tuple[Sequence[ChangesAt], Place, AskedChange] | None = None
+        """What the user changed in it."""
+        self._done: set[tuple[int, int]] = set()
+        """Changes that were made: attempt, position."""
+        self.is_kept = False
+        """Whether the program's call runs the changed graph."""
         self.made_code = MadeCode(lambda: self.is_kept)
+
+    @property
+    def changes(self) -> Changes:
+        """Itself."""
+        return self
+
+    # -- the trace ---------------------------------------------------------------------------------------------
+
+    def is_over(self) -> bool:
+        """Whether a change was refused, or the user has changed something else."""
+        return self._is_over
+
+    def next_index(self, frame: TracedFrame, index: int, progress: TraceProgress) -> int:
+        """Return the target of the user's jump at this instruction."""
+        if not frame.has_line(index):
+            return index
+        for each in self.made:
+            place, jump = each.place, each.jump
+            is_there = place.position == progress.position + 1 and place.index == index and place.code is frame.code
+            if jump is not None and is_there and place.attempt <= progress.identity.attempt:
+                return jump.index
+        return index
+
+    def on_line(self, frame: TracedFrame, progress: TraceProgress, point: Callable[[], TracePoint]) -> Decision:
+        """Make the changes of the line, and hold the thread at the last one."""
+        attempt = progress.identity.attempt
+        try:
+            for each in self.made:
+                self._make(each, frame, progress)
+        except CannotChange as problem:
+            return self._refuse(str(problem))
+        place = self._held_at
+        if self.has_arrived:
+            # The analysis was restarted: the user was not stopped on the way there.
+            is_before = attempt > place.attempt and progress.position < place.position
+            return Decision.GO_ON if is_before else Decision.ASK
+        if attempt > place.attempt or (attempt == place.attempt and progress.position > place.position):
+            return self._refuse("the trace could not be brought to this place again")
+        if (attempt, progress.position) != (place.attempt, place.position):
+            return Decision.GO_ON
+        self.has_arrived = True
+        return Decision.HOLD
+
+    def _refuse(self, problem: str) -> Decision:
+        self.refused, self._is_over = problem, True
+        return Decision.GO_ON
+
+    def _make(self, changes: ChangesAt, frame: TracedFrame, progress: TraceProgress) -> None:
+        place, attempt = changes.place, progress.identity.attempt
+        key = attempt, progress.position
+        if attempt < place.attempt or progress.position != place.position or key in self._done:
+            return
+        index = place.index if changes.jump is None else changes.jump.index
+        if frame.code is not place.code or frame.index != index:
+            raise CannotChange("something can be changed only where a line begins: step to one, or back to one")
+        self._done.add(key)
+        chain = frame.with_callers()
+        # What Dynamo traces meanwhile is not part of the function.
+        with self._host.holding(), replaying(SilentRun(self.call)):
+            for each in (one for one in changes.assigned if not one.sizes):
+                assign(chain[each.depth], each.text)
+
+    def held(self, frame: TracedFrame) -> str:
+        """Answer the request for the last change, which is made."""
+        asked = self._asked
+        if asked is None:
+            return "changed"
+        asked.answer(self._shown(asked.change, frame))
+        return "changed" if isinstance(asked.change, Assignment) else "goto"
+
+    def _shown(self, change: Assignment | Jump, frame: TracedFrame) -> Value:
+        if not isinstance(change, Assignment) or change.shown is None:
+            return Value("")
+        depth = self.made[-1].assigned[-1].depth
+        try:
+            with self._host.holding():
+                return evaluate(frame.with_callers()[depth], change.shown, "watch", console=self._host.print)
+        except Exception as problem:  # noqa: BLE001  (it is assigned, whatever showing it raises)
+            return Value(f"not available: {problem}")
+
+    # -- requests at a stop in it ------------------------------------------------------------------------------
+
+    def change(self, changes: Sequence[ChangesAt], place: Place, asked: AskedChange) -> None:
+        """End it: another one has ``changes``."""
+        self.next, self._is_over = (changes, place, asked), True
+
+    def look(self) -> None:
+        """Note the code of the graph so far."""
+        frame, reported = running_frame(sys._getframe()), self._host.what_if
+        if frame is not None and reported is not None and self._host.compiles is not None:
+            reported.code = self._host.compiles.readable_code(reported.function, frame.graphs()[-1])
+
+    def keep(self) -> None:
+        """Make the program's call run the result. Raises ``RequestError`` if that is impossible."""
+        if self.call.is_compiled_now and ONCE.problem is not None:
+            raise RequestError(ONCE.problem, error_id=ErrorId.CANNOT_CHANGE)
+        if any(NEW_SYMBOL in each.text for one in self.made for each in one.assigned):
+            text = f"there is nothing in the call that '{NEW_SYMBOL}' could take its number from"
+            raise RequestError(text, error_id=ErrorId.CANNOT_CHANGE)
+        self.is_kept = True
+        name = name_of_call(self.call)
+        text = f"this call of {name} will run the graph of the changed trace, not of its own code"
+        if not self.call.is_compiled_now:
+            text += ", if no more than the graph differs from what its cache entry runs"
+        self._host.print(f"dynamo-dap: warning: {text}\n", "important")
 
 
 def _where(frame: TracedFrame) -> str:
@@ -108,126 +216,17 @@ class WhatIfs(CompileObserver):
 
     feature = "trying changes of a trace"
 
-    def __init__(
-        self,
-        host: Host,
-        arm: Callable[[], None],
-        apart: Callable[[], AbstractContextManager[None]],
-    ) -> None:
-        """Call ``arm`` when traces must report other events; ``apart`` sets the state of the trace aside.
+    def __init__(self, host: Host, lines: LineTraces, logs: TraceLogs) -> None:
+        """Have the lines of traces reported by ``lines``; ``logs`` has the history of the trace that is changed.
 
         ``host`` is the agent.
         """
         self._host = host
-        self._arm = arm
-        self._apart = apart
-        self._branch: _Branch | None = None
-        self.is_making = False
-        """Whether a change is being made. What Dynamo traces meanwhile is not part of the function."""
-        self._silent: tuple[str, Callable[[], CachedCall | None]] | None = None
+        self._lines = lines
+        self._logs = logs
         self._compiling: str | None = None
         """The compile that goes on after such a trace."""
         self._served: ServedOnce | None = None
-
-    # -- for the hooks of traces ----------------------------------------------------------------------------------
-
-    @property
-    def are_lines_wanted(self) -> bool:
-        """Whether traces have to report lines. Any thread."""
-        return self._branch is not None
-
-    @property
-    def are_instructions_wanted(self) -> bool:
-        """Whether traces have to report every instruction. Any thread."""
-        branch = self._branch
-        return branch is not None and any(each.jump is not None for each in branch.changes)
-
-    def is_silent(self, identity: CompileIdentity) -> bool:
-        """Whether a trace must not stop: the user has seen the changed one."""
-        silent = self._silent
-        return silent is not None and silent[0] == identity.compile_id and silent[1]() is retraced_call()
-
-    def is_over(self) -> bool:
-        """Whether the running trace has changes and can be ended now."""
-        return self._branch is not None and self._branch.is_over
-
-    def jump(self, frame: TracedFrame, index: int, progress: TraceProgress) -> int:
-        """Return the index of the next instruction: ``index``, or the target of the user's jump."""
-        branch = self._branch
-        if branch is None or not self.are_instructions_wanted or not frame.has_line(index):
-            return index
-        for each in branch.changes:
-            place, jump = each.place, each.jump
-            is_there = place.position == progress.position + 1 and place.index == index and place.code is frame.code
-            if jump is not None and is_there and place.attempt <= progress.identity.attempt:
-                return jump.index
-        return index
-
-    def on_reached(self, frame: TracedFrame, progress: TraceProgress) -> bool | None:
-        """Make the changes of the line that the trace has reached.
-
-        True: hold the thread here. None: let the trace continue, without stops for now.
-        """
-        branch = self._branch
-        if branch is None:
-            return False
-        attempt = progress.identity.attempt
-        try:
-            for each in branch.changes:
-                self._make(branch, each, frame, progress)
-        except CannotChange as problem:
-            branch.refused, branch.is_over = str(problem), True
-            return None
-        place = branch.held_at
-        if branch.has_arrived:
-            # The analysis was restarted: the user was not stopped on the way there.
-            return None if attempt > place.attempt and progress.position < place.position else False
-        if attempt > place.attempt or (attempt == place.attempt and progress.position > place.position):
-            branch.refused, branch.is_over = "the trace could not be brought to this place again", True
-            return None
-        if (attempt, progress.position) != (place.attempt, place.position):
-            return None
-        branch.has_arrived = True
-        return True
-
-    def _make(self, branch: _Branch, changes: ChangesAt, frame: TracedFrame, progress: TraceProgress) -> None:
-        place, attempt = changes.place, progress.identity.attempt
-        key = attempt, progress.position
-        if attempt < place.attempt or progress.position != place.position or key in branch.made:
-            return
-        index = place.index if changes.jump is None else changes.jump.index
-        if frame.code is not place.code or frame.index != index:
-            raise CannotChange("something can be changed only where a line begins: step to one, or back to one")
-        branch.made.add(key)
-        chain = frame.with_callers()
-        self.is_making = True
-        try:
-            with self._host.holding():
-                for each in (one for one in changes.assigned if not one.sizes):
-                    assign(chain[each.depth], each.text)
-        finally:
-            self.is_making = False
-
-    def answer(self, frame: TracedFrame) -> str:
-        """Answer the request for the last change, which is made; return its kind."""
-        branch = self._branch
-        assert branch is not None, "a trace with changes runs"
-        asked = branch.asked
-        if asked is None:
-            return "changed"
-        asked.answer(self._shown(asked.change, frame))
-        return "changed" if isinstance(asked.change, Assignment) else "goto"
-
-    def _shown(self, change: Assignment | Jump, frame: TracedFrame) -> Value:
-        if not isinstance(change, Assignment) or change.shown is None:
-            return Value("")
-        assert self._branch is not None, "a trace with changes runs"
-        depth = self._branch.changes[-1].assigned[-1].depth
-        try:
-            with self._host.holding():
-                return evaluate(frame.with_callers()[depth], change.shown, "watch", console=self._host.print)
-        except Exception as problem:  # noqa: BLE001  (it is assigned, whatever showing it raises)
-            return Value(f"not available: {problem}")
 
     # -- traces ----------------------------------------------------------------------------------------------------
 
@@ -237,11 +236,12 @@ class WhatIfs(CompileObserver):
         ``origin`` is the stop's. False: the change was refused, and the thread must be held at its old place.
         """
         self._host.steps.finish()
-        branch = self._branch
+        run = current_run()
+        changed = run if isinstance(run, _ChangedRun) else None
         try:
-            changes, place = self._with(() if branch is None else branch.changes, asked.change, origin)
-            if branch is not None:
-                branch.next, branch.is_over = (changes, place, asked), True
+            changes, place = self._with(() if changed is None else changed.made, asked.change, origin)
+            if changed is not None:
+                changed.change(changes, place, asked)
                 return True
             assert isinstance(origin, Origin), "a stop in a trace knows where it is"
             call = traced_call(top, origin.identity.compile_id)
@@ -286,7 +286,7 @@ class WhatIfs(CompileObserver):
         made: Sequence[ChangesAt] = ()
         while True:
             texts = tuple(text for each in changes for text in each.texts)
-            branch = _Branch(replace(call, changes=texts), changes, place, asked)
+            branch = _ChangedRun(self._host, replace(call, changes=texts), changes, place, asked)
             problem = self._trace(branch, origin.frame, top)
             if not branch.has_arrived and branch.refused is None and problem is not None:
                 branch.refused = problem
@@ -299,13 +299,11 @@ class WhatIfs(CompileObserver):
             elif branch.next is not None:
                 made, (changes, place, asked) = changes, branch.next
             else:
-                retraced = retraced_call()
-                # Do not keep it alive: it holds the call's arguments.
-                self._silent = (call.compile_id, (lambda: None) if retraced is None else weakref.ref(retraced))
+                current_run().silence(call.compile_id)
                 self._end(branch, problem)
                 return True
 
-    def _trace(self, branch: _Branch, held: TracedFrame, top: types.FrameType) -> str | None:
+    def _trace(self, branch: _ChangedRun, held: TracedFrame, top: types.FrameType) -> str | None:
         """Run a trace with changes to its end; return the reason if it ended early."""
         name = name_of_call(branch.call)
         reported = self._host.what_if = WhatIf(name, branch.call.compile_id, branch.call.changes)
@@ -317,21 +315,21 @@ class WhatIfs(CompileObserver):
             if not branch.is_kept and frame is not None:
                 frame.end_trace()  # there is nothing to make code for
 
-        self._branch = branch
-        self._arm()
+        sizes = [size for one in branch.made for each in one.assigned for size in each.sizes]
         try:
-            sizes = [size for one in branch.changes for each in one.assigned for size in each.sizes]
-            with self._apart(), beside_running_trace(top, held), sizes_changed(sizes):
-                trace_again(branch.call, take, made_code=branch.made_code)
+            with (
+                self._lines.running(branch),
+                self._logs.put_aside(),
+                beside_running_trace(top, held),
+                sizes_changed(sizes),
+            ):
+                trace_again(branch, take, made_code=branch.made_code)
         except Exception as problem:  # noqa: BLE001  (whatever it is, the program's own trace must go on)
             log_exception("tracing with changes")
             return f"{type(problem).__name__}: {(str(problem).strip().splitlines() or [''])[0]}"
-        finally:
-            self._branch = None
-            self._arm()
         return None
 
-    def _end(self, branch: _Branch, problem: str | None) -> None:
+    def _end(self, branch: _ChangedRun, problem: str | None) -> None:
         """End a trace with changes. The program's graph is known now, or at the end of the compile."""
         reported = self._host.what_if
         assert reported is not None, "it has been traced"
@@ -352,7 +350,8 @@ class WhatIfs(CompileObserver):
         """End the what-if whose compile this was."""
         if compiling.compile_id != self._compiling:
             return
-        self._compiling = self._silent = None
+        self._compiling = None
+        current_run().silence(None)
         HOOKS.want(self, ())
         served, self._served = self._served, None
         if served is not None:
@@ -372,32 +371,3 @@ class WhatIfs(CompileObserver):
         if self._host.what_if is not None:
             self._host.what_if.kept = False
         self._host.print(f"dynamo-dap: what was changed is not kept: {problem}\n", "important")
-
-    # -- requests at a stop in such a trace -------------------------------------------------------------------
-
-    def at_this_stop(self) -> Changes | None:
-        """Return the changes in the trace of this thread; None if there is none."""
-        call = retraced_call()
-        return self if call is not None and call.changes else None
-
-    def look(self) -> None:
-        """Note the code of the graph so far."""
-        frame, reported = running_frame(sys._getframe()), self._host.what_if
-        if frame is not None and reported is not None and self._host.compiles is not None:
-            reported.code = self._host.compiles.readable_code(reported.function, frame.graphs()[-1])
-
-    def keep(self) -> None:
-        """Make the program's call run the result. Raises ``RequestError`` if that is impossible."""
-        branch = self._branch
-        assert branch is not None, "a stop in it asks"
-        if branch.call.is_compiled_now and ONCE.problem is not None:
-            raise RequestError(ONCE.problem, error_id=ErrorId.CANNOT_CHANGE)
-        if any(NEW_SYMBOL in each.text for one in branch.changes for each in one.assigned):
-            text = f"there is nothing in the call that '{NEW_SYMBOL}' could take its number from"
-            raise RequestError(text, error_id=ErrorId.CANNOT_CHANGE)
-        branch.is_kept = True
-        name = name_of_call(branch.call)
-        text = f"this call of {name} will run the graph of the changed trace, not of its own code"
-        if not branch.call.is_compiled_now:
-            text += ", if no more than the graph differs from what its cache entry runs"
-        self._host.print(f"dynamo-dap: warning: {text}\n", "important")

@@ -9,14 +9,13 @@ autograd's thread. Hooks are installed only for calls that reach such breakpoint
 from __future__ import annotations
 
 import ast
-import contextlib
 import itertools
 import os
 import sys
 import threading
 import types
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -46,7 +45,8 @@ from dynamo_dap.debuggee.torch_api.saved_graphs import KeptGraphInCall
 from dynamo_dap.debuggee.torch_api.tensor_facts import is_fake_tensor
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.trace.frames import TracedFunction, frames_of
-from dynamo_dap.debuggee.trace.stepping import TracePoint
+from dynamo_dap.debuggee.trace.progress import TracePoint, TraceProgress
+from dynamo_dap.debuggee.trace.runs import Decision, LineTraces, ReplayRun
 from dynamo_dap.debuggee.values.model import ScopeOfFrame, Value, VirtualSource
 from dynamo_dap.debuggee.wrapping.weak_collections import WeakSet
 from dynamo_dap.protocol.contract import BACKWARD, COMPILE_TIME
@@ -121,35 +121,60 @@ class _InBackward:
 class _Thread(threading.local):
     """What a thread of the program is doing."""
 
-    survey: Survey | None = None
-    target: _Target | None = None
     begun: dict[int, KeptCall] = field(default_factory=dict)
     """By identity of the frame that runs the generated code."""
 
 
-@dataclass
-class _Target:
-    """Where to hold a trace."""
+class _SurveyRun(ReplayRun):
+    """A replay that notes what the backward pass of the call may stop at."""
 
-    visit: Visit
-    arrived: Callable[[TracePoint], None]
-    is_over: bool = False
-    is_found: bool = False
+    is_logged = stops = False
+
+    def __init__(self, call: CachedCall) -> None:
+        super().__init__(call)
+        self.survey = Survey()
+
+    def on_line(self, frame: TracedFrame, progress: TraceProgress, point: Callable[[], TracePoint]) -> Decision:
+        """Note the line."""
+        self.survey.on_reached(point())
+        return Decision.GO_ON
+
+
+class _RunToVisit(ReplayRun):
+    """A replay of a kept call up to a visit, where its gradient is looked at."""
+
+    is_logged = stops = False
+
+    def __init__(self, call: CachedCall, visit: Visit, arrived: Callable[[TracePoint], None]) -> None:
+        super().__init__(call)
+        self._visit, self._arrived = visit, arrived
+        self._is_over = self.is_found = False
+
+    def on_line(self, frame: TracedFrame, progress: TraceProgress, point: Callable[[], TracePoint]) -> Decision:
+        """Stop, log or count at the visit."""
+        reached = point()
+        if not self._is_over and self._visit.position == (progress.identity.attempt, progress.position):
+            self._is_over = True
+            self.is_found = self._visit.is_at(reached)
+            if self.is_found:
+                self._arrived(reached)
+        return Decision.GO_ON
+
+    def is_over(self) -> bool:
+        """Whether the trace was at the place of the visit."""
+        return self._is_over
 
 
 class BackwardPasses:
     """Stops in the backward passes of compiled calls, at breakpoints of mode Backward."""
 
-    def __init__(
-        self, host: Host, address_of: Callable[[TracedFrame, int], int], arm: Callable[[], None] = lambda: None
-    ) -> None:
+    def __init__(self, host: Host, address_of: Callable[[TracedFrame, int], int], lines: LineTraces) -> None:
         """Work for ``host``, the agent; ``address_of`` gives the address of a traced instruction.
 
-        ``arm`` is called when ``are_lines_wanted`` changes.
+        ``lines`` has the lines of traces reported.
         """
         self._host = host
-        self._arm = arm
-        self._traces = 0
+        self._lines = lines
         self._address_of = address_of
         self._thread = _Thread()
         self._kept: WeakSet[KeptCall] = WeakSet()
@@ -163,21 +188,6 @@ class BackwardPasses:
         if GRADIENTS.problem is not None or RETRACING.problem is not None or not self._host.options.compile_time:
             return False
         return bool(self._host.breakpoints.lines_of_mode(BACKWARD))
-
-    @property
-    def are_lines_wanted(self) -> bool:
-        """Whether traces have to report lines."""
-        return self._traces > 0 or self.are_wanted()
-
-    @contextlib.contextmanager
-    def _reporting_lines(self) -> Iterator[None]:
-        self._traces += 1
-        self._arm()
-        try:
-            yield
-        finally:
-            self._traces -= 1
-            self._arm()
 
     def may_stop(self, lines: Mapping[str, frozenset[int]]) -> bool:
         """Return whether a breakpoint of mode Backward is on one of the lines."""
@@ -211,14 +221,10 @@ class BackwardPasses:
 
     def survey(self, call: CachedCall) -> BackwardLines:
         """Replay ``call``, and return what holds for every call of its cache entry."""
-        survey = Survey()
-        self._thread.survey = survey
-        try:
-            with self._reporting_lines():
-                trace_again(call, survey.finish)
-        finally:
-            self._thread.survey = None
-        lines = survey.result()
+        run = _SurveyRun(call)
+        with self._lines.running(run):
+            trace_again(run, run.survey.finish)
+        lines = run.survey.result()
         if lines.graph.nodes:
             # Finds the memory of the program that the call writes to.
             KeptGraphInCall(lines.graph, call).value_of(lines.graph.nodes[-1], len(lines.graph.nodes))
@@ -381,21 +387,15 @@ class BackwardPasses:
 
         Raises: NoRealValue: the call can no longer be traced up to it.
         """
-        target = _Target(visit, arrived)
-        self._thread.target = target
-        try:
-            self._trace(kept, run)
-        finally:
-            self._thread.target = None
-        if not target.is_found:
-            raise NoRealValue(f"what the call was given has changed since: it does not reach line {visit.line} again")
-
-    def _trace(self, kept: KeptCall, run: GradientRun) -> None:
         frame = _EndedFrame(kept.call.frame.f_globals, kept.call.frame.f_builtins, caller_frame())
-        with self._reporting_lines(), preserved_global_state():
+        call = replace(kept.call, frame=frame, in_backward=_InBackward(kept, run))
+        replay = _RunToVisit(call, visit, arrived)
+        with self._lines.running(replay), preserved_global_state():
             for put_back in kept.states:
                 put_back()
-            trace_again(replace(kept.call, frame=frame, in_backward=_InBackward(kept, run)))
+            trace_again(replay)
+        if not replay.is_found:
+            raise NoRealValue(f"what the call was given has changed since: it does not reach line {visit.line} again")
 
     def _hold(self, point: TracePoint, reached: _ReachedLine, gradient: Any, hit: Sequence[int]) -> None:
         self.hold(point, reached.kept, reached.visit, {GRADIENT: gradient}, hit=hit)
@@ -431,31 +431,6 @@ class BackwardPasses:
                 no_past=_NO_PAST,
             )
         )
-
-    # -- traces of kept calls: the thread that traces ------------------------------------------------------------------
-
-    @property
-    def is_tracing(self) -> bool:
-        """Whether this thread traces a kept call: only backward stops hold it."""
-        return self._thread.survey is not None or self._thread.target is not None
-
-    def on_reached(self, point: TracePoint) -> None:
-        """Count a line that the trace of a kept call has reached, and stop at the target."""
-        if self._thread.survey is not None:
-            self._thread.survey.on_reached(point)
-        target = self._thread.target
-        if target is None or target.is_over:
-            return
-        visit = target.visit
-        if visit.position == (point.progress.identity.attempt, point.progress.position):
-            target.is_over = True
-            target.is_found = visit.is_at(point)
-            if target.is_found:
-                target.arrived(point)
-
-    def is_over(self) -> bool:
-        """Whether the trace on this thread can end."""
-        return self._thread.target is not None and self._thread.target.is_over
 
     def _report_failure(self, call: CachedCall, problem: Exception) -> None:
         name, reason = name_of_call(call), (str(problem).strip().splitlines() or [""])[0]

@@ -69,6 +69,7 @@ from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame, running_fram
 from dynamo_dap.debuggee.torch_api.traced_paths import PATHS, NotValid
 from dynamo_dap.debuggee.torch_api.tracing_hooks import NODE_HOOK, add_line_hook
 from dynamo_dap.debuggee.torch_api.variable_trackers import Place
+from dynamo_dap.debuggee.trace.runs import ReplayRun
 from dynamo_dap.debuggee.trace.stop_texts import (
     ParameterState,
     mismatch,
@@ -346,7 +347,7 @@ class ValueStops(CallObserver, CompileObserver):
             else:
                 NODE_HOOK.want(on_node)
             try:
-                trace_again(culprit.call)
+                trace_again(ReplayRun(culprit.call))
             finally:
                 NODE_HOOK.want(None)
                 lines.remove()

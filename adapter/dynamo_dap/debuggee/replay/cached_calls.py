@@ -33,14 +33,15 @@ from dynamo_dap.debuggee.replay.saved_traces import CannotKeep, Given, KeptTrace
 from dynamo_dap.debuggee.torch_api.dynamo_names import goes_on_after_break, user_function_name
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
 from dynamo_dap.debuggee.torch_api.generated_code import AS_PYTHON_CALLS, is_served, run_as_python
-from dynamo_dap.debuggee.torch_api.retracing import RETRACING, CachedCall, clear, retraced_call, trace_again
+from dynamo_dap.debuggee.torch_api.retracing import RETRACING, CachedCall, clear, trace_again
 from dynamo_dap.debuggee.torch_api.saved_graphs import KeptGraph
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.traced_paths import PATHS, NotValid
 from dynamo_dap.debuggee.torch_api.unproven_values import UNPROVEN
 from dynamo_dap.debuggee.trace.frames import TracedFunction
-from dynamo_dap.debuggee.trace.stepping import ProgressOfTraces
-from dynamo_dap.debuggee.trace.stepping import Visit as VisitKey
+from dynamo_dap.debuggee.trace.progress import ProgressOfTraces, TracePoint, TraceProgress
+from dynamo_dap.debuggee.trace.progress import Visit as VisitKey
+from dynamo_dap.debuggee.trace.runs import Decision, ReplayRun
 from dynamo_dap.debuggee.wrapping.weak_collections import WeakSet
 from dynamo_dap.protocol.contract import COMPILE_TIME, RUN_TIME
 from dynamo_dap.protocol.options import AS_PYTHON, REPLAY
@@ -66,7 +67,6 @@ class ReplayedCalls:
         self._traces = traces
         self._logs = logs
         self._walk = walk
-        self._thread = _OfThread()
         self._as_python: dict[int, types.CodeType] = {}
         """What runs uncompiled for now, by identity: code with some constants cannot be hashed."""
         self._failed: set[tuple[str, str]] = set()
@@ -144,9 +144,10 @@ class ReplayedCalls:
         UNPROVEN.take_looks()  # those of other calls
         try:
             self._report_not_valid(call, PATHS.why_not_valid(call))
+            run = _CallRun(self._host, call, traced)
             with self._learning(traced), self._logs.coming_from(attempt):
-                if not self._walked(call, before, attempt):
-                    self._trace(call, before, traced)
+                if not self._walked(run, before, attempt):
+                    self._trace(run, before)
             self._note_begun(call, traced or known_call)
             if UNPROVEN.take_looks() and not serves_another_graph(call):
                 self._looked_at(call)
@@ -157,14 +158,11 @@ class ReplayedCalls:
 
     @contextlib.contextmanager
     def _learning(self, traced: TracedCall | None) -> Iterator[None]:
-        """Note the lines that the calling thread's trace reaches in ``traced``."""
-        outer = self._thread.traced, self._thread.rest
-        self._thread.traced, self._thread.rest = traced, None
+        """Forget the trace at the end, and the call in what it has ``traced``."""
         try:
             yield
         finally:
             self._logs.forget()
-            self._thread.traced, self._thread.rest = outer
             if traced is not None:
                 traced.is_over()
 
@@ -185,11 +183,7 @@ class ReplayedCalls:
         traced = TracedCall(_NEVER, call, None)
         try:
             with self._learning(traced), self._logs.coming_from(self._attempt_before(call)):
-                self._thread.is_only_noting = True
-                try:
-                    self._trace(call, None, traced)
-                finally:
-                    self._thread.is_only_noting = False
+                self._trace(_CallRun(self._host, call, traced, stops=False), None)
             self._note_begun(call, traced)
         except FeatureMissing as problem:
             self._report_failure(call, problem)
@@ -199,28 +193,24 @@ class ReplayedCalls:
             return None
         return traced
 
-    @property
-    def is_only_noting(self) -> bool:
-        """Whether this thread replays a call that was just compiled, and must not stop in it."""
-        return self._thread.is_only_noting
-
-    def _walked(self, call: CachedCall, known: TracedCall | None, before: Attempt | None) -> bool:
+    def _walked(self, run: ReplayRun, known: TracedCall | None, before: Attempt | None) -> bool:
         """Walk through the saved trace of the cache entry instead of a replay; False if none fits."""
-        kept = known.kept if known is not None else None
+        kept, call = known.kept if known is not None else None, run.call
         if kept is None or kept.is_closed:
             return False
         try:
-            with kept.trace.lent(kept.trace.given_to(call)):
+            with kept.trace.lent(kept.trace.given_to(call), run):
                 self._walk(Attempt(kept.past, before=before))
         except CannotKeep as problem:
             log_problem(f"the saved trace of {name_of_call(call)} cannot be used: {problem}")
             return False
         return True
 
-    def _trace(self, call: CachedCall, known: TracedCall | None, traced: TracedCall | None) -> None:
+    def _trace(self, run: _CallRun, known: TracedCall | None) -> None:
         """Trace the call, and keep the trace if its cache entry has none."""
-        self._thread.rest = None if traced is not None or known is None else _Rest(known.version, known.visited)
-        complete = trace_again(call, keep=traced is not None and traced.kept is None)
+        call, traced = run.call, run.traced
+        run.rest = None if traced is not None or known is None else _Rest(known.version, known.visited)
+        complete = trace_again(run, keep=traced is not None and traced.kept is None)
         final = self._traces.final_visits()
         if traced is not None and final is not None:
             traced.leave_out_given_up(final)
@@ -376,41 +366,6 @@ class ReplayedCalls:
             "important",
         )
 
-    @contextlib.contextmanager
-    def put_aside(self) -> Iterator[None]:
-        """Run another trace inside that of a call, without noting its lines for the call."""
-        known = self._thread.traced, self._thread.rest
-        self._thread.traced = self._thread.rest = None
-        try:
-            yield
-        finally:
-            self._thread.traced, self._thread.rest = known
-
-    def on_reached(self, path: str, line: int) -> None:
-        """Note a line of this thread's trace, if that traces a cached call."""
-        traced = self._thread.traced
-        if traced is not None:
-            traced.on_reached(path, line)
-
-    def reached(self, frame: TracedFrame, breakpoints: Sequence[LineBreakpoint]) -> None:
-        """Note the dependencies of breakpoints at ``frame``, if its trace is one of a cached call."""
-        traced = self._thread.traced
-        if traced is not None and breakpoints:
-            with self._host.holding():
-                traced.reached(frame, breakpoints, TracedFunction(frame, 0, {}, self._host))
-        rest = self._thread.rest
-        if rest is not None:
-            rest.count -= len(breakpoints)
-
-    def is_over(self) -> bool:
-        """Whether this thread traces a cached call that certainly reaches no further breakpoint."""
-        rest = self._thread.rest
-        if rest is None or rest.count != 0:
-            return False
-        host = self._host
-        is_stepping = host.steps.current() is not None or host.steps.any_pause_request
-        return not is_stepping and not host.breakpoints.data and host.breakpoints.version == rest.version
-
 
 MAXIMUM_KEPT = 100_000
 """Lines of saved traces. They take as long as Dynamo took for these traces."""
@@ -470,15 +425,39 @@ _NEVER = -1
 """No version of the breakpoints."""
 
 
-class _OfThread(threading.local):
-    """The trace of a thread."""
+class _CallRun(ReplayRun):
+    """A replay of a cached call, or a walk through the saved trace of its cache entry."""
 
-    traced: TracedCall | None = None
-    """What its trace of a cached call reaches."""
-    rest: _Rest | None = None
-    """How much of what is known of that call is still to come."""
-    is_only_noting = False
-    """Whether the thread traces a call only to note it, without stops."""
+    def __init__(self, host: Host, call: CachedCall, traced: TracedCall | None, *, stops: bool = True) -> None:
+        """Note what ``call`` reaches in ``traced``; without ``stops`` do nothing else."""
+        super().__init__(call)
+        self._host = host
+        self.traced = traced
+        self.stops = stops
+        self.rest: _Rest | None = None
+        """How much of what is known of the call is still to come."""
+
+    def on_line(self, frame: TracedFrame, progress: TraceProgress, point: Callable[[], TracePoint]) -> Decision:
+        """Note the line."""
+        if self.traced is not None:
+            self.traced.on_reached(frame.path, frame.line)
+        return Decision.ASK if self.stops else Decision.GO_ON
+
+    def reaches(self, frame: TracedFrame, breakpoints: Sequence[LineBreakpoint]) -> None:
+        """Note the dependencies of breakpoints at ``frame``."""
+        if self.traced is not None and breakpoints:
+            with self._host.holding():
+                self.traced.reached(frame, breakpoints, TracedFunction(frame, 0, {}, self._host))
+        if self.rest is not None:
+            self.rest.count -= len(breakpoints)
+
+    def is_over(self) -> bool:
+        """Whether the call certainly reaches no further breakpoint."""
+        rest, host = self.rest, self._host
+        if rest is None or rest.count != 0:
+            return False
+        is_stepping = host.steps.current() is not None or host.steps.any_pause_request
+        return not is_stepping and not host.breakpoints.data and host.breakpoints.version == rest.version
 
 
 class TracedCall:
@@ -561,8 +540,3 @@ class TracedCall:
 
 def _bare(name: str) -> str:
     return name.rpartition(".")[2]
-
-
-def applies_here(mode: str | None) -> bool:
-    """Whether a breakpoint of ``mode`` stops in the trace that runs on this thread."""
-    return mode is None or (mode == COMPILE_TIME and retraced_call() is None)

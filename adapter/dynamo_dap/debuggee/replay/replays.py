@@ -34,6 +34,7 @@ from dynamo_dap.debuggee.torch_api.symbols import hint_of, is_symbolic
 from dynamo_dap.debuggee.torch_api.traced_paths import ORIGINALS
 from dynamo_dap.debuggee.torch_api.tracing_hooks import NODE_HOOK
 from dynamo_dap.debuggee.torch_api.variable_trackers import Place, source_name
+from dynamo_dap.debuggee.trace.runs import SilentRun
 
 _TRACED_CODES = "torch._dynamo.utils:get_traced_code"
 
@@ -222,7 +223,10 @@ def _traced(call: CachedCall) -> ReplayedGraph | None:
     numbers: dict[Any, int] = {}
     NODE_HOOK.want(numbers.__setitem__)
     try:
-        trace_again(call, lambda graph: found.append(_with_codes(ReplayedGraph(graph.owning_module, numbers, call))))
+        trace_again(
+            SilentRun(call),
+            lambda graph: found.append(_with_codes(ReplayedGraph(graph.owning_module, numbers, call))),
+        )
     finally:
         NODE_HOOK.want(None)
     return found[-1] if found else None

@@ -35,6 +35,7 @@ from dynamo_dap.debuggee.torch_api.symbols import NumbersOfTrace
 from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
 from dynamo_dap.debuggee.torch_api.trace_state import reachable_from
 from dynamo_dap.debuggee.torch_api.variable_trackers import fields_of, is_tracker, source_name
+from dynamo_dap.debuggee.trace.runs import ReplayRun
 from dynamo_dap.debuggee.values.type_facts import name_of
 from dynamo_dap.debuggee.wrapping.locks import Level, reentrant_lock
 
@@ -217,8 +218,8 @@ class KeptTrace:
         )
 
     @contextlib.contextmanager
-    def lent(self, given: Given, *, waits: bool = True) -> Iterator[None]:
-        """Put the objects of a call in place, and make the trace current on the calling thread.
+    def lent(self, given: Given, run: ReplayRun | None = None, *, waits: bool = True) -> Iterator[None]:
+        """Put the objects of a call in place, and make the trace current on the calling thread, as that of ``run``.
 
         Waits for another thread that uses the trace.
 
@@ -230,7 +231,7 @@ class KeptTrace:
         try:
             if self._is_unwanted:
                 raise CannotKeep("its trace was dropped when the last breakpoint was removed")
-            with looking_at(given.call, self._output):
+            with looking_at(run or ReplayRun(given.call), self._output):
                 if self._is_lent:
                     raise CannotKeep("it is being looked at")
                 self._is_lent = True

@@ -139,20 +139,32 @@ class MadeCode:
 _thread = threading.local()
 
 
+class Replay(Protocol):
+    """Why a call is replayed. See ``trace.runs``."""
+
+    call: CachedCall
+
+
+def current_replay() -> Replay | None:
+    """Return why the calling thread replays a call; None if it replays none."""
+    replay: Replay | None = getattr(_thread, "replay", None)
+    return replay
+
+
 def retraced_call() -> CachedCall | None:
     """Return the call that the calling thread replays."""
-    call: CachedCall | None = getattr(_thread, "call", None)
-    return call
+    replay = current_replay()
+    return None if replay is None else replay.call
 
 
 @contextlib.contextmanager
-def _replaying(call: CachedCall) -> Iterator[None]:
-    """Let ``call`` be the one that this thread replays."""
-    before, _thread.call = retraced_call(), call
+def replaying(replay: Replay) -> Iterator[None]:
+    """Let ``replay`` be what this thread does."""
+    before, _thread.replay = current_replay(), replay
     try:
         yield
     finally:
-        _thread.call = before
+        _thread.replay = before
 
 
 def begins_retrace(frame: types.FrameType) -> bool:
@@ -182,13 +194,13 @@ class CompleteTrace:
 
 
 def trace_again(
-    call: CachedCall,
+    replay: Replay,
     on_graph: Callable[[Any], None] = lambda graph: None,
     *,
     keep: bool = False,
     made_code: MadeCode | None = None,
 ) -> CompleteTrace | None:
-    """Trace ``call`` from its arguments. Hooks of Dynamo's interpreter see the trace like any other.
+    """Trace the call of ``replay`` from its arguments. Hooks of Dynamo's interpreter see the trace like any other.
 
     It may be ended early: see ``TraceIsOver``. ``on_graph`` gets the finished ``torch.fx.Graph``. With ``keep`` the
     trace ends where Dynamo would make code of it, and is returned as it is then, to be given to ``clear`` one day; None
@@ -196,9 +208,9 @@ def trace_again(
 
     Raises: FeatureMissing: this torch lacks a name that hashing needs. Exception: Dynamo cannot trace the call.
     """
-    compile_frame = RETRACING.resolve(_COMPILE_FRAME)
+    compile_frame, call = RETRACING.resolve(_COMPILE_FRAME), replay.call
     names = {*call.code.co_varnames, *call.code.co_freevars, *call.code.co_cellvars}
-    with _apart_from_the_program(call, made_code), _ending_complete(call) if keep else contextlib.nullcontext():
+    with _apart_from_the_program(replay, made_code), _ending_complete(replay) if keep else contextlib.nullcontext():
         try:
             made = compile_frame(
                 call.code,
@@ -231,14 +243,14 @@ def trace_again(
 
 
 @contextlib.contextmanager
-def _ending_complete(call: CachedCall) -> Iterator[None]:
+def _ending_complete(replay: Replay) -> Iterator[None]:
     """End the trace of this thread where the graph would be compiled: other threads wait for the compile lock."""
     if KEEPING.problem is not None:
         yield
         return
 
     def end_here(output: Any, *_: Any, **__: Any) -> Generator[None, Outcome, None]:
-        if retraced_call() is not call:  # a trace with changes, inside this one
+        if current_replay() is not replay:  # a trace with changes, inside this one
             yield None
             return
         # The interpreter would clear it as it is left.
@@ -273,11 +285,11 @@ def finding_objects() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def looking_at(call: CachedCall, output: Any) -> Iterator[None]:
-    """Show a trace that has ended, in place of the trace of ``call``."""
+def looking_at(replay: Replay, output: Any) -> Iterator[None]:
+    """Show a trace that has ended, in place of the one of ``replay``."""
     with isolated(modes=True) as stack:
-        stack.enter_context(_replaying(call))
-        identity = RETRACING.resolve(_COMPILE_ID)(frame_id=_frame_id(call), frame_compile_id=0)
+        stack.enter_context(replaying(replay))
+        identity = RETRACING.resolve(_COMPILE_ID)(frame_id=_frame_id(replay.call), frame_compile_id=0)
         stack.enter_context(RETRACING.resolve(_IN_CONTEXT)(RETRACING.resolve(_COMPILE_CONTEXT)(identity)))
         stack.enter_context(KEEPING.resolve(_TRACING)(output.tracing_context))
         yield
@@ -326,12 +338,13 @@ class _ThrownAway:
 
 
 @contextlib.contextmanager
-def _apart_from_the_program(call: CachedCall, made_code: MadeCode | None = None) -> Iterator[None]:
+def _apart_from_the_program(replay: Replay, made_code: MadeCode | None = None) -> Iterator[None]:
+    call = replay.call
     identity = RETRACING.resolve(_COMPILE_ID)(frame_id=_frame_id(call), frame_compile_id=next(_OWN_COMPILES))
     with isolated(
         modes=True, compiles=True, keeps_numbers=lambda: made_code is not None and made_code.code is not None
     ) as stack:
-        stack.enter_context(_replaying(call))
+        stack.enter_context(replaying(replay))
         stack.enter_context(_own_memory_of_sizes(forgotten=call.forgets_sizes))
         stack.enter_context(_restored_globals(call.frame.f_globals, made_code))
         stack.enter_context(RETRACING.resolve(_IN_CONTEXT)(RETRACING.resolve(_COMPILE_CONTEXT)(identity)))

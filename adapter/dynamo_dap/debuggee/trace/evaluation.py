@@ -28,7 +28,6 @@ from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.torch_api.fake_evaluation import WouldChangeTensor, data_dependent_reason, is_of_dynamo
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
 from dynamo_dap.debuggee.torch_api.graph_runs import evaluating_on_real_values
-from dynamo_dap.debuggee.torch_api.retracing import retraced_call
 from dynamo_dap.debuggee.torch_api.symbols import hint_of
 from dynamo_dap.debuggee.torch_api.tensor_facts import is_fake_tensor
 from dynamo_dap.debuggee.torch_api.trace_state import Undo
@@ -47,6 +46,7 @@ from dynamo_dap.debuggee.trace.expressions import (
 from dynamo_dap.debuggee.trace.forms import UNKNOWN
 from dynamo_dap.debuggee.trace.paths import INTERPRETER_NAMES, Paths
 from dynamo_dap.debuggee.trace.placeholders import has_attribute, type_of
+from dynamo_dap.debuggee.trace.runs import current_run
 from dynamo_dap.debuggee.trace.traced_view import TracedView
 from dynamo_dap.debuggee.values.model import EvaluationError, Followed, Value
 from dynamo_dap.debuggee.values.python_values import present
@@ -172,7 +172,7 @@ class _Evaluation:
         """Return the value of a path in displayed form."""
         if context == "clipboard":
             return Value(self._view.text(value, _MAXIMUM_CLIPBOARD, _MAXIMUM_CLIPBOARD))
-        if context == LOG_CONTEXT and retraced_call() is not None:
+        if context == LOG_CONTEXT and current_run().call is not None:
             form = self.paths.form_of(value)
             if isinstance(form, NumberForm) and (number := hint_of(form.number)) is not None:
                 return present(number)  # all lines of a cached call have the same symbols

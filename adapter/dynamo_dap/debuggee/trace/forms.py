@@ -15,7 +15,6 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
-from dynamo_dap.debuggee.torch_api.retracing import retraced_call
 from dynamo_dap.debuggee.torch_api.symbols import expression_of, hint_of, ranges_of, relation_text, sources_of
 from dynamo_dap.debuggee.torch_api.tensor_facts import facts_of, is_tensor, version_of
 from dynamo_dap.debuggee.torch_api.trackers.forms import (
@@ -34,6 +33,7 @@ from dynamo_dap.debuggee.torch_api.trackers.forms import (
     tuple_form,
 )
 from dynamo_dap.debuggee.torch_api.variable_trackers import Tracker, class_of, constant_of, is_deleted
+from dynamo_dap.debuggee.trace.runs import current_run
 from dynamo_dap.debuggee.values.callables import location_of_callable, location_of_code, parameters_of
 from dynamo_dap.debuggee.values.containers import IndexedItems, item_variable, items_text
 from dynamo_dap.debuggee.values.families import PREVIEW_OF_CONTAINER
@@ -152,7 +152,7 @@ class _RealObjects(FormFamily):
     def present(self, form: Known | Unrealized, expression: str | None, view: View) -> Value:
         shown = family_of(form.value).present(form.value, expression, view)
         # The function of a cached call simply has its arguments.
-        return shown if isinstance(form, Known) or retraced_call() else replace(shown, text=shown.text + UNREALIZED)
+        return shown if isinstance(form, Known) or current_run().call else replace(shown, text=shown.text + UNREALIZED)
 
     def attribute(self, form: Known | Unrealized, name: str) -> Any:
         return UNKNOWN if is_tensor(form.value) else stored_attribute(form.value, name, UNKNOWN)

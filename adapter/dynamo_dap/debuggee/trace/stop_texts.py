@@ -25,10 +25,11 @@ from dynamo_dap.debuggee.torch_api.graph import target_name
 from dynamo_dap.debuggee.torch_api.graph_breaks import BreakFacts
 from dynamo_dap.debuggee.torch_api.guards import RequestedGuard
 from dynamo_dap.debuggee.torch_api.recompiles import Failure
-from dynamo_dap.debuggee.torch_api.retracing import CachedCall, retraced_call
+from dynamo_dap.debuggee.torch_api.retracing import CachedCall
 from dynamo_dap.debuggee.torch_api.symbols import SpecializationFacts
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.translator import CompileIdentity, restart_reasons
+from dynamo_dap.debuggee.trace.runs import current_run
 from dynamo_dap.debuggee.values.model import bounded_text
 from dynamo_dap.debuggee.values.python_values import values_then_and_now
 from dynamo_dap.protocol.cuda_graphs import ADVICE, OVERWRITTEN, PARTIAL, RERECORDED, SKIPPED
@@ -340,7 +341,7 @@ def _name_of(kind: type) -> str:
 
 def headline(frame: TracedFrame, identity: CompileIdentity) -> str:
     """Return the headline of a call stack: ``Tracing fn [0/0], attempt 2``, ``Call 2 of fn [0/0]``."""
-    call = retraced_call()
+    call = current_run().call
     if call is not None and not call.is_compiled_now:
         return f"{_of_call(call)[:1].upper()}{_of_call(call)[1:]} [{call.compile_id}]{_changed(call)}"
     if call is not None:
@@ -365,7 +366,7 @@ def explain(
     reason: str, frame: TracedFrame, identity: CompileIdentity, top: types.FrameType, *, restarted: bool
 ) -> str:
     """Describe a stop: ``Paused on breakpoint while Dynamo traces fn [0/0], attempt 2 (restarted: ...)``."""
-    call = retraced_call()
+    call = current_run().call
     if call is not None and call.changes:
         changes = "; ".join(bounded_text(each, _MAXIMUM_REASON) for each in call.changes)
         on = "" if reason in ("changed", "goto") else f" on {reason}"

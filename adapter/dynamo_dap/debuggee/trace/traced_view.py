@@ -17,7 +17,6 @@ from dynamo_dap.debuggee.history.sizes import ChildrenOfTensor
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
 from dynamo_dap.debuggee.torch_api.graph import user_place
 from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue
-from dynamo_dap.debuggee.torch_api.retracing import retraced_call
 from dynamo_dap.debuggee.torch_api.sources import as_the_user_wrote
 from dynamo_dap.debuggee.torch_api.symbols import is_symbolic
 from dynamo_dap.debuggee.torch_api.tensor_facts import is_fake_tensor, is_tensor, kind_of
@@ -36,6 +35,7 @@ from dynamo_dap.debuggee.torch_api.variable_trackers import (
 from dynamo_dap.debuggee.trace.forms import form_family
 from dynamo_dap.debuggee.trace.graph_view import node_text, place_variable, user_location
 from dynamo_dap.debuggee.trace.placeholders import form_behind, is_placeholder
+from dynamo_dap.debuggee.trace.runs import current_run
 from dynamo_dap.debuggee.trace.sizes_view import sizes_of, sizes_of_unused
 from dynamo_dap.debuggee.values.model import EvaluationError, Fixed, Followed, Value, Variable, bounded_text
 from dynamo_dap.debuggee.values.python_values import View
@@ -126,7 +126,7 @@ class TracedView(View):
 
     def _values_of(self, node: Any) -> list[Variable]:
         """Return the node's value in this call, and in a backward pass its gradient, each computed when opened."""
-        call = retraced_call()
+        call = current_run().call
         values = [lazy_variable("value", lambda: _real(lambda: self.frame.real_value(node)))]
         reason = UNPROVEN.reason()
         if reason is not None:
