@@ -17,14 +17,15 @@ import torch
 import torch._dynamo
 
 from dynamo_dap.debuggee.agent.engine import CallFacts, NoEagerDebugger
+from dynamo_dap.debuggee.composition import cached_calls
+from dynamo_dap.debuggee.composition.cached_calls import CachedCallStops, TracedCall
 from dynamo_dap.debuggee.composition.compile_time_engine import CompileTimeEngine
 from dynamo_dap.debuggee.generated.cached_calls import CallEntries
 from dynamo_dap.debuggee.generated.engine import RunTimeEngine
-from dynamo_dap.debuggee.history.attempts import Attempt, TraceLogs
+from dynamo_dap.debuggee.history.attempts import Attempt
+from dynamo_dap.debuggee.history.saved_traces import CannotKeep
 from dynamo_dap.debuggee.history.time_travel import Past
-from dynamo_dap.debuggee.replay import cached_calls
-from dynamo_dap.debuggee.replay.cached_calls import ReplayedCalls, TracedCall
-from dynamo_dap.debuggee.replay.saved_traces import CannotKeep
+from dynamo_dap.debuggee.history.trace_logs import TraceLogs
 from dynamo_dap.debuggee.torch_api.cache_entries import forget_entry
 from dynamo_dap.debuggee.torch_api.generated_code import live_entries
 from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue
@@ -54,12 +55,14 @@ from tests.run_time.in_process import ScriptedHost
 pytestmark = pytest.mark.timeout(600)
 
 
-class EveryCall(ReplayedCalls):
+class EveryCall(CachedCallStops):
     """Traces every cached call again, whatever is set."""
 
     def __init__(self, host: Any) -> None:
         self.logs = TraceLogs(CodeFactsCache(), lambda: False)
-        super().__init__(host, self.logs, self.walk, ProgressOfTraces(), lambda call: None)
+        self.visits = ProgressOfTraces()
+        stops: Any = self
+        super().__init__(host, self.logs, stops, lambda call: None)
         self.count = 0
 
     def walk(self, attempt: Attempt) -> None:
@@ -229,7 +232,7 @@ class Keeping(EveryCall):
     def stop_in(self, call: CachedCall, known: CallFacts | None) -> CallFacts | None:
         self.count += 1
         if not isinstance(known, TracedCall):
-            return ReplayedCalls.stop_in(self, call, known)
+            return CachedCallStops.stop_in(self, call, known)
         self._is_tracing_only = True
         trace_again(SilentRun(call))
         self.logs.forget()
@@ -360,11 +363,11 @@ def test_a_kept_trace_goes_with_its_cache_entry(drop: Callable[[types.CodeType],
 
 def _kept_of(calls: Keeping, compiled: Callable[[torch.Tensor], torch.Tensor]) -> list[weakref.ref[Any]]:
     """Call it three times, and return what is kept then that was not before: graphs' FakeTensors, and the trace."""
-    before = list(calls._kept)  # held, so that nothing new gets the identity of one that goes meanwhile
+    before = list(calls._saved.all)  # held, so that nothing new gets the identity of one that goes meanwhile
     for _ in range(3):
         compiled(torch.ones(3))
     found: list[weakref.ref[Any]] = []
-    for each in calls._kept:
+    for each in calls._saved.all:
         if not any(each is other for other in before):
             nodes = each.trace._output.graph.nodes
             found += [weakref.ref(node.meta["example_value"]) for node in nodes if "example_value" in node.meta]

@@ -65,8 +65,6 @@ _STILL_UPWARD: set[tuple[str, str]] = {
     ("language_server.presentation", "commands"),
     ("language_server.server", "commands"),
     ("language_server.trials", "commands"),
-    ("replay.cached_calls", "debuggee.history"),
-    ("replay.saved_traces", "debuggee.history"),
     ("terminal.compile_commands", "commands"),
     ("trace.frames", "debuggee.history"),
     ("trace.stop_texts", "debuggee.numerics"),
@@ -77,6 +75,7 @@ _STILL_UPWARD: set[tuple[str, str]] = {
 _STILL_TOUCH_TORCH: set[str] = {
     "history.abandoned_attempts",
     "history.changed_traces",
+    "history.saved_traces",
     "history.snapshots",
     "history.trace_changes",
     "history.trace_log",
@@ -88,7 +87,6 @@ _STILL_TOUCH_TORCH: set[str] = {
     "numerics.gradients",
     "replay.graph_calls",
     "replay.replays",
-    "replay.saved_traces",
     "triton.generated_kernels",
 }
 """Modules of features that touch torch's private parts themselves today; only ``torch_api`` should."""

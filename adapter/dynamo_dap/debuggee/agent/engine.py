@@ -380,8 +380,8 @@ class CachedCalls(Protocol):
     def has_begun(self, code: types.CodeType) -> bool:
         """Whether the end of a call that runs generated ``code`` is waited for. Any thread."""
 
-    def ended(self, frame: types.FrameType | None) -> None:
-        """Note that the call that ``frame`` ran is over. None: any call is. On the thread that made the call."""
+    def ended(self, frame: types.FrameType) -> None:
+        """Note that the call that ``frame`` ran is over. On the thread that made the call."""
 
 
 class BackwardCalls(Protocol):

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from dynamo_dap.debuggee.bytecode.instructions import names_deleted
 from dynamo_dap.debuggee.history.attempts import Attempt, all_before
-from dynamo_dap.debuggee.replay.saved_traces import CannotKeep
+from dynamo_dap.debuggee.history.saved_traces import CannotKeep
 from dynamo_dap.debuggee.torch_api.dynamo_names import resume_function
 from dynamo_dap.debuggee.torch_api.generated_code import user_function_of
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame

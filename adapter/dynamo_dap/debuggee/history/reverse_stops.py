@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
-from dynamo_dap.debuggee.agent.breakpoints import GUARDED, DataEntry, LineBreakpoint
+from dynamo_dap.debuggee.agent.breakpoints import GUARDED, DataEntry, FunctionEntry, LineBreakpoint
 from dynamo_dap.debuggee.agent.engine import Host
+from dynamo_dap.debuggee.bytecode.line_table import qualified_name
 from dynamo_dap.debuggee.history.time_travel import Met, Past, has_written
+from dynamo_dap.debuggee.torch_api.dynamo_names import resume_function
 from dynamo_dap.debuggee.torch_api.generated_code import user_function_of
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.trackers.forms import TensorForm
@@ -22,20 +24,16 @@ from dynamo_dap.debuggee.trace.progress import TracePoint
 from dynamo_dap.debuggee.trace.runs import current_run
 from dynamo_dap.debuggee.trace.stop_texts import data_changed
 
-Functions = Callable[[TracePoint], Sequence[LineBreakpoint]]
-"""Returns the breakpoints on the function whose first line begins at a point."""
-
 AddressOf = Callable[[TracedFrame, int], int]
 
 
 class StopsInThePast:
     """Finds the stops of a reverse run. It counts and logs nothing, since the trace did so before."""
 
-    def __init__(self, host: Host, past: Past, functions: Functions, address_of: AddressOf) -> None:
+    def __init__(self, host: Host, past: Past, address_of: AddressOf) -> None:
         """Use ``address_of``, which returns the address of an instruction of a traced function."""
         self._host = host
         self._past = past
-        self._functions = functions
         self._address_of = address_of
         self._facts = CodeFactsCache()
         self._watched = [entry for entry in host.breakpoints.data if entry.access != GUARDED]
@@ -58,7 +56,7 @@ class StopsInThePast:
 
     def _candidates(self, point: TracePoint) -> list[LineBreakpoint]:
         lines = self._host.breakpoints.lines_in(point.frame.path) or {}
-        return [*applying(point, lines.get(point.line, ())), *self._functions(point)]
+        return [*applying(point, lines.get(point.line, ())), *functions_begun(self._host, point)]
 
     def _holding(self, candidates: Sequence[LineBreakpoint], frame: TracedFrame, index: int) -> list[int]:
         if not candidates:
@@ -151,14 +149,11 @@ class StopsOfCall(StopsInThePast):
         self,
         host: Host,
         past: Past,
-        functions: Functions,
         address_of: AddressOf,
-        reached: Callable[[TracedFrame, Sequence[LineBreakpoint]], None],
         unreported: Callable[[Sequence[LineBreakpoint], TracePoint], Sequence[LineBreakpoint]],
     ) -> None:
-        """Report reached breakpoints to ``reached``; ``unreported`` returns those that may stop."""
-        super().__init__(host, past, functions, address_of)
-        self._reached = reached
+        """Use ``unreported``, which returns the breakpoints that may stop."""
+        super().__init__(host, past, address_of)
         self._unreported = unreported
 
     def hits(self, at: int, point: TracePoint) -> list[int]:
@@ -167,7 +162,7 @@ class StopsOfCall(StopsInThePast):
         if not candidates:
             return []
         self._past.show(at)
-        self._reached(point.frame, candidates)
+        current_run().reaches(point.frame, candidates)
         return self._noted(at, self._should_stop(self._unreported(candidates, point), point.frame, point.index))
 
     def met(self, at: int) -> Met | None:
@@ -196,6 +191,17 @@ def applying(point: TracePoint, reached: Sequence[LineBreakpoint]) -> list[LineB
         return []
     run = current_run()
     return [breakpoint for breakpoint in reached if run.applies(breakpoint.mode)]
+
+
+def functions_begun(host: Host, point: TracePoint) -> list[FunctionEntry]:
+    """Return the breakpoints on the function whose first line begins."""
+    functions = host.breakpoints.functions
+    code = point.frame.code
+    if not functions or point.index != point.facts.first_line_start or resume_function(code) is not None:
+        return []
+    module = point.frame.globals.get("__name__")
+    name = qualified_name(code)
+    return [breakpoint for breakpoint in functions if breakpoint.matches(name, module)]
 
 
 def _is_among(frame: TracedFrame, value: object, written: Sequence[object]) -> bool:

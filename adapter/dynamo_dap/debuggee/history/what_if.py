@@ -17,7 +17,6 @@ from typing import Any
 from dynamo_dap.debuggee.agent.engine import Host, RequestError, WhatIf
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.stepping import AskedChange, Assignment, Changes, Jump
-from dynamo_dap.debuggee.history.attempts import TraceLogs
 from dynamo_dap.debuggee.history.changed_traces import (
     NEW_SYMBOL,
     CannotChange,
@@ -28,6 +27,7 @@ from dynamo_dap.debuggee.history.changed_traces import (
     traced_call,
 )
 from dynamo_dap.debuggee.history.sizes import sizes_in
+from dynamo_dap.debuggee.history.trace_logs import TraceLogs
 from dynamo_dap.debuggee.recording.function_names import name_of_call
 from dynamo_dap.debuggee.replay.one_time_code import CannotServe, ServedOnce, serve_with_graph
 from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile

@@ -50,6 +50,19 @@ class Origin:
         return self.frame.compiled_code is code and (bool(self.callers) or not is_out)
 
 
+def origin_of(point: TracePoint, top: types.FrameType) -> Origin:
+    """Return where a step that begins at ``point`` would begin."""
+    progress = point.progress
+    return Origin(
+        point.frame,
+        point.index,
+        point.line,
+        tuple(point.frame.running(top)[1:]),
+        progress.identity,
+        progress.position if progress.began_at_start else -1,
+    )
+
+
 class Outcome(Enum):
     """The decision on a step at a point."""
 

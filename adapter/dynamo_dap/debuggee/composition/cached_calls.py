@@ -11,71 +11,64 @@ where calls begin, on the program's threads.
 from __future__ import annotations
 
 import contextlib
-import sys
-import threading
 import types
-import weakref
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from dynamo_dap.debuggee.agent.breakpoints import LineBreakpoint
 from dynamo_dap.debuggee.agent.engine import CallFacts, Host
 from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.log import log_exception, log_problem
 from dynamo_dap.debuggee.agent.stepping import Step
-from dynamo_dap.debuggee.history.attempts import Attempt, TraceLogs
-from dynamo_dap.debuggee.history.time_travel import Past
+from dynamo_dap.debuggee.history.attempts import Attempt
+from dynamo_dap.debuggee.history.begun_calls import SavedTrace, SavedTraces
+from dynamo_dap.debuggee.history.saved_traces import CannotKeep, KeptTrace
+from dynamo_dap.debuggee.history.trace_logs import TraceLogs
+from dynamo_dap.debuggee.history.trace_stops import TraceStops
 from dynamo_dap.debuggee.recording.function_names import name_of_call
 from dynamo_dap.debuggee.replay.breakpoint_prediction import NotPredictable, Visit, evaluating_visits, reached_in
 from dynamo_dap.debuggee.replay.one_time_code import serves_another_graph
-from dynamo_dap.debuggee.replay.saved_traces import CannotKeep, Given, KeptTrace
 from dynamo_dap.debuggee.torch_api.dynamo_names import goes_on_after_break, user_function_name
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
-from dynamo_dap.debuggee.torch_api.generated_code import AS_PYTHON_CALLS, is_served, run_as_python
+from dynamo_dap.debuggee.torch_api.generated_code import AS_PYTHON_CALLS, run_as_python
 from dynamo_dap.debuggee.torch_api.retracing import RETRACING, CachedCall, clear, trace_again
 from dynamo_dap.debuggee.torch_api.saved_graphs import KeptGraph
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.traced_paths import PATHS, NotValid
 from dynamo_dap.debuggee.torch_api.unproven_values import UNPROVEN
 from dynamo_dap.debuggee.trace.frames import TracedFunction
-from dynamo_dap.debuggee.trace.progress import ProgressOfTraces, TracePoint, TraceProgress
+from dynamo_dap.debuggee.trace.progress import TracePoint, TraceProgress
 from dynamo_dap.debuggee.trace.progress import Visit as VisitKey
 from dynamo_dap.debuggee.trace.runs import Decision, ReplayRun
-from dynamo_dap.debuggee.wrapping.weak_collections import WeakSet
 from dynamo_dap.protocol.contract import COMPILE_TIME, RUN_TIME
 from dynamo_dap.protocol.options import AS_PYTHON, REPLAY
 
 
-class ReplayedCalls:
+class CachedCallStops:
     """Replays cached calls that may have to stop: each is traced again, on its own inputs."""
 
     def __init__(
         self,
         host: Host,
         logs: TraceLogs,
-        walk: Callable[[Attempt], None],
-        traces: ProgressOfTraces,
+        stops: TraceStops,
         looked_at: Callable[[CachedCall], None],
     ) -> None:
-        """Work for the agent ``host``; ``logs`` has the log of the running trace; ``walk`` stops in a saved trace.
+        """Work for the agent ``host``; ``logs`` has the log of the running trace; ``stops`` stops in a saved one.
 
-        ``traces`` has the visits that traces have reported; ``looked_at`` gets each call whose values were shown.
+        ``looked_at`` gets each call whose values were shown.
         """
         self._looked_at = looked_at
         self._host = host
-        self._traces = traces
         self._logs = logs
-        self._walk = walk
+        self._stops = stops
         self._as_python: dict[int, types.CodeType] = {}
         """What runs uncompiled for now, by identity: code with some constants cannot be hashed."""
         self._failed: set[tuple[str, str]] = set()
         self._not_valid: set[tuple[str, str, str]] = set()
         """What was said of calls that an entry serves which is not valid for them."""
-        self._kept: list[_Kept] = []
-        self._begun: dict[int, list[_BegunCall]] = {}
-        """Calls that have reached a graph break or will, by thread."""
-        logs.begun = self._begun_attempt
+        self._saved = SavedTraces()
         if RETRACING.problem is not None:
             host.print(f"dynamo-dap: {RETRACING.problem}\n", "important")
 
@@ -116,10 +109,8 @@ class ReplayedCalls:
         """Let all calls run compiled again, and forget those that began."""
         while self._as_python:
             run_as_python(self._as_python.popitem()[1], wanted=False)
-        self._begun.clear()
-        kept, self._kept = self._kept, []
-        for each in kept:
-            each.close()
+        self._logs.begun.clear()
+        self._saved.close()
 
     def are_traced(self) -> bool:
         """Return whether cached calls are replayed."""
@@ -135,7 +126,7 @@ class ReplayedCalls:
         version = self._host.breakpoints.version
         before = known if isinstance(known, TracedCall) else None
         known_call = before if before is not None and before.version == version else None
-        if known_call is not None and not self._traces.are_visits_owed and self._passes(call, known_call):
+        if known_call is not None and not self._stops.visits.are_visits_owed and self._passes(call, known_call):
             self._note_begun(call, known_call)
             return known_call
         # An earlier trace of this entry has the facts of this call, too: do not note them again.
@@ -200,7 +191,7 @@ class ReplayedCalls:
             return False
         try:
             with kept.trace.lent(kept.trace.given_to(call), run):
-                self._walk(Attempt(kept.past, before=before))
+                self._stops.walk(Attempt(kept.past, before=before))
         except CannotKeep as problem:
             log_problem(f"the saved trace of {name_of_call(call)} cannot be used: {problem}")
             return False
@@ -211,7 +202,7 @@ class ReplayedCalls:
         call, traced = run.call, run.traced
         run.rest = None if traced is not None or known is None else _Rest(known.version, known.visited)
         complete = trace_again(run, keep=traced is not None and traced.kept is None)
-        final = self._traces.final_visits()
+        final = self._stops.visits.final_visits()
         if traced is not None and final is not None:
             traced.leave_out_given_up(final)
         if complete is None or traced is None:
@@ -228,26 +219,12 @@ class ReplayedCalls:
             clear(complete.output)
             return
         try:
-            kept = _Kept(taken[0], KeptTrace(complete, taken[1], call))
+            saved = SavedTrace(taken[0], KeptTrace(complete, taken[1], call))
         except CannotKeep as problem:
             log_problem(f"the trace of {name_of_call(call)} cannot be kept: {problem}")
             return
-        traced.take(kept)
-        for each in [each for each in self._kept if each.code is not None and not is_served(each.code())]:
-            self._drop(each)
-        self._kept.append(kept)
-        if isinstance(call.frame, types.FrameType):
-            kept.code = weakref.ref(call.frame.f_code, lambda _: self._drop(kept))
-        while len(self._kept) > 1 and sum(each.past.end for each in self._kept) > MAXIMUM_KEPT:
-            self._kept.pop(0).close()
-
-    def _drop(self, kept: _Kept) -> None:
-        """Forget an entry that torch has dropped. Any thread, at any time, also while another thread uses the trace."""
-        kept.is_closed = True
-        for each in list(kept.traced_calls):
-            each.let_go()
-        with contextlib.suppress(ValueError):
-            self._kept.remove(kept)
+        traced.take(saved)
+        self._saved.add(saved, call.frame.f_code if isinstance(call.frame, types.FrameType) else None)
 
     # -- calls before graph breaks -------------------------------------------------------------------------
 
@@ -266,47 +243,20 @@ class ReplayedCalls:
         except CannotKeep as problem:
             log_problem(f"what {name_of_call(call)} was given cannot be found again: {problem}")
             return
-        self._begun.setdefault(threading.get_ident(), []).append(
-            _BegunCall(id(frame), id(frame.f_code), kept, given, before)
-        )
+        self._logs.begun.note(frame, kept, given, before)
 
     def has_begun(self, code: types.CodeType) -> bool:
         """Return whether a call of ``code`` has begun whose end matters to a step or to the history."""
-        if self._begun and any(each.code_id == id(code) for one in list(self._begun.values()) for each in one):
-            return True
-        return self._logs.leads_from(code)
+        return self._logs.begun.has(code) or self._logs.leads_from(code)
 
-    def ended(self, frame: types.FrameType | None) -> None:
+    def ended(self, frame: types.FrameType) -> None:
         """Forget the call that ``frame`` ran, and the calls inside it."""
-        if frame is not None:
-            self._logs.ended(frame.f_code)
-        begun = self._begun.get(threading.get_ident())
-        if not begun:
-            return
-        if frame is not None:
-            self._leave([each for each in begun if each.frame_id != id(frame)])
-            return
-        running: set[int] = set()
-        below: types.FrameType | None = sys._getframe()
-        while below is not None:
-            running.add(id(below))
-            below = below.f_back
-        self._leave([each for each in begun if each.frame_id in running])
-
-    def _leave(self, begun: list[_BegunCall]) -> None:
-        if begun:
-            self._begun[threading.get_ident()] = begun
-        else:
-            self._begun.pop(threading.get_ident(), None)
+        self._logs.ended(frame.f_code)
+        self._logs.begun.ended(frame)
 
     def _attempt_before(self, call: CachedCall) -> Attempt | None:
         """Return the part before the graph break of a resume function."""
         return self._logs.attempt_before(call.code, call.frame.f_back)
-
-    def _begun_attempt(self, frame: types.FrameType) -> Attempt | None:
-        self.ended(None)
-        found = next((each for each in self._begun.get(threading.get_ident(), ()) if each.frame_id == id(frame)), None)
-        return None if found is None or found.kept.is_closed else found.attempt(frame)
 
     def only_counts(self, code: types.CodeType, known: CallFacts | None) -> bool:
         """Return whether the call's breakpoints only count hits."""
@@ -367,49 +317,11 @@ class ReplayedCalls:
         )
 
 
-MAXIMUM_KEPT = 100_000
-"""Lines of saved traces. They take as long as Dynamo took for these traces."""
-
-
-@dataclass(eq=False)
-class _Kept:
-    """The trace of a cache entry, and its history for steps back."""
-
-    past: Past
-    trace: KeptTrace
-    traced_calls: WeakSet[TracedCall] = field(default_factory=WeakSet)
-    """Who refers to it."""
-    code: weakref.ref[types.CodeType] | None = None
-    """What the cache entry runs; where it is known, the trace lives no longer than that."""
-    is_closed: bool = False
-
-    def close(self) -> None:
-        """Forget it, once no thread uses it."""
-        self.is_closed = True
-        self.trace.close()
-
-
 @dataclass(frozen=True)
 class _NoFrame:
     f_globals: dict[str, object]
     f_builtins: dict[str, object]
     f_back: types.FrameType | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class _BegunCall:
-    """A call whose generated code runs, and reaches a graph break."""
-
-    frame_id: int
-    code_id: int
-    kept: _Kept
-    given: Given
-    before: Attempt | None
-
-    def attempt(self, frame: types.FrameType) -> Attempt:
-        """Return it as a history for steps back; ``frame`` runs its code."""
-        given = replace(self.given, call=replace(self.given.call, frame=frame))
-        return Attempt(self.kept.past, before=self.before, lend=lambda: self.kept.trace.lent(given, waits=False))
 
 
 @dataclass
@@ -470,7 +382,7 @@ class TracedCall:
         """
         self.version = version
         self.lines: dict[str, frozenset[int]] = {} if before is None else dict(before.lines)
-        self.kept: _Kept | None = None
+        self.kept: SavedTrace | None = None
         if before is not None and before.kept is not None:
             self.take(before.kept)
         self.visits: list[Visit] = []
@@ -485,7 +397,7 @@ class TracedCall:
         self._attempt: object = None
         self._graph = KeptGraph()
 
-    def take(self, kept: _Kept) -> None:
+    def take(self, kept: SavedTrace) -> None:
         """Use this trace for later calls."""
         self.kept = kept
         kept.traced_calls.add(self)

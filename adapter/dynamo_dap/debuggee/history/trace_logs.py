@@ -1,0 +1,266 @@
+"""The log of the running trace, and the attempts that it continues.
+
+Tracing thread, but for ``TraceLogs.want``; attempts live until the function or the call that they lead to has ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import types
+import weakref
+from collections.abc import Callable, Iterator
+
+from dynamo_dap.debuggee.agent.log import log_exception
+from dynamo_dap.debuggee.history.abandoned_attempts import AbandonedAttempt
+from dynamo_dap.debuggee.history.attempts import Attempt, Attempts, all_before
+from dynamo_dap.debuggee.history.begun_calls import BegunCalls
+from dynamo_dap.debuggee.history.time_travel import Past
+from dynamo_dap.debuggee.history.trace_changes import CHANGES, TRACE_LOG
+from dynamo_dap.debuggee.history.trace_log import TraceLog
+from dynamo_dap.debuggee.torch_api.dynamo_names import goes_on_after_break, resume_function
+from dynamo_dap.debuggee.torch_api.generated_code import user_function_of
+from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_api.translator import frame_below_trace
+from dynamo_dap.debuggee.trace.code_facts import CodeFactsCache
+from dynamo_dap.debuggee.trace.guards_view import note_expressions
+from dynamo_dap.debuggee.trace.progress import TraceProgress
+from dynamo_dap.debuggee.wrapping.locks import Level, reentrant_lock
+
+_MAXIMUM_ATTEMPTS = 8
+"""Attempts that are kept beside the one that runs: each holds what Dynamo made for it."""
+
+
+class TraceLogs:
+    """The log of the running trace, and the logs that it continues. One for each process."""
+
+    def __init__(self, facts: CodeFactsCache, just_my_code: Callable[[], bool]) -> None:
+        """Leave out statements of libraries while ``just_my_code`` returns true."""
+        self._facts, self._just_my_code = facts, just_my_code
+        self._running: Attempt | None = None
+        self._log: TraceLog | None = None
+        self._attempt: object = None
+        self._thread: int | None = None
+        self._earlier: list[tuple[int, Attempt]] = []
+        """With the thread that each is of."""
+        self._lock = reentrant_lock("logs of traces", Level.FEATURES)
+        self._of_call = threading.local()
+        """``before``: what was before a resume function that a thread replays.
+
+        ``unkept``: the generated code, by identity, of a trace that ended at a graph break, if nothing is kept of it.
+        """
+        self.begun = BegunCalls()
+        self._travellers = 0
+        """How many threads are held where they may look at earlier attempts."""
+        self._is_wanted = self._has_gap = False
+        """Whether anything is noted, and whether nothing was for a while: the log does not lead to what comes then."""
+
+    def want(self, wanted: bool) -> None:
+        """Observe in-place changes of traces, or stop it. Any thread."""
+        self._is_wanted = wanted and TRACE_LOG.problem is None
+        self._has_gap = self._has_gap or not wanted
+        CHANGES.want(wanted)
+        self._forget_what_nobody_wants()
+
+    @contextlib.contextmanager
+    def travelling(self) -> Iterator[None]:
+        """Keep the attempts while the calling thread is held."""
+        with self._lock:
+            self._travellers += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._travellers -= 1
+            self._forget_what_nobody_wants()
+
+    def _forget_what_nobody_wants(self) -> None:
+        with self._lock:
+            if not self._is_wanted and not self._travellers:
+                self._forget_earlier()
+
+    def note(
+        self, frame: TracedFrame, progress: TraceProgress, *, is_line: bool = True, as_a_whole: bool = False
+    ) -> None:
+        """Note an instruction that the trace has reached, with or without a line. See ``TraceLog.note``."""
+        if not self._is_wanted:
+            return
+        log = self._log
+        if log is None or self._has_gap or self._attempt is not frame.attempt:
+            with self._lock:
+                log = self._begin(frame, progress)
+        log.note(frame, progress.position, is_line=is_line, as_a_whole=as_a_whole)
+
+    def _begin(self, frame: TracedFrame, progress: TraceProgress) -> TraceLog:
+        if self._has_gap and not self._travellers:
+            self._forget_earlier()
+        before = self.attempt_before(frame.compiled_code, frame_below_trace(sys._getframe()))
+        if not self._has_gap and self._is_restart(progress):
+            before = self._set_aside()
+        self._thread = threading.get_ident()
+        self.forget()
+        self._has_gap = False
+        log = self._log = CHANGES.log = TraceLog(frame)
+        self._attempt = frame.attempt
+        past = Past(log, self._facts, progress, just_my_code=self._just_my_code())
+        self._running = Attempt(past, AbandonedAttempt(frame), before)
+        return log
+
+    def _is_restart(self, progress: TraceProgress) -> bool:
+        attempt = self._running
+        if attempt is None or not attempt.is_given_up or self._thread != threading.get_ident():
+            return False
+        return bool(attempt.past.identity.compile_id == progress.identity.compile_id)
+
+    def _set_aside(self) -> Attempt | None:
+        """Keep the abandoned attempt; return the attempts before it."""
+        attempt = self._running
+        assert attempt is not None, "there was one"
+        self._earlier.append((threading.get_ident(), attempt))
+        while len(self._earlier) > _MAXIMUM_ATTEMPTS:
+            self._close(self._earlier[0][1])
+        self._running = self._log = self._attempt = CHANGES.log = None
+        return attempt.before
+
+    @contextlib.contextmanager
+    def coming_from(self, before: Attempt | None) -> Iterator[None]:
+        """Treat the calling thread's trace inside this context as a cached call that continues ``before``."""
+        outer: Attempt | None = getattr(self._of_call, "before", None)
+        self._of_call.before = before
+        try:
+            yield
+        finally:
+            self._of_call.before = outer
+
+    def attempt_before(self, code: types.CodeType, below: types.FrameType | None) -> Attempt | None:
+        """Return the attempts before the graph break of a resume function.
+
+        ``below`` is the frame that calls it.
+        """
+        if resume_function(code) is None:
+            return None
+        before: Attempt | None = getattr(self._of_call, "before", None)
+        if before is None and below is not None:
+            before = self.begun.attempt(below)
+        if before is not None:
+            return before
+        function = user_function_of(code)
+        for thread, attempt in reversed(self._earlier):
+            leads_here = attempt.code is not None and (below is None or attempt.leads_from(below.f_code))
+            if thread == threading.get_ident() and leads_here and attempt.past.is_of(function):
+                return attempt
+        return None
+
+    def take_unkept(self, code: types.CodeType) -> bool:
+        """Return, once, whether ``code`` was generated last on this thread by a trace before a break that is lost."""
+        unkept: int | None = getattr(self._of_call, "unkept", None)
+        self._of_call.unkept = None
+        return unkept == id(code)
+
+    def leads_from(self, code: types.CodeType) -> bool:
+        """Whether generated ``code`` continues a kept attempt. Any thread."""
+        return any(attempt.leads_from(code) for _, attempt in self._earlier)
+
+    def ended(self, code: types.CodeType) -> None:
+        """Close the history before a break: generated ``code`` has ended on this thread."""
+        with self._lock:
+            for thread, attempt in list(self._earlier):
+                if attempt.leads_from(code) and thread == threading.get_ident():
+                    self._close(attempt)
+
+    def attempts(self, frame: TracedFrame) -> Attempts | None:
+        """Return the attempts that lead to the frame's trace; None if its own is unknown."""
+        if self._running is None or self._attempt is not frame.attempt:
+            return None
+        identity, before = self._running.past.identity, all_before(self._running)
+        mine = [
+            attempt
+            for thread, attempt in self._earlier
+            if thread == threading.get_ident()
+            and attempt not in before
+            and attempt.past.identity.compile_id == identity.compile_id
+        ]
+        return Attempts([*reversed(before), *mine, self._running])
+
+    def take(self, output: object) -> tuple[Past, TraceLog] | None:
+        """Return the past of the attempt that wrote ``output``, to be kept; None if it is incomplete."""
+        attempt, log = self._running, self._log
+        if attempt is None or log is None or self._attempt is not output or log.forgotten:
+            return None
+        self._running = self._log = self._attempt = CHANGES.log = None
+        return attempt.past, log
+
+    def compile_ended(self, generated: types.CodeType | None) -> None:
+        """Note the end of a compile of this thread, and the code it ``generated``, if any."""
+        with self._lock:
+            self._compile_ended(generated)
+
+    def _compile_ended(self, generated: types.CodeType | None) -> None:
+        attempt = self._running
+        if attempt is None or self._thread != threading.get_ident():
+            return
+        compile_id = attempt.past.identity.compile_id
+        mine = [each for thread, each in self._earlier if each.past.identity.compile_id == compile_id]
+        last = mine[-1] if mine and generated is not None else None
+        if last is not None and (
+            last.abandoned is None or not last.abandoned.ended_at_break or not last.abandoned.can_outlive_compile
+        ):
+            last = None
+        for each in mine:
+            if each is not last:
+                self._close(each)
+        if last is not None and last.abandoned is not None:
+            last.past.outlive_trace()
+            try:
+                with last.looking():
+                    note_expressions(last.abandoned.frame)
+            except Exception:  # noqa: BLE001  (whatever it is, the attempt must hold nothing of the program's)
+                log_exception("keeping the guards of an attempt")
+            last.abandoned.outlive_compile()
+            last.code = None if generated is None else weakref.ref(generated)
+        elif generated is not None and goes_on_after_break(generated):
+            self._of_call.unkept = id(generated)
+        else:
+            for each in all_before(attempt):
+                self._close(each)
+        self.forget()
+
+    @contextlib.contextmanager
+    def put_aside(self) -> Iterator[None]:
+        """Set this trace aside for another one on the same thread."""
+        known = self._running, self._log, self._attempt, self._thread, self._has_gap, self._earlier
+        self._running = self._log = self._attempt = CHANGES.log = None
+        self._earlier = []
+        try:
+            yield
+        finally:
+            self.forget()
+            self._forget_earlier()
+            self._running, self._log, self._attempt, self._thread, has_gap, self._earlier = known
+            self._has_gap, CHANGES.log = self._has_gap or has_gap, self._log
+
+    def forget(self) -> None:
+        """Forget this thread's trace, if it has one. Another thread's trace stays."""
+        if self._thread not in (None, threading.get_ident()):
+            return
+        if self._running is not None:
+            self._running.past.close()
+            if self._running.abandoned is not None:
+                self._running.abandoned.close()
+        self._running = self._log = self._attempt = CHANGES.log = None
+
+    def _close(self, attempt: Attempt) -> None:
+        self._earlier = [(thread, each) for thread, each in self._earlier if each is not attempt]
+        for _, each in self._earlier:
+            if each.before is attempt:
+                each.before = None
+        if attempt.lend is not None:  # the trace is kept for later calls
+            return
+        attempt.past.close()
+        if attempt.abandoned is not None:
+            attempt.abandoned.close()
+
+    def _forget_earlier(self) -> None:
+        while self._earlier:
+            self._close(self._earlier[0][1])

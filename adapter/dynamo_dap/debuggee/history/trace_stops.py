@@ -1,0 +1,257 @@
+"""Holds a thread in a trace, and wherever the user goes in its past.
+
+The trace runs, or is the saved trace of a cached call, which the thread walks through. One for each process. Tracing
+thread, under Dynamo's compile lock.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Sequence
+from dataclasses import replace
+
+from dynamo_dap.debuggee.agent.breakpoints import LineBreakpoint
+from dynamo_dap.debuggee.agent.engine import Host
+from dynamo_dap.debuggee.agent.frames import Frame, caller_frame
+from dynamo_dap.debuggee.agent.stepping import RaisedException, Step, Stop
+from dynamo_dap.debuggee.history.attempts import Attempt, Attempts, Standpoint, all_before
+from dynamo_dap.debuggee.history.before_breaks import locals_before_break
+from dynamo_dap.debuggee.history.reverse_stops import AddressOf, StopsInThePast, StopsOfCall
+from dynamo_dap.debuggee.history.time_travel import Destination, Past, Place
+from dynamo_dap.debuggee.history.trace_logs import TraceLogs
+from dynamo_dap.debuggee.history.what_if import WhatIfs
+from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
+from dynamo_dap.debuggee.trace.frames import frames_of
+from dynamo_dap.debuggee.trace.progress import ProgressOfTraces, TracePoint
+from dynamo_dap.debuggee.trace.runs import current_run
+from dynamo_dap.debuggee.trace.stepping import ends_at, origin_of
+from dynamo_dap.debuggee.trace.stop_texts import explain, headline, in_the_past
+from dynamo_dap.protocol.contract import COMPILE_TIME
+
+
+class TraceStops:
+    """Stops in traces, with their history in ``logs``."""
+
+    def __init__(self, host: Host, logs: TraceLogs, what_ifs: WhatIfs, address_of: AddressOf) -> None:
+        """Work for ``host``, the agent; ``what_ifs`` makes the changes that the user asks for at a stop."""
+        self._host = host
+        self._logs = logs
+        self._what_ifs = what_ifs
+        self._address_of = address_of
+        self._traces = ProgressOfTraces()
+
+    @property
+    def visits(self) -> ProgressOfTraces:
+        """The progress of traces whose visits count together with those of the running one."""
+        return current_run().traces or self._traces
+
+    def unreported(self, breakpoints: Sequence[LineBreakpoint], point: TracePoint) -> list[LineBreakpoint]:
+        """Return those that this execution has not reported: see ``ProgressOfTraces``."""
+        if self._host.options.pause_on_restart:
+            return list(breakpoints)
+        code, take = id(point.frame.code), self.visits.take_reported
+        return [each for each in breakpoints if not take((each.id, code, point.index))]
+
+    def stop(
+        self,
+        point: TracePoint,
+        reason: str,
+        hit: list[int] | None = None,
+        *,
+        restarted: bool = False,
+        raised: RaisedException | None = None,
+        names: dict[str, object] | None = None,
+    ) -> None:
+        """Hold the thread at ``point``, and wherever the user goes in the past from there."""
+        top = caller_frame()
+        frame = point.frame
+        progress = point.progress
+        attempts, place = self._logs.attempts(frame), None
+        if attempts is not None:
+            past = attempts.present.past
+            # What raised, or changed something, has begun already.
+            place = past.present(frame, point.index)
+            place = place._replace(is_after=place.is_after or raised is not None)
+            past.stopped.setdefault(place.at, set()).update(hit or ())
+        stop = Stop(
+            engine=COMPILE_TIME,
+            reason=reason,
+            frames=lambda: self._frames(frame.running(top), top, None if attempts is None else attempts.present, names),
+            description=headline(frame, progress.identity) if raised is None else raised.headline,
+            text=explain(reason, frame, progress.identity, top, restarted=restarted) if raised is None else raised.text,
+            hit_breakpoint_ids=hit or [],
+            exception=raised,
+            origin=origin_of(point, top),
+            past=None
+            if attempts is None or place is None
+            else Standpoint(attempts, attempts.present, place, self._host.breakpoints.lines_in),
+            changes=current_run().changes,
+        )
+        with self._logs.travelling():
+            if not self._hold(stop, top) and attempts is not None and place is not None:
+                self._travel(attempts, stop, point, place, top)
+
+    def _hold(self, stop: Stop, top: types.FrameType, *, is_over: bool = False) -> bool:
+        """Hold the thread; True if the thread was in a changed trace meanwhile, and has to go on.
+
+        ``is_over``: the stop is in a trace that nothing goes on from any more.
+        """
+        while True:
+            self._host.hold(stop)
+            step = self._host.steps.current()
+            if step is None or step.asked is None:
+                return False
+            if is_over:
+                self._host.steps.finish()
+                step.asked.refuse("this trace is over: it can be looked at, but nothing goes on from here")
+            elif self._what_ifs.follow(step.asked, stop.origin, top):
+                return True
+
+    def _travel(self, attempts: Attempts, present: Stop, point: TracePoint, now: Place, top: types.FrameType) -> None:
+        """Hold the thread wherever the user goes in the past, until the trace goes on from where it stands."""
+        destination = here = Destination(now, present.reason)
+        attempt = attempts.present
+        try:
+            while True:
+                step = self._host.steps.current()
+                if step is not None and step.kind.is_in_the_past:
+                    attempt, destination = attempts.back(attempt, destination.place, step, self._stops_of)
+                elif destination is here:
+                    return
+                elif (found := attempts.forward(attempt, destination, now, step, self._stops_of)) is not None:
+                    attempt, destination = found
+                elif self._is_nothing_here(attempts.present.past, present.reason, now.at, point) and (
+                    step is None or (attempt is attempts.present and not ends_at(step, point))
+                ):
+                    return
+                else:
+                    attempt, destination = attempts.present, here
+                if attempt is attempts.present and destination.place == now:
+                    again = self._reach_again(present, destination.remark)
+                    destination = here
+                    attempt.past.show(None)
+                    if self._hold(again, top):
+                        return
+                    continue
+                with attempt.looking():
+                    attempt.show(destination)
+                    stop = self._stop_at(attempts, attempt, destination, now, top)
+                    was_changed = self._hold(stop, top, is_over=attempt is not attempts.present)
+                    attempt.past.show(None)
+                if was_changed:
+                    return
+        finally:
+            attempts.present.past.show(None)
+
+    def _is_nothing_here(self, past: Past, reason: str, at: int, point: TracePoint) -> bool:
+        """Whether nothing stops at the present any more, where the thread had stopped for ``reason``."""
+        return reason not in ("exception", "data breakpoint") and not self._stops_of(past).hits(at, point)
+
+    def _reach_again(self, stop: Stop, remark: str | None) -> Stop:
+        """Return a stop as it is after the user was elsewhere, or wanted to be: see ``Destination.remark``.
+
+        The breakpoints that it was for may be gone.
+        """
+        if remark is not None:
+            text = remark if stop.description is None else f"{stop.description}: {remark}"
+            return replace(stop, reason="step", description=text, text=text, hit_breakpoint_ids=[])
+        left = self._host.breakpoints.known_of(stop.hit_breakpoint_ids)
+        if stop.reason == "breakpoint" and stop.hit_breakpoint_ids and not left:
+            return replace(stop, reason="step", text=stop.description, hit_breakpoint_ids=left)
+        return replace(stop, hit_breakpoint_ids=left)
+
+    def _reached_again(self, destination: Destination) -> Destination:
+        """As ``_reach_again``, in the saved trace of a cached call."""
+        left = self._host.breakpoints.known_of(destination.hit)
+        is_step = destination.reason == "breakpoint" and destination.hit and not left
+        return replace(destination, reason="step" if is_step else destination.reason, hit=left)
+
+    def _stops_of(self, past: Past) -> StopsInThePast:
+        return StopsInThePast(self._host, past, self._address_of)
+
+    def walk(self, present: Attempt) -> None:
+        """Go through the trace of a cached call that is kept: hold the thread wherever the call stops."""
+        top, past, attempt = caller_frame(), present.past, present
+        destination = furthest = Destination(Place(past.beginning - 1, is_after=True), "entry")
+        past.stopped.clear()
+        self.visits.settle()
+        attempts = Attempts([*reversed(all_before(present)), present])
+        while True:
+            step = self._host.steps.current()
+            if step is not None and step.kind.is_in_the_past:
+                attempt, destination = attempts.back(attempt, destination.place, step, self._stops_of)
+            elif attempt is not present or destination.place < furthest.place:
+                before_it = attempts.forward(attempt, destination, furthest.place, step, self._stops_of)
+                if before_it is not None:
+                    attempt, destination = before_it
+                elif self._passes_furthest(past, furthest, step, destination if attempt is present else None):
+                    found = self._further(past, furthest, step, destination if attempt is present else furthest)
+                    if found is None:
+                        return
+                    attempt, destination, furthest = present, found, found
+                else:
+                    furthest = self._reached_again(furthest)
+                    attempt, destination = present, furthest
+            else:
+                found = self._further(past, destination, step, destination)
+                if found is None:
+                    return
+                destination = furthest = found
+            with attempt.looking():
+                attempt.show(destination)
+                is_past = attempt is not present or destination is not furthest
+                stop = self._stop_at(attempts, attempt, destination, furthest.place if is_past else None, top)
+                if self._hold(stop, top, is_over=attempt is not present):
+                    return
+
+    def _further(self, past: Past, furthest: Destination, step: Step | None, origin: Destination) -> Destination | None:
+        """Return where the walk through a saved trace stops next; ``origin`` is where ``step`` began."""
+        stops = StopsOfCall(self._host, past, self._address_of, self.unreported)
+        return past.forward(furthest, Place(past.end), step, stops, origin=origin)
+
+    def _passes_furthest(self, past: Past, furthest: Destination, step: Step | None, start: Destination | None) -> bool:
+        """Whether nothing stops at ``furthest`` after the past; ``step`` began at ``start``, if that is known."""
+        at = furthest.place.at
+        if not self._is_nothing_here(past, furthest.reason, at, past.point(at)):
+            return False
+        if step is None or start is None:
+            return step is None
+        return not ends_at(replace(step, origin=past.origin(start)), past.point(at))
+
+    def _stop_at(
+        self, attempts: Attempts, attempt: Attempt, destination: Destination, now: Place | None, top: types.FrameType
+    ) -> Stop:
+        """Return the stop at a destination in the past, before ``now``; None: a call stops there as it walks."""
+        past, raised = attempt.past, None if destination.met is None else destination.met.raised
+        origin = past.origin(destination)
+        if now is not None:
+            statements = attempts.statements_between(attempt, destination.place.at, now)
+            text = in_the_past(origin.frame, origin.identity, statements=statements, remark=destination.remark)
+            described = text
+        elif raised is not None:
+            described, text = raised.headline, raised.text
+        else:
+            described = headline(origin.frame, origin.identity)
+            text = explain(destination.reason, origin.frame, origin.identity, top, restarted=False)
+        return Stop(
+            engine=COMPILE_TIME,
+            reason=destination.reason,
+            frames=lambda: self._frames(past.chain(destination.shown), top, attempt),
+            description=described,
+            text=text,
+            hit_breakpoint_ids=list(destination.hit),
+            exception=raised,
+            origin=origin,
+            past=Standpoint(attempts, attempt, destination.place, self._host.breakpoints.lines_in),
+            changes=current_run().changes,
+        )
+
+    def _frames(
+        self,
+        chain: Sequence[TracedFrame],
+        top: types.FrameType,
+        attempt: Attempt | None,
+        names: dict[str, object] | None = None,
+    ) -> list[Frame]:
+        earlier = None if attempt is None else lambda frame: locals_before_break(frame, attempt)
+        return frames_of(chain, top, self._address_of, self._host, names or {}, earlier)
