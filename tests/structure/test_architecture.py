@@ -53,6 +53,13 @@ def test_every_file_of_a_section_exists(title: str) -> None:
     assert not [name for name in named if not ((_OURS / name).is_file() or (_OURS / "debuggee" / name).is_file())]
 
 
+def test_every_reason_to_trace_is_in_its_table() -> None:
+    runs = re.compile(r"^class (?=TraceRun:|\w+\((?:Trace|Replay)Run\):)(\w+)", re.MULTILINE)
+    sources = [path.read_text(encoding="utf-8") for path in (_OURS / "debuggee").rglob("*.py")]
+    found = {name for text in sources for name in runs.findall(text)}
+    assert set(_first_cells(_section("Why a trace runs"))) == found
+
+
 @pytest.mark.parametrize(
     ("change", "evidence"),
     [
@@ -63,6 +70,7 @@ def test_every_file_of_a_section_exists(title: str) -> None:
         ("A new scope of a traced function", "opened_on_demand"),
         ("A VariableTracker class of a new torch", r"@_reads\(\"TensorVariable\"\)"),
         ("How a tensor is shown", "def tensor_text"),
+        ("What a trace does at a line, by its purpose", "class TraceRun"),
         ("Which kinds of NaN stop", "class ValueStops"),
         ("What a step back restores", "class ChangeHooks"),
         ("Why a breakpoint is not verified", "def bind_lines"),

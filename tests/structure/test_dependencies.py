@@ -231,6 +231,17 @@ def test_the_check_sees_a_private_part_of_torch() -> None:
         assert _private_parts([internals]) == []
 
 
+def test_only_the_run_of_a_trace_says_why_it_runs() -> None:
+    """Features ask ``trace.runs.current_run``, and none starts a trace that has no ``TraceRun``."""
+    asked = {
+        _below_package(module.name)
+        for module in adapter_modules()
+        for imported, _ in module.imports()
+        if imported.endswith((".retraced_call", ".current_replay")) and room_of(module.name) != "debuggee.torch_api"
+    }
+    assert asked == {"trace.runs"}
+
+
 _INSIDE_DYNAMO = set(
     re.findall(
         r"\w+",

@@ -135,7 +135,7 @@ class CachedCallStops:
         UNPROVEN.take_looks()  # those of other calls
         try:
             self._report_not_valid(call, PATHS.why_not_valid(call))
-            run = _CallRun(self._host, call, traced)
+            run = CallRun(self._host, call, traced)
             with self._learning(traced), self._logs.coming_from(attempt):
                 if not self._walked(run, before, attempt):
                     self._trace(run, before)
@@ -174,7 +174,7 @@ class CachedCallStops:
         traced = TracedCall(_NEVER, call, None)
         try:
             with self._learning(traced), self._logs.coming_from(self._attempt_before(call)):
-                self._trace(_CallRun(self._host, call, traced, stops=False), None)
+                self._trace(CallRun(self._host, call, traced, stops=False), None)
             self._note_begun(call, traced)
         except FeatureMissing as problem:
             self._report_failure(call, problem)
@@ -197,7 +197,7 @@ class CachedCallStops:
             return False
         return True
 
-    def _trace(self, run: _CallRun, known: TracedCall | None) -> None:
+    def _trace(self, run: CallRun, known: TracedCall | None) -> None:
         """Trace the call, and keep the trace if its cache entry has none."""
         call, traced = run.call, run.traced
         run.rest = None if traced is not None or known is None else _Rest(known.version, known.visited)
@@ -337,7 +337,7 @@ _NEVER = -1
 """No version of the breakpoints."""
 
 
-class _CallRun(ReplayRun):
+class CallRun(ReplayRun):
     """A replay of a cached call, or a walk through the saved trace of its cache entry."""
 
     def __init__(self, host: Host, call: CachedCall, traced: TracedCall | None, *, stops: bool = True) -> None:

@@ -74,7 +74,7 @@ class ChangesAt:
     """The changes as readable text."""
 
 
-class _ChangedRun(ReplayRun):
+class ChangedRun(ReplayRun):
     """One trace with changes. See ``agent.stepping.Changes``."""
 
     def __init__(
@@ -237,7 +237,7 @@ class WhatIfs(CompileObserver):
         """
         self._host.steps.finish()
         run = current_run()
-        changed = run if isinstance(run, _ChangedRun) else None
+        changed = run if isinstance(run, ChangedRun) else None
         try:
             changes, place = self._with(() if changed is None else changed.made, asked.change, origin)
             if changed is not None:
@@ -286,7 +286,7 @@ class WhatIfs(CompileObserver):
         made: Sequence[ChangesAt] = ()
         while True:
             texts = tuple(text for each in changes for text in each.texts)
-            branch = _ChangedRun(self._host, replace(call, changes=texts), changes, place, asked)
+            branch = ChangedRun(self._host, replace(call, changes=texts), changes, place, asked)
             problem = self._trace(branch, origin.frame, top)
             if not branch.has_arrived and branch.refused is None and problem is not None:
                 branch.refused = problem
@@ -303,7 +303,7 @@ class WhatIfs(CompileObserver):
                 self._end(branch, problem)
                 return True
 
-    def _trace(self, branch: _ChangedRun, held: TracedFrame, top: types.FrameType) -> str | None:
+    def _trace(self, branch: ChangedRun, held: TracedFrame, top: types.FrameType) -> str | None:
         """Run a trace with changes to its end; return the reason if it ended early."""
         name = name_of_call(branch.call)
         reported = self._host.what_if = WhatIf(name, branch.call.compile_id, branch.call.changes)
@@ -329,7 +329,7 @@ class WhatIfs(CompileObserver):
             return f"{type(problem).__name__}: {(str(problem).strip().splitlines() or [''])[0]}"
         return None
 
-    def _end(self, branch: _ChangedRun, problem: str | None) -> None:
+    def _end(self, branch: ChangedRun, problem: str | None) -> None:
         """End a trace with changes. The program's graph is known now, or at the end of the compile."""
         reported = self._host.what_if
         assert reported is not None, "it has been traced"

@@ -125,7 +125,7 @@ class _Thread(threading.local):
     """By identity of the frame that runs the generated code."""
 
 
-class _SurveyRun(ReplayRun):
+class SurveyRun(ReplayRun):
     """A replay that notes what the backward pass of the call may stop at."""
 
     is_logged = stops = False
@@ -140,7 +140,7 @@ class _SurveyRun(ReplayRun):
         return Decision.GO_ON
 
 
-class _RunToVisit(ReplayRun):
+class RunToVisit(ReplayRun):
     """A replay of a kept call up to a visit, where its gradient is looked at."""
 
     is_logged = stops = False
@@ -221,7 +221,7 @@ class BackwardPasses:
 
     def survey(self, call: CachedCall) -> BackwardLines:
         """Replay ``call``, and return what holds for every call of its cache entry."""
-        run = _SurveyRun(call)
+        run = SurveyRun(call)
         with self._lines.running(run):
             trace_again(run, run.survey.finish)
         lines = run.survey.result()
@@ -389,7 +389,7 @@ class BackwardPasses:
         """
         frame = _EndedFrame(kept.call.frame.f_globals, kept.call.frame.f_builtins, caller_frame())
         call = replace(kept.call, frame=frame, in_backward=_InBackward(kept, run))
-        replay = _RunToVisit(call, visit, arrived)
+        replay = RunToVisit(call, visit, arrived)
         with self._lines.running(replay), preserved_global_state():
             for put_back in kept.states:
                 put_back()
