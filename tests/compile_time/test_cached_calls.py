@@ -42,8 +42,7 @@ from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.tracing_hooks import add_line_hook
 from dynamo_dap.debuggee.torch_api.translator import CompileIdentity
 from dynamo_dap.debuggee.trace.code_facts import CodeFactsCache
-from dynamo_dap.debuggee.trace.progress import ProgressOfTraces, TraceProgress
-from dynamo_dap.debuggee.trace.runs import ReplayRun, SilentRun
+from dynamo_dap.debuggee.trace.runs import ProgressOfTraces, ReplayRun, SilentRun, TraceProgress
 from dynamo_dap.debuggee.wrapping.patches import Patches
 from dynamo_dap.protocol.types import SourceBreakpoint
 from tests.compile_time.observation import Observation, observe

@@ -22,9 +22,8 @@ from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.log import log_exception, log_problem
 from dynamo_dap.debuggee.agent.stepping import Step
 from dynamo_dap.debuggee.history.attempts import Attempt
-from dynamo_dap.debuggee.history.begun_calls import SavedTrace, SavedTraces
 from dynamo_dap.debuggee.history.saved_traces import CannotKeep, KeptTrace
-from dynamo_dap.debuggee.history.trace_logs import TraceLogs
+from dynamo_dap.debuggee.history.trace_logs import SavedTrace, SavedTraces, TraceLogs
 from dynamo_dap.debuggee.history.trace_stops import TraceStops
 from dynamo_dap.debuggee.recording.function_names import name_of_call
 from dynamo_dap.debuggee.replay.breakpoint_prediction import NotPredictable, Visit, evaluating_visits, reached_in
@@ -38,9 +37,8 @@ from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.traced_paths import PATHS, NotValid
 from dynamo_dap.debuggee.torch_api.unproven_values import UNPROVEN
 from dynamo_dap.debuggee.trace.frames import TracedFunction
-from dynamo_dap.debuggee.trace.progress import TracePoint, TraceProgress
-from dynamo_dap.debuggee.trace.progress import Visit as VisitKey
-from dynamo_dap.debuggee.trace.runs import Decision, ReplayRun
+from dynamo_dap.debuggee.trace.runs import Decision, ReplayRun, TracePoint, TraceProgress
+from dynamo_dap.debuggee.trace.runs import Visit as VisitKey
 from dynamo_dap.protocol.contract import COMPILE_TIME, RUN_TIME
 from dynamo_dap.protocol.options import AS_PYTHON, REPLAY
 

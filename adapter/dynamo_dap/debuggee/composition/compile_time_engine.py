@@ -36,8 +36,7 @@ from dynamo_dap.debuggee.trace.compile_stops import CompileStops
 from dynamo_dap.debuggee.trace.data_watch import DataWatch
 from dynamo_dap.debuggee.trace.disassembly import TracedCodes
 from dynamo_dap.debuggee.trace.frames import TracedFunction
-from dynamo_dap.debuggee.trace.progress import TracePoint, TraceProgress
-from dynamo_dap.debuggee.trace.runs import Decision, LineTraces, TraceRun, current_run
+from dynamo_dap.debuggee.trace.runs import Decision, LineTraces, TracePoint, TraceProgress, TraceRun, current_run
 from dynamo_dap.debuggee.trace.stepping import Outcome, origin_of, outcome, passes_within_line
 from dynamo_dap.debuggee.trace.stop_texts import data_changed
 from dynamo_dap.protocol.contract import COMPILE_TIME

@@ -20,8 +20,7 @@ from dynamo_dap.debuggee.torch_api.variable_trackers import is_tracker
 from dynamo_dap.debuggee.trace.code_facts import CodeFactsCache
 from dynamo_dap.debuggee.trace.data_watch import difference, mutation, state_of
 from dynamo_dap.debuggee.trace.frames import TracedFunction
-from dynamo_dap.debuggee.trace.progress import TracePoint
-from dynamo_dap.debuggee.trace.runs import current_run
+from dynamo_dap.debuggee.trace.runs import TracePoint, current_run
 from dynamo_dap.debuggee.trace.stop_texts import data_changed
 
 AddressOf = Callable[[TracedFrame, int], int]

@@ -25,7 +25,7 @@ from dynamo_dap.debuggee.torch_api.trackers.forms import TensorForm
 from dynamo_dap.debuggee.torch_api.translator import CompileIdentity
 from dynamo_dap.debuggee.torch_api.variable_trackers import is_tracker, unwrapped
 from dynamo_dap.debuggee.trace.code_facts import CodeFactsCache
-from dynamo_dap.debuggee.trace.progress import TracePoint, TraceProgress
+from dynamo_dap.debuggee.trace.runs import TracePoint, TraceProgress
 from dynamo_dap.debuggee.trace.stepping import Origin, Outcome, outcome
 
 LinesWithBreakpoints = Callable[[str], Collection[int] | None]

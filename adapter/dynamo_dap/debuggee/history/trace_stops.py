@@ -22,8 +22,7 @@ from dynamo_dap.debuggee.history.trace_logs import TraceLogs
 from dynamo_dap.debuggee.history.what_if import WhatIfs
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.trace.frames import frames_of
-from dynamo_dap.debuggee.trace.progress import ProgressOfTraces, TracePoint
-from dynamo_dap.debuggee.trace.runs import current_run
+from dynamo_dap.debuggee.trace.runs import ProgressOfTraces, TracePoint, current_run
 from dynamo_dap.debuggee.trace.stepping import ends_at, origin_of
 from dynamo_dap.debuggee.trace.stop_texts import explain, headline, in_the_past
 from dynamo_dap.protocol.contract import COMPILE_TIME

@@ -36,8 +36,16 @@ from dynamo_dap.debuggee.torch_api.generated_code import ONCE
 from dynamo_dap.debuggee.torch_api.retracing import CachedCall, MadeCode, replaying, trace_again
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame, running_frame
 from dynamo_dap.debuggee.trace.evaluation import evaluate
-from dynamo_dap.debuggee.trace.progress import ProgressOfTraces, TracePoint, TraceProgress
-from dynamo_dap.debuggee.trace.runs import Decision, LineTraces, ReplayRun, SilentRun, current_run
+from dynamo_dap.debuggee.trace.runs import (
+    Decision,
+    LineTraces,
+    ProgressOfTraces,
+    ReplayRun,
+    SilentRun,
+    TracePoint,
+    TraceProgress,
+    current_run,
+)
 from dynamo_dap.debuggee.trace.stepping import Origin
 from dynamo_dap.debuggee.values.model import Value
 from dynamo_dap.protocol.contract import ErrorId

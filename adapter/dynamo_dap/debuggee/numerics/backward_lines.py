@@ -18,7 +18,7 @@ from dynamo_dap.debuggee.torch_api.dynamo_names import resume_function, without_
 from dynamo_dap.debuggee.torch_api.graph import is_erased, target_name
 from dynamo_dap.debuggee.torch_api.saved_graphs import KeptGraph
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
-from dynamo_dap.debuggee.trace.progress import TracePoint
+from dynamo_dap.debuggee.trace.runs import TracePoint
 
 Position = tuple[int, int]
 """An attempt of a trace, and how many instructions with a line it has reached: see ``TraceProgress``."""

@@ -29,7 +29,7 @@ from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue
 from dynamo_dap.debuggee.torch_api.isolation import preserved_global_state, switches
 from dynamo_dap.debuggee.torch_api.real_values import limits_of_real_values
 from dynamo_dap.debuggee.torch_api.retracing import CachedCall
-from dynamo_dap.debuggee.trace.progress import TracePoint
+from dynamo_dap.debuggee.trace.runs import TracePoint
 from dynamo_dap.debuggee.trace.stop_texts import mismatch_in_backward
 from dynamo_dap.protocol.contract import MISMATCH
 

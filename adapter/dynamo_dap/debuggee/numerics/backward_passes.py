@@ -45,8 +45,7 @@ from dynamo_dap.debuggee.torch_api.saved_graphs import KeptGraphInCall
 from dynamo_dap.debuggee.torch_api.tensor_facts import is_fake_tensor
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.trace.frames import TracedFunction, frames_of
-from dynamo_dap.debuggee.trace.progress import TracePoint, TraceProgress
-from dynamo_dap.debuggee.trace.runs import Decision, LineTraces, ReplayRun
+from dynamo_dap.debuggee.trace.runs import Decision, LineTraces, ReplayRun, TracePoint, TraceProgress
 from dynamo_dap.debuggee.values.model import ScopeOfFrame, Value, VirtualSource
 from dynamo_dap.debuggee.wrapping.weak_collections import WeakSet
 from dynamo_dap.protocol.contract import BACKWARD, COMPILE_TIME

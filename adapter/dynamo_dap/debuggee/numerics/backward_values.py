@@ -43,7 +43,7 @@ from dynamo_dap.debuggee.torch_api.real_values import limits_of_real_values
 from dynamo_dap.debuggee.torch_api.retracing import CachedCall
 from dynamo_dap.debuggee.torch_api.skipping import never_compile
 from dynamo_dap.debuggee.torch_api.tensor_facts import gradient_node_of, is_fake_tensor
-from dynamo_dap.debuggee.trace.progress import TracePoint
+from dynamo_dap.debuggee.trace.runs import TracePoint
 from dynamo_dap.debuggee.trace.stop_texts import BackwardFault, not_finite_in_backward
 from dynamo_dap.protocol.contract import NAN as NAN_FILTER
 

@@ -1,24 +1,204 @@
-"""Why a trace runs: the program compiles, or the debugger replays a call for some purpose.
+"""Why a trace runs, and how far it has come.
 
-Whoever starts a trace makes its ``TraceRun``, which decides what happens at each line. The engine asks
-``current_run()`` and nothing else about the purpose. A run belongs to one thread, and lives as long as its trace; the
-program's own traces on a thread share one.
+The program compiles, or the debugger replays a call for some purpose. Whoever starts a trace makes its ``TraceRun``,
+which decides what happens at each line. The engine asks ``current_run()`` and nothing else about the purpose. A run
+belongs to one thread, and lives as long as its trace; the program's own traces on a thread share one.
+
+Dynamo restarts the analysis of a frame from the top (a graph break, a size that has to be specialized): the same
+instructions are traced again, in the same order, up to the point where the attempts differ. Positions are counted from
+the start of an attempt, so that an attempt can be fast-forwarded to where the previous one was, and breakpoints that
+were hit before are recognised. Tracing thread only, under Dynamo's compile lock, unless it says otherwise.
 """
 
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
+import types
+import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 from dynamo_dap.debuggee.agent.breakpoints import LineBreakpoint
 from dynamo_dap.debuggee.agent.stepping import Changes
+from dynamo_dap.debuggee.torch_api.generated_code import original_of
 from dynamo_dap.debuggee.torch_api.retracing import CachedCall, current_replay
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
-from dynamo_dap.debuggee.torch_api.translator import CompileIdentity
-from dynamo_dap.debuggee.trace.progress import ProgressOfTraces, TracePoint, TraceProgress
+from dynamo_dap.debuggee.torch_api.translator import CompileIdentity, compile_identity, frame_below_trace
+from dynamo_dap.debuggee.trace.code_facts import CodeFacts
 from dynamo_dap.protocol.contract import COMPILE_TIME
+
+Visit = tuple[int, int, int]
+"""A breakpoint reached at an instruction: breakpoint id, ``id`` of the code object, instruction index."""
+
+
+@dataclass
+class TraceProgress:
+    """One attempt of one frame's trace."""
+
+    identity: CompileIdentity
+    began_at_start: bool
+    """Whether counting began with the attempt; not when the hook was installed in the middle of it."""
+    last: dict[int, tuple[weakref.ref[Any], int]] = field(default_factory=dict)
+    """The index of the instruction looked at last in each run of a function, by its interpreter's identity."""
+    position: int = 0
+    """How many instructions with a line were traced, inlined functions included."""
+    visits: Counter[Visit] = field(default_factory=Counter)
+    earlier_visits: Counter[Visit] = field(default_factory=Counter)
+    entered: dict[int, weakref.ref[Any]] = field(default_factory=dict)
+    """Interpreters that were seen on the first line of their function, by identity."""
+
+    def is_first_visit(self, visit: Visit) -> bool:
+        """Count a visit; False when an earlier attempt of this frame made the same one."""
+        self.visits[visit] += 1
+        return self.visits[visit] > self.earlier_visits[visit]
+
+    @property
+    def given_up_visits(self) -> Counter[Visit]:
+        """The visits of earlier attempts that this one did not make."""
+        return self.earlier_visits - self.visits
+
+    def comes_from(self, frame: TracedFrame, index: int) -> int:
+        """Note a visit of ``index``; return the index visited before it in the same frame, else -1.
+
+        Functions inlined in between do not count: a return to a line does not begin it.
+        """
+        interpreter = frame.interpreter
+        known = self.last.get(id(interpreter))
+        if known is not None and known[0]() is interpreter:
+            self.last[id(interpreter)] = (known[0], index)
+            return known[1]
+        self.last[id(interpreter)] = (weakref.ref(interpreter), index)
+        return -1
+
+    def enters(self, frame: TracedFrame) -> bool:
+        """Whether the frame is on its function's first line for the first time."""
+        interpreter = frame.interpreter
+        known = self.entered.get(id(interpreter))
+        if known is not None and known() is interpreter:
+            return False
+        self.entered[id(interpreter)] = weakref.ref(interpreter)
+        return True
+
+
+class _Reported(threading.local):
+    """The newest trace of a thread, and the visits that it has reported too early."""
+
+    progress: TraceProgress | None = None
+    code: weakref.ref[types.CodeType] | None = None
+    """What was compiled."""
+    owners: tuple[weakref.ref[types.CodeType], ...] = ()
+    """Functions whose traces have made the visits in ``owed``."""
+
+    def __init__(self) -> None:
+        self.owed: Counter[Visit] = Counter()
+
+
+class ProgressOfTraces:
+    """The progress of the running trace, and of the outer ones.
+
+    Dynamo may inline a function, find a graph break in it, and restart without it: the generated code then calls the
+    function, which is traced by itself. Its breakpoints have been reported by then, and are not reported again.
+    """
+
+    def __init__(self) -> None:
+        """No trace has begun."""
+        self._of_thread = _Reported()
+        # By identity: Dynamo's object for an attempt compares by value and cannot be hashed.
+        self._by_attempt: dict[int, tuple[weakref.ref[Any], TraceProgress]] = {}
+        self._latest_of_compile: dict[str, TraceProgress] = {}
+
+    def of(self, frame: TracedFrame, *, stops: bool) -> TraceProgress:
+        """Return the progress of the attempt that the frame belongs to; ``stops``: see ``TraceRun``."""
+        attempt = frame.attempt
+        known = self._by_attempt.get(id(attempt))
+        if known is not None and known[0]() is attempt:
+            return known[1]
+        progress = self._begin(frame, stops=stops)
+        self._by_attempt = {key: entry for key, entry in self._by_attempt.items() if entry[0]() is not None}
+        self._by_attempt[id(attempt)] = (weakref.ref(attempt), progress)
+        return progress
+
+    def _begin(self, frame: TracedFrame, *, stops: bool) -> TraceProgress:
+        identity = compile_identity()
+        progress = TraceProgress(identity, not frame.has_begun)
+        before = self._latest_of_compile.get(identity.compile_id)
+        if before is not None and identity.attempt > before.identity.attempt:
+            progress.earlier_visits = before.earlier_visits | before.visits
+        if identity.attempt == 0:
+            self._latest_of_compile.clear()
+        self._latest_of_compile[identity.compile_id] = progress
+        if stops:
+            if identity.attempt == 0:
+                self.settle()
+            self._of_thread.progress, self._of_thread.code = progress, weakref.ref(frame.compiled_code)
+        return progress
+
+    def settle(self) -> None:
+        """Note the visits that the thread's last trace has reported in called functions. Another call begins."""
+        thread = self._of_thread
+        progress, code = thread.progress, thread.code
+        thread.progress = thread.code = None
+        if progress is not None and code is not None:
+            given_up = progress.given_up_visits
+            thread.owed += given_up
+            thread.owners += (code,) if given_up else ()
+        if not thread.owners:
+            return
+        running, frame = set[int](), frame_below_trace(sys._getframe())
+        while frame is not None:
+            running.add(id(original_of(frame.f_code)))
+            frame = frame.f_back
+        if not any(id(owner()) in running for owner in thread.owners):
+            thread.owners = ()
+            thread.owed.clear()
+
+    @property
+    def are_visits_owed(self) -> bool:
+        """Whether a call that begins now may reach breakpoints that were reported already."""
+        thread = self._of_thread
+        return bool(thread.owed or (thread.progress is not None and thread.progress.given_up_visits))
+
+    def take_reported(self, visit: Visit) -> bool:
+        """Whether a visit was reported when its function was inlined, so that it is not reported again."""
+        owed = self._of_thread.owed
+        if owed[visit] <= 0:
+            return False
+        owed[visit] -= 1
+        return True
+
+    def final_visits(self) -> Counter[Visit] | None:
+        """Return the visits of the last attempt of the thread's last trace; None if all attempts made the same."""
+        progress = self._of_thread.progress
+        return None if progress is None or not progress.given_up_visits else progress.visits
+
+
+@dataclass(frozen=True, slots=True)
+class TracePoint:
+    """Where the interpreter is now."""
+
+    frame: TracedFrame
+    index: int
+    line: int
+    facts: CodeFacts
+    progress: TraceProgress
+    begins_line: bool
+    """Whether a line of the user's begins here."""
+    continues_statement: bool
+    """Whether that line merely goes on with a statement."""
+    chain: Callable[[], Sequence[TracedFrame]]
+    """The function and those that run it, innermost first."""
+    is_user_code: bool
+    """Whether steps may end here: ``justMyCode`` leaves installed packages out."""
+
+    @property
+    def begins_statement(self) -> bool:
+        """Whether a line begins here that does not merely continue a statement."""
+        return self.begins_line and not self.continues_statement and self.facts.begins_statement(self.line)
 
 
 class Decision(Enum):

@@ -24,8 +24,7 @@ from dynamo_dap.debuggee.torch_api.dynamo_names import resume_function
 from dynamo_dap.debuggee.torch_api.retracing import CachedCall
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.translator import CompileIdentity
-from dynamo_dap.debuggee.trace.progress import TracePoint
-from dynamo_dap.debuggee.trace.runs import current_run
+from dynamo_dap.debuggee.trace.runs import TracePoint, current_run
 from dynamo_dap.protocol.contract import RUN_TIME
 
 
