@@ -368,9 +368,9 @@ def _kept_of(calls: Keeping, compiled: Callable[[torch.Tensor], torch.Tensor]) -
     found: list[weakref.ref[Any]] = []
     for each in calls._saved.all:
         if not any(each is other for other in before):
-            nodes = each.trace._output.graph.nodes
+            nodes = each._output.graph.nodes
             found += [weakref.ref(node.meta["example_value"]) for node in nodes if "example_value" in node.meta]
-            found += [weakref.ref(each), weakref.ref(each.trace), weakref.ref(each.trace._output)]
+            found += [weakref.ref(each), weakref.ref(each._output)]
     return found
 
 
@@ -435,7 +435,7 @@ def nothing_kept(monkeypatch: pytest.MonkeyPatch) -> None:
         clear(trace.output)
         raise CannotKeep("for a test")
 
-    monkeypatch.setattr(cached_calls, "KeptTrace", refuse)
+    monkeypatch.setattr(cached_calls, "SavedTrace", refuse)
 
 
 CONDITIONS = [

@@ -22,8 +22,8 @@ from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.log import log_exception, log_problem
 from dynamo_dap.debuggee.agent.stepping import Step
 from dynamo_dap.debuggee.history.attempts import Attempt
-from dynamo_dap.debuggee.history.saved_traces import CannotKeep, KeptTrace
-from dynamo_dap.debuggee.history.trace_logs import SavedTrace, SavedTraces, TraceLogs
+from dynamo_dap.debuggee.history.saved_traces import CannotKeep, SavedTrace
+from dynamo_dap.debuggee.history.trace_logs import SavedTraces, TraceLogs
 from dynamo_dap.debuggee.history.trace_stops import TraceStops
 from dynamo_dap.debuggee.recording.function_names import name_of_call
 from dynamo_dap.debuggee.replay.breakpoint_prediction import NotPredictable, Visit, evaluating_visits, reached_in
@@ -31,7 +31,7 @@ from dynamo_dap.debuggee.replay.one_time_code import serves_another_graph
 from dynamo_dap.debuggee.torch_api.dynamo_names import goes_on_after_break, user_function_name
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
 from dynamo_dap.debuggee.torch_api.generated_code import AS_PYTHON_CALLS, run_as_python
-from dynamo_dap.debuggee.torch_api.retracing import RETRACING, CachedCall, clear, trace_again
+from dynamo_dap.debuggee.torch_api.retracing import RETRACING, CachedCall, NoFrame, clear, trace_again
 from dynamo_dap.debuggee.torch_api.saved_graphs import KeptGraph
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.traced_paths import PATHS, NotValid
@@ -185,10 +185,10 @@ class CachedCallStops:
     def _walked(self, run: ReplayRun, known: TracedCall | None, before: Attempt | None) -> bool:
         """Walk through the saved trace of the cache entry instead of a replay; False if none fits."""
         kept, call = known.kept if known is not None else None, run.call
-        if kept is None or kept.is_closed:
+        if kept is None or kept.is_dropped:
             return False
         try:
-            with kept.trace.lent(kept.trace.given_to(call), run):
+            with kept.lent(kept.given_to(call), run):
                 self._stops.walk(Attempt(kept.past, before=before))
         except CannotKeep as problem:
             log_problem(f"the saved trace of {name_of_call(call)} cannot be used: {problem}")
@@ -217,7 +217,7 @@ class CachedCallStops:
             clear(complete.output)
             return
         try:
-            saved = SavedTrace(taken[0], KeptTrace(complete, taken[1], call))
+            saved = SavedTrace(complete, *taken, call)
         except CannotKeep as problem:
             log_problem(f"the trace of {name_of_call(call)} cannot be kept: {problem}")
             return
@@ -230,14 +230,14 @@ class CachedCallStops:
         """Note the inputs of a call that reaches a graph break: steps back after the break lead there."""
         kept = known_call.kept if known_call is not None else None
         frame = call.frame
-        if kept is None or kept.is_closed or not isinstance(frame, types.FrameType):
+        if kept is None or kept.is_dropped or not isinstance(frame, types.FrameType):
             return
         if not goes_on_after_break(frame.f_code):
             return
         before = self._attempt_before(call)
         try:
             # The frame would keep objects alive that the program drops after the call.
-            given = kept.trace.given_to(replace(call, frame=_NoFrame(frame.f_globals, frame.f_builtins)), goes_on=True)
+            given = kept.given_to(replace(call, frame=NoFrame(frame.f_globals, frame.f_builtins)), goes_on=True)
         except CannotKeep as problem:
             log_problem(f"what {name_of_call(call)} was given cannot be found again: {problem}")
             return
@@ -313,13 +313,6 @@ class CachedCallStops:
             f"dynamo-dap: breakpoints in {name} won't be hit in cached calls (entry {call.compile_id}): {reason}\n",
             "important",
         )
-
-
-@dataclass(frozen=True)
-class _NoFrame:
-    f_globals: dict[str, object]
-    f_builtins: dict[str, object]
-    f_back: types.FrameType | None = None
 
 
 @dataclass

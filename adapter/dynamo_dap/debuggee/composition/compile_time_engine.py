@@ -26,7 +26,6 @@ from dynamo_dap.debuggee.history.what_if import WhatIfs
 from dynamo_dap.debuggee.inductor.lowering_stops import LoweringStops
 from dynamo_dap.debuggee.numerics.backward_passes import BackwardPasses
 from dynamo_dap.debuggee.numerics.value_stops import ValueStops
-from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
 from dynamo_dap.debuggee.torch_api.graph_runs import Limits
 from dynamo_dap.debuggee.torch_api.real_values import limit_real_values
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame, frame_at_comptime_breakpoint
@@ -55,7 +54,6 @@ class CompileTimeEngine:
         self._hooks = TranslatorHooks(self._on_line_instruction, self._on_instruction)
         self._facts = CodeFactsCache()
         self._logs = TraceLogs(self._facts, lambda: host.options.just_my_code)
-        self._ends = _EndsOfTraces(self._logs)
         self._codes = TracedCodes()
         self._attempt: weakref.ref[object] | None = None
         self._progress: TraceProgress | None = None
@@ -90,10 +88,7 @@ class CompileTimeEngine:
         # Those without a line, where a step by instruction may end, are heard of with lines.
         each_instruction = watched or self._line_traces.are_instructions_wanted
         self._hooks.want(lines=lines, instructions=wanted and each_instruction)
-        ended = {CompileObserver.compile_ended}
-        # A log that nobody closes would keep the trace alive.
-        self._logs.want(lines and not HOOKS.problems(ended))
-        HOOKS.want(self._ends, ended if lines else ())
+        self._logs.want(lines)
         self._compile_stops.arm()
         self._lowering_stops.arm()
         self._value_stops.arm()
@@ -103,7 +98,6 @@ class CompileTimeEngine:
         self._watches_every_line = False
         self._hooks.want(lines=False, instructions=False)
         self._logs.want(False)
-        HOOKS.want(self._ends, ())
         self._compile_stops.close()
         self._lowering_stops.close()
         self._value_stops.close()
@@ -307,19 +301,6 @@ class CompileTimeEngine:
         if self._host.options.compile_time:
             self._stops.stop(self._point(traced, progress), "breakpoint")
         return True
-
-
-class _EndsOfTraces(CompileObserver):
-    """Lets go of what is known of a trace when it is over."""
-
-    feature = "the history of traces"
-
-    def __init__(self, logs: TraceLogs) -> None:
-        self._logs = logs
-
-    def compile_ended(self, compiling: FrameCompile, result: CompileResult, problem: BaseException | None) -> None:
-        """Pass the generated code on to the logs, which keep the trace."""
-        self._logs.compile_ended(result.code)
 
 
 def _limits(asked: RealValues | str) -> Limits | None:

@@ -15,7 +15,7 @@ from typing import Any
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.isolation import DYNAMO_OFF, READING, global_state, preserved_global_state
 from dynamo_dap.debuggee.torch_api.real_values import note_versions
-from dynamo_dap.debuggee.torch_api.retracing import clear
+from dynamo_dap.debuggee.torch_api.retracing import clear, forget_tensors
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.translator import EARLIER_REASONS, restart_reasons
 from dynamo_dap.debuggee.trace.runs import current_run
@@ -112,10 +112,7 @@ class AbandonedAttempt:
         """Release everything that the program could notice, and note the versions of tensors that it may change."""
         self._put_back()
         context = self._output.tracing_context
-        context.tensor_to_context.clear()
-        clear_weakrefs = getattr(sys.modules["torch._dynamo.convert_frame"], "_clear_fake_mode_weakrefs", None)
-        if clear_weakrefs is not None:
-            clear_weakrefs(context.fake_mode)
+        forget_tensors(context)
         note_versions(self._output.root_tracer.graph)
         self._state = global_state()
 

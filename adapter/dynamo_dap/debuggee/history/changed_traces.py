@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from dynamo_dap.debuggee.torch_api.features import Feature, FeatureMissing
-from dynamo_dap.debuggee.torch_api.retracing import CachedCall
+from dynamo_dap.debuggee.torch_api.retracing import CachedCall, NoFrame
 from dynamo_dap.debuggee.torch_api.symbols import hint_of, is_symbolic, symbols_of
 from dynamo_dap.debuggee.torch_api.tensor_facts import is_fake_tensor
+from dynamo_dap.debuggee.torch_api.trace_state import refill
 from dynamo_dap.debuggee.torch_api.traced_frame import MISSING, TracedFrame
 from dynamo_dap.debuggee.torch_api.translator import frame_below_trace
 from dynamo_dap.debuggee.torch_api.variable_trackers import Tracker, source_name, unwrapped
@@ -54,15 +55,6 @@ class CannotChange(Exception):
 # -- the call ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _FrameToBe:
-    """The frame of a call that is being compiled: there is none yet."""
-
-    f_globals: dict[str, Any]
-    f_builtins: dict[str, Any]
-    f_back: types.FrameType | None
-
-
 def traced_call(top: types.FrameType, compile_id: str) -> CachedCall:
     """Return the call whose trace runs or is shown above the Python frame ``top``.
 
@@ -79,7 +71,7 @@ def traced_call(top: types.FrameType, compile_id: str) -> CachedCall:
     given = compiling.f_locals
     return CachedCall(
         code=given["code"],
-        frame=_FrameToBe(given["globals"], given["builtins"], frame_below_trace(top)),
+        frame=NoFrame(given["globals"], given["builtins"], frame_below_trace(top)),
         arguments=given["locals"],
         closure=given["closure"],
         compile_id=compile_id,
@@ -111,7 +103,7 @@ def beside_running_trace(top: types.FrameType, frame: TracedFrame) -> Iterator[N
     output = frame.translator.output
     with contextlib.ExitStack() as stack:
         for container in _containers():
-            stack.callback(_put_back, container, container.copy())
+            stack.callback(refill, container, container.copy())
         stack.enter_context(_functions_modes_put_back())
         now: dict[str, Any] = {}
         output.save_global_state(out=now)
@@ -128,11 +120,6 @@ def _containers() -> list[Any]:
     tensorify: Any = sys.modules.get("torch._dynamo.utils")
     containers.append(getattr(getattr(tensorify, "TensorifyState", None), "force_specializations", None))
     return [each for each in containers if each is not None]
-
-
-def _put_back(container: Any, contents: Any) -> None:
-    container.clear()
-    container.extend(contents) if isinstance(container, list) else container.update(contents)
 
 
 @contextlib.contextmanager

@@ -14,10 +14,11 @@ import types
 from collections import ChainMap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 from weakref import ref
 
 from dynamo_dap.debuggee.bytecode.exact_types import is_one_of
+from dynamo_dap.debuggee.history.time_travel import Past
 from dynamo_dap.debuggee.history.trace_log import TraceLog
 from dynamo_dap.debuggee.torch_api.isolation import global_state
 from dynamo_dap.debuggee.torch_api.real_values import put_values_back, set_version
@@ -38,6 +39,7 @@ from dynamo_dap.debuggee.torch_api.variable_trackers import fields_of, is_tracke
 from dynamo_dap.debuggee.trace.runs import ReplayRun
 from dynamo_dap.debuggee.values.type_facts import name_of
 from dynamo_dap.debuggee.wrapping.locks import Level, reentrant_lock
+from dynamo_dap.debuggee.wrapping.weak_collections import WeakSet
 
 _OF_MODULES = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.CodeType)
 """What lasts as long as the program when it is reached from globals."""
@@ -79,15 +81,29 @@ class Given:
     """Put random states and switches of torch back that the call began with, in that case."""
 
 
-class KeptTrace:
+class CallOfTrace(Protocol):
+    """The facts of the calls of a cache entry."""
+
+    def let_go(self) -> None:
+        """Drop them, with the trace."""
+
+
+class SavedTrace:
     """See the module."""
 
-    def __init__(self, trace: CompleteTrace, log: TraceLog, call: CachedCall) -> None:
-        """Save ``trace``, a trace of ``call``, with its ``log``, which shows no snapshot of the past.
+    def __init__(self, trace: CompleteTrace, past: Past, log: TraceLog, call: CachedCall) -> None:
+        """Save ``trace``, a trace of ``call``, with its ``log``, which shows no snapshot of the ``past``.
 
         Raises:
             CannotKeep: some object of the program's cannot be found again.
         """
+        self.past = past
+        self.traced_calls: WeakSet[CallOfTrace] = WeakSet()
+        """Who refers to it."""
+        self.code: ref[types.CodeType] | None = None
+        """What the cache entry runs; where it is known, the trace lives no longer than that."""
+        self.is_dropped = False
+        """Whether no later call uses it."""
         self._log = log
         self._output = trace.output
         self._globals = trace.globals
@@ -283,7 +299,7 @@ class KeptTrace:
 
     def close(self) -> None:
         """Forget the trace, once no thread uses it. Any thread."""
-        self._is_unwanted = True
+        self.is_dropped = self._is_unwanted = True
         if not self._lock.acquire(blocking=False):
             return
         try:

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.history.traced_bodies import BodyGraph, values_in
 from dynamo_dap.debuggee.torch_api.features import Feature
+from dynamo_dap.debuggee.torch_api.trace_state import refill
 from dynamo_dap.debuggee.torch_api.variable_trackers import fields_of, node_of
 from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.debuggee.wrapping.patches import Patches
@@ -156,8 +157,7 @@ class _TrackerChange(_MutationChange):
         held = self._contents
         contents = tuple(each for container in held[::2] for each in (container, container.copy()))
         for container, copy in zip(held[::2], held[1::2], strict=True):
-            container.clear()
-            container.extend(copy) if isinstance(container, list | deque) else container.update(copy)
+            refill(container, copy)
         for name in now.keys() - self._then.keys():
             del self._fields[name]
         self._fields.update(
@@ -199,10 +199,7 @@ class _StoreChange(_MutationChange):
         if self._then is None:
             self._pending.pop(self.tracker, None)
         else:
-            # Keep the same dictionary: others may hold it.
-            pending = self._pending.setdefault(self.tracker, {})
-            pending.clear()
-            pending.update(self._then)
+            refill(self._pending.setdefault(self.tracker, {}), self._then)
         self._then = now
 
     def trackers(self) -> Iterator[Any]:
@@ -222,11 +219,8 @@ class _FieldsChange(Change):
         count = len(self._owners) // 2
         for fields, then in zip(self._owners[:count], self._owners[count:], strict=True):
             now = dict(fields)
-            fields.clear()
-            fields.update(then)
-            # Keep the same dictionary: the keeper of the trace holds it.
-            then.clear()
-            then.update(now)
+            refill(fields, then)
+            refill(then, now)
 
     def holders(self) -> Iterator[dict[str, Any]]:
         yield from self._owners[len(self._owners) // 2 :]

@@ -13,16 +13,16 @@ import threading
 import types
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
-from typing import Protocol
+from dataclasses import dataclass, replace
 
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.history.abandoned_attempts import AbandonedAttempt
 from dynamo_dap.debuggee.history.attempts import Attempt, Attempts, all_before
-from dynamo_dap.debuggee.history.saved_traces import Given, KeptTrace
+from dynamo_dap.debuggee.history.saved_traces import Given, SavedTrace
 from dynamo_dap.debuggee.history.time_travel import Past
 from dynamo_dap.debuggee.history.trace_changes import CHANGES, TRACE_LOG
 from dynamo_dap.debuggee.history.trace_log import TraceLog
+from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
 from dynamo_dap.debuggee.torch_api.dynamo_names import goes_on_after_break, resume_function
 from dynamo_dap.debuggee.torch_api.generated_code import is_served, user_function_of
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
@@ -31,37 +31,11 @@ from dynamo_dap.debuggee.trace.code_facts import CodeFactsCache
 from dynamo_dap.debuggee.trace.guards_view import note_expressions
 from dynamo_dap.debuggee.trace.runs import TraceProgress
 from dynamo_dap.debuggee.wrapping.locks import Level, reentrant_lock
-from dynamo_dap.debuggee.wrapping.weak_collections import WeakSet
 
 _MAXIMUM_ATTEMPTS = 8
 """Attempts that are kept beside the one that runs: each holds what Dynamo made for it."""
 MAXIMUM_SAVED = 100_000
 """Lines of saved traces. They take as long as Dynamo took for these traces."""
-
-
-class CallOfTrace(Protocol):
-    """What is known of the calls of a cache entry."""
-
-    def let_go(self) -> None:
-        """Drop the trace."""
-
-
-@dataclass(eq=False)
-class SavedTrace:
-    """The trace of a cache entry, and its history for steps back."""
-
-    past: Past
-    trace: KeptTrace
-    traced_calls: WeakSet[CallOfTrace] = field(default_factory=WeakSet)
-    """Who refers to it."""
-    code: weakref.ref[types.CodeType] | None = None
-    """What the cache entry runs; where it is known, the trace lives no longer than that."""
-    is_closed: bool = False
-
-    def close(self) -> None:
-        """Forget it, once no thread uses it."""
-        self.is_closed = True
-        self.trace.close()
 
 
 class SavedTraces:
@@ -83,7 +57,7 @@ class SavedTraces:
 
     def _drop(self, saved: SavedTrace) -> None:
         """Forget an entry that torch has dropped. Any thread, at any time, also while another thread uses the trace."""
-        saved.is_closed = True
+        saved.is_dropped = True
         for each in list(saved.traced_calls):
             each.let_go()
         with contextlib.suppress(ValueError):
@@ -109,7 +83,7 @@ class _BegunCall:
     def attempt(self, frame: types.FrameType) -> Attempt:
         """Return it as a history for steps back; ``frame`` runs its code."""
         given = replace(self.given, call=replace(self.given.call, frame=frame))
-        return Attempt(self.saved.past, before=self.before, lend=lambda: self.saved.trace.lent(given, waits=False))
+        return Attempt(self.saved.past, before=self.before, lend=lambda: self.saved.lent(given, waits=False))
 
 
 class BegunCalls:
@@ -140,7 +114,7 @@ class BegunCalls:
             below = below.f_back
         self._leave([each for each in self._mine() if each.frame_id in running])
         found = next((each for each in self._mine() if each.frame_id == id(frame)), None)
-        return None if found is None or found.saved.is_closed else found.attempt(frame)
+        return None if found is None or found.saved.is_dropped else found.attempt(frame)
 
     def ended(self, frame: types.FrameType) -> None:
         """Forget the call that ``frame`` ran."""
@@ -160,8 +134,10 @@ class BegunCalls:
             self._of_threads.pop(threading.get_ident(), None)
 
 
-class TraceLogs:
+class TraceLogs(CompileObserver):
     """The log of the running trace, and the logs that it continues. One for each process."""
+
+    feature = "the history of traces"
 
     def __init__(self, facts: CodeFactsCache, just_my_code: Callable[[], bool]) -> None:
         """Leave out statements of libraries while ``just_my_code`` returns true."""
@@ -186,6 +162,10 @@ class TraceLogs:
 
     def want(self, wanted: bool) -> None:
         """Observe in-place changes of traces, or stop it. Any thread."""
+        ended = {CompileObserver.compile_ended}
+        # A log that nobody closes would keep the trace alive.
+        wanted = wanted and not HOOKS.problems(ended)
+        HOOKS.want(self, ended if wanted else ())
         self._is_wanted = wanted and TRACE_LOG.problem is None
         self._has_gap = self._has_gap or not wanted
         CHANGES.want(wanted)
@@ -319,10 +299,10 @@ class TraceLogs:
         self._running = self._log = self._attempt = CHANGES.log = None
         return attempt.past, log
 
-    def compile_ended(self, generated: types.CodeType | None) -> None:
-        """Note the end of a compile of this thread, and the code it ``generated``, if any."""
+    def compile_ended(self, compiling: FrameCompile, result: CompileResult, problem: BaseException | None) -> None:
+        """Note the end of a compile of this thread, and the code it generated, if any."""
         with self._lock:
-            self._compile_ended(generated)
+            self._compile_ended(result.code)
 
     def _compile_ended(self, generated: types.CodeType | None) -> None:
         attempt = self._running

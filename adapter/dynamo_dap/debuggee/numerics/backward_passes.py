@@ -40,7 +40,7 @@ from dynamo_dap.debuggee.recording.function_names import name_of_call
 from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue, as_it_was, evaluating_on_real_values
 from dynamo_dap.debuggee.torch_api.isolation import global_state, preserved_global_state
 from dynamo_dap.debuggee.torch_api.real_values import limits_of_real_values
-from dynamo_dap.debuggee.torch_api.retracing import RETRACING, CachedCall, trace_again
+from dynamo_dap.debuggee.torch_api.retracing import RETRACING, CachedCall, NoFrame, trace_again
 from dynamo_dap.debuggee.torch_api.saved_graphs import KeptGraphInCall
 from dynamo_dap.debuggee.torch_api.tensor_facts import is_fake_tensor
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
@@ -52,15 +52,6 @@ from dynamo_dap.protocol.contract import BACKWARD, COMPILE_TIME
 
 GRADIENT = "__grad__"
 """The gradient of the line's result, in expressions."""
-
-
-@dataclass(frozen=True)
-class _EndedFrame:
-    """Replaces the frame of a call that has returned: see ``retracing.FrameOfCall``."""
-
-    f_globals: dict[str, Any]
-    f_builtins: dict[str, Any]
-    f_back: types.FrameType | None = None
 
 
 @dataclass(eq=False)
@@ -241,7 +232,7 @@ class BackwardPasses:
 
     def as_ended(self, call: CachedCall) -> CachedCall:
         """Return ``call`` without its frame, so that it can be kept."""
-        return replace(call, frame=_EndedFrame(call.frame.f_globals, call.frame.f_builtins))
+        return replace(call, frame=NoFrame(call.frame.f_globals, call.frame.f_builtins))
 
     def computed(self, frame: types.FrameType, outputs: object) -> None:
         """Wait for the gradients of the compiled graph's outputs."""
@@ -386,7 +377,7 @@ class BackwardPasses:
 
         Raises: NoRealValue: the call can no longer be traced up to it.
         """
-        frame = _EndedFrame(kept.call.frame.f_globals, kept.call.frame.f_builtins, caller_frame())
+        frame = NoFrame(kept.call.frame.f_globals, kept.call.frame.f_builtins, caller_frame())
         call = replace(kept.call, frame=frame, in_backward=_InBackward(kept, run))
         replay = RunToVisit(call, visit, arrived)
         with self._lines.running(replay), preserved_global_state():

@@ -84,6 +84,15 @@ class FrameOfCall(Protocol):
         """Its caller, or the frame that inspects it."""
 
 
+@dataclass(frozen=True)
+class NoFrame:
+    """Replaces the frame of a call that has none yet, or has returned."""
+
+    f_globals: dict[str, Any]
+    f_builtins: dict[str, Any]
+    f_back: types.FrameType | None = None
+
+
 class ValuesInBackward(Protocol):
     """The values of a call in its backward pass, by the names of its graph's nodes."""
 
@@ -316,6 +325,11 @@ def let_go(output: Any) -> None:
     guards = context.guards_context.dynamo_guards
     # Torch 2.11 only has the set inside.
     getattr(guards, "clear", guards.inner.clear)()
+    forget_tensors(context)
+
+
+def forget_tensors(context: Any) -> None:
+    """Drop the weak references of a ``TracingContext`` to the program's tensors."""
     context.tensor_to_context.clear()
     clear = getattr(sys.modules["torch._dynamo.convert_frame"], "_clear_fake_mode_weakrefs", None)
     if clear is not None:

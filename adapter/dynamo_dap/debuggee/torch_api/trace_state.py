@@ -76,8 +76,7 @@ class TraceState:
     def restore_statistics(self) -> None:
         """Restore torch's counts of graph breaks and compiles, which mean nothing to the trace."""
         for group, counter in _statistics().items():
-            counter.clear()
-            counter.update(self._counters.get(group, {}))
+            refill(counter, self._counters.get(group, {}))
 
     def restore(self) -> None:
         """Restore everything."""
@@ -235,16 +234,14 @@ class ObjectState:
             if repr(self._dictionary[name]) != repr(counter):
                 self._dictionary[name] = copy_of_counter(counter)
         for container, copied in self._containers:
-            if _contents(container) == _marks(copied):
-                continue
-            if isinstance(container, list):
-                container[:] = copied
-            elif isinstance(container, set):
-                container.intersection_update(copied)
-                container.update(copied)
-            else:
-                container.clear()
-                container.extend(copied) if isinstance(container, collections.deque) else container.update(copied)
+            if _contents(container) != _marks(copied):
+                refill(container, copied)
+
+
+def refill(container: Any, contents: Any) -> None:
+    """Give a container of Dynamo's its earlier contents: it stays the same object, which others hold."""
+    container.clear()
+    container.extend(contents) if isinstance(container, list | collections.deque) else container.update(contents)
 
 
 _OF_THE_PROGRAM = frozenset({"f_globals", "f_locals", "f_builtins", "global_scope", "local_scope", "code_options"})
@@ -327,8 +324,7 @@ class _GraphState:
             if id(node) not in self._nodes:
                 self._graph.erase_node(node)
         for node, metadata in self._metadata:
-            node.meta.clear()
-            node.meta.update(metadata)
+            refill(node.meta, metadata)
         if self._names is not None:
             self._names.restore()
         if "_insert" in self._attributes:
