@@ -12,6 +12,7 @@ from dynamo_dap.debuggee.generated.engine import RunTimeEngine
 from dynamo_dap.debuggee.numerics.backward_passes import BackwardPasses, KeptCall
 from dynamo_dap.debuggee.numerics.gradients import GradientRun
 from dynamo_dap.debuggee.torch_api.retracing import CachedCall
+from dynamo_dap.debuggee.trace.runs import LineTraces, ReplayRun
 from dynamo_dap.protocol.types import SourceBreakpoint
 from tests.run_time.in_process import Action, ScriptedHost, SeenStop
 
@@ -20,7 +21,7 @@ class EveryLine(BackwardPasses):
     """Traces each call again in its backward pass, whatever is set."""
 
     def __init__(self, host: Any, address_of: Callable[..., int] = lambda frame, index: 0) -> None:
-        super().__init__(host, address_of)
+        super().__init__(host, address_of, LineTraces(lambda: None))
         self.count = 0
 
     def are_wanted(self) -> bool:
@@ -34,7 +35,7 @@ class EveryLine(BackwardPasses):
 
     def _look(self, kept: KeptCall, run: GradientRun) -> None:
         self.count += 1
-        self._trace(kept, run)
+        self._trace(kept, ReplayRun(self._in_backward(kept, run)))
 
     def _report_failure(self, call: CachedCall, problem: Exception) -> None:
         self._host.failure = problem

@@ -377,15 +377,21 @@ class BackwardPasses:
 
         Raises: NoRealValue: the call can no longer be traced up to it.
         """
+        replay = RunToVisit(self._in_backward(kept, run), visit, arrived)
+        self._trace(kept, replay)
+        if not replay.is_found:
+            raise NoRealValue(f"what the call was given has changed since: it does not reach line {visit.line} again")
+
+    def _in_backward(self, kept: KeptCall, run: GradientRun) -> CachedCall:
+        """Return the call as it is looked at in its backward pass."""
         frame = NoFrame(kept.call.frame.f_globals, kept.call.frame.f_builtins, caller_frame())
-        call = replace(kept.call, frame=frame, in_backward=_InBackward(kept, run))
-        replay = RunToVisit(call, visit, arrived)
+        return replace(kept.call, frame=frame, in_backward=_InBackward(kept, run))
+
+    def _trace(self, kept: KeptCall, replay: ReplayRun) -> None:
         with self._lines.running(replay), preserved_global_state():
             for put_back in kept.states:
                 put_back()
             trace_again(replay)
-        if not replay.is_found:
-            raise NoRealValue(f"what the call was given has changed since: it does not reach line {visit.line} again")
 
     def _hold(self, point: TracePoint, reached: _ReachedLine, gradient: Any, hit: Sequence[int]) -> None:
         self.hold(point, reached.kept, reached.visit, {GRADIENT: gradient}, hit=hit)
