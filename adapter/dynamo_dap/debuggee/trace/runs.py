@@ -1,8 +1,8 @@
 """Why a trace runs, and how far it has come.
 
-The program compiles, or the debugger replays a call for some purpose. Whoever starts a trace makes its ``TraceRun``,
-which decides what happens at each line. The engine asks ``current_run()`` and nothing else about the purpose. A run
-belongs to one thread, and lives as long as its trace; the program's own traces on a thread share one.
+The program compiles, or the debugger replays a call for some purpose. The feature that starts a trace makes its
+``TraceRun``, which decides what happens at each line. The engine asks ``current_run()`` and nothing else about the
+purpose. A run belongs to one thread, and lives as long as its trace; the program's own traces on a thread share one.
 
 Dynamo restarts the analysis of a frame from the top (a graph break, a size that has to be specialized): the same
 instructions are traced again, in the same order, up to the point where the attempts differ. Positions are counted from
