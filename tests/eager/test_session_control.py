@@ -54,12 +54,12 @@ def test_pause_in_eager_code(session: Session, tmp_path: Path) -> None:
 
 
 def test_pause_while_dynamo_traces(session: Session, tmp_path: Path) -> None:
-    program = Running(session, tmp_path, "trace", "traced")
+    program = Running(session, tmp_path, "trace_on", "traced")
     session.wait_for_stop("breakpoint", at="traced")
     session.set_breakpoints(PROGRAM)
     session.resume()
     stop = program.pause()
-    assert names(stop) == ["long", "trace", "<module>"]
+    assert names(stop) == ["long", "trace_on", "<module>"]
     assert stop.frame["Locals"]["x"].text.startswith("Tensor f32[2]")
     stop = session.next()
     assert names(stop)[0] == "long"

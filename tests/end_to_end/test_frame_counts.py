@@ -24,7 +24,7 @@ import weakref
 import torch
 import torch._inductor.config
 from torch import nn
-from torch._dynamo.utils import counters
+from torch._dynamo.utils import counters, get_compilation_metrics
 
 torch.manual_seed(0)
 torch._inductor.config.force_disable_caches = True
@@ -78,6 +78,8 @@ def main():
     print(dict(counters["frames"]))
     print(dict(counters["stats"]))
     print({name: dict(found) for name, found in counters.items()})
+    for metrics in get_compilation_metrics():
+        print(metrics.compile_id, metrics.co_name, metrics.is_forward)
 
 main()
 """

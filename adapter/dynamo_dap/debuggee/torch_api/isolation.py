@@ -39,8 +39,11 @@ TRANSFORMS_OFF = Feature("statistics of large tensors inside torch.func", _TRANS
 _LOCK = "torch._dynamo.convert_frame:compile_lock"
 _COUNTERS = "torch._dynamo.utils:counters"
 _TIMES = "torch._dynamo.utils:compilation_time_metrics"
+_SUMS = "torch._dynamo.utils:cumulative_time_spent_ns"
+_METRICS = "torch._dynamo.utils:_metrics_context_tls"
+_METRICS_CONTEXT = "torch._dynamo.metrics_context:MetricsContext"
 _NUMBERS = "torch._dynamo.bytecode_transformation:_unique_id_counter"
-COMPILES = (_LOCK, _COUNTERS, _TIMES, _NUMBERS, _EVAL_FRAME, _STANCE)
+COMPILES = (_LOCK, _COUNTERS, _TIMES, _SUMS, _METRICS, _METRICS_CONTEXT, _NUMBERS, _EVAL_FRAME, _STANCE)
 """What a compile that the program does not notice needs: features that make one declare it too."""
 COMPILES_APART = Feature("compiling for looking only", *COMPILES)
 
@@ -77,6 +80,7 @@ def isolated(
         if compiles:
             stack.enter_context(_silent_logs())
             stack.enter_context(_restored_statistics(keeps_numbers))
+            stack.enter_context(_own_metrics())
         if gradients:
             stack.enter_context(sys.modules["torch"].no_grad())
         yield stack
@@ -362,10 +366,10 @@ def _silent_logs() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _restored_statistics(keeps_numbers: Callable[[], bool]) -> Iterator[None]:
-    counters, times = COMPILES_APART.resolve(_COUNTERS), COMPILES_APART.resolve(_TIMES)
+    counters, times, sums = (COMPILES_APART.resolve(each) for each in (_COUNTERS, _TIMES, _SUMS))
     transformation: Any = sys.modules["torch._dynamo.bytecode_transformation"]
     counted = {group: dict(each) for group, each in counters.items()}
-    timed = {name: list(each) for name, each in times.items()}
+    timed, summed = {name: list(each) for name, each in times.items()}, dict(sums)
     numbers = copy_of_counter(transformation._unique_id_counter)
     try:
         yield
@@ -377,8 +381,28 @@ def _restored_statistics(keeps_numbers: Callable[[], bool]) -> Iterator[None]:
                 del counters[group]
         times.clear()
         times.update(timed)
+        sums.clear()
+        sums.update(summed)
         if not keeps_numbers():  # never give a name twice
             transformation._unique_id_counter = numbers
+
+
+@contextlib.contextmanager
+def _own_metrics() -> Iterator[None]:
+    """Collect the metrics of our compile on this thread, and drop them.
+
+    At the end of a compile torch appends its metrics to a list of 64, and the oldest leave it.
+    """
+    of_thread = COMPILES_APART.resolve(_METRICS)
+    kept = dict(of_thread.__dict__)
+    of_thread.__dict__.clear()
+    of_thread.metrics_context = COMPILES_APART.resolve(_METRICS_CONTEXT)(on_exit=lambda *_: None)
+    try:
+        with of_thread.metrics_context:
+            yield
+    finally:
+        of_thread.__dict__.clear()
+        of_thread.__dict__.update(kept)
 
 
 def copy_of_counter(counter: Any) -> Any:

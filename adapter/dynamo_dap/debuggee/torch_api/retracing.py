@@ -17,6 +17,7 @@ import sys
 import threading
 import traceback
 import types
+import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -26,6 +27,7 @@ from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.isolation import COMPILES, dynamo_off, isolated
 from dynamo_dap.debuggee.torch_api.tensor_facts import is_tensor
 from dynamo_dap.debuggee.wrapping.patches import Outcome, Patches
+from dynamo_dap.debuggee.wrapping.weak_collections import WeakValueDictionary
 
 _COMPILE_FRAME = "torch._dynamo.convert_frame:compile_frame"
 _COMPILING = "_compile_session_context"
@@ -34,7 +36,6 @@ _FUNCTION_MODES = "torch._dynamo.variables.torch_function:torch_function_mode_st
 _COMPILE_CONTEXT = "torch._guards:CompileContext"
 _COMPILE_ID = "torch._guards:CompileId"
 _IN_CONTEXT = "torch._guards:compile_context"
-_METRICS = "torch._dynamo.utils:get_metrics_context"
 _CODE_STATE = "torch._dynamo.pgo:get_code_state"
 _CLEANUPS = "torch._dynamo.utils:CleanupManager"
 _COMPILE_GRAPH = "torch._dynamo.output_graph:OutputGraph.compile_subgraph"
@@ -56,7 +57,6 @@ RETRACING = Feature(
     _COMPILE_CONTEXT,
     _COMPILE_ID,
     _IN_CONTEXT,
-    _METRICS,
     _CODE_STATE,
     _CLEANUPS,
     *COMPILES,
@@ -266,6 +266,7 @@ def _ending_complete(replay: Replay) -> Iterator[None]:
         output.cleanup = _nothing
         end, names = TraceIsOver(output), output.global_scope
         end.complete = CompleteTrace(output, {name: names[name] for name in output.installed_globals if name in names})
+        _use_own_memos(getattr(output.tracing_context, "fake_mode", None))
         raise end
 
     with _keeping.meanwhile(KEEPING.resolve(_OUTPUT), "compile_subgraph", end_here):
@@ -334,6 +335,22 @@ def forget_tensors(context: Any) -> None:
     clear = getattr(sys.modules["torch._dynamo.convert_frame"], "_clear_fake_mode_weakrefs", None)
     if clear is not None:
         clear(context.fake_mode)
+    _use_own_memos(context.fake_mode)
+
+
+def _use_own_memos(fake_mode: Any) -> None:
+    """Have fake tensors that die after the trace run code of ours, which Dynamo skips.
+
+    They lie in reference cycles, so the garbage collector may find them inside a compiled function, where Dynamo would
+    count the callback of the library's dictionary as a frame of the program.
+    """
+    converter = getattr(getattr(fake_mode, "fake_tensor_converter", None), "meta_converter", None)
+    for name in ("storage_memo", "tensor_memo"):
+        memo = getattr(converter, name, None)
+        if type(memo) is weakref.WeakValueDictionary:
+            own: WeakValueDictionary[Any, Any] = WeakValueDictionary()
+            own.update(memo)
+            setattr(converter, name, own)
 
 
 class _ThrownAway:
@@ -362,7 +379,6 @@ def _apart_from_the_program(replay: Replay, made_code: MadeCode | None = None) -
         stack.enter_context(_own_memory_of_sizes(forgotten=call.forgets_sizes))
         stack.enter_context(_restored_globals(call.frame.f_globals, made_code))
         stack.enter_context(RETRACING.resolve(_IN_CONTEXT)(RETRACING.resolve(_COMPILE_CONTEXT)(identity)))
-        stack.enter_context(RETRACING.resolve(_METRICS)())
         stack.enter_context(RETRACING.resolve(_FUNCTION_MODES))
         yield
 
