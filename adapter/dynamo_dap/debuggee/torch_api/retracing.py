@@ -333,9 +333,11 @@ def forget_tensors(context: Any) -> None:
     """Drop the weak references of a ``TracingContext`` to the program's tensors."""
     context.tensor_to_context.clear()
     clear = getattr(sys.modules["torch._dynamo.convert_frame"], "_clear_fake_mode_weakrefs", None)
-    if clear is not None:
-        clear(context.fake_mode)
-    _use_own_memos(context.fake_mode)
+    # A backend gets a mode of its own.
+    for fake_mode in (context.fake_mode, getattr(output, "_old_fake_mode", None)):
+        if clear is not None:
+            clear(fake_mode)
+        _use_own_memos(fake_mode)
 
 
 def _use_own_memos(fake_mode: Any) -> None:
