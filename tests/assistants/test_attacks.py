@@ -34,7 +34,7 @@ torch.compile(fn, backend="eager")(torch.ones(2))
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     path = tmp_path / "project"
-    for package in ("json", "pip", "own"):
+    for package in ("json", "pytest", "own"):
         (path / package).mkdir(parents=True)
         (path / package / "tool.py").write_text(TOUCHES, encoding="utf-8")
         (path / package / "__main__.py").write_text(TOUCHES, encoding="utf-8")
@@ -52,7 +52,7 @@ def test_nothing_outside_of_the_roots_is_run(folder: Path) -> None:
     outside = folder.parent / "outside.py"
     programs = (str(outside), "../outside.py", "linked.py", "linked/outside.py", "own/../../outside.py", "pipe.py", "")
     unusual = ("x" * 100_000, "a\0b", "~nobody-has-this-name/x.py", "file:///etc/passwd", "/proc/self/mem", "-c")
-    modules = ("json.tool", "pip", "runpy", "sys", "timeit", "..outside", "linked.outside", f"{outside}", "-c", "")
+    modules = ("json.tool", "pytest", "runpy", "sys", "timeit", "..outside", "linked.outside", f"{outside}", "-c", "")
     folders = ("..", "/", "linked", "\0", "x" * 100_000)
 
     async def attack() -> None:

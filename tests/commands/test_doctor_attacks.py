@@ -147,4 +147,5 @@ def test_a_terminal_without_the_marks_and_a_home_that_no_folder_has(tmp_path: Pa
     done = printed(python, PYTHONIOENCODING="ascii", HOME="/" + "x" * 5000, XDG_CACHE_HOME=str(tmp_path))
     assert done.returncode == 1
     assert not done.stderr
-    assert "VS Code: the extension cannot be looked for" in done.stdout
+    # Python 3.14 says of such a folder that it does not exist; an older one raises.
+    assert "the extension cannot be looked for" in done.stdout or "the extension was not looked for" in done.stdout
