@@ -106,27 +106,44 @@ def python_interface() -> str:
         "# Python\n",
         "What `import dynamo_dap` has for programs. Importing it imports neither torch nor a debugger.\n",
     ]
-    for name in sorted(dynamo_dap.__all__):
-        if name.startswith("__"):
-            continue
-        value: Any = getattr(dynamo_dap, name)
+    offered = {name: getattr(dynamo_dap, name) for name in dynamo_dap.__all__ if not name.startswith("__")}
+    value: Any
+    for name, value in sorted(offered.items(), key=lambda item: (inspect.isclass(item[1]), item[0])):
         parts.append(f"## {name}\n\n```python\n{_signature(name, value)}\n```\n\n{_description(value)}\n")
         if inspect.isclass(value):
-            for member, each in sorted(vars(value).items()):
+            for member, each in vars(value).items():
                 if not member.startswith("_") and inspect.getdoc(each) and not isinstance(each, str | int | tuple):
                     parts.append(f"### {name}.{member}\n\n{_description(each)}\n")
     return "\n".join(parts)
 
 
+class _Plain(str):
+    """An annotation, which a signature shows without quotes."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
+
+
 def _signature(name: str, value: Any) -> str:
     if inspect.isclass(value):
         return f"class {name}"
-    return f"def {name}{inspect.signature(value)}"
+    signature = inspect.signature(value)
+    parameters = [each.replace(annotation=_Plain(each.annotation)) for each in signature.parameters.values()]
+    return (
+        f"def {name}{signature.replace(parameters=parameters, return_annotation=_Plain(signature.return_annotation))}"
+    )
 
 
 def _description(value: object) -> str:
-    text = inspect.getdoc(value) or ""
-    return re.sub(r"``([^`]+)``", r"`\1`", text)
+    text = re.sub(r"``([^`]+)``", r"`\1`", inspect.getdoc(value) or "")
+    return re.sub(r"^(Returns|Raises):\n((?: {4}.+(?:\n|\Z))+)", _list, text, flags=re.MULTILINE)
+
+
+def _list(section: re.Match[str]) -> str:
+    """Return a section of a docstring as a list in Markdown; an exception is set as code."""
+    items = re.sub(r"^ {4}(?! )", "- ", section[2], flags=re.MULTILINE)
+    items = re.sub(r"^ {8}", "  ", items, flags=re.MULTILINE)
+    return f"{section[1]}:\n\n" + re.sub(r"^- (\w+): ", r"- `\1`: ", items, flags=re.MULTILINE)
 
 
 def _printed(*arguments: str) -> str:

@@ -56,6 +56,19 @@ def test_the_site_is_built_and_every_link_leads_somewhere(tmp_path: Path) -> Non
         assert (tmp_path / "tutorials" / "nan" / shown).resolve().is_file(), "the picture of the other theme is missing"
 
 
+@pytest.mark.long
+def test_the_python_reference_reads_as_python_and_markdown() -> None:
+    pytest.importorskip("mkdocs", reason="the extra 'docs' is not installed")
+    from release.site_pages import python_interface
+
+    text = python_interface()
+    assert "def wait_for_client() -> None\n" in text
+    assert "(address: tuple[str, int] | int, *, access_token: str | None = None) -> tuple[str, int]\n" in text
+    assert "Raises:\n\n- `ValueError`: an address beyond this machine" in text
+    assert text.index("\n## record\n") < text.index("\n## Recording\n")
+    assert not re.search(r"^ {4}\S", text, re.MULTILINE), "Markdown takes indented lines for code, or for one paragraph"
+
+
 def test_most_pages_have_something_to_run() -> None:
     assert len(_RUN) > 6
 

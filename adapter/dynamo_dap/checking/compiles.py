@@ -22,10 +22,10 @@ R = TypeVar("R")
 
 
 class Recording:
-    """What this process has compiled while this was entered, as a context manager or around calls of a function.
+    """Collects what this process compiles, as a context manager or as a decorator of a function.
 
-    It can be entered again, by many threads and inside another one, and then goes on with what it has. Compiles of all
-    threads are in it. Each look has what is known by then; what was looked at stays as it is.
+    Enter it again to add to it, also on other threads and inside another recording. It has the compiles of all threads.
+    Each read returns what is known by then, and that does not change afterwards.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Recording:
 
     @property
     def graphs(self) -> tuple[Graph, ...]:
-        """The graphs that were given to a backend."""
+        """The graphs that Dynamo handed to a backend."""
         return tuple(graph for compiled in self.compiles for graph in compiled.graphs)
 
     @property
@@ -58,17 +58,17 @@ class Recording:
 
     @property
     def skips(self) -> tuple[Skip, ...]:
-        """The functions of the user's that Dynamo does not trace."""
+        """The user's functions that Dynamo does not trace."""
         return self._recorded().skips
 
     @property
     def seconds(self) -> float:
-        """What all the compiles took."""
+        """How long all compiles took together."""
         return sum(one.seconds or 0.0 for one in self.compiles)
 
     @property
     def problem(self) -> str | None:
-        """What this version of torch does not report, so that it is missing here; None if nothing is."""
+        """Name what this version of torch does not report; None if it reports everything."""
         return self._recording.problem
 
     @property
@@ -79,7 +79,7 @@ class Recording:
 
     @property
     def record(self) -> Record:
-        """Everything that is known, in the form of record files: guards, nodes, stacks. Its names may change."""
+        """Everything that record files have: guards, nodes, stacks. Its names may change."""
         return self._recording.record
 
     def _recorded(self) -> Recorded:

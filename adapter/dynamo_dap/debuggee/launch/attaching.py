@@ -44,8 +44,9 @@ def connect(address: tuple[str, int] | int | None = None, *, access_token: str |
     breakpoints are set. Without that variable do nothing. If no debugger is there, report it on stderr, and let the
     program run on.
 
-    Raises: PermissionError: there is no token for that address, or the server refuses this one. OSError: nobody listens
-        there.
+    Raises:
+        PermissionError: there is no token for that address, or the server refuses this one.
+        OSError: nobody listens there.
     """
     if address is None:
         connect_as_named()
