@@ -182,6 +182,20 @@ OPERANDS = {
     "eps": ("variance.sum().item()", "0.0"),
 }
 """What stands at the line, as it was before it."""
+BECAUSE = {
+    "zero_by_zero": "y[3] is 0",
+    "log_of_zero": "p[3] is 0",
+    "overflow": "x.half()[0] is 300.0",
+    "negative_root": "x[0] is -1.0",
+    "third_turn": "x.exp().exp().exp().exp().exp()[0] is 3814273.0",
+    "in_place": "(x[1:] * 2)[0] is 2.0",
+    "input_changed": "(x - 2)[0] is 0",
+    "dropped": "torch.nn.functional.dropout(x, 0.5, training=True).sum(-1, keepdim=True)[0, 0] is 0",
+    "after_break": "(-(x - 2))[0] is -4.0",
+    "several_lines": "((a * a).sum() - (b * b).sum()).sum() is 0",
+    "eps": "((x - x.mean(-1, keepdim=True)).pow(2).mean(-1, keepdim=True) + 0.0)[0, 0] is 0",
+}
+"""The operands that gave the first one; nothing where an element comes from many."""
 
 
 @pytest.mark.timeout(300)
@@ -191,8 +205,9 @@ def test_each_culprit_is_found_at_its_line(session: Session, tmp_path: Path) -> 
     launch(session, program)
     for marker, headline in EXPECTED.items():
         stop = session.wait_for_stop("exception", at=marker)
-        exception_id, (what, where, cause) = reported(session, stop)
+        exception_id, (what, *because, where, cause) = reported(session, stop)
         assert exception_id == headline
+        assert because == [f"Because {text}." for text in (BECAUSE.get(marker),) if text], marker
         assert what.startswith(f"The call returns {headline[:3]}. ")
         assert where.startswith(f"Where: {program.path}:{stop.frame.line} in ")
         assert cause.startswith("Cause: your code.")

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dynamo_dap.debuggee.numerics.bad_operands import bad_operands, expression_text
 from dynamo_dap.debuggee.numerics.bodies import run_observed, with_bodies_run_by
 from dynamo_dap.debuggee.replay.replays import ReplayedGraph
 from dynamo_dap.debuggee.torch_api.fake_evaluation import flattened, storage_of
@@ -115,6 +116,16 @@ class Made:
     """Among the nodes of the graph."""
     operator: Any = None
     """The node of the higher-order operator whose body it is in, if it is in one."""
+    operands: tuple[tuple[Any, str], ...] = ()
+    """The operands that gave the first one, as nodes, with the element of each: ``0``."""
+
+    def because(self, names: Mapping[Any, str]) -> str | None:
+        """Return the operands that gave the first one, ``mask.sum(-1)[2] is 0``; ``names`` are those of inputs."""
+        found = _first_of(self.value, self.kind)
+        if found is None or not self.operands:
+            return None
+        at = str(found[3]) if found[3] else ""
+        return " and ".join(f"{expression_text(node, names)}{at} is {text}" for node, text in self.operands)
 
     @property
     def text(self) -> str:
@@ -268,20 +279,22 @@ class _Watch:
     def _origins(
         self, node: Any, kinds: Kinds, changed: Any, results: Mapping[Any, Any], inside: Sequence[dict[str, Made]]
     ) -> _Origins:
-        operands = self._of_operands(node, results)
+        had = self._of_operands(node, results)
         origins: dict[str, Made | Given | None] = {}
         for kind in kinds:
-            if kind in operands:
-                origins[kind] = operands[kind]
-            elif kind == NAN and operands.get(INF) is not None:
-                origins[kind] = operands[INF]
+            if kind in had:
+                origins[kind] = had[kind]
+            elif kind == NAN and had.get(INF) is not None:
+                origins[kind] = had[INF]
             elif (of_body := next((one[kind] for one in inside if kind in one), None)) is not None:
                 origins[kind] = replace(of_body, position=self._count, operator=node)
             elif _is_written_by_program(node, kind):
                 origins[kind] = None
             else:
                 value = next(each.clone() for each in flattened(changed) if kind in kinds_of(each))
-                origins[kind] = Made(node, kind, value, self._count)
+                first = _first_of(value, kind)
+                operands = () if first is None else bad_operands(node, value, first[3], results)
+                origins[kind] = Made(node, kind, value, self._count, operands=operands)
         return origins
 
     def _of_operands(self, node: Any, results: Mapping[Any, Any]) -> dict[str, Made | Given | None]:

@@ -228,7 +228,8 @@ class ValueStops(CallObserver, CompileObserver):
         made, kind, caller = origin.made, origin.kind, _place_of_caller(call.frame)
         if isinstance(made, Made):
             changed = self._changed_inputs(call, graph)
-            raised = not_finite(made, kind, _place_text(made.node, caller), changed)
+            because = made.because(graph.names)
+            raised = not_finite(made, kind, _place_text(made.node, caller), changed, because=because)
             number = graph.numbers[made.node if made.node in graph.numbers else made.operator]
             return Culprit(number, raised, {"__value__": made.value, "__kind__": kind}, NAN_FILTER, graph.call)
         if isinstance(made, Given) and not graph.is_state(made.node):

@@ -109,12 +109,17 @@ _SHOWN_KINDS = {NAN: "NaN", INF: "Inf"}
 
 
 def not_finite(
-    made: Made | None, kind: str, where: str, changed: Sequence[str] = (), state: ParameterState | None = None
+    made: Made | None,
+    kind: str,
+    where: str,
+    changed: Sequence[str] = (),
+    state: ParameterState | None = None,
+    because: str | None = None,
 ) -> RaisedException:
     """Report in three lines the NaN or Inf of a call, its line, and the cause.
 
     ``made`` is None if the operations of Dynamo's graph make none; ``state`` are values that had one before the call.
-    ``changed`` are inputs that may have changed since the call began.
+    ``changed`` are inputs that may have changed since the call began; ``because`` names the operands that gave it.
     """
     shown = _SHOWN_KINDS[kind]
     if state is not None and made is not None:
@@ -130,7 +135,8 @@ def not_finite(
         cause = f"Cause: your code. Running the same operations eagerly also gives {shown}."
         headline = f"{shown}: {target_name(made.node)}: {made.text}"
     note = f"Not kept, so that they may differ from what the call was given: {', '.join(changed)}" if changed else None
-    return _raised(headline, [what, f"Where: {where}", cause, note])
+    operands = None if because is None else f"Because {because}."
+    return _raised(headline, [what, operands, f"Where: {where}", cause, note])
 
 
 def not_finite_input(name: str, given: Given, where: str) -> RaisedException:

@@ -1,0 +1,106 @@
+"""Names the operands that gave a NaN or Inf: ``mask.sum(-1)[2] is 0``.
+
+Only for operations of which each element of the result comes from one element of each operand. Thread of the program
+that makes the call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
+from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
+from dynamo_dap.debuggee.torch_api.graph import target_name
+from dynamo_dap.debuggee.torch_api.graph_runs import has_own_memory
+from dynamo_dap.debuggee.torch_api.isolation import data_reading
+from dynamo_dap.debuggee.torch_api.tensor_facts import is_tensor
+from dynamo_dap.debuggee.values.tensors import number_text
+
+_DIVISIONS = frozenset(
+    {"truediv", "div", "divide", "true_divide", "floordiv", "floor_divide", "remainder", "fmod", "mod"}
+)
+_ONE_BY_ONE = _DIVISIONS | {
+    *("log", "log2", "log10", "log1p", "sqrt", "rsqrt", "reciprocal", "acos", "asin", "acosh", "atanh", "logit", "tan"),
+    *("exp", "exp2", "expm1", "sinh", "cosh", "square", "pow", "float_power", "mul", "multiply", "add", "sub", "xlogy"),
+}
+_INFIX = {"truediv": "/", "mul": "*", "add": "+", "sub": "-", "pow": "**", "floordiv": "//", "mod": "%", "matmul": "@"}
+_LONGEST = 80
+_DEPTH = 5
+
+
+def bad_operands(
+    node: Any, value: Any, index: Sequence[int], results: Mapping[Any, Any]
+) -> tuple[tuple[Any, str], ...]:
+    """Return the operands of ``node`` with the element of each that gave the result's element at ``index``.
+
+    Of a division by 0 only what is 0. Nothing where that is not known, or an operand was overwritten.
+    """
+    short = _short_name(node)
+    given = list(node.args)
+    is_known = short in _ONE_BY_ONE and not node.kwargs
+    nodes = dict.fromkeys(each for each in given if hasattr(each, "op")) if is_known else {}
+    found = []
+    with data_reading():
+        for each in nodes:
+            element = _element(results[each], value, index, results[node])
+            if element is None:
+                return ()
+            found.append((each, *element))
+    if short in _DIVISIONS and len(given) > 1:
+        zeros = [one for one in found if one[0] is given[1] and one[1] == 0]
+        found = zeros or found
+    return tuple((each, "0" if number == 0 else text) for each, number, text in found)
+
+
+def _element(operand: Any, value: Any, index: Sequence[int], result: Any) -> tuple[Any, str] | None:
+    if not is_tensor(operand) or not has_own_memory(operand) or operand.is_complex() or value.is_complex():
+        return None
+    if not has_own_memory(result) or storage_of(operand) == storage_of(result):
+        return None
+    try:
+        number = operand.detach().expand(value.shape)[tuple(index)].item()
+    except RuntimeError:  # it does not broadcast to the result
+        return None
+    return number, number_text(number, str(operand.dtype))
+
+
+def _short_name(node: Any) -> str:
+    return target_name(node).rpartition(".")[2].rstrip("_")
+
+
+def expression_text(node: Any, names: Mapping[Any, str]) -> str:
+    """Return a node as the program may write it, ``mask.sum(-1)``; its name where that is long."""
+    text = _expression(node, names, _DEPTH)
+    return str(node.name) if text is None or len(text) > _LONGEST else text
+
+
+def _expression(node: Any, names: Mapping[Any, str], depth: int) -> str | None:
+    if node in names:
+        return names[node]
+    if depth == 0 or node.op not in ("call_method", "call_function"):
+        return None
+    parts = [_part(each, names, depth - 1) for each in node.args]
+    named = [(name, _part(each, names, depth - 1)) for name, each in node.kwargs.items()]
+    if any(part is None for part in (*parts, *(part for _, part in named))):
+        return None
+    texts = [*map(str, parts), *(f"{name}={part}" for name, part in named)]
+    short = _short_name(node)
+    if node.op == "call_method" and texts:
+        return f"{texts[0]}.{node.target}({', '.join(texts[1:])})"
+    if short == "getitem" and len(texts) == 2:
+        return f"{texts[0]}[{texts[1]}]"
+    if short == "neg" and len(texts) == 1:
+        return f"(-{texts[0]})"
+    if short in _INFIX and len(texts) == 2:
+        return f"({texts[0]} {_INFIX[short]} {texts[1]})"
+    return f"{target_name(node)}({', '.join(texts)})"
+
+
+def _part(each: Any, names: Mapping[Any, str], depth: int) -> str | None:
+    if is_exactly(each, (int, float, bool, str, type(None))):
+        return repr(each)
+    if type(each) is slice and each.step is None:
+        ends = [end for end in (each.start, each.stop) if end is not None and type(end) is not int]
+        return None if ends else ":".join("" if end is None else str(end) for end in (each.start, each.stop))
+    return _expression(each, names, depth) if hasattr(each, "op") else None
