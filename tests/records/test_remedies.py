@@ -2,43 +2,29 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.client.timeline import DEADLINE
 from tests.records import model_remedies
+from tests.records.advice_score import ran, score
 from tests.records.remedies import PROGRAMS, Program
 
-
-def _ran(folder: Path, module: str) -> dict[str, Any]:
-    ran = subprocess.run(
-        [sys.executable, "-m", "tests.records.run_remedies", str(folder), module],
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr
-    found: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
-    return found
+PAGE = Path(__file__).parents[2] / "docs" / "advice-score.md"
 
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What one process recorded of all programs, before and after."""
-    return _ran(tmp_path_factory.mktemp("programs"), "remedies")
+    return ran(tmp_path_factory.mktemp("programs"), "remedies")
 
 
 @pytest.fixture(scope="module")
 def found_of_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The same of models of transformers."""
     pytest.importorskip("transformers", reason="the models are transformers'")
-    return _ran(tmp_path_factory.mktemp("models"), "model_remedies")
+    return ran(tmp_path_factory.mktemp("models"), "model_remedies")
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda one: one.name)
@@ -52,20 +38,16 @@ def test_the_advice_on_a_model_names_what_helps(found_of_models: dict[str, Any],
 
 
 def _check(one: dict[str, Any], program: Program) -> None:
-    assert not program.setting or program.setting in one["settings"]
-    assert any(program.advice in line for line in one["advice"]), one["advice"]
-    assert any(program.cause in title for title in one["titles"]), one["titles"]
-    assert any(program.origin in line for line in one["lines"]), one["lines"]
-    before, after = one["before"], one["after"]
-    assert after is not None
-    assert after["results"] == before["results"]
-    keys = ("breaks", "recompiles", "limits")
-    if before["limits"]:
-        # What reached the limit ran eagerly: it may be compiled more often once it does not.
-        assert after["limits"] == 0
-    else:
-        assert all(after[key] <= before[key] for key in keys)
-        assert any(after[key] < before[key] for key in keys)
+    assert one["after"] is not None
+    found = score(one, program)
+    assert found.is_named, (one["settings"], one["advice"], one["titles"], one["lines"])
+    assert found.helps, (found.before, found.after)
+
+
+def test_the_page_has_the_score(found: dict[str, Any]) -> None:
+    """The table of the docs is what the command prints."""
+    rows = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| `")]
+    assert rows == [score(found[program.name], program).row for program in PROGRAMS]
 
 
 def test_what_needs_the_number_itself_is_not_to_be_marked(found: dict[str, Any]) -> None:
