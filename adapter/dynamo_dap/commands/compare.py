@@ -145,7 +145,8 @@ def print_comparison(body: ComparisonBody, console: Console, *, with_lines: bool
     if not body.compared:
         console.print(f"[yellow]Not compared[/yellow]: {escape(body.verdict)}")
     elif body.same:
-        console.print(f"[green]The same[/green]: {_numbers(body.outputs)}")
+        but = f". But {body.verdict}" if body.zeros else ""
+        console.print(f"[green]The same[/green]: {_numbers(body.outputs)}{escape(but)}")
     else:
         console.print(f"[red]Differs[/red]: {_numbers(body.outputs)}. Cause: {escape(body.verdict)}")
         _print_ladder(body, console)

@@ -91,6 +91,8 @@ class ComparisonBody(Struct, rename="camel", omit_defaults=True):
     """The runs that the verdict is based on."""
     not_compared: list[str] = []
     """What a caller can observe and was not compared."""
+    zeros: int = 0
+    """Elements of the outputs that are 0.0 in one graph and -0.0 in the other; these count as the same."""
     is_backward: bool = False
     """Whether this is a backward pass through the call: its gradients were compared."""
     token: str = ""

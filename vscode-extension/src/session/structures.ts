@@ -240,6 +240,8 @@ export interface ComparisonBody {
     evidence?: string[];
     /** What a caller can observe and was not compared. */
     notCompared?: string[];
+    /** Elements of the outputs that are 0.0 in one graph and -0.0 in the other; these count as the same. */
+    zeros?: number;
     /** Whether this is a backward pass through the call: its gradients were compared. */
     isBackward?: boolean;
     /** That of the call: a call and its backward passes have the same. */

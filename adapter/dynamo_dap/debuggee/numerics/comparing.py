@@ -194,6 +194,12 @@ def _fault_in_stored(call: GraphCall, cached_call: CachedCall, roots: Roots, lef
     return Fault(None, none, DYNAMO, what.values[0], line, stored=what, visit=1 if where is None else where.number)
 
 
+def _same(comparison: Comparison) -> str:
+    if not comparison.zeros:
+        return _SAME
+    return f"the signs of zeros differ: elements that are 0.0 in one graph and -0.0 in the other: {comparison.zeros}."
+
+
 def _is_passed_over(path: str) -> bool:
     return is_torch_file(path) or is_debugger_file(path)
 
@@ -206,7 +212,7 @@ def body_of(
     ``fault`` is None where nothing differs; ``problem`` says what is missing.
     """
     backend = name_of(cached_call.backend)
-    verdict = _SAME if fault is None else cause_of(fault, backend)
+    verdict = _same(comparison) if fault is None else cause_of(fault, backend)
     lines_differ = fault is None and not all(each.is_same for each in comparison.by_node.values())
     if lines_differ:
         verdict = "unknown. This call's results match; compiled again to return each line's result, some differ."
@@ -230,6 +236,7 @@ def body_of(
         lines=_lines(comparison, fault),
         problem=problem,
         evidence=list(dict.fromkeys(comparison.runs)),
+        zeros=comparison.zeros,
         not_compared=[*comparison.not_compared, *([GRADIENTS] if needs_gradients(comparison.outputs) else [])],
     )
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dynamo_dap.debuggee.numerics.body_faults import ComparedBody
-from dynamo_dap.debuggee.numerics.differences import Difference, Referee, difference
+from dynamo_dap.debuggee.numerics.differences import Difference, Referee, difference, zeros_of_other_sign
 from dynamo_dap.debuggee.numerics.exact_runs import ExactRuns, TakenResult
 from dynamo_dap.debuggee.numerics.memory_runs import (
     Uninitialized,
@@ -339,6 +339,8 @@ class Comparison:
             self._difference(node, reference, other)
             for node, reference, other in zip(graph.output_nodes, self.reference.outputs, outputs, strict=False)
         ]
+        self.zeros = sum(map(zeros_of_other_sign, self.reference.outputs, outputs))
+        """How many elements of the outputs are 0.0 in one graph and -0.0 in the other."""
 
     def _leave_out_uninitialized(self, outputs: Sequence[Any], of: Uninitialized) -> list[Any]:
         if of.is_returned:

@@ -80,6 +80,17 @@ def difference(reference: Any, other: Any, referee: Referee | None = None) -> Di
         return _judged(reference.detach(), other.detach(), referee)
 
 
+def zeros_of_other_sign(reference: Any, other: Any) -> int:
+    """Count the elements that are 0.0 in one result and -0.0 in the other, which ``difference`` takes for equal."""
+    if not has_own_memory(reference) or not has_own_memory(other) or not reference.is_floating_point():
+        return 0
+    if reference.shape != other.shape or reference.dtype != other.dtype:
+        return 0
+    with data_reading():
+        one, two = reference.detach(), other.detach()
+        return int(((one == 0) & (two == 0) & (one.signbit() != two.signbit())).sum())
+
+
 def _facts_text(reference: Any, other: Any) -> str:
     one, two = (f"{str(each.dtype).rpartition('.')[2]}{list(each.shape)}" for each in (reference, other))
     return f"it is {two} in place of {one}"
