@@ -327,17 +327,17 @@ def let_go(output: Any) -> None:
     # Torch 2.11 only has the set inside.
     getattr(guards, "clear", guards.inner.clear)()
     forget_tensors(context)
+    # A backend gets a mode of its own.
+    for fake_mode in (context.fake_mode, getattr(output, "_old_fake_mode", None)):
+        _use_own_memos(fake_mode)
 
 
 def forget_tensors(context: Any) -> None:
     """Drop the weak references of a ``TracingContext`` to the program's tensors."""
     context.tensor_to_context.clear()
     clear = getattr(sys.modules["torch._dynamo.convert_frame"], "_clear_fake_mode_weakrefs", None)
-    # A backend gets a mode of its own.
-    for fake_mode in (context.fake_mode, getattr(output, "_old_fake_mode", None)):
-        if clear is not None:
-            clear(fake_mode)
-        _use_own_memos(fake_mode)
+    if clear is not None:
+        clear(context.fake_mode)
 
 
 def _use_own_memos(fake_mode: Any) -> None:
