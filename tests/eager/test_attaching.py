@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from dynamo_dap.protocol.connection import RequestFailed
 from tests.client import FIXTURES, Session
 from tests.client.fixtures import Fixture
 from tests.client.free_program import FreeProgram
@@ -216,3 +217,13 @@ def test_a_program_beyond_this_machine_is_debugged_without_its_eager_code(
     session.wait_for_stop("breakpoint")
     assert "ordinary Python is not" in session.output("important")
     session.disconnect()
+
+
+def test_a_program_with_another_home_is_looked_for_where_the_message_says(session: Session) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as somebody:
+        port = somebody.getsockname()[1]
+        session.initialize()
+        with pytest.raises(RequestFailed) as refused:
+            session.begin("attach", {"connect": {"host": "127.0.0.1", "port": port}, "eager": False}).result(DEADLINE)
+    assert f"{port}-*.json in " in str(refused.value)
+    assert str(Path.home() / ".local" / "state" / "dynamo-dap") in str(refused.value)

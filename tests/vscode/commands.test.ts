@@ -1,6 +1,7 @@
 /** The commands of the palette that need no session, and the links over models and tests. */
 
 import type { Locator } from "@playwright/test";
+import { readdir } from "node:fs/promises";
 
 import { expect, test } from "./harness/test.js";
 
@@ -24,13 +25,14 @@ test("a run of the file is recorded, and its report is a page in an editor", asy
     await picture("report");
 });
 
-test("a run of the file is profiled: a flame chart that leads to lines, and VS Code's own table", async ({ vscode, picture }) => {
+test("a run of the file is profiled: a flame chart that leads to lines, and VS Code's own table", async ({ vscode, workspace, picture }) => {
     const { editor, page } = vscode;
     await vscode.openFile("graph_break.py");
     await vscode.command("torch.compile: Profile a Run of This File");
     const told = page.locator(".notification-toast", { hasText: "The run is profiled." });
     await expect(told).toBeVisible(LATE);
     await expect(page.locator(".codelens-decoration a", { hasText: /^traced 3 times/ })).toBeVisible(LATE);
+    expect((await readdir(workspace.folder)).filter((name) => name.includes("profile")), "nothing among the user's files").toEqual([]);
     await told.getByRole("button", { name: "Open the Flame Chart" }).click();
     const chart = page.frameLocator("iframe.webview.ready").frameLocator("#active-frame");
     const box = (title: RegExp): Locator => chart.locator("#chart button").and(chart.getByTitle(title)).first();
@@ -49,7 +51,9 @@ test("a run of the file is profiled: a flame chart that leads to lines, and VS C
     await expect(page.locator(".tab.active", { hasText: "graph_break.py" })).toBeVisible();
     await expect(editor.area.locator(".view-line", { hasText: "train_step" }).first()).toBeVisible();
     // Not as text: VS Code has an editor of its own for it.
-    await vscode.quickInput.openFile("graph_break.cpuprofile");
+    await vscode.openFile("graph_break.py");
+    await vscode.command("torch.compile: Profile a Run of This File");
+    await told.getByRole("button", { name: "Open the Table" }).click(LATE);
     await expect(page.locator(".tab.active", { hasText: "graph_break.cpuprofile" })).toBeVisible(LATE);
     const table = page.frameLocator("iframe.webview.ready >> visible=true").frameLocator("#active-frame");
     await expect(table.getByText("train_step", { exact: true }).first()).toBeVisible(LATE);

@@ -68,7 +68,7 @@ export function activate(context: vscode.ExtensionContext): void {
         registerCommands(),
         registerBreakpointDiagnosis(),
         registerDiagnosticLogs(manifest.version),
-        registerRecording(),
+        registerRecording(context.globalStorageUri),
         registerWalkthrough(context),
         registerSavedCalls(),
         registerFailingCompiles(),

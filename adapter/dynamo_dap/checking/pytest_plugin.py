@@ -92,6 +92,13 @@ def _record_worker() -> None:
     record_process(lambda text: print(text, end="", file=sys.stderr))  # noqa: T201 - a problem with the record
 
 
+def pytest_exception_interact(call: pytest.CallInfo[object]) -> None:
+    """Stop a debugged test at the exception that fails it, as at an uncaught one. Skips and expected failures pass."""
+    launched = sys.modules.get("dynamo_dap.debuggee.launch.process_agent")
+    if launched is not None and call.excinfo is not None:
+        launched.report_failed_test(call.excinfo.value)
+
+
 @pytest.fixture
 def compiles() -> Iterator[Recording]:
     """Record what torch.compile makes while the test runs, as ``dynamo_dap.record()`` does."""

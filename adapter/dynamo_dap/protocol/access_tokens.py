@@ -45,7 +45,7 @@ def read_token_file(host: str, port: int) -> str | None:
 
     Files of other users, or that others can read, are ignored.
     """
-    for directory in _candidates():
+    for directory in token_folders():
         if not is_private(directory, stat.S_ISDIR):
             continue
         _remove_stale_files(directory)
@@ -56,7 +56,7 @@ def read_token_file(host: str, port: int) -> str | None:
     return None
 
 
-def _candidates() -> Iterator[Path]:
+def token_folders() -> Iterator[Path]:
     """Yield the possible folders of token files, best first; a reader tries all."""
     if runtime := os.environ.get("XDG_RUNTIME_DIR"):
         yield Path(runtime) / _DIRECTORY_NAME
@@ -68,7 +68,7 @@ def _candidates() -> Iterator[Path]:
 
 
 def _writable_directory() -> Path:
-    for directory in _candidates():
+    for directory in token_folders():
         with contextlib.suppress(OSError):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             if is_private(directory, stat.S_ISDIR) and os.access(directory, os.W_OK):

@@ -14,11 +14,11 @@ import { openFlameChart } from "../views/flame-chart.js";
 const SOURCE = "torch.compile";
 const TRY_FIX = "dynamo.tryFix";
 
-/** Registers `dynamo.recordRun`, `dynamo.profileRun` and `dynamo.tryFixes`. */
-export function registerRecording(): vscode.Disposable {
+/** Registers `dynamo.recordRun`, `dynamo.profileRun` and `dynamo.tryFixes`. Profiles are kept in `storage`. */
+export function registerRecording(storage: vscode.Uri): vscode.Disposable {
     return vscode.Disposable.from(
         vscode.commands.registerCommand("dynamo.recordRun", recordRun),
-        vscode.commands.registerCommand("dynamo.profileRun", profileRun),
+        vscode.commands.registerCommand("dynamo.profileRun", () => profileRun(vscode.Uri.joinPath(storage, "profiles"))),
         vscode.commands.registerCommand("dynamo.tryFixes", tryFixes),
     );
 }
@@ -31,15 +31,18 @@ async function recordRun(example?: string): Promise<void> {
     await runFile("record", (file) => ["run", file], offerReport);
 }
 
-async function profileRun(): Promise<void> {
-    await runFile("profile", (file) => ["profile", "--html", file], offerProfile);
+/** A profile does not appear among the user's files: its table can be saved from there. */
+async function profileRun(folder: vscode.Uri): Promise<void> {
+    await vscode.workspace.fs.createDirectory(folder);
+    const stemOf = (file: string): string => join(folder.fsPath, basename(file, extname(file)));
+    await runFile("profile", (file) => ["profile", "--html", "--output", stemOf(file), file], (exitCode, file) => offerProfile(exitCode, stemOf(file)));
 }
 
-/** Runs the file in the editor by one of our commands, as a task. `ended` gets its exit status, the file, the folder. */
+/** Runs the file in the editor by one of our commands, as a task. `ended` gets its exit status and the file. */
 async function runFile(
     what: string,
     words: (file: string) => string[],
-    ended: (exitCode: number | undefined, file: string, cwd: string) => Promise<void>,
+    ended: (exitCode: number | undefined, file: string) => Promise<void>,
 ): Promise<void> {
     const editor = vscode.window.activeTextEditor;
     if (editor === undefined) {
@@ -64,15 +67,14 @@ async function runFile(
     const watching = vscode.tasks.onDidEndTaskProcess((event) => {
         if (event.execution === execution) {
             watching.dispose();
-            void ended(event.exitCode, file.fsPath, cwd);
+            void ended(event.exitCode, file.fsPath);
         }
     });
 }
 
-async function offerProfile(exitCode: number | undefined, file: string, cwd: string): Promise<void> {
+async function offerProfile(exitCode: number | undefined, stem: string): Promise<void> {
     const [chart, table] = [vscode.l10n.t("Open the Flame Chart"), vscode.l10n.t("Open the Table")];
     const end = exitCode === 0 ? vscode.l10n.t("The run is profiled.") : vscode.l10n.t("The program ended with {0}; what it compiled is profiled.", exitCode ?? vscode.l10n.t("a signal"));
-    const stem = join(cwd, basename(file, extname(file)));
     const chosen = await showInformation(end, chart, table);
     if (chosen === chart) {
         await openFlameChart(`${stem}.profile.html`);

@@ -54,6 +54,15 @@ def known_agent() -> Agent | None:
     return _agent
 
 
+def report_failed_test(error: BaseException) -> None:
+    """Stop at the exception that fails a test, if the user asked for uncaught ones: pytest catches it. Its thread."""
+    if _agent is not None:
+        try:
+            _agent.eager_debugger.report_uncaught(error)
+        except Exception:  # noqa: BLE001  (the test run goes on)
+            log_exception("reporting a failed test")
+
+
 def has_arrived_at(server: NamedServer) -> None:
     """Note the ``server`` of this process; on its request debugpy connects there, too."""
     global _arrived_at
