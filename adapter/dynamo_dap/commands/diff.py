@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+import tempfile
+from pathlib import Path
 
 import msgspec
 
+from dynamo_dap.diff.caches import what_is_not_cached
 from dynamo_dap.diff.comparing import compare_runs
 from dynamo_dap.diff.sides import CannotCompare, RunCommand, read_side, side_of
-from dynamo_dap.diff.text import print_diff
+from dynamo_dap.diff.text import print_caches, print_diff
 from dynamo_dap.records.report import report_console
 
 
@@ -23,6 +26,8 @@ def main(arguments: list[str]) -> int:
         sides = [(given, side_of(given, options.python)) for given in (options.a, second)]
         if options.values and not all(isinstance(side, RunCommand) for _, side in sides):
             raise CannotCompare("--values is for commands: a record has no values")
+        if options.caches:
+            return report_caches(*sides, as_json=options.json)
         one, other = (read_side(given, side, with_values=options.values) for given, side in sides)
         if options.values and not (one.has_values or other.has_values):
             raise CannotCompare("neither run has called a compiled graph whose values could be hashed; omit --values")
@@ -35,6 +40,22 @@ def main(arguments: list[str]) -> int:
     else:
         print_diff(diff, (one, other), report_console())
     return 1 if diff.differs else 0
+
+
+def report_caches(one: tuple[str, Path | RunCommand], other: tuple[str, Path | RunCommand], *, as_json: bool) -> int:
+    """Run or read both, with one cache that is empty at first, and report what the second compiles again.
+
+    Raises:
+        CannotCompare: there is nothing to report.
+    """
+    with tempfile.TemporaryDirectory(prefix="dynamo-dap-caches-", ignore_cleanup_errors=True) as folder:
+        first, second = (read_side(*side, cache_folder=folder) for side in (one, other))
+        found = what_is_not_cached(first, second)
+    if as_json:
+        sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
+    else:
+        print_caches(found, second, report_console())
+    return 1 if found.not_cached else 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -53,6 +74,11 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="compare what compiled graphs are given and give, bit by bit, and name the first operation that differs; "
         "runs several times as long",
+    )
+    parser.add_argument(
+        "--caches",
+        action="store_true",
+        help="run A with empty caches and B with those that A filled, and report what B compiles again, and why",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument(

@@ -7,25 +7,50 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
+import sys
 from pathlib import Path
+from typing import NoReturn
 
 import msgspec
 
+from dynamo_dap.protocol.contract import LaunchDescription
 from dynamo_dap.records.folders import TRACE_VARIABLE, trace_folder
 from dynamo_dap.records.program import add_program, given_program, launching, read_options
 
 
 def main(arguments: list[str]) -> int:
-    """Run a program; does not return, but for wrong usage."""
+    """Run a program; does not return unless the program runs twice."""
     parser = _parser()
     options = read_options(parser, arguments)
-    command, variables = launching(
-        options.python, msgspec.structs.replace(given_program(parser, options), with_children=True)
-    )
+    description = msgspec.structs.replace(given_program(parser, options), with_children=True)
+    if options.cold or options.warm:
+        if not (options.cold and options.warm):
+            parser.error("give --cold and --warm together")
+        return _run_twice(options.python, description)
+    return _become(options, description)
+
+
+def _become(options: argparse.Namespace, description: LaunchDescription) -> NoReturn:
+    command, variables = launching(options.python, description)
     environment = {**os.environ, **variables}
     if options.trace:
         environment.setdefault(TRACE_VARIABLE, str(trace_folder(Path.cwd())))
     os.execve(options.python, command, environment)
+
+
+def _run_twice(python: str, description: LaunchDescription) -> int:
+    # Imported only now: an ordinary run needs nothing of it.
+    from dynamo_dap.commands.diff import report_caches
+    from dynamo_dap.diff.sides import CannotCompare, RunCommand
+
+    words = ["-m", description.module] if description.module is not None else [description.program or ""]
+    side = shlex.join([*words, *description.args]), RunCommand(python, description)
+    try:
+        return report_caches(side, side, as_json=False)
+    except CannotCompare as problem:
+        print(f"dynamo-dap: {problem}", file=sys.stderr)  # noqa: T201 - the user of a terminal reads it
+        return 2
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -36,5 +61,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--trace", action="store_true", help="write torch's own trace too, for: dynamo-dap report --tlparse"
     )
+    parser.add_argument(
+        "--cold",
+        action="store_true",
+        help="run with empty caches; with --warm, which then runs with the filled ones",
+    )
+    parser.add_argument("--warm", action="store_true", help="report what the second run compiles again, and why")
     add_program(parser)
     return parser

@@ -22,7 +22,7 @@ from dynamo_dap.commands.doctor import JsonDoctor
 from dynamo_dap.commands.minify import JsonMinified
 from dynamo_dap.commands.profile import JsonProfile
 from dynamo_dap.commands.trial import JsonTrial
-from dynamo_dap.diff.model import JsonDiff
+from dynamo_dap.diff.model import JsonCaches, JsonDiff
 from dynamo_dap.explore.model import Explored
 from dynamo_dap.protocol.cache_entries import CachedFunction
 from dynamo_dap.protocol.comparisons import ComparisonBody
@@ -39,6 +39,7 @@ PRINTED: dict[str, tuple[Any, str]] = {
     "profile": (JsonProfile, "one object: where compile time went"),
     "forecast": (ForecastBody, "one object"),
     "diff": (JsonDiff, "one object: where two runs differ"),
+    "diff-caches": (JsonCaches, "one object: what a second run compiles again, with diff --caches"),
     "entries": (list[CachedFunction], "one array: the functions with cache entries"),
     "explore": (list[Explored], "one array: the compiles with all their stages"),
     "minify": (JsonMinified, "one object: the small program that was made"),

@@ -41,10 +41,11 @@ def compare_runs(one: Run, other: Run) -> JsonDiff:
         raise CannotCompare("neither run compiled anything")
     comparison = _Comparison(one, other)
     differences = list(comparison.differences())
-    return JsonDiff(bool(differences), _side(one), _side(other), differences, list(comparison.not_compared))
+    return JsonDiff(bool(differences), side_of_run(one), side_of_run(other), differences, list(comparison.not_compared))
 
 
-def _side(run: Run) -> Side:
+def side_of_run(run: Run) -> Side:
+    """Return what a run compiled, counted."""
     compiles = [compiled for record in run.records for _, compiled in record.compiles()]
     counts = counts_of(compiles)
     phases: dict[str, float] = defaultdict(float)
@@ -113,7 +114,7 @@ class _Comparison:
         printed = zip_longest(map(normal_output, one.output), map(normal_output, other.output))
         for number, (line_a, line_b) in enumerate(printed):
             if line_a != line_b:
-                diff = _unified(one.output[number : number + 1], other.output[number : number + 1])
+                diff = unified(one.output[number : number + 1], other.output[number : number + 1])
                 yield Difference("output", f"line {number + 1} that the program prints differs", diff=diff)
                 break
         if one.calls is None or other.calls is None:
@@ -191,7 +192,7 @@ class _Records:
             places = (one.problem_place or one.place, other.problem_place or other.place)
             yield Difference("function", text, function.name, ids, *places)
         elif one.problem is not None and normal_text(one.problem) != normal_text(other.problem or ""):
-            text, diff = f"{one.name} is {one.state} for another reason", _unified([one.problem], [other.problem or ""])
+            text, diff = f"{one.name} is {one.state} for another reason", unified([one.problem], [other.problem or ""])
             yield Difference("function", text, function.name, ids, one.problem_place, other.problem_place, diff)
         # A break ends the trace, so that guards and graphs differ as well: it is where the runs differ first.
         yield from self._breaks(function, one, other)
@@ -252,7 +253,7 @@ class _Records:
             ids,
             (lines[first][1].place if first < len(lines) else None) or one.place,
             (lines_there[first][1].place if first < len(lines_there) else None) or other.place,
-            _unified(texts, texts_there),
+            unified(texts, texts_there),
         )
 
     def _code(self, function: CompiledFunction, one: Compile, other: Compile) -> Iterator[Difference]:
@@ -271,7 +272,7 @@ class _Records:
             return
         if one.kernels != other.kernels:
             text = f"the kernels of {one.name} differ"
-            diff = _unified(one.kernels, other.kernels)
+            diff = unified(one.kernels, other.kernels)
             yield Difference("kernel", text, function.name, ids, one.place, other.place, diff)
             return
         texts = [_code_of(compiled) if self._comparison.may_read_code else None for compiled in (one, other)]
@@ -279,7 +280,7 @@ class _Records:
             self._comparison.leave_out("generated code: the records have the names of its files only")
         elif texts[0] != texts[1]:
             text = f"the code that the backend generated for {one.name} differs"
-            yield Difference("kernel", text, function.name, ids, one.place, other.place, _unified(texts[0], texts[1]))
+            yield Difference("kernel", text, function.name, ids, one.place, other.place, unified(texts[0], texts[1]))
 
     def _breaks(self, function: CompiledFunction, one: Compile, other: Compile) -> Iterator[Difference]:
         def identities(record: Record, compiled: Compile) -> list[tuple[object, ...]]:
@@ -317,7 +318,7 @@ class _Records:
         )
         if self._are_alike and list(map(normal_text, of_a)) != list(map(normal_text, of_b)):
             text = f"{one.name} is compiled again for other reasons"
-            diff = _unified(of_a, of_b)
+            diff = unified(of_a, of_b)
             yield Difference("recompile", text, function.name, [one.id, other.id], one.place, other.place, diff)
 
 
@@ -382,7 +383,8 @@ def _code_of(compiled: Compile) -> list[str] | None:
     return lines
 
 
-def _unified(one: Sequence[str], other: Sequence[str]) -> list[str]:
+def unified(one: Sequence[str], other: Sequence[str]) -> list[str]:
+    """Return the lines that differ, with ``-`` those of A and with ``+`` those of B, and some around them."""
     lines = list(difflib.unified_diff(one, other, lineterm="", n=_CONTEXT))[2:]
     shown = [line for line in lines if not line.startswith("@@")] if len(lines) < _LISTED else lines
     return shown[:_MOST_LINES]

@@ -55,6 +55,49 @@ class Side(Struct, rename="camel", omit_defaults=True, frozen=True):
     """Of a command that was run."""
 
 
+class KeyPart(Struct, rename="camel", frozen=True):
+    """A part of a cache's key that differs."""
+
+    name: str
+    """As torch names it: ``inductor_config[cpp.threads]``, ``example_inputs[0]``."""
+    in_a: str | None
+    """Its value in the run that filled the cache, of a tensor what differs; empty if unreadable, None if missing."""
+    in_b: str | None
+
+
+class NotCached(Struct, rename="camel", frozen=True):
+    """A compile of the second run for which the caches had nothing."""
+
+    function: str
+    compile: str
+    results: list[str]
+    """``AOTAutograd cache miss``, ``FX graph cache hit``"""
+    seconds: float
+    """Of the whole compile."""
+    place: Place | None
+    """The user's line: of the first operation that differs, else of the function."""
+    reasons: list[str]
+    """Why a cache was bypassed, as torch says it."""
+    parts: list[KeyPart]
+    """Those of the nearest key of the first run that differ, without the graph."""
+    text: str | None
+    """What else is known of the keys."""
+    diff: list[str]
+    """Of the graphs: lines with ``-`` are of A only, with ``+`` of B only."""
+    advice: list[str]
+
+
+class JsonCaches(Struct, rename="camel", frozen=True):
+    """What ``diff --caches --json`` prints."""
+
+    a: Side
+    """The run that filled the caches."""
+    b: Side
+    hits: int
+    """Compiles of the second run that the caches served."""
+    not_cached: list[NotCached]
+
+
 class JsonDiff(Struct, rename="camel", frozen=True):
     """What ``diff --json`` prints."""
 

@@ -25,6 +25,8 @@ from dynamo_dap.records.program import launching
 from dynamo_dap.trace_logs.logs import is_trace, read_any
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
+_CACHE_FOLDERS = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
+"""The variables that name the folders of torch's and Triton's caches."""
 _MOST_OUTPUT = 64 * 1024 * 1024
 
 
@@ -107,29 +109,35 @@ def command_of(given: str, python: str) -> RunCommand:
     return RunCommand(python, LaunchDescription(program=words[0], args=words[1:], with_children=True), variables)
 
 
-def read_side(given: str, side: Path | RunCommand, *, with_values: bool = False) -> Run:
+def read_side(
+    given: str, side: Path | RunCommand, *, with_values: bool = False, cache_folder: str | None = None
+) -> Run:
     """Read a record or run a command, whose values are hashed ``with_values``.
+
+    With ``cache_folder``, torch's caches are in this folder, and the record has the parts of their keys.
 
     Raises:
         CannotCompare: there is nothing that could be compared.
     """
     if isinstance(side, RunCommand):
-        return _ran(given, side, with_values=with_values)
+        return _ran(given, side, with_values=with_values, cache_folder=cache_folder)
     try:
         return Run(given, [read_any(side)])
     except UnreadableRecord as problem:
         raise CannotCompare(str(problem)) from None
 
 
-def _ran(given: str, side: RunCommand, *, with_values: bool) -> Run:
+def _ran(given: str, side: RunCommand, *, with_values: bool, cache_folder: str | None) -> Run:
     with tempfile.TemporaryDirectory(prefix="dynamo-dap-diff-", ignore_cleanup_errors=True) as folder:
         values = Path(folder, "values")
         values.mkdir()
-        description = side.description
+        description = msgspec.structs.replace(side.description, cache_keys=cache_folder is not None)
         if with_values:
             description = msgspec.structs.replace(description, hashed_calls=str(values / f"program{HASHED_SUFFIX}"))
         command, variables = launching(side.python, description)
         environment = {**os.environ, **side.variables, **variables, RECORDS_VARIABLE: folder}
+        if cache_folder is not None:
+            environment |= dict.fromkeys(_CACHE_FOLDERS, cache_folder)
         printed: list[str] = []
         size = 0
         try:

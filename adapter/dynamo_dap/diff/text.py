@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from dynamo_dap.diff.model import Difference, JsonDiff
+from dynamo_dap.diff.model import Difference, JsonCaches, JsonDiff, KeyPart
 from dynamo_dap.diff.sides import Run
 from dynamo_dap.records.items import at
 from dynamo_dap.records.model import Place
@@ -12,7 +12,44 @@ from dynamo_dap.records.texts import counted, recorded_line
 
 _LINES = 40
 _MORE = 20
+_VALUE = 100
 _COUNTS = ("compiles", "graphs", "operations", "breaks", "recompiles", "guards")
+
+
+def print_caches(found: JsonCaches, run: Run, console: Console) -> None:
+    """Print each compile that the caches did not serve, then seconds by phase of both runs."""
+    total = counted(found.hits + len(found.not_cached), "compile")
+    seconds = sum(each.seconds for each in found.not_cached)
+    console.print(f"Of {total} in B, the caches that A filled served {found.hits}.")
+    if found.not_cached:
+        console.print(f"Not served: {len(found.not_cached)}, {seconds:.2f} s of {found.b.numbers.seconds:.2f} s.")
+    for each in found.not_cached[:_MORE]:
+        code = _code(each.place, run) if each.place is not None else ""
+        where = "" if each.place is None else f"  {at(each.place)}{f'  {code}' if code else ''}"
+        console.print(f"\n[{each.compile}] {each.function}{where}", markup=False)
+        console.print(f"  {', '.join(each.results)}, {each.seconds:.2f} s", markup=False)
+        lines = [f"Bypassed: {' '.join(reason.split())}" for reason in each.reasons]
+        lines += [_part_text(part) for part in each.parts]
+        lines += [each.text] if each.text else []
+        lines += [f"  {line}" for line in each.diff[:_LINES]]
+        for line in [*lines, *(f"Do: {advice}" for advice in each.advice)]:
+            console.print(f"  {line}", markup=False)
+    if len(found.not_cached) > _MORE:
+        console.print(f"\nand {counted(len(found.not_cached) - _MORE, 'other')}: --json")
+    for name, side in (("A", found.a), ("B", found.b)):
+        if side.exit_status:
+            console.print(f"\nThe exit status of {name} is {side.exit_status}.")
+    _print_numbers(found, console)
+
+
+def _part_text(part: KeyPart) -> str:
+    if part.in_a == part.in_b:
+        return f"{part.name} differs"
+    return f"{part.name}: {_short(part.in_a)} in A, {_short(part.in_b)} in B"
+
+
+def _short(value: str | None) -> str:
+    return "not there" if value is None else " ".join(value.split())[:_VALUE]
 
 
 def print_diff(diff: JsonDiff, runs: tuple[Run, Run], console: Console) -> None:
@@ -54,7 +91,7 @@ def _code(place: Place, run: Run) -> str:
     return next((code for record in run.records if (code := recorded_line(record.sources, place))), "")
 
 
-def _print_numbers(diff: JsonDiff, console: Console) -> None:
+def _print_numbers(diff: JsonDiff | JsonCaches, console: Console) -> None:
     one, other = diff.a.numbers, diff.b.numbers
     console.print(f"\n{'':<18}{'A':>10}{'B':>10}")
     if diff.a.torch != diff.b.torch:

@@ -152,6 +152,8 @@ class RecordedRun(Struct, rename="camel", omit_defaults=True):
     compare_every: int = 0
     hashed_calls: str | None = None
     """As in ``LaunchDescription``; each process has a file of its own."""
+    cache_keys: bool = False
+    """The same."""
     rank: Rank | None = None
     """The child's rank, if the parent knows it."""
 
@@ -187,6 +189,8 @@ class LaunchDescription(Struct, rename="camel", omit_defaults=True):
     """Compare each N-th call of a graph; 0 for the first alone."""
     hashed_calls: str | None = None
     """Record, and write digests of what calls of compiled graphs give here: see ``protocol.hashed_calls``."""
+    cache_keys: bool = False
+    """Record what caches of compiled graphs answer, with the parts of their keys."""
     entries: str | None = None
     """Where to write what is in torch's cache at the end: see ``debuggee.launch.entries``."""
     function: str | None = None

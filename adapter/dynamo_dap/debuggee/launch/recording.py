@@ -21,6 +21,7 @@ from dynamo_dap.debuggee.inductor.stages import StageCollector
 from dynamo_dap.debuggee.launch.profiling import is_profiling, profiled_functions
 from dynamo_dap.debuggee.launch.recorded_run import own_record
 from dynamo_dap.debuggee.recording.recorder import Recorder
+from dynamo_dap.debuggee.torch_api.cache_lookups import CacheLookups
 from dynamo_dap.debuggee.torch_api.import_hooks import when_dynamo_is_imported
 from dynamo_dap.debuggee.trace.guards_view import guard_texts
 from dynamo_dap.debuggee.wrapping.locks import Level, reentrant_lock
@@ -101,7 +102,7 @@ def make_explorer(
     return StageCollector(write, is_wanted, report)
 
 
-def record_process(report: Callable[[str], None]) -> None:
+def record_process(report: Callable[[str], None], *, with_cache_keys: bool = False) -> None:
     """Record this process, which has imported Dynamo, to its end; ``report`` gets problems, as text for the user.
 
     Once: a worker of pytest may be a recorded child already.
@@ -109,7 +110,10 @@ def record_process(report: Callable[[str], None]) -> None:
     global _is_recorded
     if not _is_recorded:
         _is_recorded = True
-        make_recorder(lambda: None, lambda: True, report, notes_traces=lambda: not is_profiling()).arm(notes_calls=True)
+        recorder = make_recorder(lambda: None, lambda: True, report, notes_traces=lambda: not is_profiling())
+        recorder.arm(notes_calls=True)
+        if with_cache_keys:
+            CacheLookups(recorder.cache_answered).install()
 
 
 _is_recorded = False

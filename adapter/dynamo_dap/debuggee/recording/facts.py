@@ -15,6 +15,7 @@ from typing import Any
 from dynamo_dap.debuggee.agent.user_code import is_torch_file, is_user_file
 from dynamo_dap.debuggee.bytecode.constants import without_addresses
 from dynamo_dap.debuggee.recording.guard_texts import guard_text, plain_name
+from dynamo_dap.debuggee.torch_api.cache_lookups import CacheLookupFacts
 from dynamo_dap.debuggee.torch_api.compile_hooks import FrameCompile
 from dynamo_dap.debuggee.torch_api.cuda_graph_texts import CudaGraphFacts
 from dynamo_dap.debuggee.torch_api.data_dependence import (
@@ -46,6 +47,7 @@ from dynamo_dap.debuggee.values.python_values import values_then_and_now
 from dynamo_dap.protocol.sizes import SPECIALIZATION
 from dynamo_dap.records.model import (
     Bucket,
+    CacheLookup,
     CudaGraph,
     Graph,
     GraphBreak,
@@ -67,6 +69,9 @@ MAXIMUM_GUARDS = 2000
 _MAXIMUM_LENGTH = 300
 _LENGTHS = frozenset({"SEQUENCE_LENGTH", "DICT_KEYS_MATCH", "MAPPING_KEYS_CHECK", "SET_CONTAINS"})
 _MESSAGE = 4000
+_PART = 500
+"""Characters of a part of a cache's key."""
+_PARTS = 4000
 _DISTRIBUTED = "/distributed/"
 
 GuardTexts = Callable[[TracedFrame], Sequence[tuple[str, GuardFacts | ShapeGuardFacts]]]
@@ -120,6 +125,13 @@ def graph_break(exception: Any, effect: str | None, handler: TracedFrame | None 
 
 def _data_symbol(symbol: DataSymbol) -> RecordedSymbol:
     return RecordedSymbol(symbol.name, symbol.user_name, symbol.operation, place(symbol.place), symbol.range)
+
+
+def cache_lookup(met: CacheLookupFacts) -> CacheLookup:
+    """Return what a cache of compiled graphs answered."""
+    parts = [text_of(part, _PART) for part in met.parts[:_PARTS]]
+    reason = None if met.reason is None else text_of(met.reason.strip(), _MESSAGE)
+    return CacheLookup(met.cache, met.result, met.key, reason, parts)
 
 
 def cuda_graph(met: CudaGraphFacts) -> CudaGraph:

@@ -38,6 +38,7 @@ from dynamo_dap.debuggee.recording.function_names import (
 )
 from dynamo_dap.debuggee.recording.guard_texts import plain_name
 from dynamo_dap.debuggee.recording.traced_values import traced_functions, values_of
+from dynamo_dap.debuggee.torch_api.cache_lookups import CacheLookupFacts
 from dynamo_dap.debuggee.torch_api.compilation import (
     cache_counts,
     disassembled,
@@ -66,6 +67,7 @@ from dynamo_dap.debuggee.wrapping.weak_collections import WeakKeyDictionary
 from dynamo_dap.records.events import (
     AttemptRestarted,
     BreakFound,
+    CacheAnswered,
     CallRaised,
     CompileBegan,
     CompileEnded,
@@ -443,6 +445,12 @@ class Recorder(CompileObserver):
             met = cuda_graph(facts)
             self._see(met.place, met.caller)
             self._take(CudaGraphMet(identifier, met))
+
+    def cache_answered(self, met: CacheLookupFacts) -> None:
+        """Record what a cache of compiled graphs answered."""
+        identifier = self._newest.get(met.compile_id or "")
+        if identifier is not None:
+            self._take(CacheAnswered(identifier, facts.cache_lookup(met)))
 
     def compile_ended(self, compiling: FrameCompile, result: CompileResult, problem: BaseException | None) -> None:
         """Record the result of a compile."""

@@ -1,0 +1,207 @@
+"""Says what a second run compiles again although a first one has filled the caches, and which parts of keys differ.
+
+Pure functions of two runs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from dynamo_dap.diff.comparing import side_of_run, unified
+from dynamo_dap.diff.model import JsonCaches, KeyPart, NotCached
+from dynamo_dap.diff.normal import graph_lines, normal_name
+from dynamo_dap.diff.sides import CannotCompare, Run
+from dynamo_dap.records.model import CacheLookup, Compile, Place
+
+_PART = re.compile(r"\[(?P<digest>\w+)\] (?P<name>\w+(?:\[[^\n]*?\](?=: ))?): (?P<value>.*)", re.DOTALL)
+_FIELD = re.compile(r"(?P<name>\w+)=(?P<value>.*?)(?=, \w+=|\)?$)")
+_NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e[-+]?\d+)?\b(?!\])")
+_UNREADABLE = re.compile(r"[\x00-\x08\x0e-\x1f\ufffd]")
+_MOST_PARTS = 40
+GRAPH = "gm"
+"""Torch's name of the part that is the graph."""
+
+_ADVICE = (
+    ("inductor_config[", "Set torch._inductor.config.{item} to the same value in both runs."),
+    ("autograd_config", "A setting of torch._functorch.config differs: set it to the same value in both runs."),
+    ("cpp_runtime_thread_count", "Give both runs the same number of threads: torch.set_num_threads, OMP_NUM_THREADS."),
+    ("default_dtype", "Call torch.set_default_dtype with the same type in both runs."),
+    ("deterministic_algorithms", "Call torch.use_deterministic_algorithms with the same arguments in both runs."),
+    ("cuda_matmul_settings", "Set torch.backends.cuda.matmul to the same values in both runs."),
+    ("grad_enabled", "Call it under the same torch.no_grad() or torch.enable_grad() in both runs."),
+    ("example_inputs[", "The call has other inputs: give it the same shapes, strides, types and devices."),
+    ("cache_key_tag", "Set torch.compiler.config.cache_key_tag to the same text in both runs."),
+    ("torch_version", "The sources of torch differ: use the same build in both runs."),
+    ("system_info[", "Another device, driver or version of Triton: the cache of one does not serve the other."),
+    ("provenance_tracking_level", "Set INDUCTOR_PROVENANCE and TORCH_COMPILE_DEBUG to the same values in both runs."),
+    ("region_activation_memory_budget", "Use the same activation memory budget in both runs."),
+    ("saved_tensors_hooks", "The hooks on saved tensors differ."),
+)
+_PASSES = re.compile(r"\w*(?:custom\w*pass|fusion_custom_pass|partitioner_fn|backend_passes|solver_uuids)\w*")
+_REASONS = (
+    ("custom pass", "Give the pass a uuid(): derive it from torch._inductor.custom_graph_pass.CustomGraphPass."),
+    (
+        "pickle",
+        "Something that the key depends on cannot be pickled: keep it out of options and of custom passes.",
+    ),
+    ("freezing enabled", "Turn torch._inductor.config.freezing off for this cache."),
+    ("HigherOrderOperator", "This operator cannot be cached: leave it out of the compiled function."),
+    (
+        "Unsupported call_function",
+        "If the function always does the same, name it in torch._inductor.config.unsafe_marked_cacheable_functions.",
+    ),
+)
+_FUNCTION = re.compile(r"Function name: (?P<name>\w+)")
+
+
+def what_is_not_cached(one: Run, other: Run) -> JsonCaches:
+    """Return what ``other`` compiled again although ``one`` had filled the caches.
+
+    Raises:
+        CannotCompare: nothing was compiled, or nothing is known of caches.
+    """
+    compiles = [list(_compiles(run)) for run in (one, other)]
+    if not compiles[1]:
+        raise CannotCompare("the second run compiled nothing")
+    if not any(compiled.lookups for _, compiled in compiles[1]):
+        raise CannotCompare(
+            "nothing is known of caches in the second run: its backends have none, the caches are off "
+            "(TORCHINDUCTOR_FORCE_DISABLE_CACHES), or it is a record (a trace log and a command have their keys)"
+        )
+    found = [each for name, compiled in compiles[1] if (each := _not_cached(name, compiled, compiles[0])) is not None]
+    hits = sum(bool(compiled.lookups) for _, compiled in compiles[1]) - len(found)
+    return JsonCaches(side_of_run(one), side_of_run(other), hits, found)
+
+
+def _compiles(run: Run) -> Iterator[tuple[str, Compile]]:
+    for record in run.records:
+        for function, compiled in record.compiles():
+            if compiled.state == "compiled":
+                yield function.name, compiled
+
+
+def _not_cached(function: str, compiled: Compile, filled: Sequence[tuple[str, Compile]]) -> NotCached | None:
+    missed = [lookup for lookup in compiled.lookups if lookup.result != "hit"]
+    if not missed:
+        return None
+    results = [f"{lookup.cache} {lookup.result}" for lookup in compiled.lookups]
+    reasons = list(dict.fromkeys(each.reason for each in missed if each.reason is not None and each.result == "bypass"))
+    lookup, match, counterpart = _nearest(function, compiled, missed, filled)
+    parts = [] if match is None or lookup is None else _differing(match, lookup)
+    advice, said, diff = list(_advice_for_reasons(reasons)), None, list[str]()
+    place = _place_of_function(compiled, reasons)
+    if any(part.name == GRAPH for part in parts) and counterpart is not None:
+        diff, place = _graph_diff(counterpart, compiled)
+        if diff and len({_NUMBER.sub("#", line[1:]) for line in diff if line[:1] in "-+"}) * 2 == _changed(diff):
+            advice.append("A number in the graph is another in each run: pass it as a tensor.")
+        said = (
+            "the graph differs"
+            if diff
+            else "the graph differs in what the record does not show: a constant tensor, or names"
+        )
+    elif lookup is not None and match is None and any(lookup.components for lookup in missed):
+        said = "the first run looked for nothing like it"
+    elif match is not None and not parts:
+        said = _of_same_key(missed, reasons)
+    for part in parts:
+        advice += [text for text in [_advice_for(part.name)] if text is not None]
+    return NotCached(
+        function,
+        compiled.id,
+        list(dict.fromkeys(results)),
+        round(compiled.seconds or 0.0, 3),
+        place or compiled.place,
+        reasons,
+        [part for part in parts if part.name != GRAPH][:_MOST_PARTS],
+        said,
+        diff,
+        list(dict.fromkeys(advice)),
+    )
+
+
+def _of_same_key(missed: Sequence[CacheLookup], reasons: Sequence[str]) -> str | None:
+    if any(lookup.reason == "guard_miss" for lookup in missed):
+        return "the key is the same, but the sizes of this call do not meet the guards of the entry"
+    return None if reasons else "the key is the same, but the first run has stored no entry for it"
+
+
+def _nearest(
+    function: str, compiled: Compile, missed: Sequence[CacheLookup], filled: Sequence[tuple[str, Compile]]
+) -> tuple[CacheLookup | None, CacheLookup | None, Compile | None]:
+    """Return the missed lookup with parts, and the one of the first run that has the fewest other parts."""
+    for lookup in missed:
+        if not lookup.components:
+            continue
+        candidates = [
+            (
+                (name, normal_name(there)) != (function, normal_name(compiled)),
+                len(_differing(earlier, lookup)),
+                number,
+                earlier,
+                there,
+            )
+            for number, (name, there) in enumerate(filled)
+            for earlier in there.lookups
+            if earlier.cache == lookup.cache and earlier.components
+        ]
+        if candidates:
+            *_, earlier, there = min(candidates, key=lambda each: each[:3])
+            return lookup, earlier, there
+        return lookup, None, None
+    return None, None, None
+
+
+def _differing(one: CacheLookup, other: CacheLookup) -> list[KeyPart]:
+    of_one, of_other = _parts(one), _parts(other)
+    return [
+        KeyPart(name, *_shown(of_one.get(name, (None, None))[1], of_other.get(name, (None, None))[1]))
+        for name in dict.fromkeys([*of_one, *of_other])
+        if of_one.get(name, ("", ""))[0] != of_other.get(name, ("", ""))[0]
+    ]
+
+
+def _parts(lookup: CacheLookup) -> dict[str, tuple[str, str]]:
+    matches = filter(None, map(_PART.match, lookup.components))
+    return {match["name"]: (match["digest"], match["value"]) for match in matches}
+
+
+def _shown(one: str | None, other: str | None) -> tuple[str | None, str | None]:
+    """Return two values as they are shown: of a tensor's description what differs, of bytes nothing."""
+    if one is None or other is None or one == other or _UNREADABLE.search(one + other):
+        return None if one is None else "", None if other is None else ""
+    fields = [{match["name"]: match[0] for match in _FIELD.finditer(each)} for each in (one, other)]
+    names = [name for name in fields[0] if fields[0][name] != fields[1].get(name)]
+    if not names or len(fields[0]) == 1 or fields[0].keys() != fields[1].keys():
+        return one, other
+    return ", ".join(fields[0][name] for name in names), ", ".join(fields[1][name] for name in names)
+
+
+def _graph_diff(one: Compile, other: Compile) -> tuple[list[str], Place | None]:
+    lines = [[line for graph in compiled.graphs for line in graph_lines(graph)] for compiled in (one, other)]
+    texts = [[text for text, _ in each] for each in lines]
+    at = next((at for at, (text, node) in enumerate(lines[1]) if texts[0][at : at + 1] != [text]), None)
+    return unified(*texts), None if at is None else lines[1][at][1].place
+
+
+def _changed(diff: Sequence[str]) -> int:
+    return sum(line[:1] in "-+" for line in diff)
+
+
+def _advice_for(name: str) -> str | None:
+    if _PASSES.fullmatch(name.partition("[")[0]):
+        return f"The uuid() of {name} differs: return the same one while the pass does the same."
+    item = name.partition("[")[2].removesuffix("]")
+    return next((text.format(item=item) for prefix, text in _ADVICE if name.startswith(prefix)), None)
+
+
+def _advice_for_reasons(reasons: Sequence[str]) -> Iterator[str]:
+    for reason in reasons:
+        yield from (text for part, text in _REASONS if part in reason)
+
+
+def _place_of_function(compiled: Compile, reasons: Sequence[str]) -> Place | None:
+    """Return the line of the operation that AOTAutograd names as the one that it cannot cache."""
+    names = {match["name"] for reason in reasons if (match := _FUNCTION.search(reason)) is not None}
+    nodes = (node for graph in compiled.graphs for node in graph.nodes)
+    return next((node.place for node in nodes if node.target.rpartition(".")[2] in names), None)
