@@ -386,6 +386,21 @@ def test_a_debugger_of_the_programs_own_stops_in_the_users_line(session: Session
     assert session.output("stderr") == expected.stderr
 
 
+def test_a_debugger_of_the_programs_own_steps(session: Session, tmp_path: Path) -> None:
+    program = write(tmp_path, OWN_DEBUGGER.format(call="pdb.set_trace()"))
+    typed = tmp_path / "typed"
+    typed.write_text("next\np x + 41\nnext\ncontinue\n", encoding="utf-8")
+    with typed.open("rb") as commands:
+        expected = subprocess.run(
+            [sys.executable, str(program.path)], stdin=commands, capture_output=True, text=True, timeout=100, check=True
+        )
+    assert "42" in expected.stdout
+    session.launch(program, **{**DEFAULTS, "inputFile": str(typed)})
+    assert session.wait_for_exit() == 0
+    assert session.output("stdout") == expected.stdout
+    assert session.output("stderr") == expected.stderr
+
+
 INTERRUPTS = """
 import os, signal, sys, time
 def deep(number):

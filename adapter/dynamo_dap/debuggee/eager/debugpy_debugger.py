@@ -78,7 +78,9 @@ class DebugpyDebugger:
             lambda error: self._has_stopped_for(error, USER_UNHANDLED),
         )
         install_names()
-        if not pydevd_internals.uses_monitoring():
+        if pydevd_internals.uses_monitoring():
+            own_tracers.let_bdb_take_a_free_tool()
+        else:
             own_tracers.install(lambda text: self._agent.print(text, "important"))
 
     def _take_up(self) -> None:

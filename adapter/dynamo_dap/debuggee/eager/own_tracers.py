@@ -21,6 +21,7 @@ from typing import Any
 from dynamo_dap.debuggee.agent.frames import walk
 from dynamo_dap.debuggee.agent.user_code import is_debugger_file
 from dynamo_dap.debuggee.eager import pydevd_internals
+from dynamo_dap.debuggee.torch_api.import_hooks import when_imported
 
 _report: Callable[[str], None] | None = None
 _reported: set[tuple[str, int]] = set()
@@ -41,6 +42,28 @@ def install(report: Callable[[str], None]) -> None:
     if sys.settrace is replaced:  # the program has begun debugpy itself
         sys.settrace = _set_trace
     _see_those_set_in_c()
+
+
+def let_bdb_take_a_free_tool() -> None:
+    """Let ``pdb.set_trace()`` work on Python 3.14 and newer, where ``bdb`` wants the monitoring tool of debugpy."""
+    when_imported("bdb", _choose_its_tool)
+
+
+def _choose_its_tool() -> None:
+    tracer = getattr(sys.modules["bdb"], "_MonitoringTracer", None)
+    if tracer is not None:
+        tracer._tool_id = property(_tool_of, lambda tracer, tool: None)
+
+
+def _tool_of(tracer: Any) -> int:
+    """Return the monitoring tool that a ``bdb`` tracer has; one that is free, its own first, if it has none."""
+    monitoring: Any = sys.__dict__["monitoring"]
+    tools = (monitoring.DEBUGGER_ID, 4, 3)
+    names = [monitoring.get_tool(tool) for tool in tools]
+    for name in (tracer._name, None):
+        if name in names:
+            return int(tools[names.index(name)])
+    return int(tools[0])
 
 
 def _see_those_set_in_c() -> None:
