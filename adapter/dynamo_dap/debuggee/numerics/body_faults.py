@@ -1,7 +1,8 @@
 """Finds the operation at fault in the body of a higher-order operator whose result differs.
 
 The body (``checkpoint``, ``autograd.Function.forward``) is changed to return the result of each of its operations as
-well, in Dynamo's graph and in the compiled one. These results are compared. Runs on the calling thread.
+well, in Dynamo's graph and in the compiled one. These results are compared. Of ``torch.cond`` the branch that the call
+takes is put in its place. Runs on the calling thread.
 """
 
 from __future__ import annotations
@@ -15,13 +16,15 @@ from dynamo_dap.debuggee.numerics.bodies import run_observed, with_bodies_run_by
 from dynamo_dap.debuggee.numerics.differences import Difference, difference
 from dynamo_dap.debuggee.replay.replays import ReplayedGraph
 from dynamo_dap.debuggee.torch_api.graph import example_of, is_higher_order
-from dynamo_dap.debuggee.torch_api.graph_runs import has_own_memory
+from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue, has_own_memory
 from dynamo_dap.debuggee.torch_api.isolation import data_reading
 from dynamo_dap.debuggee.torch_api.retracing import compile_by, compiling_apart_from_the_program
 from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
 
 _PASSES_ON = ("tag_activation_checkpoint", "wrap", "autograd_function_apply", "invoke_subgraph")
 """Operators that return the results of their only body."""
+_CHOOSES = "cond"
+"""The operator that returns the results of one of its two bodies."""
 
 
 class ComparedBody:
@@ -32,17 +35,20 @@ class ComparedBody:
         self.operator = node.args[0] if node.target is operator.getitem else node
         self._graph = graph
         self._random = tuple(random)
-        self._name = self._name_of_body()
+        self._chooses = False
+        """Whether the operator runs one of two bodies."""
+        self._names = self._names_of_bodies()
 
-    def _name_of_body(self) -> str | None:
+    def _names_of_bodies(self) -> list[str]:
         torch: Any = sys.modules["torch"]
         if not hasattr(self.operator, "all_input_nodes") or not is_higher_order(self.operator):
-            return None
-        if str(getattr(self.operator.target, "__name__", "")) not in _PASSES_ON:
-            return None
+            return []
+        name = str(getattr(self.operator.target, "__name__", ""))
+        self._chooses = name == _CHOOSES
         names = [each.target for each in self.operator.all_input_nodes if each.op == "get_attr"]
-        bodies = [name for name in names if isinstance(getattr(self._graph.module, name, None), torch.fx.GraphModule)]
-        return bodies[0] if len(bodies) == 1 else None
+        bodies = [each for each in names if isinstance(getattr(self._graph.module, each, None), torch.fx.GraphModule)]
+        is_known = len(bodies) == 2 if self._chooses else name in _PASSES_ON and len(bodies) == 1
+        return bodies if is_known else []
 
     def differences(self, backend: Any) -> dict[Any, tuple[Difference, Any]]:
         """Return for each operation of the body how its compiled result differs, and that result.
@@ -50,17 +56,19 @@ class ComparedBody:
         Raises:
             Exception: whatever the backend raises.
         """
-        if self._name is None:
+        if not self._names:
             return {}
-        expected = self._expected(getattr(self._graph.module, self._name))
-        values = self._values_by(backend, list(expected)) if expected else []
+        name, expected = self._expected()
+        values = self._values_by(backend, name, list(expected)) if expected else []
         return {
             node: (difference(kept, value), value) for (node, kept), value in zip(expected.items(), values, strict=True)
         }
 
-    def _expected(self, body: Any) -> dict[Any, Any]:
-        """Return the result of each operation, unless a later one writes to it."""
+    def _expected(self) -> tuple[str, dict[Any, Any]]:
+        """Return the name of the body that runs, and each operation's result, unless a later one writes to it."""
         seen: dict[Any, tuple[Any, int, Any]] = {}
+        bodies = {id(getattr(self._graph.module, name)): name for name in self._names}
+        ran: list[str] = []
 
         def note(node: Any, results: Mapping[Any, Any]) -> None:
             value = results[node]
@@ -69,36 +77,68 @@ class ComparedBody:
                     seen[node] = value, version_of(value), value.detach().clone()
 
         def run(each: Any, operands: tuple[Any, ...]) -> Any:
-            return run_observed(each, operands, note) if each is body else each(*operands)
+            if id(each) not in bodies:
+                return each(*operands)
+            ran.append(bodies[id(each)])
+            return run_observed(each, operands, note)
 
         with with_bodies_run_by(self._graph.module, run):
             for put_back in self._random:
                 put_back()
             self._graph.run()
-        return {node: kept for node, (value, version, kept) in seen.items() if version_of(value) == version}
+        if len({*ran}) != 1:
+            return self._names[0], {}
+        return ran[0], {node: kept for node, (value, version, kept) in seen.items() if version_of(value) == version}
 
-    def _values_by(self, backend: Any, wanted: list[Any]) -> list[Any]:
+    def _values_by(self, backend: Any, name: str, wanted: list[Any]) -> list[Any]:
         torch: Any = sys.modules["torch"]
         shorter = torch.fx.Graph()
         copies: dict[Any, Any] = {}
         nodes = self._graph.nodes
         last = nodes.index(self.operator)
         for position, node in enumerate(nodes):
+            if self._chooses and (
+                node is self.operator or ({*node.users} == {self.operator} and node.op == "get_attr")
+            ):
+                continue  # a backend may change the branches in place
             if node.op == "placeholder" or position <= last:
                 copies[node] = shorter.node_copy(node, copies.__getitem__)
                 copies[node].meta = {}
         module = torch.fx.GraphModule(self._graph.module, shorter)
-        body, count = _longer(getattr(self._graph.module, self._name or ""), wanted)
-        setattr(module, self._name or "", body)
-        positions = range(count, count + len(wanted))
-        of_operator = copies[self.operator]
-        shorter.output(tuple(shorter.call_function(operator.getitem, (of_operator, at)) for at in positions))
+        body = getattr(self._graph.module, name)
+        if self._chooses:
+            operands = [copies.get(each, each) for each in self.operator.args[3]]
+            copied = _copied(body, shorter, operands)
+            shorter.output(tuple(copied[each] for each in wanted))
+        else:
+            longer, count = _longer(body, wanted)
+            setattr(module, name, longer)
+            of_operator = copies[self.operator]
+            positions = range(count, count + len(wanted))
+            shorter.output(tuple(shorter.call_function(operator.getitem, (of_operator, at)) for at in positions))
         module.recompile()
         with compiling_apart_from_the_program():
             compiled = compile_by(backend, module, self._graph.fresh_inputs())
             for put_back in self._random:
                 put_back()
             return list(compiled(*self._graph.fresh_inputs()))
+
+
+def _copied(body: Any, graph: Any, operands: list[Any]) -> dict[Any, Any]:
+    """Copy the operations of a body to the end of a graph; return the copies.
+
+    Raises:
+        NoRealValue: it has bodies of its own.
+    """
+    inputs = [node for node in body.graph.nodes if node.op == "placeholder"]
+    copies: dict[Any, Any] = dict(zip(inputs, operands, strict=True))
+    for node in body.graph.nodes:
+        if node.op == "get_attr":
+            raise NoRealValue("it has bodies or tensors of its own")
+        if node.op not in ("placeholder", "output"):
+            copies[node] = graph.node_copy(node, copies.__getitem__)
+            copies[node].meta = {}
+    return copies
 
 
 def _longer(body: Any, wanted: list[Any]) -> tuple[Any, int]:
