@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import shlex
 import sys
 import tempfile
@@ -12,29 +13,44 @@ import msgspec
 
 from dynamo_dap.diff.caches import what_is_not_cached
 from dynamo_dap.diff.comparing import compare_runs
-from dynamo_dap.diff.sides import CannotCompare, RunCommand, read_side, side_of
+from dynamo_dap.diff.revisions import files_of_revision
+from dynamo_dap.diff.sides import CannotCompare, RunCommand, command_of, read_side, side_of
 from dynamo_dap.diff.text import print_caches, print_diff
 from dynamo_dap.records.report import report_console
 
 
 def main(arguments: list[str]) -> int:
     """Compare; return 0 if nothing differs, 1 if something does, 2 if the runs cannot be compared."""
-    options = _parser().parse_args(arguments)
-    second = options.b if options.b is not None else options.a
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.revisions and options.b is not None:
+        parser.error("give one command with --revisions")
     try:
-        # Check both before the first run, which may take hours.
-        sides = [(given, side_of(given, options.python)) for given in (options.a, second)]
-        if options.values and not all(isinstance(side, RunCommand) for _, side in sides):
-            raise CannotCompare("--values is for commands: a record has no values")
-        if options.caches:
-            return report_caches(*sides, as_json=options.json)
-        one, other = (read_side(given, side, with_values=options.values) for given, side in sides)
-        if options.values and not (one.has_values or other.has_values):
-            raise CannotCompare("neither run has called a compiled graph whose values could be hashed; omit --values")
-        diff = compare_runs(one, other)
+        with contextlib.ExitStack() as kept:
+            return _compare(options, kept)
     except CannotCompare as problem:
         print(f"dynamo-dap: {problem}", file=sys.stderr)  # noqa: T201 - the user of a terminal reads it
         return 2
+
+
+def _compare(options: argparse.Namespace, kept: contextlib.ExitStack) -> int:
+    # Check both before the first run, which may take hours.
+    sides: list[tuple[str, Path | RunCommand]] = []
+    if options.revisions:
+        for revision in options.revisions:
+            folder = kept.enter_context(files_of_revision(revision))
+            sides.append((f"{revision}: {options.a}", command_of(options.a, options.python, folder)))
+    else:
+        second = options.b if options.b is not None else options.a
+        sides += [(given, side_of(given, options.python)) for given in (options.a, second)]
+    if options.values and not all(isinstance(side, RunCommand) for _, side in sides):
+        raise CannotCompare("--values is for commands: a record has no values")
+    if options.caches:
+        return report_caches(sides[0], sides[1], as_json=options.json)
+    one, other = (read_side(given, side, with_values=options.values) for given, side in sides)
+    if options.values and not (one.has_values or other.has_values):
+        raise CannotCompare("neither run has called a compiled graph whose values could be hashed; omit --values")
+    diff = compare_runs(one, other)
     if options.json:
         sys.stdout.write(msgspec.json.encode(diff).decode() + "\n")
     else:
@@ -69,6 +85,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("a", metavar="A", help="a record, a TORCH_TRACE folder or log, or a command in quotes")
     parser.add_argument("b", metavar="B", nargs="?", help="the same; without it the command A runs twice")
+    parser.add_argument(
+        "--revisions", nargs=2, metavar=("OLD", "NEW"), help="run the command A with the files of two git revisions"
+    )
     parser.add_argument(
         "--values",
         action="store_true",

@@ -41,6 +41,8 @@ class RunCommand:
     python: str
     description: LaunchDescription
     variables: Mapping[str, str] = field(default_factory=dict)
+    folder: Path | None = None
+    """Where it runs; None for the working directory."""
 
 
 @dataclass(frozen=True)
@@ -83,8 +85,10 @@ def side_of(given: str, python: str) -> Path | RunCommand:
     return command_of(given, python)
 
 
-def command_of(given: str, python: str) -> RunCommand:
+def command_of(given: str, python: str, folder: Path | None = None) -> RunCommand:
     """Parse ``NAME=value python -m module argument``; interpreter and variables may be left out.
+
+    It will run in ``folder``, without which it is the working directory.
 
     Raises:
         CannotCompare: it names no program.
@@ -99,14 +103,21 @@ def command_of(given: str, python: str) -> RunCommand:
         variables[name] = value
     if words and not words[0].endswith(".py") and words[0] != "-m":
         python = words.pop(0)
+    if folder is not None and os.sep in python:
+        python = str(Path.cwd() / python)
     if words[:1] == ["-m"] and len(words) > 1:
-        return RunCommand(python, LaunchDescription(module=words[1], args=words[2:], with_children=True), variables)
+        description = LaunchDescription(module=words[1], args=words[2:], with_children=True)
+        return RunCommand(python, description, variables, folder)
     if not words:
         raise CannotCompare(f"{given} is not a record, a trace log or a command that runs a Python program")
-    problem = why_not_a_program(words[0]) if Path(words[0]).exists() else "there is no such file"
+    if folder is not None and Path(words[0]).is_absolute():
+        raise CannotCompare(f"{words[0]} is the same file in both revisions: give its path below this folder")
+    path = words[0] if folder is None else str(folder / words[0])
+    problem = why_not_a_program(path) if Path(path).exists() else "there is no such file"
     if problem is not None:
         raise CannotCompare(f"cannot run {words[0]}: {problem}")
-    return RunCommand(python, LaunchDescription(program=words[0], args=words[1:], with_children=True), variables)
+    description = LaunchDescription(program=words[0], args=words[1:], with_children=True)
+    return RunCommand(python, description, variables, folder)
 
 
 def read_side(
@@ -141,7 +152,7 @@ def _ran(given: str, side: RunCommand, *, with_values: bool, cache_folder: str |
         printed: list[str] = []
         size = 0
         try:
-            with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as process:
+            with subprocess.Popen(command, cwd=side.folder, env=environment, stdout=subprocess.PIPE) as process:
                 assert process.stdout is not None
                 for line in process.stdout:
                     sys.stderr.buffer.write(line)
