@@ -79,6 +79,7 @@ def test_a_trace_has_the_values_of_its_call(session: Session, program: Fixture) 
     expected = eager_values()
     hidden = frame["Locals"]["hidden"]
     assert hidden.text == "Tensor f32[3, 4] cpu requires_grad"
+    assert next(iter(hidden.texts())) == "value", "what it is comes before how it is stored"
     real = hidden["value"]["value"]
     assert real.text == "Tensor f32[3, 4] cpu"
     assert real["NaNs"]["NaNs"].text == str(int(expected["hidden"].isnan().sum()))

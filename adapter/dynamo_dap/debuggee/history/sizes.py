@@ -33,9 +33,10 @@ class ChildrenOfTensor(Followed):
         children: Children | None,
         others: Callable[[], Sequence[Variable]],
         tensor: Callable[[], Any] | None,
+        first: Callable[[], Sequence[Variable]],
     ) -> None:
         """Name the tensor by ``expression``, evaluated in ``frame``."""
-        super().__init__(children, others, tensor)
+        super().__init__(children, others, tensor, first)
         self._frame = frame
         self._expression = expression
 

@@ -64,9 +64,11 @@ class TracedView(View):
         node = form.node if isinstance(form, TensorForm) and is_tensor(form.example) else None
         tensor = None if node is None else lambda: self._tensor(node)
         others = partial(self._facts, tracker, form)
+        first = partial(self._values_of, form.node if isinstance(form, TensorForm | NumberForm) else None)
         if tensor is not None and expression is not None:
-            return replace(shown, children=ChildrenOfTensor(self.frame, expression, shown.children, others, tensor))
-        return replace(shown, children=Followed(shown.children, others, tensor))
+            children = ChildrenOfTensor(self.frame, expression, shown.children, others, tensor, first)
+            return replace(shown, children=children)
+        return replace(shown, children=Followed(shown.children, others, tensor, first))
 
     def seen(self, value: object) -> object:
         """Return the form of a tracker, of a computed SymInt or FakeTensor, or of a placeholder."""
@@ -98,7 +100,7 @@ class TracedView(View):
         facts = _facts(tracker, None if place is None or place.path.startswith("<") else place)
         if isinstance(form, TensorForm | NumberForm):
             known = [*sizes_of(self.frame, form), *facts]
-            return known if node is None else [*self._values_of(node), _node(node), *known]
+            return known if node is None else [_node(node), *known]
         source, summary = source_name(source_of(tracker)), type(tracker).__name__
         if source is not None:
             summary = bounded_text(f"{summary} of {as_the_user_wrote(source)}", _SUMMARY)
@@ -126,6 +128,8 @@ class TracedView(View):
 
     def _values_of(self, node: Any) -> list[Variable]:
         """Return the node's value in this call, and in a backward pass its gradient, each computed when opened."""
+        if node is None:
+            return []
         call = current_run().call
         values = [lazy_variable("value", lambda: _real(lambda: self.frame.real_value(node)))]
         reason = UNPROVEN.reason()

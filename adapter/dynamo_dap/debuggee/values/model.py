@@ -204,8 +204,10 @@ class Followed(Children):
         children: Children | None,
         others: Callable[[], Sequence[Variable]],
         tensor: Callable[[], Any] | None = None,
+        first: Callable[[], Sequence[Variable]] = tuple,
     ) -> None:
-        """Show ``children`` first; ``tensor`` is what they are of, if ``children`` do not know it."""
+        """Show ``first``, ``children``, ``others``; ``tensor`` is what they are of, if ``children`` do not know it."""
+        self._first = Deferred(first)
         self._children = children
         self._others = Deferred(others)
         self._tensor = tensor
@@ -227,8 +229,8 @@ class Followed(Children):
         return self._children.indexed_count if self._children else 0
 
     def named(self) -> Sequence[Variable]:
-        """Return the named children, then the others."""
-        return [*(self._children.named() if self._children else ()), *self._others.named()]
+        """Return what goes first, the named children, then the others."""
+        return [*self._first.named(), *(self._children.named() if self._children else ()), *self._others.named()]
 
     def indexed(self, start: int, count: int) -> Sequence[Variable]:
         """Return one page of indexed children."""
