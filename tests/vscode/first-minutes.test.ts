@@ -3,25 +3,9 @@
  * at most five gestures. Runs in the oldest and in the newest VS Code.
  */
 
-import { symlink } from "node:fs/promises";
-import { dirname, join } from "node:path";
-
 import { at } from "./harness/debug-panes.js";
-import { Gestures } from "./harness/gestures.js";
-import { python } from "./harness/python.js";
-import { expect, test as base } from "./harness/test.js";
-
-/** A workspace as users have it: programs beside an environment with torch, and nothing else. */
-const test = base.extend<{ gestures: Gestures }>({
-    gestures: async ({ vscode, workspace }, use) => {
-        await expect(vscode.page.locator(".monaco-workbench")).toBeVisible();
-        await workspace.remove(".vscode/launch.json");
-        await symlink(dirname(dirname(python())), join(workspace.folder, ".venv"));
-        const gestures = new Gestures();
-        await use(gestures);
-        gestures.expectFew();
-    },
-});
+import { test } from "./harness/newcomer.js";
+import { expect } from "./harness/test.js";
 
 test.use({ profile: "empty", settings: {} });
 

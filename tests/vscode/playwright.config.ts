@@ -13,7 +13,7 @@ export default defineConfig<object, PerWorker>({
     projects: [
         { name: OLDEST, use: { version: OLDEST } },
         // What a new user meets first is tried in the newest VS Code as well.
-        { name: NEWEST, testMatch: "first-minutes.test.ts", use: { version: NEWEST } },
+        { name: NEWEST, testMatch: ["first-minutes.test.ts", "tasks.test.ts"], use: { version: NEWEST } },
     ],
     globalSetup: "./harness/prepare.ts",
     outputDir: join(output, "failures"),
