@@ -1,5 +1,5 @@
-"""``dynamo-dap mcp``: what an assistant asks, by the Model Context Protocol over stdin and stdout.
+"""``dynamo-dap mcp``: serves coding assistants over stdin and stdout, by the Model Context Protocol.
 
-A process of its own, one for each client, on the official SDK. It runs the other commands and the debugger as a person
-in a terminal would, and bounds what they print. Never imports torch.
+Each client has a process of its own, which uses the official SDK. It runs the other commands and the debugger as a
+person in a terminal would, and bounds what they print. Never imports torch.
 """

@@ -1,4 +1,4 @@
-"""What a tool answers: text that is bounded, and the same as data where that serves. Pure."""
+"""Builds the answers of tools: bounded text, and the same as data where an assistant can use it. Pure."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def answer(text: str, data: object = None, *, hint: str | None = None, keeps_end
 
 
 def _without_nan(value: Any) -> Any:
-    """JSON has no word for a number that is not finite."""
+    """JSON cannot represent a number that is not finite."""
     if isinstance(value, dict):
         return {key: _without_nan(one) for key, one in value.items()}
     if isinstance(value, list):
@@ -86,6 +86,6 @@ def page_of(text: str, page: int) -> str:
 
 
 def console() -> tuple[Console, StringIO]:
-    """Return a console that writes plain text, and where it writes."""
+    """Return a console that writes plain text, and the buffer that it writes to."""
     file = StringIO()
     return Console(file=file, width=_WIDTH, highlight=False, soft_wrap=True, color_system=None, emoji=False), file

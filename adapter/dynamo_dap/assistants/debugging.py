@@ -1,4 +1,4 @@
-"""The debugger as tools: the debugger of the terminal, which prints into an answer, on a real server process.
+"""Offers the terminal's debugger as tools: what it prints is the answer. It has a real server process.
 
 Tools run on the server's event loop, the debugger on one worker thread at a time. A session lives until it is ended.
 """
@@ -305,7 +305,7 @@ class Debugging:
         run: Annotated[int | None, Field(description="The run to wait for; without it: the debugged program.")] = None,
         seconds: Seconds = WAIT,
     ) -> CallToolResult:
-        """Go on waiting for a run that was reported as running, or for the next stop of the debugged program."""
+        """Wait further for a run that was reported as running, or for the next stop of the debugged program."""
         if run is not None:
             return await self._runs.wait(run, seconds)
         debugger = self._session()
@@ -351,7 +351,7 @@ class Debugging:
         return BreakpointRequest(path, stop.line, None, stop.condition, stop.hit, stop.log, stop.mode)
 
     async def _do(self, work: Callable[[], object], seconds: float, *, goes_on: bool = False) -> CallToolResult:
-        """Make the debugger do something, and return what it prints; what the program printed on the way is first."""
+        """Run an action of the debugger and return what it prints, after what the program printed meanwhile."""
         debugger = self._debugger
         assert debugger is not None
         async with self._turn:
@@ -362,7 +362,7 @@ class Debugging:
             try:
                 problem = await asyncio.shield(thread)
             except asyncio.CancelledError:
-                # The program runs on; the thread is free again at once.
+                # Let the program run on; the thread is free again at once.
                 debugger.give_up()
                 with anyio.CancelScope(shield=True), contextlib.suppress(Exception):
                     await thread
@@ -382,11 +382,11 @@ class Debugging:
         return answer(text or "Done.", data, hint=_HINT, keeps_end=goes_on)
 
     def _tried(self, debugger: Debugger, work: Callable[[], object]) -> str | None:
-        """Do it, on a worker thread; return what went wrong."""
+        """Run the action on a worker thread; return what went wrong."""
         try:
             debugger.drain()
             if debugger.state is State.STOPPED and _stop_of(debugger) is not self._reported:
-                # The user stepped, or nobody waited for it.
+                # The user stepped, or the wait has ended.
                 debugger.show_stop()
             work()
         except (StillRunning, Quit):
@@ -405,7 +405,7 @@ def _file_of(text: str) -> Iterator[str]:
 
 
 def _server(screen: Screen, request: str, name: str) -> Server:
-    """Start a server, which the editor shares in if there is one."""
+    """Start a server; an editor, if there is one, shares the session."""
     address = editor_address()
     if address is not None:
         try:

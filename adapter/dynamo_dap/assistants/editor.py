@@ -1,8 +1,8 @@
 """Asks the editor that this server runs in to show a debug session, and takes the editor's connection to it.
 
-The editor's extension listens on a local socket that ``EDITOR_VARIABLE`` names. It is sent one line of JSON and starts
-a session whose debug adapter is a socket of ours, in a folder that only this user can enter: nothing of it is reached
-from the network. On the worker thread of the session that begins; both sockets are gone when it has begun.
+The editor's extension listens on a local socket that ``EDITOR_VARIABLE`` names. It gets one line of JSON and starts a
+session whose debug adapter is a socket of ours. The socket lies in a folder that only this user can enter, so the
+network cannot reach it. On the worker thread of the session that begins; both sockets are gone when it has begun.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ANSWER_BYTES = 64 * 1024
 
 
 class ShownSession(msgspec.Struct):
-    """What the editor is asked."""
+    """The request to the editor."""
 
     request: str
     """As for the server: ``launch`` or ``attach``."""
@@ -38,7 +38,7 @@ class ShownSession(msgspec.Struct):
 
 
 class _Refusal(msgspec.Struct):
-    """What the editor answers if it does not connect."""
+    """The editor's answer if it does not connect."""
 
     problem: str
 
@@ -48,7 +48,7 @@ class NotShown(Exception):
 
 
 class EditorStream(SocketStream):
-    """The connection to an editor, which is closed when it does not read: nothing waits for it for long."""
+    """A connection to an editor, which is closed when the editor does not read, so that no one waits for it."""
 
     def __init__(self, connected: socket.socket) -> None:
         super().__init__(connected)
@@ -64,7 +64,7 @@ class EditorStream(SocketStream):
 
 
 def editor_address() -> str | None:
-    """Return where an editor wants to be asked, None if this server runs in none."""
+    """Return the address at which an editor listens; None if this server does not run in one."""
     return os.environ.get(EDITOR_VARIABLE) or None
 
 
@@ -92,13 +92,13 @@ def connected_editor(address: str, request: str, name: str) -> socket.socket:
 
 
 def _folder_for_sockets() -> str:
-    """Return where temporary folders are made. Paths of sockets have some hundred characters at most."""
+    """Return the folder for temporary folders. The path of a socket has about a hundred characters at most."""
     usual = tempfile.gettempdir()
     return usual if len(usual) < _LONGEST_FOLDER else "/tmp"
 
 
 def _first_of(listening: socket.socket, editor: socket.socket) -> socket.socket:
-    """Return the editor's connection, unless it says first that there is none."""
+    """Return the editor's connection, unless the editor answers first that it cannot connect."""
     end = time.monotonic() + _PATIENCE
     reported = b""
     asked = [listening, editor]
@@ -110,7 +110,7 @@ def _first_of(listening: socket.socket, editor: socket.socket) -> socket.socket:
             data = editor.recv(_ANSWER_BYTES)
             reported += data
             if not reported:
-                # It has nothing to say against it.
+                # The editor accepts.
                 asked.remove(editor)
             elif not data or reported.endswith(b"\n") or len(reported) > _ANSWER_BYTES:
                 raise NotShown(_problem_in(reported))

@@ -1,7 +1,7 @@
-"""Runs one of our commands, and ends it with all that it started when nobody holds this process's stdin any more.
+"""Runs one of our commands. When this process's stdin is closed, it ends the command and all that it started.
 
-A process between the server for assistants and the command, so that nothing runs on when the server or its client is
-killed. Main thread, and one that reads stdin.
+This process stands between the server for assistants and the command, so that nothing runs on when the server or its
+client is killed. Main thread, and one that reads stdin.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from dynamo_dap.protocol.own_code import own_code
 
-# Interrupts end it, also where a shell has started the client with them ignored.
+# An interrupt ends it, even if a shell has started the client so that it ignores interrupts.
 _COMMAND = own_code(
     "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
     "from dynamo_dap.command_line import main; sys.exit(main())"

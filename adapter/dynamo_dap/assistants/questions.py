@@ -129,7 +129,7 @@ class Questions:
         standard_input: Input = None,
         seconds: Seconds = WAIT,
     ) -> CallToolResult:
-        """Which line of a compiled function computes something else than uncompiled Python does, or the first NaN."""
+        """Which line of a compiled function computes another result than uncompiled Python, or the first NaN."""
         self._workspace.take(roots)
         given = self._workspace.program(program, module, arguments, folder)
         if looks_for == "nan":
@@ -198,7 +198,7 @@ class Questions:
         words = ["profile", "--output", f"{_OUTPUT}/profile", *self._python, *given.words]
 
         def finish(ended: Ended) -> CallToolResult:
-            # The files that it names are gone with their folder.
+            # The files that the answer names are removed with their folder.
             reported = [line for line in ended.output.splitlines() if str(ended.folder) not in line]
             return _printed(replace(ended, output="\n".join(reported)))
 
@@ -278,7 +278,7 @@ class Questions:
         run = Path(named.folder, named.program[0])
         if not (self._workspace.has(run) and self._workspace.has(named.folder)):
             raise ToolError(f"the newest record ran {run}, which is outside of the roots: it is not run again")
-        # What was checked here is what runs, even if the record changes meanwhile.
+        # The program that was checked here runs, even if the record changes meanwhile.
         words = ["fix", *self._python, "--record", str(record), "--content", named.digest]
         words += [*(["--apply"] if apply else []), f"{path}:{line}"]
         return await self._ask(words, cwd, _printed, seconds, standard_input)

@@ -1,6 +1,6 @@
-"""What can be read in pages: records, graphs, generated code, and the stages of what was explored, kernels included.
+"""Offers what can be read in pages: records, graphs, generated code, and the stages and kernels that were explored.
 
-On worker threads of the server. Only what our own commands have written for the client's roots is read.
+On worker threads of the server. It reads only files that our own commands have written for the client's roots.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Resources:
             raise ResourceNotFoundError(str(problem)) from None
 
     def _record(self, name: str) -> Record:
-        # A name that is looked for among the files leads nowhere else.
+        # The name is compared with the names of the files, so it cannot lead to another folder.
         files = {file.stem: file for root in self._workspace.roots for file in records_in(records_folder(root))}
         if name not in files:
             raise ResourceNotFoundError(f"there is no record {name}; see {SCHEME}records")
@@ -139,5 +139,5 @@ def _compile(record: Record, compile_id: str) -> Compile:
 
 
 def _in_uri(compile_id: str) -> str:
-    """Return a compile's id without what separates the parts of a URI: ``0/1`` is ``0-1``."""
+    """Return a compile's id without the separator of a URI: ``0/1`` is ``0-1``."""
     return compile_id.replace("/", "-").replace("#", "~")

@@ -1,4 +1,4 @@
-"""Runs of our own commands: each a process under a guard, which is waited for in parts.
+"""Runs our own commands, each as a process under a guard. A client waits for the end in several calls.
 
 On the server's event loop; a run lives until its end is reported, or the server ends.
 """
@@ -48,7 +48,7 @@ Finish = Callable[[Ended], CallToolResult]
 
 
 class Runs:
-    """What runs for one client."""
+    """The runs of one client."""
 
     def __init__(self) -> None:
         self._numbers = itertools.count(1)
@@ -64,9 +64,9 @@ class Runs:
         *,
         given: str | None = None,
     ) -> CallToolResult:
-        """Run ``dynamo-dap`` with these words and return what ``finish`` makes of its end, or that it still runs.
+        """Run ``dynamo-dap`` with these words; return the answer of ``finish`` to its end, or that it still runs.
 
-        ``own_folder`` stands in the words for a folder that is removed afterwards. The program reads ``given``.
+        ``own_folder`` among the words is replaced by a folder that is removed afterwards. The program reads ``given``.
         """
         run = _Run(next(self._numbers), list(words), cwd, finish, own_folder, given)
         self._runs[run.number] = run
@@ -74,10 +74,9 @@ class Runs:
         return await self._reported(run, seconds)
 
     async def wait(self, number: int, seconds: float) -> CallToolResult:
-        """Go on waiting for a run.
+        """Wait further for a run.
 
-        Raises:
-            ToolError: there is none of that number.
+        Raises: ToolError: no run has that number.
         """
         return await self._reported(self._known(number), seconds)
 
@@ -90,7 +89,7 @@ class Runs:
 
     @property
     def numbers(self) -> list[int]:
-        """The runs whose end was not reported yet."""
+        """Return the runs whose end was not reported yet."""
         return list(self._runs)
 
     async def close(self) -> None:
@@ -108,7 +107,7 @@ class Runs:
         try:
             ended = await run.wait(seconds)
         except asyncio.CancelledError:
-            # Nobody waits for it any more.
+            # No call waits for it.
             self._runs.pop(run.number, None)
             with anyio.CancelScope(shield=True):
                 await run.end()
@@ -171,11 +170,11 @@ class _Run:
         return self._read("errors") + self._read("output")
 
     def seconds(self) -> float:
-        """Return for how long it runs."""
+        """Return how long it has been running."""
         return asyncio.get_running_loop().time() - self._began
 
     async def end(self) -> None:
-        """End it: without us its guard ends what it guards."""
+        """End it: its guard, which loses us, ends the command."""
         if self._process is not None and self._process.returncode is None:
             assert self._process.stdin is not None
             self._process.stdin.close()

@@ -23,7 +23,7 @@ _Key = tuple[str, str]
 
 
 class _Wanted:
-    """One list: the entries of each client, and the ids under which each client knows them."""
+    """One list of breakpoints: the entries of each client, and the ids that each client knows."""
 
     def __init__(self, arguments: Arguments) -> None:
         self.arguments = arguments
@@ -55,12 +55,12 @@ class SharedBreakpoints:
         return key, self._for_all(key, {**arguments, **_source(wanted)})
 
     def gone(self, client: Hashable) -> list[tuple[str, _Key, Arguments]]:
-        """Forget a client; return the requests that remove the entries of it alone."""
+        """Remove a client; return the requests that remove the entries that only it had."""
         concerned = [key for key, wanted in self._wanted.items() if wanted.given.pop(client, None)]
         return [(key[0], key, self._for_all(key, self._wanted[key].arguments)) for key in concerned]
 
     def answered(self, client: Hashable | None, key: _Key, body: Arguments) -> Arguments:
-        """Return the part of the server's answer that is for ``client``, whose request it was."""
+        """Return the part of the server's answer that concerns ``client``, which made the request."""
         wanted = self._wanted[key]
         reported: list[Arguments] = body.get("breakpoints") or []
         every = wanted.all()

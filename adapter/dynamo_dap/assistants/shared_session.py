@@ -1,7 +1,7 @@
-"""One debug session with two clients: the assistant, whose session it is, and the editor, whose user looks on.
+"""Shares one debug session between two clients: the assistant, which owns it, and the editor, whose user watches.
 
-Both see every stop and both may step. The assistant launches or attaches, and ends the session; the user may end it,
-too. Their breakpoints are one list. When one lets the program go on, the other gets an event.
+Both see every stop, and both may step. The assistant launches or attaches. Either may end the session. Their
+breakpoints form one list. When one of them continues the program, the other gets an event.
 
 Readers of the three connections call in, each on its own thread, under one lock. Lives as long as the debug session.
 """
@@ -35,7 +35,7 @@ Change = Callable[[Response], Response]
 
 
 class _Client:
-    """One of the two."""
+    """One of the two clients."""
 
     def __init__(self, session: SharedSession, stream: ByteStream, name: str) -> None:
         self._session = session
@@ -57,7 +57,7 @@ class _Client:
         self._session.take(self, request)
 
     def on_event(self, event: Event) -> None:
-        """Clients send none."""
+        """Ignore the event: clients send none."""
 
     def on_invalid_message(self, problem: str) -> None:
         """Do nothing: the connection has answered it."""
@@ -71,7 +71,7 @@ class SharedSession:
     """The session, and the server's process."""
 
     def __init__(self, editor: socket.socket) -> None:
-        """Start the server; ``editor`` is connected. Returns when that has introduced itself, or was too slow."""
+        """Start the server; ``editor`` is connected. Returns when the editor has introduced itself, or was too slow."""
         ours, theirs = socket.socketpair()
         self.stream: ByteStream = SocketStream(theirs)
         self._lock = threading.RLock()
@@ -99,7 +99,7 @@ class SharedSession:
         """End the session for both, and the server."""
         with self._lock:
             self._report_over(self._editor)
-        # VS Code says goodbye when it has heard of the end.
+        # VS Code disconnects when it gets the end of the session.
         self._editor.gone.wait(_LEAVE_SECONDS)
         for client in (self._editor, self._assistant):
             client.connection.close()
@@ -108,7 +108,7 @@ class SharedSession:
     # -- what clients ask --------------------------------------------------------------------------------------------
 
     def take(self, client: _Client, request: Request) -> None:
-        """Serve a request of one of them, or have the server do so."""
+        """Answer a request of one client, or pass it to the server."""
         with self._lock:
             if request.command == "initialize":
                 self._introduce(client, request)
@@ -128,7 +128,7 @@ class SharedSession:
                 self._forward(client, request)
 
     def left(self, client: _Client) -> None:
-        """Go on without one of them."""
+        """Continue the session without one of the clients."""
         with self._lock:
             client.is_configured = True
             if client is self._assistant:
@@ -145,7 +145,7 @@ class SharedSession:
             client.is_introduced = True
             client.connection.forward_response(request, self._introduction)
             return
-        # Terminals and child processes are not for an assistant's programs: they would outlive it.
+        # An assistant's programs get no terminals and no child sessions, which would outlive the assistant.
         arguments |= {"supportsRunInTerminalRequest": False, "supportsStartDebuggingRequest": False}
 
         def introduced(response: Response) -> Response:
@@ -157,7 +157,7 @@ class SharedSession:
         self._forward(client, request, arguments, introduced)
 
     def _leave(self, request: Request) -> None:
-        """End the session for the user, or acknowledge an end that was announced before."""
+        """End the session for the user, or confirm an end that was announced before."""
         if self._is_over or self._server.is_closed:
             self._editor.connection.respond(request)
             self._editor.connection.close()
@@ -243,7 +243,7 @@ class SharedSession:
     # -- what the server says ----------------------------------------------------------------------------------------
 
     def on_request(self, request: Request) -> None:
-        """Neither client takes any: said in ``initialize``."""
+        """Neither client supports such requests: ``initialize`` has said so."""
         self._server.respond_error(request, f"no client serves '{request.command}'")
 
     def on_event(self, event: Event) -> None:
@@ -272,7 +272,7 @@ class SharedSession:
         if event.event == "stopped":
             thread_id = body.get("threadId", 0)
             if thread_id in client.stopped:
-                # Clients take the first stop that was not continued for the present one.
+                # Clients take the first stop that was not continued for the current one.
                 self._report_continued(client, thread_id, everything=False)
             client.stopped.add(thread_id)
         elif event.event == "continued":

@@ -23,7 +23,7 @@ _LONGEST = 4096
 
 
 def client_roots(context: Context) -> ListRoots | ListRootsResult:
-    """Ask the client for its roots, if it has such a thing."""
+    """Ask the client for its roots, if it supports them."""
     capabilities = context.client_capabilities
     return ListRootsResult(roots=[]) if capabilities is None or capabilities.roots is None else ListRoots()
 
@@ -54,10 +54,10 @@ class Workspace:
         """Absolute, links followed."""
 
     def take(self, reported: ListRootsResult) -> None:
-        """Take in what the client said."""
+        """Use the roots that the client sent."""
         uris = [urlsplit(str(root.uri)) for root in reported.roots]
         found = [Path(os.path.realpath(unquote(uri.path))) for uri in uris if uri.scheme == "file"]
-        # Roots that are not folders of this machine allow nothing.
+        # A root that is not a folder of this machine allows nothing.
         self.roots = found if reported.roots else [self._own]
 
     def folder(self, given: str | None) -> Path:
@@ -88,10 +88,10 @@ class Workspace:
         return found
 
     def source(self, given: str) -> Path:
-        """Return a file to stop in, which may be of an installed package: nothing is run or read for that.
+        """Return a file to stop in.
 
-        Raises:
-            ToolError: there is none.
+        It may belong to an installed package, since a breakpoint runs and reads nothing. Raises: ToolError: there is no
+            such file.
         """
         if Path(given).is_absolute() and _is_file(Path(given)):
             return Path(os.path.realpath(given))
@@ -102,8 +102,7 @@ class Workspace:
     ) -> Program:
         """Return what to run.
 
-        Raises:
-            ToolError: it is not below a root, or not given.
+        Raises: ToolError: the program is not below a root, or not given.
         """
         cwd = self.folder(folder)
         if (program is None) == (module is None):
@@ -143,17 +142,17 @@ class Workspace:
 def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
-    except OSError:  # a name that no file can have
+    except OSError:  # no file can have this name
         return False
 
 
 def _refuse_shadowed(module: str, folder: Path) -> None:
-    """Refuse a module in whose place Python takes an installed one.
+    """Refuse a module if Python would run an installed one of its name.
 
-    A folder without ``__init__.py`` yields to every package of its name.
+    A package of that name comes before a folder without ``__init__.py``.
 
     Raises:
-        ToolError: it is one.
+        ToolError: Python would.
     """
     first = module.partition(".")[0]
     is_frozen = first in sys.builtin_module_names or FrozenImporter.find_spec(first) is not None
