@@ -47,15 +47,24 @@ class Difference:
 
     @property
     def text(self) -> str:
-        """The difference in words: ``largest difference 0.5, RMSE 0.1``."""
-        parts = [f"largest difference {self.largest:.3g}, RMSE {self.rmse:.3g}"]
-        if self.reason:
-            parts.append(self.reason)
+        """The difference in words, with the errors against float64."""
+        parts = [self.size]
         if self.error is not None and self.reference_error is not None:
             parts.append(
                 f"largest error against float64: {self.error:.3g} compiled, {self.reference_error:.3g} in eager"
             )
         return ", ".join(parts)
+
+    @property
+    def size(self) -> str:
+        """The difference without those errors: ``largest difference 0.5, RMSE 0.1``."""
+        size = f"largest difference {self.largest:.3g}, RMSE {self.rmse:.3g}"
+        return f"{size}, {self.reason}" if self.reason else size
+
+    @property
+    def headline(self) -> str:
+        """The difference in as few words as a headline has room for."""
+        return self.reason or f"largest difference {self.largest:.3g}"
 
 
 class Referee(Protocol):

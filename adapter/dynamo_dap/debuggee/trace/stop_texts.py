@@ -149,19 +149,20 @@ def not_finite_input(name: str, given: Given, where: str) -> RaisedException:
 
 def mismatch(fault: Fault, worst: Difference, cause: str, operation: str, where: str) -> RaisedException:
     """Report in three lines how compiled and eager results differ, the first line, and the cause."""
-    what = f"Compiled and eager results differ ({worst.text})."
+    what = f"Compiled and eager results differ ({worst.size})."
     if fault.stage == DYNAMO:
         what = "Dynamo's graph and ordinary Python differ."
     if fault.observed is not None:
         return _raised(f"Mismatch: {fault.observed}", [fault.observed, f"Where: {where}", f"Cause: {cause}"])
     if fault.node is None:
+        what = f"Compiled and eager results differ ({worst.text})."
         lines = [what, f"Where: it is returned at {where}", f"Cause: {cause}"]
-        return _raised(f"Mismatch: {worst.text}", lines)
+        return _raised(f"Mismatch: {worst.headline}", lines)
     first = f"First difference: {operation}, {fault.difference.text}."
     if fault.stage == DYNAMO:
         first = f"First line that differs: {fault.difference.text}."
     lines = [f"{what} {first}", f"Where: {where}", f"Cause: {cause}"]
-    return _raised(f"Mismatch: {operation}: {fault.difference.text}", lines)
+    return _raised(f"Mismatch: {operation}: {fault.difference.headline}", lines)
 
 
 def mismatch_in_backward(
@@ -173,7 +174,7 @@ def mismatch_in_backward(
     place = f"Where: {path}:{line} in {function}" + (f": {text}" if text else "")
     what = f"Compiled and eager gradients of {worst.name} differ ({worst.difference.text})."
     first = "" if operation is None else f" First difference: the backward of {operation}."
-    headline = f"Mismatch in the backward pass: {operation or worst.name}: {worst.difference.text}"
+    headline = f"Mismatch in the backward pass: {operation or worst.name}: {worst.difference.headline}"
     return _raised(headline, [f"{what}{first}", place, f"Cause: {cause}"])
 
 
