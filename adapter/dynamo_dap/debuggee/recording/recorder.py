@@ -63,7 +63,6 @@ from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame, running_fram
 from dynamo_dap.debuggee.torch_api.traced_lines import Trace, TraceNotes
 from dynamo_dap.debuggee.torch_api.translator import frame_below_trace
 from dynamo_dap.debuggee.values.model import VirtualSource
-from dynamo_dap.debuggee.wrapping.weak_collections import WeakKeyDictionary
 from dynamo_dap.records.events import (
     AttemptRestarted,
     BreakFound,
@@ -181,8 +180,8 @@ class Recorder(CompileObserver):
         """Compiles that are over and kept whole, by id."""
         self._notes = TraceNotes()
         self._raised = RaisedCalls(self._call_raised)
-        self._compiled: WeakKeyDictionary[types.CodeType, str] = WeakKeyDictionary()
-        """The compile of generated code, by its id."""
+        self._compiled: dict[int, tuple[weakref.ref[types.CodeType], str]] = {}
+        """Generated code and the id of its compile, by identity: generated code may have constants without a hash."""
         self._began = time.time()
 
     # -- the agent's side: any thread ------------------------------------------------------------------------------
@@ -467,7 +466,8 @@ class Recorder(CompileObserver):
         caches = {name: count - recorded.caches.get(name, 0) for name, count in cache_counts().items()}
         code = result.code
         if code is not None:
-            self._compiled[code] = recorded.id
+            self._compiled = {key: entry for key, entry in self._compiled.items() if entry[0]() is not None}
+            self._compiled[id(code)] = weakref.ref(code), recorded.id
         resumes = resume_codes(code, getattr(compiling.frame, "f_globals", {}))
         at = None if problem is None else facts.place_of_problem(problem)
         self._see(at)
@@ -492,9 +492,9 @@ class Recorder(CompileObserver):
 
     def _call_raised(self, raised: RaisedCall) -> None:
         """Record a call that raised, each kind once."""
-        identifier = self._compiled.get(raised.code)
-        known = None if identifier is None else self.record.read(lambda record: record.find(identifier))
-        if identifier is None or known is None or len(known.raised) >= _MAXIMUM_RAISED:
+        code, identifier = self._compiled.get(id(raised.code), (None, ""))
+        known = self.record.read(lambda record: record.find(identifier))
+        if code is None or code() is not raised.code or known is None or len(known.raised) >= _MAXIMUM_RAISED:
             return
         call = raised_calls.facts_of(raised, known)
         if call not in known.raised:
