@@ -516,3 +516,19 @@ def test_only_sizes_of_the_same_cause_are_one_row(tmp_path: Path) -> None:
     assert of_loop
     assert not any("maybe_mark_dynamic" in advice for item in of_loop for advice in item.advice)
     assert not any(item.function == "sized" and "looped" in fact for item in changed for fact in item.facts)
+
+
+def test_a_record_that_fails_is_reported(tmp_path: Path) -> None:
+    """A record that lacks the rest of the run must not look whole."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import torch, torch._dynamo\n"
+        "from dynamo_dap.debuggee.recording.recorder import Recorder\n\n\n"
+        "def fails(*given):\n    raise ValueError('made to fail')\n\n\n"
+        "Recorder._take_trace = fails\n"
+        "print(torch.compile(lambda x: x + 1, backend='eager')(torch.ones(2)).tolist())\n",
+        encoding="utf-8",
+    )
+    ran = command("run", str(program), folder=tmp_path)
+    assert ran.stdout == "[2.0, 2.0]\n"
+    assert "dynamo-dap: switched off the record of compiles, which failed (ValueError); the program goes on" in ran.stderr

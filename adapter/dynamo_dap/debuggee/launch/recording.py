@@ -25,6 +25,7 @@ from dynamo_dap.debuggee.torch_api.cache_lookups import CacheLookups
 from dynamo_dap.debuggee.torch_api.import_hooks import when_dynamo_is_imported
 from dynamo_dap.debuggee.trace.guards_view import guard_texts
 from dynamo_dap.debuggee.wrapping.locks import Level, reentrant_lock
+from dynamo_dap.debuggee.wrapping.patches import reporters
 from dynamo_dap.explore.file import SUFFIX as STAGES_SUFFIX
 from dynamo_dap.explore.file import StagesWriter, remove_old_stages
 from dynamo_dap.explore.model import Document, Explored
@@ -110,6 +111,7 @@ def record_process(report: Callable[[str], None], *, with_cache_keys: bool = Fal
     global _is_recorded
     if not _is_recorded:
         _is_recorded = True
+        reporters.append(lambda line: report(f"{line}\n"))
         recorder = make_recorder(lambda: None, lambda: True, report, notes_traces=lambda: not is_profiling())
         recorder.arm(notes_calls=True)
         if with_cache_keys:
