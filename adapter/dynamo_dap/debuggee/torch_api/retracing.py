@@ -17,7 +17,6 @@ import sys
 import threading
 import traceback
 import types
-import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -27,7 +26,7 @@ from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.isolation import COMPILES, dynamo_off, isolated
 from dynamo_dap.debuggee.torch_api.tensor_facts import is_tensor
 from dynamo_dap.debuggee.wrapping.patches import Outcome, Patches
-from dynamo_dap.debuggee.wrapping.weak_collections import WeakValueDictionary
+from dynamo_dap.debuggee.wrapping.weak_collections import with_own_callback
 
 _COMPILE_FRAME = "torch._dynamo.convert_frame:compile_frame"
 _COMPILING = "_compile_session_context"
@@ -348,10 +347,8 @@ def _use_own_memos(fake_mode: Any) -> None:
     """
     converter = getattr(getattr(fake_mode, "fake_tensor_converter", None), "meta_converter", None)
     for name in ("storage_memo", "tensor_memo"):
-        memo = getattr(converter, name, None)
-        if type(memo) is weakref.WeakValueDictionary:
-            own: WeakValueDictionary[Any, Any] = WeakValueDictionary()
-            own.update(memo)
+        own = with_own_callback(getattr(converter, name, None))
+        if own is not None:
             setattr(converter, name, own)
 
 

@@ -64,3 +64,12 @@ class WeakValueDictionary(weakref.WeakValueDictionary[K, V]):
     def __init__(self) -> None:
         super().__init__()
         _use_own(self, _remove_value)
+
+
+def with_own_callback(memo: Any) -> WeakValueDictionary[Any, Any] | None:
+    """Return a copy of one of the library's dictionaries of weak values; None for any other object."""
+    if type(memo) is not weakref.WeakValueDictionary:
+        return None
+    own: WeakValueDictionary[Any, Any] = WeakValueDictionary()
+    own.update(memo)
+    return own
