@@ -66,7 +66,7 @@ def test_one_revision_is_equal_to_itself(capsys: pytest.CaptureFixture[str]) -> 
     ("revisions", "program", "says"),
     [
         (["HEAD", "nothing"], "train.py", "Needed a single revision"),
-        (["HEAD", "HEAD~1"], "other.py", "there is no such file"),
+        (["HEAD", "HEAD~1"], "other.py", "the file does not exist"),
         (["HEAD", "HEAD~1"], "/train.py", "the same file in both revisions"),
     ],
 )

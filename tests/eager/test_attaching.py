@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -219,11 +221,19 @@ def test_a_program_beyond_this_machine_is_debugged_without_its_eager_code(
     session.disconnect()
 
 
-def test_a_program_with_another_home_is_looked_for_where_the_message_says(session: Session) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as somebody:
-        port = somebody.getsockname()[1]
+def test_a_program_with_another_home_is_looked_for_where_the_message_says(session: Session, tmp_path: Path) -> None:
+    """The program's token lies below its own home and temporary folder, where the server does not look."""
+    home, temporary = tmp_path / "home", tmp_path / "temporary"
+    home.mkdir()
+    temporary.mkdir()
+    folders = {"HOME": str(home), "TMPDIR": str(temporary), "XDG_RUNTIME_DIR": "", "XDG_STATE_HOME": ""}
+    program = FreeProgram(FIXTURES / "listening.py", environment={**os.environ, **folders}, python=[sys.executable])
+    try:
+        host, port = program.address()
         session.initialize()
         with pytest.raises(RequestFailed) as refused:
-            session.begin("attach", {"connect": {"host": "127.0.0.1", "port": port}, "eager": False}).result(DEADLINE)
+            session.begin("attach", {"connect": {"host": host, "port": port}}).result(DEADLINE)
+    finally:
+        program.end()
     assert f"{port}-*.json in " in str(refused.value)
     assert str(Path.home() / ".local" / "state" / "dynamo-dap") in str(refused.value)

@@ -117,7 +117,7 @@ def _print(found: Sequence[ComparisonBody], *, as_json: bool, with_lines: bool) 
         console.width = _WIDTH
     if not found:
         console.print("No call of a compiled graph was compared.")
-        console.print("[dim]To see why there is no graph: dynamo-dap run PROGRAM, then dynamo-dap report[/dim]")
+        console.print("[dim]To see the reason: dynamo-dap run PROGRAM, then dynamo-dap report[/dim]")
         return
     for each in found:
         print_comparison(each, console, with_lines=with_lines or not (each.compared and each.same))

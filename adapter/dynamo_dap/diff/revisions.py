@@ -21,7 +21,7 @@ def files_of_revision(revision: str) -> Iterator[Path]:
     """Give the folder that has in ``revision`` what the working directory has, as long as the context lasts.
 
     Raises:
-        CannotCompare: there is no such revision, or no repository.
+        CannotCompare: git does not find the revision, or the folder is not in a repository.
     """
     commit = _git("rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}").decode().strip()
     below = _git("rev-parse", "--show-prefix").decode().rstrip("\n")

@@ -113,7 +113,7 @@ def command_of(given: str, python: str, folder: Path | None = None) -> RunComman
     if folder is not None and Path(words[0]).is_absolute():
         raise CannotCompare(f"{words[0]} is the same file in both revisions: give its path below this folder")
     path = words[0] if folder is None else str(folder / words[0])
-    problem = why_not_a_program(path) if Path(path).exists() else "there is no such file"
+    problem = why_not_a_program(path) if Path(path).exists() else "the file does not exist"
     if problem is not None:
         raise CannotCompare(f"cannot run {words[0]}: {problem}")
     description = LaunchDescription(program=words[0], args=words[1:], with_children=True)

@@ -45,7 +45,7 @@ def connect(address: tuple[str, int] | int | None = None, *, access_token: str |
     program run on.
 
     Raises:
-        PermissionError: there is no token for that address, or the server refuses this one.
+        PermissionError: no token is known for that address, or the server refuses the token.
         OSError: nobody listens there.
     """
     if address is None:
