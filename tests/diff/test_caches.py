@@ -217,10 +217,10 @@ def test_run_cold_and_warm(
     path.write_text(COLD)
     assert run(["--cold", "--warm", str(path), *argument]) == status
     printed = capsys.readouterr().out
-    assert f"Of 1 compile in B, the caches that A filled served {1 - status}." in printed
+    assert f"Of 1 compile in the warm run, the caches that the cold run filled served {1 - status}." in printed
     if status:
         assert "program.py:5  return torch.addmm(x, x, x, alpha=FACTOR)" in printed
-        assert "Do: A number in the graph is another in each run: pass it as a tensor." in printed
+        assert "Do (not tried): A number in the graph is another in each run: pass it as a tensor." in printed
 
 
 def test_trace_logs_of_two_processes_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -58,7 +58,13 @@ def _compare(options: argparse.Namespace, kept: contextlib.ExitStack) -> int:
     return 1 if diff.differs else 0
 
 
-def report_caches(one: tuple[str, Path | RunCommand], other: tuple[str, Path | RunCommand], *, as_json: bool) -> int:
+def report_caches(
+    one: tuple[str, Path | RunCommand],
+    other: tuple[str, Path | RunCommand],
+    *,
+    as_json: bool = False,
+    names: tuple[str, str] = ("A", "B"),
+) -> int:
     """Run or read both, with one cache that is empty at first, and report what the second compiles again.
 
     Raises:
@@ -70,7 +76,7 @@ def report_caches(one: tuple[str, Path | RunCommand], other: tuple[str, Path | R
     if as_json:
         sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
     else:
-        print_caches(found, second, report_console())
+        print_caches(found, second, report_console(), names)
     return 1 if found.not_cached else 0
 
 

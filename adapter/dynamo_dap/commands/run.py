@@ -47,7 +47,7 @@ def _run_twice(python: str, description: LaunchDescription) -> int:
     words = ["-m", description.module] if description.module is not None else [description.program or ""]
     side = shlex.join([*words, *description.args]), RunCommand(python, description)
     try:
-        return report_caches(side, side, as_json=False)
+        return report_caches(side, side, names=("the cold run", "the warm run"))
     except CannotCompare as problem:
         print(f"dynamo-dap: {problem}", file=sys.stderr)  # noqa: T201 - the user of a terminal reads it
         return 2

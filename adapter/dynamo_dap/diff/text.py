@@ -16,11 +16,11 @@ _VALUE = 100
 _COUNTS = ("compiles", "graphs", "operations", "breaks", "recompiles", "guards")
 
 
-def print_caches(found: JsonCaches, run: Run, console: Console) -> None:
-    """Print each compile that the caches did not serve, then seconds by phase of both runs."""
+def print_caches(found: JsonCaches, run: Run, console: Console, names: tuple[str, str] = ("A", "B")) -> None:
+    """Print each compile that the caches did not serve, then seconds by phase of both runs, which have ``names``."""
     total = counted(found.hits + len(found.not_cached), "compile")
     seconds = sum(each.seconds for each in found.not_cached)
-    console.print(f"Of {total} in B, the caches that A filled served {found.hits}.")
+    console.print(f"Of {total} in {names[1]}, the caches that {names[0]} filled served {found.hits}.")
     if found.not_cached:
         console.print(f"Not served: {len(found.not_cached)}, {seconds:.2f} s of {found.b.numbers.seconds:.2f} s.")
     for each in found.not_cached[:_MORE]:
@@ -29,23 +29,23 @@ def print_caches(found: JsonCaches, run: Run, console: Console) -> None:
         console.print(f"\n[{each.compile}] {each.function}{where}", markup=False)
         console.print(f"  {', '.join(each.results)}, {each.seconds:.2f} s", markup=False)
         lines = [f"Bypassed: {' '.join(reason.split())}" for reason in each.reasons]
-        lines += [_part_text(part) for part in each.parts]
+        lines += [_part_text(part, names) for part in each.parts]
         lines += [each.text] if each.text else []
         lines += [f"  {line}" for line in each.diff[:_LINES]]
-        for line in [*lines, *(f"Do: {advice}" for advice in each.advice)]:
+        for line in [*lines, *(f"Do (not tried): {advice}" for advice in each.advice)]:
             console.print(f"  {line}", markup=False)
     if len(found.not_cached) > _MORE:
         console.print(f"\nand {counted(len(found.not_cached) - _MORE, 'other')}: --json")
-    for name, side in (("A", found.a), ("B", found.b)):
+    for name, side in zip(names, (found.a, found.b), strict=True):
         if side.exit_status:
             console.print(f"\nThe exit status of {name} is {side.exit_status}.")
-    _print_numbers(found, console)
+    _print_numbers(found, console, names)
 
 
-def _part_text(part: KeyPart) -> str:
+def _part_text(part: KeyPart, names: tuple[str, str]) -> str:
     if part.in_a == part.in_b:
         return f"{part.name} differs"
-    return f"{part.name}: {_short(part.in_a)} in A, {_short(part.in_b)} in B"
+    return f"{part.name}: {_short(part.in_a)} in {names[0]}, {_short(part.in_b)} in {names[1]}"
 
 
 def _short(value: str | None) -> str:
@@ -91,9 +91,9 @@ def _code(place: Place, run: Run) -> str:
     return next((code for record in run.records if (code := recorded_line(record.sources, place))), "")
 
 
-def _print_numbers(diff: JsonDiff | JsonCaches, console: Console) -> None:
+def _print_numbers(diff: JsonDiff | JsonCaches, console: Console, names: tuple[str, str] = ("A", "B")) -> None:
     one, other = diff.a.numbers, diff.b.numbers
-    console.print(f"\n{'':<18}{'A':>10}{'B':>10}")
+    console.print(f"\n{'':<18}" + "".join(f"{name.removeprefix('the '):>10}" for name in names))
     if diff.a.torch != diff.b.torch:
         console.print(f"{'torch':<18}{diff.a.torch or '?':>10}  {diff.b.torch or '?'}", markup=False)
     for name in _COUNTS:
