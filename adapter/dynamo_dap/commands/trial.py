@@ -51,7 +51,7 @@ _ASSIGNED = re.compile(r"^\s*(\w+) = ", re.MULTILINE)
 _OUTPUT = 20_000
 _LOOK_SECONDS = 0.2
 _FURTHER = 4
-"""Fixes with further checks that are tried at most."""
+"""How many fixes with further checks are tried."""
 
 
 class Cancelled(CannotTry):

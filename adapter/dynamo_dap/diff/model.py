@@ -66,7 +66,7 @@ class KeyPart(Struct, rename="camel", frozen=True):
 
 
 class NotCached(Struct, rename="camel", frozen=True):
-    """A compile of the second run for which the caches had nothing."""
+    """A compile of the second run that the caches did not serve."""
 
     function: str
     compile: str
@@ -83,7 +83,7 @@ class NotCached(Struct, rename="camel", frozen=True):
     text: str | None
     """What else is known of the keys."""
     diff: list[str]
-    """Of the graphs: lines with ``-`` are of A only, with ``+`` of B only."""
+    """The difference of the graphs: lines of A begin with ``-``, those of B with ``+``."""
     advice: list[str]
 
 

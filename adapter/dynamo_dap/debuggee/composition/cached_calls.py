@@ -338,7 +338,7 @@ class CallRun(ReplayRun):
         self.traced = traced
         self.stops = stops
         self.rest: _Rest | None = None
-        """How much of what is known of the call is still to come."""
+        """The breakpoints that are still ahead of the call."""
 
     def on_line(self, frame: TracedFrame, progress: TraceProgress, point: Callable[[], TracePoint]) -> Decision:
         """Note the line."""

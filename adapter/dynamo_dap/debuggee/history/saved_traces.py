@@ -85,7 +85,7 @@ class CallOfTrace(Protocol):
     """The facts of the calls of a cache entry."""
 
     def let_go(self) -> None:
-        """Drop them, with the trace."""
+        """Drop the facts with the trace."""
 
 
 class SavedTrace:

@@ -42,7 +42,7 @@ class SavedTraces:
     """The saved traces of all cache entries."""
 
     def __init__(self) -> None:
-        """None is saved yet."""
+        """Start without a saved trace."""
         self.all: list[SavedTrace] = []
 
     def add(self, saved: SavedTrace, code: types.CodeType | None) -> None:
@@ -90,7 +90,7 @@ class BegunCalls:
     """Calls that have reached a graph break or will, by thread."""
 
     def __init__(self) -> None:
-        """None has begun."""
+        """Start without a begun call."""
         self._of_threads: dict[int, list[_BegunCall]] = {}
 
     def note(self, frame: types.FrameType, saved: SavedTrace, given: Given, before: Attempt | None) -> None:
@@ -161,7 +161,7 @@ class TraceLogs(CompileObserver):
         """Whether anything is noted, and whether nothing was for a while: the log does not lead to what comes then."""
 
     def want(self, wanted: bool) -> None:
-        """Observe in-place changes of traces, or stop it. Any thread."""
+        """Begin or stop observing in-place changes of traces. Any thread."""
         ended = {CompileObserver.compile_ended}
         # A log that nobody closes would keep the trace alive.
         wanted = wanted and not HOOKS.problems(ended)

@@ -160,7 +160,7 @@ class TraceStops:
         return replace(stop, hit_breakpoint_ids=left)
 
     def _reached_again(self, destination: Destination) -> Destination:
-        """As ``_reach_again``, in the saved trace of a cached call."""
+        """Reach the stop again, in the saved trace of a cached call."""
         left = self._host.breakpoints.known_of(destination.hit)
         is_step = destination.reason == "breakpoint" and destination.hit and not left
         return replace(destination, reason="step" if is_step else destination.reason, hit=left)

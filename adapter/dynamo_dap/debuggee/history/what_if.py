@@ -111,7 +111,7 @@ class ChangedRun(ReplayRun):
 
     @property
     def changes(self) -> Changes:
-        """Itself."""
+        """Return this run: it makes the changes itself."""
         return self
 
     # -- the trace ---------------------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ class ChangedRun(ReplayRun):
     # -- requests at a stop in it ------------------------------------------------------------------------------
 
     def change(self, changes: Sequence[ChangesAt], place: Place, asked: AskedChange) -> None:
-        """End it: another one has ``changes``."""
+        """End this run: another one makes ``changes``."""
         self.next, self._is_over = (changes, place, asked), True
 
     def look(self) -> None:

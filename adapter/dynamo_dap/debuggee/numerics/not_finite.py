@@ -120,7 +120,7 @@ class Made:
     """The operands that gave the first one, as nodes, with the element of each: ``0``."""
 
     def because(self, names: Mapping[Any, str]) -> str | None:
-        """Return the operands that gave the first one, ``mask.sum(-1)[2] is 0``; ``names`` are those of inputs."""
+        """Return the operands that gave the first bad value, ``mask.sum(-1)[2] is 0``; ``names`` names inputs."""
         found = _first_of(self.value, self.kind)
         if found is None or not self.operands:
             return None

@@ -23,7 +23,7 @@ _INSTANT = "torch._dynamo.utils:ChromiumEventLogger.log_instant_event"
 _COMPILE_ID = "torch._guards:CompileContext.current_compile_id"
 _AUTOGRAD_CACHE = "torch._functorch._aot_autograd.autograd_cache"
 _PARTS = "_get_debug_lines_for_cache_key"
-"""Of that module: newer versions return nothing from it unless torch's log is at the level DEBUG."""
+"""A function of that module. In newer versions it returns nothing unless torch's log is at the level DEBUG."""
 
 LOOKUPS = Feature("lookups in caches of compiled graphs", _LOGGER, _INSTANT, _COMPILE_ID)
 

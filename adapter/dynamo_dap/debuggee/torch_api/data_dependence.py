@@ -39,7 +39,7 @@ PENDING = Feature("where a number was made that its operation does not return", 
 _SYMBOLS = re.compile(r"Pending unbacked symbols \{(?P<names>[^}]*)\} not in returned outputs")
 
 _PROMISES = 6
-"""Promises shown at most."""
+"""How many promises are shown."""
 _ANYTHING = "-∞ … ∞"
 _STEPS = 20
 """Exceptions followed at most, from the outermost to what began it."""

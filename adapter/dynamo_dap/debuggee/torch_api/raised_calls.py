@@ -24,7 +24,7 @@ _ENDS = "torch._dynamo.eval_frame:set_skip_guard_eval_unsafe"
 RAISED_CALLS = Feature("the record of compiled calls that raise", _ENDS)
 
 _MAXIMUM_BYTES = 4_000_000
-"""Of a file of Inductor's that is read."""
+"""The largest file of Inductor's that is read."""
 _NODES = re.compile(r"\s*# Topologically Sorted Source Nodes: \[([^\]]*)\]")
 _OPERATOR = re.compile(r"torch\.ops\.([\w.]+)")
 _CALLED = re.compile(r"\s*(?:\w+ = )?(\w+)(?:\.run)?\(")

@@ -167,7 +167,7 @@ def retraced_call() -> CachedCall | None:
 
 @contextlib.contextmanager
 def replaying(replay: Replay) -> Iterator[None]:
-    """Let ``replay`` be what this thread does."""
+    """Make ``replay`` the replay of this thread."""
     before, _thread.replay = current_replay(), replay
     try:
         yield

@@ -50,7 +50,7 @@ class Origin:
 
 
 def origin_of(point: TracePoint, top: types.FrameType) -> Origin:
-    """Return where a step that begins at ``point`` would begin."""
+    """Return the origin of a step from ``point``."""
     progress = point.progress
     return Origin(
         point.frame,

@@ -206,7 +206,7 @@ class Followed(Children):
         tensor: Callable[[], Any] | None = None,
         first: Callable[[], Sequence[Variable]] = tuple,
     ) -> None:
-        """Show ``first``, ``children``, ``others``; ``tensor`` is what they are of, if ``children`` do not know it."""
+        """Show ``first``, ``children`` and ``others`` of ``tensor``, which is None if ``children`` know it."""
         self._first = Deferred(first)
         self._children = children
         self._others = Deferred(others)
@@ -229,7 +229,7 @@ class Followed(Children):
         return self._children.indexed_count if self._children else 0
 
     def named(self) -> Sequence[Variable]:
-        """Return what goes first, the named children, then the others."""
+        """Return the first children, the named ones, then the others."""
         return [*self._first.named(), *(self._children.named() if self._children else ()), *self._others.named()]
 
     def indexed(self, start: int, count: int) -> Sequence[Variable]:

@@ -152,7 +152,7 @@ def _of_expression(document: Document, statement: ast.stmt) -> tuple[int, Sequen
 
 
 def _of_branch(document: Document, statement: ast.stmt) -> tuple[int, Sequence[str]] | None:
-    """Return the same of an ``if`` whose sides return, or assign one name; the other side may follow it."""
+    """Return these for an ``if`` whose sides return or assign one name; the other side may follow it."""
     match statement:
         case ast.If(test, [ast.Return(ast.expr() as one)], []):
             other_side = _next(document, statement)
@@ -189,7 +189,7 @@ def _cond(document: Document, test: ast.expr, one: ast.expr, other: ast.expr) ->
 
 
 def _copied(document: Document, side: ast.expr) -> str:
-    """Return a side; torch.cond must not return an input itself."""
+    """Return one side of the branch; torch.cond must not return an input itself."""
     return f"{side.id}.clone()" if isinstance(side, ast.Name) else _in_one_line(document, side)
 
 
