@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import json
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 
+from dynamo_dap.debuggee.launch.warm_ups import Attempts, find_warm_up
 from tests.client.environments import python_option
 from tests.client.timeline import DEADLINE
 
@@ -238,7 +241,7 @@ def test_a_warm_up_leaves_nothing_to_compile_in_a_new_run(tmp_path: Path) -> Non
     assert found.returncode == 0, found.stderr
     (function,) = json.loads(found.stdout.splitlines()[-1])["functions"]
     warm_up = function["sizes"][0]["warmUp"]
-    assert warm_up["isLeast"]
+    assert warm_up["least"] == len(warm_up["sizes"]) == len(warm_up["apart"])
     asked = (
         PROGRAM.replace('(3, 5), "even"', f'{tuple(warm_up["sizes"])}, "even"')
         + """
@@ -252,6 +255,59 @@ print("warm")
     program.write_text(asked, encoding="utf-8")
     ran = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=DEADLINE, check=False)
     assert ran.stdout.splitlines()[-1:] == ["warm"], ran.stderr
+
+
+class _Entries:
+    """A function that compiles once for each region of sizes: for the first size as a constant."""
+
+    def __init__(self, regions: list[frozenset[int]], *, first_is_static: bool) -> None:
+        self.regions = regions
+        self._first_is_static = first_is_static
+        self.entries: list[frozenset[int]] = []
+
+    def call(self, size: int, varies: bool) -> None:
+        if self.served() >= {size}:
+            return
+        is_static = self._first_is_static and not self.entries and not varies
+        region = next(each for each in self.regions if size in each)
+        self.entries.append(frozenset({size}) if is_static else region)
+
+    def served(self, varies: bool = False) -> frozenset[int]:
+        return frozenset().union(*self.entries)
+
+    @property
+    def attempts(self) -> Attempts:
+        return Attempts(self.entries.clear, self.call, self.served)
+
+
+@pytest.mark.parametrize("number", range(30))
+def test_no_list_is_shorter_than_the_warm_up(number: int) -> None:
+    """All shorter lists are tried."""
+    rng = random.Random(number)
+    sizes, kinds = range(rng.choice([3, 4, 6])), rng.randint(1, 3)
+    kind_of = {size: rng.randrange(kinds) for size in sizes}
+    regions = [frozenset(size for size in sizes if kind_of[size] == kind) for kind in range(kinds)]
+    function = _Entries([each for each in regions if each], first_is_static=rng.random() < 0.7)
+    found = find_warm_up(function.attempts, sizes)
+    assert function.served() == set(sizes)
+    assert len(found.sizes) == found.least
+    for shorter in itertools.product(sizes, repeat=found.least - 1):
+        function.entries.clear()
+        for size in shorter:
+            function.call(size, varies=False)
+        assert function.served() != set(sizes), shorter
+
+
+def test_a_size_that_the_function_refuses_is_left_out_of_the_warm_up() -> None:
+    function = _Entries([frozenset({1}), frozenset(range(2, 9))], first_is_static=True)
+
+    def call(size: int, varies: bool) -> None:
+        if size == 0:
+            raise IndexError("no first row")
+        function.call(size, varies)
+
+    found = find_warm_up(Attempts(function.entries.clear, call, function.served), range(9))
+    assert (found.sizes, found.least, list(found.failing)) == ([1, 2], 2, [0])
 
 
 MANY = """\
@@ -275,7 +331,8 @@ def test_where_each_size_compiles_no_warm_up_and_no_declaration_is_claimed(tmp_p
     program.write_text(MANY, encoding="utf-8")
     ran = _forecast(program, "--range", "0:40", "--warm-up", program.name)
     assert ran.returncode == 0, ran.stderr
-    assert "no warm-up found: 8 calls are not enough" in ran.stdout
+    sizes = ", ".join(map(str, range(9)))
+    assert f"no warm-up found: at least 9 calls are needed (no entry serves two of {sizes})" in ran.stdout
     assert "mark_dynamic(x, 0)\n      it fails: ConstraintViolationError" in ran.stdout
     spec = ran.stdout.partition("tried: shapes_spec")[2]
     assert "one entry serves" not in ran.stdout.replace(spec, "")

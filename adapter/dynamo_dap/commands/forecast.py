@@ -9,7 +9,7 @@ import argparse
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
 
@@ -29,6 +29,10 @@ from dynamo_dap.records.program import add_program, given_program, read_options,
 _SIZE = re.compile(r"(?P<names>[^=]+)=(?P<first>\d+):(?P<last>\d+)")
 _MOST = 100_000
 """Sizes that are tried at most."""
+_RANGES = 8
+"""Ranges that are listed one by one; more of them are put together by their entry."""
+_PROGRESSION = 3
+"""Steps that are shown as ``4, 6 … 40``, at least."""
 
 
 def main(arguments: list[str]) -> int:
@@ -92,7 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--warm-up",
         action="store_true",
-        help="find a short list of calls after which no size of the range compiles",
+        help="find the shortest list of calls after which no size of the range compiles",
     )
     parser.add_argument("--json", action="store_true", help="print one object")
     add_program(parser)
@@ -150,19 +154,64 @@ def _of_function(function: FunctionForecast) -> Iterator[str]:
 
 
 def _of_ranges(served: list[ServedRange], indentation: str) -> Iterator[str]:
-    for one in served:
-        what = "compiles" if one.entry is None else f"served by {one.entry}"
-        sizes = str(one.first) if one.first == one.last else f"{one.first} to {one.last}"
-        yield f"{indentation}{sizes:<14}{what}"
+    if len(served) <= _RANGES:
+        lines = [(_range_text(one.first, one.last), one.entry) for one in served]
+    else:
+        by_entry: dict[str | None, list[int]] = {}
+        for one in served:
+            by_entry.setdefault(one.entry, []).extend(range(one.first, one.last + 1))
+        lines = [(_progression(sizes), entry) for entry, sizes in by_entry.items()]
+    for sizes, entry in lines:
+        what = "compiles" if entry is None else f"served by {entry}"
+        yield f"{indentation}{sizes:<13} {what}"
+
+
+def _range_text(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first} to {last}"
+
+
+def _progression(sizes: list[int]) -> str:
+    """Return sizes in parts with equal steps: ``0 to 2, 4, 6 … 40``."""
+    parts = []
+    at = 0
+    while at < len(sizes):
+        step = sizes[at + 1] - sizes[at] if at + 1 < len(sizes) else 1
+        end = at
+        while end + 1 < len(sizes) and sizes[end + 1] - sizes[end] == step:
+            end += 1
+        if step == 1:
+            parts.append(_range_text(sizes[at], sizes[end]))
+        elif end - at < _PROGRESSION:
+            end = at
+            parts.append(str(sizes[at]))
+        else:
+            parts.append(f"{sizes[at]}, {sizes[at + 1]} … {sizes[end]}")
+        at = end + 1
+    more = f" and {len(parts) - _RANGES} more" if len(parts) > _RANGES else ""
+    return ", ".join(parts[:_RANGES]) + more
 
 
 def _of_warm_up(found: WarmUp) -> Iterator[str]:
-    sizes = ", ".join(map(str, found.sizes))
     if found.problem is not None:
-        yield f"    no warm-up found: {found.problem}{f', after calls with {sizes}' if sizes else ''}"
-    elif found.is_least:
-        yield f"    warm up with {sizes}: then no size compiles; with one of these calls less, some would (tried)"
+        yield f"    no warm-up found: {found.problem}"
+        return
+    reason = f"no entry serves two of {_listed(found.apart)}" if len(found.apart) > 1 else ""
+    if found.first_is_static:
+        reason = "; ".join(filter(None, [reason, "the entry of a first call serves its own size only"]))
+    bound = f"at least {found.least} {'call is' if found.least == 1 else 'calls are'} needed"
+    if not found.sizes:
+        yield f"    no warm-up found: {bound}{f' ({reason})' if reason else ''}"
+    else:
+        is_least = len(found.sizes) == found.least
+        shorter = f"no shorter list does that{f': {reason}' if reason else ''}" if is_least else bound
+        yield f"    warm up with {_listed(found.sizes)}: then no size compiles; {shorter}"
+    for size, problem in found.failing.items():
+        yield f"    a call with {size} raises {problem}"
     yield from _of_ranges(found.served, "        ")
+
+
+def _listed(sizes: Iterable[int]) -> str:
+    return ", ".join(map(str, sizes))
 
 
 def _of_trial(trial: ForecastTrial) -> Iterator[str]:

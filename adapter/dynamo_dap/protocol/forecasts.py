@@ -64,10 +64,16 @@ class WarmUp(Struct, rename="camel", omit_defaults=True):
     sizes: list[int]
     served: list[ServedRange]
     """Which entry matches each size after these calls."""
-    is_least: bool = False
-    """Whether all sizes are served then, and no longer when any one of the calls is left out."""
+    least: int = 0
+    """Proven: no list with fewer calls leaves nothing to compile."""
+    apart: list[int] = []
+    """The proof: no entry serves two of these sizes."""
+    first_is_static: bool = False
+    """Whether ``least`` counts a first call besides these: its entry serves its own size only."""
+    failing: dict[str, str] = {}
+    """Sizes with which the function raises, and what: no call can warm them up."""
     problem: str | None = None
-    """Why there is none, or what a call raised."""
+    """What a call raised."""
 
 
 class SizeForecast(Struct, rename="camel", omit_defaults=True):

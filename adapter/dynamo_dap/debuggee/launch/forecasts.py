@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType
@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from dynamo_dap.debuggee.launch.warm_ups import Attempts, find_warm_up
 from dynamo_dap.debuggee.recording.function_names import function_of, name_of
 from dynamo_dap.debuggee.torch_api.call_conditions import enter_modes, modes
 from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
@@ -29,6 +30,7 @@ from dynamo_dap.debuggee.torch_api.declarations import (
     compiled_as_dynamic,
     follows_calls,
     marks,
+    maybe_marks,
     specified,
 )
 from dynamo_dap.debuggee.torch_api.dynamo_names import resume_function
@@ -55,8 +57,6 @@ from dynamo_dap.protocol.forecasts import (
 _SIZES = 8
 """Sizes of a function that are tried at most, where none is asked for."""
 _EXAMPLES = 3
-_WARM_UP = 8
-"""Calls of a warm-up at most: torch compiles a function as often by default."""
 
 
 @dataclass
@@ -288,39 +288,26 @@ class _Size:
         return trial
 
     def find_warm_up(self, asked: ForecastRun) -> None:
-        """Find few calls that compile everything for the range: each next one has a size that would compile."""
-        found: list[int] = []
+        """Find the shortest list of calls after which no size of the range compiles."""
+        varying = maybe_marks(self._declared)
+        attempts = Attempts(
+            _empty_cache,
+            lambda size, varies: self._call_only(size, varying if varies else None),
+            lambda varies: _sizes_served(self._served(varying if varies else None)),
+        )
         try:
             with _as_the_call_began(self._known):
-                attempts = [self._until_served(choose) for choose in (min, max)]
-                found = min((sizes for sizes in attempts if sizes), key=len, default=[])
-                for size in list(found):
-                    fewer = [other for other in found if other != size]
-                    found = fewer if fewer and self._serve_all(fewer) else found
-                is_least = bool(found) and self._serve_all(found)
-                sizes = found or attempts[0] or []
-                problem = None if found else f"{_WARM_UP} calls are not enough"
-                self.found.warm_up = WarmUp(sizes, self._served(), is_least, problem)
+                found = find_warm_up(attempts, range(self._size.first, self._size.last + 1))
+                self.found.warm_up = WarmUp(
+                    found.sizes,
+                    self._served() if found.sizes else [],
+                    least=found.least,
+                    apart=found.apart,
+                    first_is_static=found.first_is_static,
+                    failing={str(size): _text_of(problem) for size, problem in found.failing.items()},
+                )
         except Exception as error:  # noqa: BLE001  (the program's function may raise anything)
-            self.found.warm_up = WarmUp(found, [], problem=_text_of(error))
-
-    def _until_served(self, choose: Callable[[Iterable[int]], int]) -> list[int] | None:
-        """Call the function with sizes that would compile, until there is none; None if that takes too many calls."""
-        _empty_cache()
-        sizes: list[int] = []
-        while unserved := [size for one in self._served() if one.entry is None for size in (one.first, one.last)]:
-            if len(sizes) == _WARM_UP:
-                return None
-            sizes.append(choose(unserved))
-            self._call(sizes[-1])
-        return sizes
-
-    def _serve_all(self, sizes: Iterable[int]) -> bool:
-        """Whether nothing of the range compiles after calls with these sizes."""
-        _empty_cache()
-        for size in sizes:
-            self._call(size)
-        return all(one.entry is not None for one in self._served())
+            self.found.warm_up = WarmUp([], [], problem=_text_of(error))
 
     @contextlib.contextmanager
     def _tried(self, title: str) -> Iterator[ForecastTrial]:
@@ -360,6 +347,9 @@ class _Size:
             trial.sizes.append(size)
         trial.served = self._served(declaration)
 
+    def _call_only(self, size: int, declaration: Declaration | None) -> None:
+        self._call(size, declaration)
+
     def _call(self, size: int, declaration: Declaration | None = None) -> int:
         """Call the function with a size; return the number of functions that this compiles, all included."""
         call, before = self._known.call, _compiles.count
@@ -375,6 +365,10 @@ class _Size:
 def _declared(name: str, tensors: Mapping[str, Any]) -> DeclaredSize:
     path, _, rest = name.rpartition(".shape[")
     return DeclaredSize(path, int(rest.rstrip("]")), tensors[path].dim())
+
+
+def _sizes_served(served: Iterable[ServedRange]) -> frozenset[int]:
+    return frozenset(size for one in served if one.entry is not None for size in range(one.first, one.last + 1))
 
 
 def _is_one(trial: ForecastTrial, first: int) -> bool:

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 from dynamo_dap.debuggee.torch_api.features import Feature
 
 _MARK = "torch._dynamo:mark_dynamic"
+_MAYBE_MARK = "torch._dynamo:maybe_mark_dynamic"
 _PATCH = "torch._dynamo.config:patch"
-DECLARATIONS = Feature("trials of dynamic shapes", _MARK, _PATCH)
+DECLARATIONS = Feature("trials of dynamic shapes", _MARK, _MAYBE_MARK, _PATCH)
 
 _SPEC = "torch.fx.experimental.dynamic_spec:ShapesSpec"
 _TENSOR = "torch.fx.experimental.dynamic_spec:TensorSpec"
@@ -54,6 +55,18 @@ def marks(sizes: Sequence[DeclaredSize], first: int | None = None, last: int | N
         DECLARATIONS.require()
         for dimension in dimensions:
             DECLARATIONS.resolve(_MARK)(tensor, dimension, min=first, max=last)
+
+    return Declaration(title, mark, contextlib.nullcontext)
+
+
+def maybe_marks(sizes: Sequence[DeclaredSize]) -> Declaration:
+    """Return ``maybe_mark_dynamic``: dynamic as far as the function allows, as after calls with several sizes."""
+    title = "; ".join(f"maybe_mark_dynamic({size.path}, {size.dimension})" for size in sizes)
+
+    def mark(tensor: Any, dimensions: Sequence[int]) -> None:
+        DECLARATIONS.require()
+        for dimension in dimensions:
+            DECLARATIONS.resolve(_MAYBE_MARK)(tensor, dimension)
 
     return Declaration(title, mark, contextlib.nullcontext)
 
