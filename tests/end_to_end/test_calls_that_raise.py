@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -47,6 +48,16 @@ def of_an_index(x, index):
 def alone(x):
     return x.cos()
 
+class Mute(Exception):
+    def __str__(self):
+        raise ValueError("has no text")
+
+@torch.compile(backend="eager")
+def mute_in_eager(x):
+    if not torch.compiler.is_compiling():
+        raise Mute
+    return x + 1
+
 x = torch.randn(3, 4)
 for call in (at_the_backend, in_the_trace, in_eager_too, alone):
     try:
@@ -57,6 +68,9 @@ try:
     of_an_index(x, torch.tensor([7]))
 except IndexError:
     pass
+mute_in_eager(x)
+with open(__file__ + ".ran", "a") as file:
+    file.write("once")
 """
 
 
@@ -68,6 +82,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any
     words = [sys.executable, "-m", "dynamo_dap", "compare", "--json", str(path)]
     run = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
     found = [json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")]
+    assert Path(f"{path}.ran").read_text(encoding="utf-8") == "once", "a fork ran the program on"
     return {each["function"]: each for each in found}
 
 
@@ -101,3 +116,9 @@ def test_a_graph_that_raises_alone_is_the_backends(answers: dict[str, dict[str, 
     """Dynamo's graph raises nothing then."""
     body = answers["alone"]
     assert (body["same"], "ZeroDivisionError" in body["verdict"]) == (False, True)
+
+
+def test_an_exception_without_a_text_has_its_type(answers: dict[str, dict[str, Any]]) -> None:
+    """It is raised in the fork that runs the function as ordinary Python; that fork ends there."""
+    body = answers["mute_in_eager"]
+    assert (body["same"], body["problem"]) == (True, "mute_in_eager is not run as ordinary Python: Mute")

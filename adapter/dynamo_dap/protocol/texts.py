@@ -103,3 +103,21 @@ def why_refused(error: OSError) -> str:
     named = f"{error.filename}: " if error.filename is not None else ""
     helps = "; raise the limit with 'ulimit -n'" if error.errno in (errno.EMFILE, errno.ENFILE) else ""
     return f"{named}{error.strerror or error}{helps}"
+
+
+def first_line_of(error: BaseException) -> str:
+    """Return the first line of an exception's text; its type where it has none, or its ``__str__`` raises."""
+    return _first_line(error) or type(error).__name__
+
+
+def named_first_line_of(error: BaseException) -> str:
+    """Return ``Type: first line of its text``; only the type where there is no text."""
+    line = _first_line(error)
+    return f"{type(error).__name__}: {line}" if line else type(error).__name__
+
+
+def _first_line(error: BaseException) -> str:
+    try:
+        return (str(error).strip().splitlines() or [""])[0]
+    except Exception:  # noqa: BLE001  (the program's own __str__)
+        return ""

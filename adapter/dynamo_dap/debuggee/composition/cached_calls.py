@@ -41,6 +41,7 @@ from dynamo_dap.debuggee.trace.runs import Decision, ReplayRun, TracePoint, Trac
 from dynamo_dap.debuggee.trace.runs import Visit as VisitKey
 from dynamo_dap.protocol.contract import COMPILE_TIME, RUN_TIME
 from dynamo_dap.protocol.options import AS_PYTHON, REPLAY
+from dynamo_dap.protocol.texts import first_line_of, named_first_line_of
 
 
 class CachedCallStops:
@@ -305,10 +306,10 @@ class CachedCallStops:
         if (name, call.compile_id) in self._failed:
             return
         self._failed.add((name, call.compile_id))
-        reason = (str(problem).strip().splitlines() or [""])[0]
+        reason = first_line_of(problem)
         if not isinstance(problem, FeatureMissing):
             log_exception("tracing a cached call")
-            reason = f"{type(problem).__name__}: {reason}"
+            reason = named_first_line_of(problem)
         self._host.print(
             f"dynamo-dap: breakpoints in {name} won't be hit in cached calls (entry {call.compile_id}): {reason}\n",
             "important",

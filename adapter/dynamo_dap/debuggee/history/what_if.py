@@ -49,6 +49,7 @@ from dynamo_dap.debuggee.trace.runs import (
 from dynamo_dap.debuggee.trace.stepping import Origin
 from dynamo_dap.debuggee.values.model import Value
 from dynamo_dap.protocol.contract import ErrorId
+from dynamo_dap.protocol.texts import named_first_line_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,7 +335,7 @@ class WhatIfs(CompileObserver):
                 trace_again(branch, take, made_code=branch.made_code)
         except Exception as problem:  # noqa: BLE001  (whatever it is, the program's own trace must go on)
             log_exception("tracing with changes")
-            return f"{type(problem).__name__}: {(str(problem).strip().splitlines() or [''])[0]}"
+            return named_first_line_of(problem)
         return None
 
     def _end(self, branch: ChangedRun, problem: str | None) -> None:

@@ -53,6 +53,7 @@ from dynamo_dap.protocol.forecasts import (
     VariedSize,
     WarmUp,
 )
+from dynamo_dap.protocol.texts import named_first_line_of
 
 _SIZES = 8
 """Sizes of a function that are tried at most, where none is asked for."""
@@ -304,10 +305,10 @@ class _Size:
                     least=found.least,
                     apart=found.apart,
                     first_is_static=found.first_is_static,
-                    failing={str(size): _text_of(problem) for size, problem in found.failing.items()},
+                    failing={str(size): named_first_line_of(problem) for size, problem in found.failing.items()},
                 )
         except Exception as error:  # noqa: BLE001  (the program's function may raise anything)
-            self.found.warm_up = WarmUp([], [], problem=_text_of(error))
+            self.found.warm_up = WarmUp([], [], problem=named_first_line_of(error))
 
     @contextlib.contextmanager
     def _tried(self, title: str) -> Iterator[ForecastTrial]:
@@ -317,7 +318,7 @@ class _Size:
             with _as_the_call_began(self._known):
                 yield trial
         except Exception as error:  # noqa: BLE001  (the program's function may raise anything)
-            trial.problem = _text_of(error)
+            trial.problem = named_first_line_of(error)
 
     def _others(self, size: int, declaration: Declaration | None = None) -> dict[int, Any]:
         made = {}
@@ -375,11 +376,6 @@ def _is_one(trial: ForecastTrial, first: int) -> bool:
     """Whether one entry serves all sizes from ``first`` on, with no compile after the first call."""
     entries = {one.entry for one in trial.served if one.last >= first}
     return trial.problem is None and len(entries) == 1 and None not in entries and not any(trial.compiled[1:])
-
-
-def _text_of(error: Exception) -> str:
-    first = (str(error).strip().splitlines() or [""])[0]
-    return f"{type(error).__name__}: {first}"
 
 
 def _empty_cache() -> None:

@@ -32,6 +32,7 @@ from dynamo_dap.debuggee.torch_api.retracing import CachedCall
 from dynamo_dap.debuggee.trace.runs import TracePoint
 from dynamo_dap.debuggee.trace.stop_texts import mismatch_in_backward
 from dynamo_dap.protocol.contract import MISMATCH
+from dynamo_dap.protocol.texts import first_line_of
 
 
 @dataclass(eq=False)
@@ -125,8 +126,7 @@ class BackwardMismatches:
             self._passes.go_on(kept, run, visit)
 
     def _report_once(self, call: CachedCall, problem: Any) -> None:
-        reason = (str(problem).strip().splitlines() or [""])[0]
-        text = f"dynamo-dap: gradients of calls of {name_of_call(call)} are not compared: {reason}\n"
+        text = f"dynamo-dap: gradients of calls of {name_of_call(call)} are not compared: {first_line_of(problem)}\n"
         if text not in self._reported:
             self._reported.add(text)
             self._host.print(text, "important")

@@ -49,6 +49,7 @@ from dynamo_dap.debuggee.trace.runs import Decision, LineTraces, ReplayRun, Trac
 from dynamo_dap.debuggee.values.model import ScopeOfFrame, Value, VirtualSource
 from dynamo_dap.debuggee.wrapping.weak_collections import WeakSet
 from dynamo_dap.protocol.contract import BACKWARD, COMPILE_TIME
+from dynamo_dap.protocol.texts import first_line_of, named_first_line_of
 
 GRADIENT = "__grad__"
 """The gradient of the line's result, in expressions."""
@@ -429,10 +430,10 @@ class BackwardPasses:
         )
 
     def _report_failure(self, call: CachedCall, problem: Exception) -> None:
-        name, reason = name_of_call(call), (str(problem).strip().splitlines() or [""])[0]
+        name, reason = name_of_call(call), first_line_of(problem)
         if not isinstance(problem, NoRealValue):
             log_exception("looking at a backward pass")
-            reason = f"{type(problem).__name__}: {reason}"
+            reason = named_first_line_of(problem)
         if (name, reason) not in self._reported:
             self._reported.add((name, reason))
             text = f"dynamo-dap: nothing stops in the backward pass of {name} [{call.compile_id}]: {reason}\n"

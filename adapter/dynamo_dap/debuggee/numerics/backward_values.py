@@ -46,6 +46,7 @@ from dynamo_dap.debuggee.torch_api.tensor_facts import gradient_node_of, is_fake
 from dynamo_dap.debuggee.trace.runs import TracePoint
 from dynamo_dap.debuggee.trace.stop_texts import BackwardFault, not_finite_in_backward
 from dynamo_dap.protocol.contract import NAN as NAN_FILTER
+from dynamo_dap.protocol.texts import first_line_of
 
 
 @dataclass(eq=False)
@@ -145,8 +146,7 @@ class BackwardValues:
                 self._find(arrived)
         except Exception as problem:  # noqa: BLE001  (an exception here would be one of the backward pass)
             log_exception("looking for what made a NaN in a backward pass")
-            reason = (str(problem).strip().splitlines() or [""])[0]
-            text = f"a backward pass left NaN or Inf; the line that made it is unknown: {reason}"
+            text = f"a backward pass left NaN or Inf; the line that made it is unknown: {first_line_of(problem)}"
             if text not in self._reported:
                 self._reported.add(text)
                 self._host.print(f"dynamo-dap: {text}\n", "important")

@@ -51,6 +51,7 @@ from dynamo_dap.debuggee.torch_api.tracing_hooks import NODES
 from dynamo_dap.debuggee.torch_api.variable_trackers import Place
 from dynamo_dap.protocol.bisection import SETTING
 from dynamo_dap.protocol.comparisons import GRADIENTS, ComparedLine, ComparisonBody, Deviation, JudgedStage
+from dynamo_dap.protocol.texts import first_line_of
 
 NEEDED = (GRAPHS, NODES, COMPARING)
 _MAXIMUM_STORED = 8
@@ -141,7 +142,7 @@ def find_fault(call: GraphCall, cached_call: CachedCall, comparison: Comparison)
             expected = ObservedOutputs(kept, with_gradients=records_gradients())
             found = expected.fault(outputs_of(call), call.inputs, cached_call.backend)
         except Exception as problem:  # noqa: BLE001  (whatever an operation of the program raises)
-            comparison.not_compared.append(f"{FACTS}: {(str(problem).splitlines() or [''])[0]}")
+            comparison.not_compared.append(f"{FACTS}: {first_line_of(problem)}")
     if found is None and call.problem is None:
         found = comparison.fault_in_random_state(call.kept.random_after)
     return found, missing

@@ -58,6 +58,7 @@ from dynamo_dap.debuggee.torch_api.traced_paths import NotValid
 from dynamo_dap.debuggee.torch_api.variable_trackers import Place
 from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.protocol.comparisons import GRADIENTS, ComparisonBody
+from dynamo_dap.protocol.texts import first_line_of, named_first_line_of
 
 _OF_TORCH = ("Inductor", AOT_AUTOGRAD)
 """Steps that fail by themselves; any other one is the backend."""
@@ -120,7 +121,7 @@ class ComparingRun(CallObserver, CompileObserver):
         error = error_behind(problem)
         stage: str | None = None
         if failure is not None:
-            text = f"{type(failure.inner).__name__}: {(str(failure.inner).strip().splitlines() or [''])[0]}"
+            text = named_first_line_of(failure.inner)
             stage = failure.step if failure.step in _OF_TORCH else name_of(compiling.backend)
             verdict, failed_at = f"{stage}. It raises {text} when it compiles the graph.", None
         elif is_failure_of_dynamo(problem):
@@ -211,8 +212,7 @@ class ComparingRun(CallObserver, CompileObserver):
             comparison = GradientComparison(kept, ended)
             self._write(body_of_backward(kept, comparison, comparison.fault() if comparison.differs else None))
         except Exception as problem:  # noqa: BLE001  (whatever it is, the program goes on)
-            reason = (str(problem).strip().splitlines() or [""])[0]
-            self._write(body_of_lost_backward(kept, reason))
+            self._write(body_of_lost_backward(kept, first_line_of(problem)))
 
     def _is_wanted(self, number: int) -> bool:
         if self._every:
@@ -225,9 +225,8 @@ class ComparingRun(CallObserver, CompileObserver):
 
     def _cannot(self, call: GraphCall, cached_call: CachedCall, problem: Exception) -> None:
         name = name_of_call(cached_call)
-        reason = (str(problem).strip().splitlines() or [""])[0]
-        if not isinstance(problem, CallsDifferByChance):
-            reason = f"{type(problem).__name__}: {reason}"
+        describe = first_line_of if isinstance(problem, CallsDifferByChance) else named_first_line_of
+        reason = describe(problem)
         text = f"dynamo-dap: calls of {name} are not compared: {reason}\n"
         if text not in self._reported:
             self._reported.add(text)
@@ -244,7 +243,8 @@ def _body_of_invalid(call: GraphCall, cached_call: CachedCall, invalid: NotValid
 
 def _body_of_failure(call: GraphCall, cached_call: CachedCall) -> ComparisonBody:
     """Return the report on a call in which the compiled graph raised."""
-    problem = f"{type(call.problem).__name__}: {(str(call.problem).strip().splitlines() or [''])[0]}"
+    assert call.problem is not None
+    problem = named_first_line_of(call.problem)
     comparison = compared(call, cached_call)
     fault = comparison.fault_of_operator()
     if fault is not None:

@@ -44,6 +44,7 @@ from dynamo_dap.debuggee.torch_api.operations import is_custom_operator
 from dynamo_dap.debuggee.torch_api.retracing import compile_by, compiling_apart_from_the_program
 from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
 from dynamo_dap.protocol.comparisons import JudgedStage
+from dynamo_dap.protocol.texts import first_line_of
 
 _COMPILED = "torch.fx:GraphModule"
 _AOT_EAGER = "torch._dynamo.backends.debugging:aot_eager"
@@ -463,8 +464,8 @@ class Comparison:
         try:
             found = body.differences(self._backend)
         except Exception as problem:  # noqa: BLE001  (whatever the backend raises: the line of the operator remains)
-            reason = (str(problem).splitlines() or [""])[0]
-            self.not_compared.append(f"operations in the body of {target_name(body.operator)}: {reason}")
+            operations = f"operations in the body of {target_name(body.operator)}"
+            self.not_compared.append(f"{operations}: {first_line_of(problem)}")
             return None
         self.by_node.update((node, how) for node, (how, _) in found.items())
         for node, (how, value) in found.items():

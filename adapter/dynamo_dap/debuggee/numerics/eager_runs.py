@@ -44,6 +44,7 @@ from dynamo_dap.debuggee.torch_api.isolation import data_reading, dynamo_off
 from dynamo_dap.debuggee.torch_api.retracing import CachedCall
 from dynamo_dap.debuggee.torch_api.skipping import never_compile
 from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
+from dynamo_dap.protocol.texts import named_first_line_of
 
 _MODE = "torch.overrides:TorchFunctionMode"
 EAGER_RUNS = Feature("comparing Dynamo's graphs with ordinary Python", _MODE)
@@ -55,6 +56,8 @@ _EVENTS = 17
 _RESUME = "__resume_at"
 _UNUSUAL = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
+_Answer = Callable[[Callable[[], object]], None]
+"""Computes an answer in the fork, sends it, and ends the fork."""
 Line = tuple[str, int]
 """File and line."""
 
@@ -112,16 +115,19 @@ def state_after(call: CachedCall, before: Before) -> State:
         GoesOnInFork: see there.
     """
 
-    def work(answer: Callable[[object], None]) -> None:
+    def work(answer: _Answer) -> None:
         before.note_versions()
 
         def at_end(frame: Any, event: str, returned: object) -> Any:
             if frame is not call.frame:
-                answer("the generated code was left otherwise than by returning")
+                answer(lambda: "the generated code was left otherwise than by returning")
             if event == "return":
-                with dynamo_off():
-                    answer(before.state(returned))
+                answer(lambda: state(returned))
             return at_end
+
+        def state(returned: object) -> State:
+            with dynamo_off():
+                return before.state(returned)
 
         never_compile(at_end)
         never_compile(_no_trace)
@@ -228,9 +234,7 @@ class _Stores:
         return self._ends.get(code)
 
 
-def _answer_of(
-    work: Callable[[], object] = lambda: None, *, goes_on: Callable[[Callable[[object], None]], None] | None = None
-) -> Any:
+def _answer_of(work: Callable[[], object] = lambda: None, *, goes_on: Callable[[_Answer], None] | None = None) -> Any:
     """Fork, and return the result of ``work``, or the later answer of ``goes_on`` as the program continues there."""
     read, write = os.pipe()
     with warnings.catch_warnings():
@@ -239,7 +243,14 @@ def _answer_of(
         # debugpy replaces the function of this name in ``os``, to debug whatever is forked.
         child = sys.modules["posix"].fork()
     if child == 0:
-        _in_fork(write, work, goes_on)
+
+        def begin() -> object:
+            _be_quiet()
+            if goes_on is not None:
+                goes_on(lambda answer: _end_with(write, answer))
+            return work()
+
+        _end_with(write, begin)
     os.close(write)
     try:
         answer = _read(read, time.monotonic() + _SECONDS)
@@ -254,19 +265,6 @@ def _answer_of(
     if isinstance(reported, str):
         raise NotRun(reported)
     return reported
-
-
-def _in_fork(pipe: int, work: Callable[[], object], goes_on: Callable[[Callable[[object], None]], None] | None) -> None:
-    try:
-        _be_quiet()
-        if goes_on is not None:
-            goes_on(lambda answer: _end_with(pipe, lambda: answer))
-    except GoesOnInFork:
-        raise
-    except BaseException as problem:  # noqa: BLE001  (nothing else may go on here)
-        reason = f"{type(problem).__name__}: {problem}"
-        _end_with(pipe, lambda: reason)
-    _end_with(pipe, work)
 
 
 def _be_quiet() -> None:
@@ -324,17 +322,27 @@ def _read(pipe: int, deadline: float) -> bytes:
 
 
 def _end_with(pipe: int, work: Callable[[], object]) -> None:
-    """Send the result of ``work``, or its failure, and end this process."""
+    """Send the result of ``work``, or its failure, and end this process, whatever is raised.
+
+    Raises:
+        GoesOnInFork: see ``state_after``.
+    """
+    goes_on = False
     try:
-        reported: Any = work()
-        answer = marshal.dumps(reported)
-    except BaseException as problem:  # noqa: BLE001  (nothing may go on here)
-        reason = (str(problem).strip().splitlines() or [""])[0]
-        answer = marshal.dumps(f"{type(problem).__name__}: {reason}")
-    with contextlib.suppress(BaseException):
+        try:
+            reported: Any = work()
+            answer = marshal.dumps(reported)
+        except GoesOnInFork:
+            goes_on = True
+            raise
+        except BaseException as problem:  # noqa: BLE001  (nothing may go on here)
+            answer = marshal.dumps(named_first_line_of(problem))
         while answer:
             answer = answer[os.write(pipe, answer) :]
-    os._exit(0)
+    finally:
+        # A copy of the program that ran on would write its files twice.
+        if not goes_on:
+            os._exit(0)
 
 
 def _compared(

@@ -25,6 +25,7 @@ from dynamo_dap.debuggee.torch_api.graph import target_name, user_place
 from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue, apart_from_the_program
 from dynamo_dap.debuggee.torch_api.skipping import never_compile
 from dynamo_dap.debuggee.torch_api.tensor_facts import gradient_node_of, is_tensor
+from dynamo_dap.protocol.texts import named_first_line_of
 
 _EDGE = "torch.autograd.graph:get_gradient_edge"
 _TASK = "torch._C:_current_graph_task_id"
@@ -369,7 +370,7 @@ class GradientRun:
                     allow_unused=True,
                 )
             except Exception as problem:
-                raise NoRealValue(f"differentiating fails: {_first_line(problem)}") from problem
+                raise NoRealValue(f"differentiating fails: {named_first_line_of(problem)}") from problem
         return found
 
     def compute(self, names: Sequence[str]) -> None:
@@ -397,7 +398,7 @@ class GradientRun:
                     allow_unused=True,
                 )
             except Exception as problem:
-                raise NoRealValue(f"differentiating fails: {_first_line(problem)}") from problem
+                raise NoRealValue(f"differentiating fails: {named_first_line_of(problem)}") from problem
         self._found.update(zip(wanted, found, strict=True))
 
     @contextlib.contextmanager
@@ -419,7 +420,7 @@ class GradientRun:
             except NoRealValue:
                 raise
             except Exception as problem:
-                raise NoRealValue(f"{target_name(node)} fails: {_first_line(problem)}") from problem
+                raise NoRealValue(f"{target_name(node)} fails: {named_first_line_of(problem)}") from problem
             if self._ran is not None:
                 self._ran(node, results)
             self._note_written(node, results)
@@ -543,7 +544,3 @@ def _given(kept: KeptInput, *, is_written: bool) -> Any:
         return value.clone() if is_written else value.detach()
     leaf = value.detach().requires_grad_()
     return leaf.clone() if is_written else leaf
-
-
-def _first_line(problem: Exception) -> str:
-    return f"{type(problem).__name__}: {(str(problem).splitlines() or [''])[0]}"

@@ -45,6 +45,7 @@ from dynamo_dap.debuggee.torch_api.tensor_hashes import digest_of
 from dynamo_dap.debuggee.torch_api.traced_paths import PATHS
 from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.protocol.hashed_calls import RANDOM_STATE, HashedCall, HashedValue
+from dynamo_dap.protocol.texts import first_line_of
 
 _CALLS_WITH_OPERATIONS = 8
 """So many calls of each graph, and then calls 16, 32, ..."""
@@ -108,7 +109,7 @@ class HashingRun(CallObserver, CompileObserver):
             with as_it_began(call):
                 return _operations_into(hashed, call, cached_call)
         except Exception as problem:  # noqa: BLE001  (whatever an operation raises)
-            hashed.problem = (str(problem).strip().splitlines() or [type(problem).__name__])[0]
+            hashed.problem = first_line_of(problem)
             return None
 
     def _await_backward(self, call: GraphCall, hashed: HashedCall, graph: ReplayedGraph | None) -> None:

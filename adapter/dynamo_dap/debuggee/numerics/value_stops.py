@@ -82,6 +82,7 @@ from dynamo_dap.debuggee.trace.stop_texts import (
 from dynamo_dap.debuggee.wrapping.patches import Patches
 from dynamo_dap.protocol.contract import MISMATCH
 from dynamo_dap.protocol.contract import NAN as NAN_FILTER
+from dynamo_dap.protocol.texts import named_first_line_of
 
 NOT_VALID = "not valid"
 """In ``ObservedGraph.reported``."""
@@ -213,8 +214,7 @@ class ValueStops(CallObserver, CompileObserver):
             if not isinstance(problem, NoRealValue):
                 log_exception(f"looking at a call for '{name}'")
             function = name_of_call(cached_call)
-            reason = (str(problem).strip().splitlines() or [""])[0]
-            self._report_once(f"{_CANNOT[name].format(function)}: {type(problem).__name__}: {reason}")
+            self._report_once(f"{_CANNOT[name].format(function)}: {named_first_line_of(problem)}")
 
     def _made_by(self, call: GraphCall, cached_call: CachedCall) -> Culprit | None:
         returned = [kinds_of(each) for each in outputs_of(call)]
@@ -373,8 +373,7 @@ def _worst_node(comparison: Comparison) -> Any:
 
 def _what_came(call: GraphCall, comparison: Comparison) -> str:
     if call.problem is not None:
-        reason = (str(call.problem).strip().splitlines() or [""])[0]
-        return f"The compiled call raises {type(call.problem).__name__}: {reason}"
+        return f"The compiled call raises {named_first_line_of(call.problem)}"
     if comparison.differs:
         return f"The compiled call returns something else: {comparison.worst.text}."
     return "What this call returns does not differ for that."

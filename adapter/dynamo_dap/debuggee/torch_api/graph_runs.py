@@ -29,6 +29,7 @@ from dynamo_dap.debuggee.torch_api.graph import target_name, written_by
 from dynamo_dap.debuggee.torch_api.isolation import isolated, random_states
 from dynamo_dap.debuggee.torch_api.operations import COLLECTIVES, LEFT_OUT, is_custom_operator, is_ordinary
 from dynamo_dap.debuggee.torch_api.symbols import hint_of
+from dynamo_dap.protocol.texts import named_first_line_of
 
 _MODES = "torch.utils._python_dispatch:_disable_current_modes"
 _DISPATCH_MODE = "torch.utils._python_dispatch:TorchDispatchMode"
@@ -408,8 +409,7 @@ class GraphRun:
         except NoRealValue as problem:
             return Failed(str(problem))
         except Exception as problem:  # noqa: BLE001  (its value shows whatever an operation raises)
-            reason = (str(problem).splitlines() or [""])[0]
-            return Failed(f"{target_name(node)} fails with these values: {type(problem).__name__}: {reason}")
+            return Failed(f"{target_name(node)} fails with these values: {named_first_line_of(problem)}")
 
     def _input(self, node: Any) -> Any:
         return self._given(self._graph.input_of(node))

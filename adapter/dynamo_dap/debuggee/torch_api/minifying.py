@@ -105,13 +105,15 @@ class MinifyingProcess:
         sys.stderr.flush()
         child = os.fork()
         if child == 0:
-            os.close(reader)
-            problem = "the fork failed"
             try:
-                problem = self._run(script, error, is_isolated=is_isolated) or ""
+                os.close(reader)
+                problem = "the fork failed"
+                try:
+                    problem = self._run(script, error, is_isolated=is_isolated) or ""
+                finally:
+                    os.write(writer, problem.encode(errors="replace")[:4096])
+                    sys.stderr.flush()
             finally:
-                os.write(writer, problem.encode(errors="replace")[:4096])
-                sys.stderr.flush()
                 os._exit(0)
         os.close(writer)
         with os.fdopen(reader, "rb") as file:
@@ -198,9 +200,11 @@ def _change_minifier(*, is_isolated: bool) -> None:
             child = os.fork()
             if child == 0:
                 answers = [True]
-                _on_new_thread(lambda: answers.append(fails(*arguments)))
-                sys.stderr.flush()
-                os._exit(1 if answers[-1] else 0)
+                try:
+                    _on_new_thread(lambda: answers.append(fails(*arguments)))
+                    sys.stderr.flush()
+                finally:
+                    os._exit(1 if answers[-1] else 0)
             return os.waitpid(child, 0)[1] != 0
 
         return attempt

@@ -51,6 +51,7 @@ from dynamo_dap.debuggee.trace.traced_view import TracedView
 from dynamo_dap.debuggee.values.model import EvaluationError, Followed, Value
 from dynamo_dap.debuggee.values.python_values import present
 from dynamo_dap.debuggee.values.tensors import little_data
+from dynamo_dap.protocol.texts import first_line_of
 
 _NOTHING = object()
 _NATIVE_FRAMES = "\nException raised from "
@@ -259,8 +260,8 @@ class _Evaluation:
             if reason is not None:
                 raise _NeedsData(reason) from None
             if is_of_dynamo(problem):
-                first_line = (str(problem).splitlines() or [type(problem).__name__])[0]
-                raise EvaluationError(f"this would end or restart the trace, and was not done: {first_line}") from None
+                reason = first_line_of(problem)
+                raise EvaluationError(f"this would end or restart the trace, and was not done: {reason}") from None
             if _NATIVE_FRAMES in str(problem):
                 raise EvaluationError(
                     f"{type(problem).__name__}: {str(problem).partition(_NATIVE_FRAMES)[0]}"
