@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ from dynamo_dap.records.model import Compile
 from dynamo_dap.trace_logs.compiles import DETAILS_BOUND
 from dynamo_dap.trace_logs.entries import LogReader
 from dynamo_dap.trace_logs.logs import chosen_log, is_trace, read_ranks, read_trace
+from dynamo_dap.trace_logs.stages import stages_of
 from tests.client.timeline import DEADLINE
 from tests.trace_logs.conftest import PROGRAM, PROGRAMS, write_logs
 from tests.trace_logs.tlparse_output import TLPARSE, by_tlparse, by_us
@@ -65,6 +67,14 @@ def test_kernels_as_tlparse_reads_them(tmp_path: Path) -> None:
     assert compiled.kernels
     assert {lookup.cache for lookup in compiled.lookups} == {"FX graph cache", "AOTAutograd cache"}
     assert next(one for one in compiled.lookups if one.cache == "FX graph cache").components
+    documents = {each.id: each for each in stages_of(folder)[0][0].documents}
+    assert list(documents) == [
+        *("dynamo", "pre-grad", "forward", "joint-passes"),
+        *(f"forward-{name}" for name in ("post-grad", "runnable", "code", "kernels")),
+    ]
+    assert documents["joint-passes"].before
+    assert [part.name for part in documents["forward-kernels"].parts] == compiled.kernels
+    assert "reduce" in documents["forward-kernels"].text
 
 
 # -- a record ----------------------------------------------------------------------------------------------------------
@@ -167,6 +177,29 @@ def test_commands_read_a_folder(logs: Path, tmp_path: Path) -> None:
     command("report", str(logs / "breaks"), "--chromium-events", str(events), folder=tmp_path)
     assert len(json.loads(events.read_text())) > 20
     assert command("report", str(logs / "breaks"), "--try", folder=tmp_path, status=2)
+
+
+def test_stages_of_a_log_are_explored(logs: Path, tmp_path: Path) -> None:
+    line = line_of("compared") + 1
+    shown = command("explore", str(logs / "dynamic"), "--line", f"{PROGRAM}:{line}", folder=tmp_path)
+    assert ".sum()" in shown
+    assert " * " not in shown, "the other compile has not traced this line"
+    listed = command("explore", str(logs / "training"), folder=tmp_path)
+    assert re.findall("^  ([a-z]+) ", listed, re.MULTILINE) == ["dynamo", "joint", "forward", "backward"]
+    (trained,) = stages_of(logs / "training")[0]
+    lines = {each.id: each.text.splitlines() for each in trained.documents}
+    for document in trained.documents:
+        assert document.operations > 2
+        for part in document.parts:
+            assert part.name in lines[document.id][part.first - 1]
+    backward = next(each for each in trained.documents if each.id == "backward")
+    assert any(part.parents == [f"joint:{part.name}"] for part in backward.parts)
+    page = tmp_path / "stages.html"
+    command("explore", str(logs / "training"), "--html", str(page), folder=tmp_path)
+    assert "threshold_backward" in page.read_text()
+    assert "no compile of 'nobody'" in command(
+        "explore", str(logs / "training"), "--function", "nobody", folder=tmp_path, status=1
+    )
 
 
 def test_lines_of_a_checkout_elsewhere(logs: Path, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ On the server's event loop. Docstrings and descriptions of parameters are what t
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import secrets
@@ -32,6 +33,7 @@ from dynamo_dap.records.file import UnreadableRecord, read_record
 from dynamo_dap.records.folders import records_folder, records_in
 from dynamo_dap.records.report import chosen_record
 from dynamo_dap.records.text_report import print_report
+from dynamo_dap.trace_logs.logs import is_trace, read_any
 
 File = Annotated[
     str | None,
@@ -41,6 +43,9 @@ Module = Annotated[str | None, Field(description="A module below the folder, to 
 Arguments = Annotated[tuple[str, ...], Field(description="The program's own arguments.")]
 Input = Annotated[str | None, Field(description="What the program reads from its standard input.")]
 Folder = Annotated[str | None, Field(description="The working directory, below a root; default: the first root.")]
+TraceLog = Annotated[
+    str | None, Field(description="A TORCH_TRACE folder, or a log in it, below a root, in place of the newest record.")
+]
 Seconds = Annotated[
     float, Field(gt=0, le=600, description="How long to wait; what takes longer runs on, and `wait` asks again.")
 ]
@@ -78,13 +83,21 @@ class Questions:
         ):
             server.add_tool(tool, annotations=RUNS)
 
-    async def newest_record(self, roots: Roots, folder: Folder = None) -> CallToolResult:
+    async def newest_record(self, roots: Roots, folder: Folder = None, trace_log: TraceLog = None) -> CallToolResult:
         """Report what torch.compile did in the newest recorded run of a folder, without running anything.
 
         Graph breaks, recompiles and skipped functions with file:line, reason and what to do about it; times; graphs.
+        With `trace_log`, the same of a log that torch wrote, also on another machine (TORCH_TRACE).
         """
         self._workspace.take(roots)
-        return _record_answer(self._workspace.folder(folder))
+        where = self._workspace.folder(folder)
+        if trace_log is None:
+            return _record_answer(where)
+        path = self._workspace.existing(trace_log, where)
+        if not await asyncio.to_thread(is_trace, path):
+            raise ToolError(f"{path} is not a trace log of torch, and has none")
+        # A log may have gigabytes.
+        return await asyncio.to_thread(_record_answer, where, path)
 
     async def why_did_it_break_or_recompile(
         self,
@@ -365,13 +378,15 @@ def _newest_with(folder: Path, path: Path) -> Path:
 def _record_answer(folder: Path, file: Path | None = None, head: str | None = None) -> CallToolResult:
     path = _newest(folder) if file is None else file
     try:
-        record = read_record(path)
+        record = read_any(path)
     except UnreadableRecord as problem:
         raise ToolError(str(problem)) from None
     screen, text = console()
     print_report(record, screen)
     found = findings_in([record], folder)
     hint = f"the resource dynamo-dap://records/{path.stem}/report has all of it in pages"
+    if record.started is not None and record.started.log is not None:
+        hint = f"`dynamo-dap report {path} --html` writes all of it as a page"
     reported = f"{head}\n{text.getvalue()}" if head else text.getvalue()
     return answer(reported, {"record": path.stem, "findings": found.findings}, hint=hint)
 

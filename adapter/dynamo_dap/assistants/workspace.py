@@ -87,6 +87,17 @@ class Workspace:
             raise ToolError(f"there is no file {found}")
         return found
 
+    def existing(self, given: str, folder: Path) -> Path:
+        """Return a file or folder below a root; a relative path is one of ``folder``.
+
+        Raises:
+            ToolError: it is outside, or there is none.
+        """
+        found = self._inside(str(folder / given))
+        if not found.exists():
+            raise ToolError(f"there is no file and no folder {found}")
+        return found
+
     def source(self, given: str) -> Path:
         """Return a file to stop in.
 

@@ -1,4 +1,4 @@
-"""``dynamo-dap explore``: runs a program, and shows each compile from the user's lines to its kernels.
+"""``dynamo-dap explore``: runs a program or reads a trace log, and shows compiles from the user's lines to kernels.
 
 The stages are kept beside the records of the working directory: without a program the newest are shown again. Main
 thread of the command.
@@ -19,8 +19,11 @@ from dynamo_dap.explore.html_page import html_page
 from dynamo_dap.explore.model import STAGES, Document, Explored, in_order
 from dynamo_dap.explore.text import print_counterparts, print_overview, print_stage
 from dynamo_dap.protocol.output_files import NotOurs, check_output, write_output
+from dynamo_dap.records.file import UnreadableRecord
 from dynamo_dap.records.folders import new_name, records_folder
 from dynamo_dap.records.program import add_program, given_program, read_options, run_program
+from dynamo_dap.trace_logs.logs import WrongMapping, is_trace, mappings_of
+from dynamo_dap.trace_logs.stages import stages_of
 
 _WIDTH = 120
 
@@ -31,18 +34,23 @@ class _NothingToShow(Exception):
 
 def main(arguments: list[str]) -> int:
     """Run a program and show its stages; return its exit status, 1 where there is nothing to show."""
-    options = read_options(_parser(), arguments)
+    parser = _parser()
+    options = read_options(parser, arguments)
+    trace = _given_trace(parser, options)
     status = 0
     try:
         if options.html is not None:
             # Before a run that may take hours.
             check_output(options.html)
+        if trace is not None:
+            _show(options, _chosen(options, _in_log(trace, options)))
+            return 0
         file = _newest() if options.program is None and options.module is None else None
         if file is None:
             file = records_folder(Path.cwd()) / f"{new_name()}{SUFFIX}"
             status = _run(options, file)
-        _show(options, _chosen(options, file))
-    except (_NothingToShow, UnreadableStages, NotOurs) as problem:
+        _show(options, _chosen(options, _of_run(file)))
+    except (_NothingToShow, UnreadableStages, UnreadableRecord, WrongMapping, NotOurs) as problem:
         print(f"dynamo-dap: {problem}", file=sys.stderr)  # noqa: T201 - the user of a terminal reads it
         return status or 1
     return status
@@ -53,7 +61,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="dynamo-dap explore",
         description="Run a program and show its lines at each stage: Dynamo's graph, AOTAutograd's, Inductor's "
         "operations, output code and kernels. Without a program: what was explored last in this directory. The program "
-        "compiles afresh: caches of compiled graphs are left alone.",
+        "compiles afresh: caches of compiled graphs are left alone. In place of a program give a TORCH_TRACE folder or "
+        "log to show what it has.",
         epilog="Stages: " + ", ".join(STAGES) + ". The end of a name is enough: kernels.",
     )
     parser.add_argument("--function", metavar="NAME", help="only compiles of functions with this in their name")
@@ -61,8 +70,35 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--line", metavar="[FILE:]LINE", help="print one of your lines, stage by stage")
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
     parser.add_argument("--html", metavar="FILE", type=Path, help="write a page, which is one file, with linked panes")
+    parser.add_argument(
+        "--map", action="append", default=[], metavar="REMOTE=LOCAL", help="of a trace log: as for dynamo-dap report"
+    )
     add_program(parser)
     return parser
+
+
+def _given_trace(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Path | None:
+    """Return the trace log that was given in place of a program; what follows it are options of this command."""
+    words = options.program or []
+    if not words or not is_trace(Path(words[0])):
+        return None
+    options.program = None
+    parser.parse_args(words[1:], namespace=options)
+    if options.program is not None or options.module is not None:
+        parser.error("give one trace log or one program")
+    return Path(words[0])
+
+
+def _in_log(trace: Path, options: argparse.Namespace) -> list[Explored]:
+    compiles, is_truncated = stages_of(trace, mappings_of(options.map), options.function)
+    if is_truncated:
+        print(  # noqa: T201 - the user of a terminal reads it
+            "dynamo-dap: the log is too large to show all of its graphs and code: choose compiles by --function",
+            file=sys.stderr,
+        )
+    if not compiles and options.function is None:
+        raise _NothingToShow(f"{trace} has no graph and no code")
+    return compiles
 
 
 def _newest() -> Path:
@@ -77,10 +113,13 @@ def _run(options: argparse.Namespace, file: Path) -> int:
     return run_program(options.python, description, prints_for_others=True)
 
 
-def _chosen(options: argparse.Namespace, file: Path) -> list[Explored]:
+def _of_run(file: Path) -> list[Explored]:
     if not files_of_run(file):
         raise _NothingToShow("the program compiled nothing")
-    compiles = read_run(file)
+    return read_run(file)
+
+
+def _chosen(options: argparse.Namespace, compiles: Sequence[Explored]) -> list[Explored]:
     found = [each for each in compiles if options.function is None or options.function in each.name]
     if not found:
         names = ", ".join(dict.fromkeys(each.name for each in compiles))

@@ -65,6 +65,8 @@ def recorded_program(started: Started | None) -> RecordedProgram:
     Raises:
         CannotTry: the record names no file.
     """
+    if started is not None and started.log is not None:
+        raise CannotTry("a trace log does not say how the program was started: make a record of it with dynamo-dap run")
     if started is None or not started.program or not _is_file(started.cwd, started.program[0]):
         raise CannotTry("the record does not say which file was run; give it: dynamo-dap fix FILE:LINE -- PROGRAM ...")
     digest = _digest(tuple(started.program), started.cwd, started.module)

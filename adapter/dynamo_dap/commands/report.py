@@ -41,6 +41,9 @@ def main(arguments: list[str]) -> int:
     reader = _parser()
     add_consent(reader, "with --try: ")
     options = reader.parse_args(arguments)
+    if options.record is None and options.contents and is_trace(Path(options.contents)):
+        # argparse takes the log for the option's argument: report --contents LOG.
+        options.record, options.contents = Path(options.contents), ""
     try:
         if options.record is not None and is_trace(options.record):
             return _of_trace(reader, options)

@@ -1,6 +1,7 @@
 """The language server: answers the editor's requests from the newest records, and publishes diagnostics.
 
-Everything runs on pygls's event loop, which also polls for new records.
+A trace log that the settings name comes before them. Everything runs on pygls's event loop, which also polls for new
+records.
 """
 
 from __future__ import annotations
@@ -40,14 +41,16 @@ from dynamo_dap.language_server.presentation import (
     trial_of,
     workspace_edit,
 )
+from dynamo_dap.language_server.trace_log import TraceLogFollower
 from dynamo_dap.language_server.trials import Trials
 from dynamo_dap.language_server.values import hover, inlay_hints, make_ready
 from dynamo_dap.language_server.workspace import Documents, path_of, roots_of
 from dynamo_dap.protocol.texts import without_links
 from dynamo_dap.records.events import Record
-from dynamo_dap.records.file import UnreadableRecord, read_record
+from dynamo_dap.records.file import UnreadableRecord
 from dynamo_dap.records.model import Place
 from dynamo_dap.records.report import write_page
+from dynamo_dap.trace_logs.logs import read_any
 
 _log = logging.getLogger(__name__)
 
@@ -56,7 +59,7 @@ _TYPING_SECONDS = 0.15
 _TRIAL_SECONDS = 600.0
 _WARNING = types.MessageType.Warning
 SECTION = "dynamo"
-"""Of the client's settings; ``inlayHints`` and ``diagnostics`` are ours."""
+"""Of the client's settings; ``inlayHints``, ``diagnostics``, ``traceLog`` and ``pathMappings`` are ours."""
 BREAKPOINTS = "breakpoints"
 """An option of ``initialize``: the client has the command that sets breakpoints."""
 _MOST_SHOWN = 5
@@ -69,6 +72,7 @@ class _Shown:
     record: Record
     findings: dict[str, list[Finding]]
     documents: Documents = field(default_factory=Documents)
+    is_of_log: bool = False
 
 
 class RecordServer(LanguageServer):
@@ -77,6 +81,9 @@ class RecordServer(LanguageServer):
     def __init__(self) -> None:
         super().__init__("dynamo-dap", __version__)
         self._follower = RecordFollower(lambda: roots_of(self.workspace))
+        self._trace = TraceLogFollower()
+        self._reported: str | None = None
+        """The problem of the trace log that the user knows."""
         self._shown: list[_Shown] = []
         """The newest first: a run of another program leaves what is known of this one's files."""
         self._published: dict[str, list[types.Diagnostic]] = {}
@@ -107,25 +114,40 @@ class RecordServer(LanguageServer):
     async def _watch(self) -> None:
         while True:
             try:
-                if self._follower.poll():
+                if self._follower.poll() | self._poll_trace():
                     await self._changed()
             except Exception:  # noqa: BLE001  (a record or a file that we cannot cope with must not end the watching)
                 _log.exception("following the record")
-            await asyncio.sleep(_POLL_SECONDS)
+            await asyncio.sleep(0.0 if self._trace.is_reading else _POLL_SECONDS)
+
+    def _poll_trace(self) -> bool:
+        changed = self._trace.poll(next(iter(roots_of(self.workspace)), None))
+        problem = self._trace.problem
+        if problem is not None and problem != self._reported:
+            self.window_show_message(types.ShowMessageParams(_WARNING, without_links(problem)))
+        self._reported = problem
+        return changed
 
     async def _changed(self) -> None:
-        record = self._follower.record
-        several = self._follower.is_of_several
-        if record is not None:
-            earlier = [one for one in self._shown if one.record is not record]
-            now = next((one for one in self._shown if one.record is record), _Shown(record, {}))
-            now.findings = findings_of(record, is_of_several=several)
-            self._shown = [now, *earlier][:_MOST_SHOWN]
+        newest, logged = self._follower.record, self._trace.record
+        if newest is not None:
+            self._show(newest, is_of_several=self._follower.is_of_several)
+        self._shown = [one for one in self._shown if not one.is_of_log or one.record is logged]
+        if logged is not None:
+            # The user has named it: it comes before newer records of the same files.
+            self._show(logged, is_of_log=True)
         self._trials.forget()
         self.publish()
-        if record is not None:
-            make_ready(record)
+        for record in (newest, logged):
+            if record is not None:
+                make_ready(record)
         await self._refresh()
+
+    def _show(self, record: Record, *, is_of_several: bool = False, is_of_log: bool = False) -> None:
+        earlier = [one for one in self._shown if one.record is not record]
+        now = next((one for one in self._shown if one.record is record), _Shown(record, {}, is_of_log=is_of_log))
+        now.findings = findings_of(record, is_of_several=is_of_several)
+        self._shown = [now, *earlier][:_MOST_SHOWN]
 
     async def _refresh(self) -> None:
         workspace = self.client_capabilities.workspace
@@ -178,8 +200,8 @@ class RecordServer(LanguageServer):
 
     @property
     def record(self) -> Record | None:
-        """What the newest record contains."""
-        return self._follower.record
+        """What the trace log contains that is set; without one, the newest record."""
+        return self._trace.record or self._follower.record
 
     @property
     def _positions(self) -> Positions:
@@ -222,17 +244,20 @@ class RecordServer(LanguageServer):
             given = answers[0] if answers else None
         elif isinstance(given, dict):
             given = given.get(SECTION, given)
-        if isinstance(given, dict):
-            self._settings.update({name: value for name, value in given.items() if isinstance(value, bool)})
+        self.take_options(given)
 
     def take_options(self, options: Any) -> None:
         """Take the options of ``initialize``."""
         if isinstance(options, dict):
             self._settings.update({name: value for name, value in options.items() if isinstance(value, bool)})
+            self._trace.take(options)
 
     async def settings_changed(self, given: Any) -> None:
         """Take the client's settings (``workspace/didChangeConfiguration``)."""
         await self.read_settings(given)
+        if self._trace.record is None:
+            # The log was taken out of the settings, or is another now.
+            self._shown = [one for one in self._shown if not one.is_of_log]
         self.publish()
         await self._refresh()
 
@@ -363,14 +388,16 @@ class RecordServer(LanguageServer):
         await self.window_show_document_async(types.ShowDocumentParams(path.as_uri(), take_focus=True))
 
     async def write_report(self) -> str | None:
-        """Write the newest record's report as a page, and return its path."""
-        record = self._follower.path
+        """Write the report of the trace log that is set, or of the newest record, as a page; return its path."""
+        record, mappings = self._follower.path, self._trace.mappings
+        if self._trace.record is not None:
+            record = self._trace.path
         if record is None:
             self.window_show_message(types.ShowMessageParams(types.MessageType.Info, "Nothing has been recorded yet."))
             return None
         try:
             # tlparse may take long, and a followed record must not be read from two threads.
-            return str(await asyncio.to_thread(lambda: write_page(read_record(record), record)))
+            return str(await asyncio.to_thread(lambda: write_page(read_any(record, mappings), record)))
         except UnreadableRecord as problem:
             self.window_show_message(types.ShowMessageParams(_WARNING, without_links(str(problem))))
             return None

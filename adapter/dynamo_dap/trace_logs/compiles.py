@@ -272,6 +272,15 @@ class Translation:
             event = event.without_details()
         self.record.apply(event)
 
+    def compile_of(self, entry: Entry) -> str | None:
+        """Return the id, in the record, of the compile that an entry is about."""
+        try:
+            context = msgspec.json.decode(entry.metadata, type=Context)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            return None
+        compiled = self._ongoing.get(context.compile_id or "")
+        return None if compiled is None else compiled.id
+
     def _of(self, context: Context) -> _InProgress | None:
         compiled = self._ongoing.get(context.compile_id or "")
         if compiled is not None and context.attempt > compiled.attempt:

@@ -49,23 +49,27 @@ class ParsedGraph:
 def parsed_graph(text: str, index: int = 0) -> ParsedGraph:
     """Return the graph that torch has printed; one without nodes for what cannot be read."""
     lines: list[SourceText] = []
-    nodes = list(_nodes(text, lines))
+    nodes = [node for _, node in numbered_nodes(text, lines)]
     operations = sum(node.operation.startswith("call_") for node in nodes)
     name = f"graph {index}" if index else "graph"
     return ParsedGraph(Graph(index, name, len(nodes), operations, nodes[:MAXIMUM_NODES]), lines)
 
 
-def _nodes(text: str, quoted: list[SourceText]) -> Iterator[Node]:
+def numbered_nodes(text: str, quoted: list[SourceText]) -> Iterator[tuple[int, Node]]:
+    """Yield the nodes of a graph, each with the line of the text that it is on; add what is quoted of the user's."""
     inputs: dict[str, str | None] = {}
     place: Place | None = None
-    is_inside = False
-    for line in text.split("\n"):
+    is_inside = is_in_header = False
+    for number, line in enumerate(text.split("\n"), 1):
         if not is_inside:
             header = _FORWARD.match(line)
             if header is not None:
                 is_inside = True
                 inputs = {each["name"]: each["type"] for each in _INPUT.finditer(header["inputs"] or "")}
-                yield from (_input(name, kind) for name, kind in inputs.items())
+                yield from ((number, _input(name, kind)) for name, kind in inputs.items())
+            # The header of a joint graph has a line for each argument.
+            is_in_header = is_in_header or line.strip() == "def forward("
+            is_inside = is_inside or (is_in_header and line.strip() == "):")
             continue
         stripped = line.strip()
         if not stripped:
@@ -77,12 +81,12 @@ def _nodes(text: str, quoted: list[SourceText]) -> Iterator[Node]:
                 quoted.append(SourceText(place, at["code"].strip()))
             continue
         if stripped.startswith("return"):
-            yield Node("output", "output", "output", expression=stripped[:_LONGEST])
+            yield number, Node("output", "output", "output", expression=stripped[:_LONGEST])
             # Bodies of higher-order operators follow.
             return
         node = _statement(stripped, place, inputs)
         if node is not None:
-            yield node
+            yield number, node
 
 
 def _input(name: str, kind: str | None) -> Node:

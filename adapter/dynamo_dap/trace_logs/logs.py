@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
 
 from dynamo_dap.protocol.ranks import Rank
@@ -18,7 +20,7 @@ from dynamo_dap.records.events import VERSION, Record, SourceRead, Started
 from dynamo_dap.records.file import UnreadableRecord, read_record
 from dynamo_dap.records.texts import digest_of_line, is_readable_source
 from dynamo_dap.trace_logs.compiles import DETAILS_BOUND, UNWANTED, Translation
-from dynamo_dap.trace_logs.entries import LogReader
+from dynamo_dap.trace_logs.entries import Entry, LogReader
 
 _NAME = re.compile(r"dedicated_log_torch_trace_(?:rank_(?P<rank>\d+)_)?\w*\.log")
 _SIGN = re.compile(rb"[VIWEC]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ [^\]\n]*\] \{")
@@ -76,36 +78,84 @@ def read_any(path: Path, mappings: Mappings = ()) -> Record:
     return read_trace(path, mappings) if is_trace(path) else read_record(path)
 
 
-def read_trace(path: Path, mappings: Mappings = (), details_bound: int = DETAILS_BOUND) -> Record:
-    """Return the record of a trace log, or of the one that is chosen in a folder.
+class TraceReader:
+    """Reads one log into a record, in one go or in pieces. One thread."""
+
+    def __init__(
+        self,
+        path: Path,
+        mappings: Mappings = (),
+        details_bound: int = DETAILS_BOUND,
+        observe: Callable[[Entry, Translation], None] | None = None,
+    ) -> None:
+        """Read the log ``path``, or the one that is chosen in this folder.
+
+        ``observe`` gets each entry after it was taken into the record.
+
+        Raises:
+            UnreadableRecord: there is none.
+        """
+        self.log = chosen_log(path)
+        self.record = Record()
+        self._log_reader = LogReader(self.log, UNWANTED)
+        self._translation = Translation(self.record, PathMap(mappings), details_bound)
+        self._observe = observe
+        self._entries = iter(self._log_reader)
+        self._process = 0
+
+    def read(self, seconds: float = math.inf) -> bool:
+        """Read on, for about ``seconds``; return whether the end is reached.
+
+        Raises:
+            UnreadableRecord: it cannot be read, or is not a log.
+        """
+        end = time.monotonic() + seconds
+        was_enabled = gc.isenabled()
+        gc.disable()
+        try:
+            for entry in self._entries:
+                self._process = self._process or entry.process
+                self._translation.take(entry)
+                if self._observe is not None:
+                    self._observe(entry, self._translation)
+                if time.monotonic() > end:
+                    self._complete()
+                    return False
+        except OSError as error:
+            raise UnreadableRecord(f"cannot read {self.log}: {error.strerror or error}") from None
+        finally:
+            if was_enabled:
+                gc.enable()
+        if not self._log_reader.entries:
+            raise UnreadableRecord(f"{self.log} is not a trace log of torch's")
+        self._complete()
+        return True
+
+    def _complete(self) -> None:
+        """Give the record what is known only of all that was read: the program, and lines that are still the same."""
+        translation = self._translation
+        self.record.unreadable_lines = self._log_reader.unreadable + translation.unreadable
+        rank = translation.rank if translation.rank is not None else _rank_in_name(self.log)
+        self.record.apply(_started(self.log, translation, self._process, rank))
+        self.record.sources.clear()
+        for event in _sources(translation.quoted):
+            self.record.apply(event)
+
+
+def read_trace(
+    path: Path,
+    mappings: Mappings = (),
+    details_bound: int = DETAILS_BOUND,
+    observe: Callable[[Entry, Translation], None] | None = None,
+) -> Record:
+    """Return the record of a trace log, or of the one that is chosen in a folder, see ``TraceReader``.
 
     Raises:
         UnreadableRecord: there is none, or it cannot be read.
     """
-    log = chosen_log(path)
-    record = Record()
-    reader = LogReader(log, UNWANTED)
-    translation = Translation(record, PathMap(mappings), details_bound)
-    process = 0
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        for entry in reader:
-            process = process or entry.process
-            translation.take(entry)
-    except OSError as error:
-        raise UnreadableRecord(f"cannot read {log}: {error.strerror or error}") from None
-    finally:
-        if was_enabled:
-            gc.enable()
-    if not reader.entries:
-        raise UnreadableRecord(f"{log} is not a trace log of torch's")
-    record.unreadable_lines = reader.unreadable + translation.unreadable
-    rank = translation.rank if translation.rank is not None else _rank_in_name(log)
-    record.apply(_started(log, translation, process, rank))
-    for event in _sources(translation.quoted):
-        record.apply(event)
-    return record
+    reader = TraceReader(path, mappings, details_bound, observe)
+    reader.read()
+    return reader.record
 
 
 def _started(log: Path, translation: Translation, process: int, rank: int | None) -> Started:

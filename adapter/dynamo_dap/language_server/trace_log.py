@@ -1,0 +1,134 @@
+"""The trace log that the user's settings name, read piece by piece so that the editor never waits for a large one.
+
+On pygls's event loop.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from dynamo_dap.records.events import Record
+from dynamo_dap.records.file import UnreadableRecord
+from dynamo_dap.trace_logs.logs import Mappings, TraceReader, chosen_log
+
+_log = logging.getLogger(__name__)
+
+_PIECE_SECONDS = 0.1
+_SETTLED_POLLS = 5
+"""A log that changed is read again when it was the same in so many polls: it is long, and still being written."""
+_FOLDER = "${workspaceFolder}"
+
+
+class PathMapping(msgspec.Struct, rename="camel"):
+    """A folder of the machine that wrote the log, and the one here with the same files."""
+
+    local_root: str
+    remote_root: str
+
+
+class _Settings(msgspec.Struct, rename="camel", frozen=True):
+    trace_log: str = ""
+    path_mappings: list[PathMapping] = []
+
+
+class TraceLogFollower:
+    """Reads the log that is set, and again when it changes. Call ``poll`` again and again."""
+
+    def __init__(self) -> None:
+        self._settings = _Settings()
+        self._reader: TraceReader | None = None
+        self._read: tuple[object, ...] | None = None
+        """The state of the log that was read, or is being read."""
+        self._seen: tuple[object, ...] | None = None
+        self._times_seen = 0
+        self.problem: str | None = None
+        """Why nothing is shown, for the user."""
+        self.record: Record | None = None
+        """What was read so far; None where no log is set."""
+        self.path: Path | None = None
+        """The log, or the folder."""
+        self.mappings: Mappings = ()
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether there is more to read at once."""
+        return self._reader is not None
+
+    def take(self, given: dict[str, Any]) -> None:
+        """Take the settings ``traceLog`` and ``pathMappings``; those that are not given are as they were."""
+        known = msgspec.to_builtins(self._settings) | {
+            name: given[name] for name in ("traceLog", "pathMappings") if given.get(name) is not None
+        }
+        try:
+            settings = msgspec.convert(known, _Settings)
+        except msgspec.ValidationError as error:
+            self.problem = f"dynamo.traceLog or dynamo.pathMappings: {error}"
+            return
+        if settings != self._settings:
+            self._settings = settings
+            self._reader, self._read, self.record, self.problem = None, None, None, None
+
+    def poll(self, root: Path | None) -> bool:
+        """Read on; return whether there is something new to show. Relative paths are of ``root``."""
+        if not self._settings.trace_log:
+            return False
+        if self._reader is None and not self._begins(root):
+            return False
+        assert self._reader is not None
+        reader = self._reader
+        try:
+            is_read = reader.read(_PIECE_SECONDS)
+        except UnreadableRecord as problem:
+            return self._fail(problem)
+        if is_read:
+            self._reader, self.problem = None, None
+        if not is_read and self.record is not None:
+            return False
+        # The first piece is shown at once, then all.
+        self.record = reader.record
+        return True
+
+    def _begins(self, root: Path | None) -> bool:
+        """Whether there is a log to read that was not read as it is now."""
+        try:
+            self.path = _resolved(self._settings.trace_log, root)
+            log = chosen_log(self.path)
+            facts = log.stat()
+        except OSError as error:
+            return self._fail(f"cannot read {self.path}: {error.strerror or error}")
+        except UnreadableRecord as problem:
+            return self._fail(problem)
+        state = (log, facts.st_size, facts.st_mtime_ns)
+        self._times_seen = self._times_seen + 1 if state == self._seen else 0
+        self._seen = state
+        if state == self._read or (self._read is not None and self._times_seen < _SETTLED_POLLS):
+            return False
+        self._read = state
+        pairs = [(one.remote_root, one.local_root) for one in self._settings.path_mappings]
+        self.mappings = [(remote, str(_resolved(local, root))) for remote, local in pairs]
+        try:
+            self._reader = TraceReader(log, self.mappings)
+        except UnreadableRecord as problem:
+            return self._fail(problem)
+        return True
+
+    def _fail(self, problem: object) -> bool:
+        if self.problem is None:
+            self.problem = f"dynamo.traceLog: {problem}"
+            _log.warning("%s", self.problem)
+        self._reader = None
+        return False
+
+
+def _resolved(given: str, root: Path | None) -> Path:
+    folder = root or Path.cwd()
+    path = Path(given.replace(_FOLDER, str(folder)))
+    try:
+        return folder / path.expanduser()
+    except RuntimeError:
+        # There is no such user.
+        return folder / path
