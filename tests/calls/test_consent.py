@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+import inspect
+import operator
+import pkgutil
+from collections.abc import Iterator
 from pathlib import Path
+from types import CodeType, FunctionType
 
 import pytest
 
-from dynamo_dap.calls.consent import agree, is_agreed, is_allowed_home, shown, unusual
+from dynamo_dap.calls.consent import (
+    _BELOW,
+    _HOMES,
+    _SINGLE,
+    agree,
+    is_agreed,
+    is_allowed_home,
+    is_allowed_name,
+    shown,
+    unusual,
+)
 from dynamo_dap.calls.folder import (
     VERSION,
     BadFolder,
@@ -22,15 +39,23 @@ from dynamo_dap.calls.folder import (
     write_call,
 )
 from dynamo_dap.commands.saved_calls import replay
+from dynamo_dap.debuggee.recording.repeated_calls import RepeatedCall
 
 HARMLESS = "def f(x):\n    return x\n"
 
 
-def forged(folder: Path, *values: Value, source: str = HARMLESS, line: int = 1, conditions: Conditions) -> Path:
+def forged(
+    folder: Path,
+    *values: Value,
+    source: str = HARMLESS,
+    line: int = 1,
+    conditions: Conditions,
+    arguments: dict[str, int] | None = None,
+) -> Path:
     (folder / "sources").mkdir(parents=True)
     (folder / "sources" / "f.py").write_text(source, newline="")
     table: list[Value] = [Space("program"), Function(0, "f", "f", line, source="sources/f.py"), *values]
-    call = SavedCall(VERSION, 1, "f", {}, conditions, table, {"sources/f.py": "f.py"}, has_data=False)
+    call = SavedCall(VERSION, 1, "f", arguments or {}, conditions, table, {"sources/f.py": "f.py"}, has_data=False)
     write_call(folder, call)
     return folder
 
@@ -60,7 +85,10 @@ def test_control_characters_are_visible(tmp_path: Path) -> None:
      ("dataclasses", "_create_fn"), ("typing", "_eval_type"), ("typing", "get_type_hints"),
      ("typing", "ForwardRef._evaluate"), ("collections", "namedtuple.__globals__.get"), ("math", "sqrt.__self__"),
      ("enum", "EnumMeta.__call__.__code__.replace"), ("torch", "ops.load_library.__globals__.get"),
-     ("torch", "os.system"), ("torch", "ops.aten.add.__globals__"), ("torch.nn.functional", "importlib.import_module")],
+     ("torch", "os.system"), ("torch", "ops.aten.add.__globals__"), ("torch.nn.functional", "importlib.import_module"),
+     ("numpy", "test"), ("torch", "PyTorchFileWriter"), ("torch._jit_internal", "createResolutionCallbackFromEnv"),
+     ("torch.nn.utils._deprecation_utils", "lazy_deprecated_import"), ("torch.utils._pytree", "enum_object_hook"),
+     ("torch.utils._pytree", "treespec_loads")],
 )  # fmt: skip
 def test_a_callable_outside_the_list_is_refused_by_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], module: str, name: str
@@ -124,6 +152,7 @@ def test_code_of_an_installed_package_is_named(tmp_path: Path) -> None:
         ("builtins", "eval", False),
         ("typing", "ForwardRef", False),
         ("torch.serialization", "load", False),
+        ("torch.nn.utils._deprecation_utils", "lazy_deprecated_import", False),
         ("builtins", "len", True),
         ("_functools", "partial", True),
         ("torch._lowrank", "svd_lowrank", True),
@@ -137,3 +166,44 @@ def test_options_after_the_folder_are_read(tmp_path: Path, capsys: pytest.Captur
     folder = forged(tmp_path / "call", EAGER, conditions=Conditions(2))
     replay([str(folder), "--show"])
     assert "Content: " in capsys.readouterr().out
+
+
+RUNS_TEXTS = ("exec", "eval", "__import__", "import_module", "open", "run_path", "run_module")
+KNOWN = {"namedtuple", "interpolate", "pad", "max_pool3d_with_indices"}
+"""The first evaluates names that it has checked; the others import a module of torch that they name."""
+
+
+def _functions_of_the_list() -> Iterator[tuple[str, str, FunctionType]]:
+    modules = {*_HOMES, *_SINGLE, *_BELOW}
+    for name in _BELOW:
+        modules |= {each.name for each in pkgutil.walk_packages(importlib.import_module(name).__path__, f"{name}.")}
+    for module in sorted(modules):
+        with contextlib.suppress(ImportError):
+            for name, value in vars(importlib.import_module(module)).items():
+                function = inspect.unwrap(value) if callable(value) else value
+                if isinstance(function, FunctionType) and is_allowed_name(module, name):
+                    yield module, name, function
+
+
+def test_no_function_of_the_list_runs_or_imports_what_a_text_names() -> None:
+    """What is called with which arguments is not shown: one such function would run anything."""
+    looked_at, found = 0, set()
+    for module, name, function in _functions_of_the_list():
+        if is_allowed_home(function.__module__, name) and name not in KNOWN:
+            looked_at += 1
+            inner = (each for each in function.__code__.co_consts if isinstance(each, CodeType))
+            used = set(function.__code__.co_names).union(*(each.co_names for each in inner))
+            found |= {f"{module}.{name}" for each in RUNS_TEXTS if each in used}
+    assert looked_at > 500
+    assert not found
+
+
+def test_code_of_a_package_is_that_of_its_name(tmp_path: Path) -> None:
+    """A function inside of operator.attrgetter reads any attribute, and is not a function of operator."""
+    line = next(at for at, text in enumerate(inspect.getsource(operator).splitlines(), 1) if "def func(obj):" in text)
+    values = EAGER, Named("operator"), Function(3, "func", "func", line)
+    folder = forged(tmp_path / "call", *values, conditions=Conditions(2), arguments={"x": 4})
+    snapshot = read_snapshot(folder)
+    assert not unusual(snapshot.call)
+    with pytest.raises(BadFolder, match="is not func"):
+        RepeatedCall(snapshot, print).run()

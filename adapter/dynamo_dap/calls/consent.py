@@ -30,7 +30,7 @@ _HOMES = frozenset(
     """
     abc cmath collections copy enum functools itertools math numbers operator string
     numpy numpy.linalg numpy.fft numpy.random torch torch._C torch._C._nn torch._C._fft
-    torch._C._linalg torch._C._special torch._VF torch._tensor torch._jit_internal torch.functional torch.fft
+    torch._C._linalg torch._C._special torch._VF torch._tensor torch.functional torch.fft
     torch.linalg torch.special torch.amp torch.amp.autocast_mode torch.autograd torch.autograd.function
     torch.autograd.grad_mode torch.random torch.return_types torch.utils._contextlib torch.utils.checkpoint
     torch.utils._pytree torch.func torch._functorch.apis torch._functorch.eager_transforms
@@ -40,7 +40,9 @@ _HOMES = frozenset(
 """Modules whose functions and classes a folder may name."""
 _BELOW = ("torch.nn", "torch.distributions", "torch.optim")
 _REFUSED = ("load", "save", "import_", "_import_", "from", "memmap", "DataSource", "genfromtxt", "methodcaller",
-            "attrgetter", "compile_", "_load", "_save")  # fmt: skip
+            "attrgetter", "compile_", "_load", "_save", "test", "lazy_deprecated_import", "enum_object_hook",
+            "treespec_loads", "str_to_pytree", "PyTorchFile", "createResolutionCallback")  # fmt: skip
+"""How names begin that read or write files, import what a text names, or look an attribute up by its name."""
 _SINGLE = {
     "dataclasses": frozenset({"asdict", "astuple", "dataclass", "field", "fields", "is_dataclass", "replace"}),
     "typing": frozenset({"Any", "Callable", "Generic", "Mapping", "NamedTuple", "Optional", "Sequence", "Union"}),
@@ -68,7 +70,8 @@ def is_allowed_name(module: str, name: str) -> bool:
         return name in _BUILTINS or name.endswith(("Error", "Exception", "Warning", "Iteration"))
     if module in _SINGLE:
         return name in _SINGLE[module]
-    return module in _HOMES or any(module == each or module.startswith(f"{each}.") for each in _BELOW)
+    below = next((module[len(each) :] for each in _BELOW if module == each or module.startswith(f"{each}.")), None)
+    return module in _HOMES or (below is not None and "._" not in below)
 
 
 def is_allowed_home(home: str, name: str) -> bool:

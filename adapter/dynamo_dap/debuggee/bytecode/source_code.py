@@ -8,10 +8,13 @@ import __future__
 
 import ast
 import dis
+import inspect
 import types
 from collections.abc import Iterator
 
 _ANNOTATIONS = __future__.annotations.compiler_flag
+_IN_FUNCTION = inspect.CO_NEWLOCALS
+"""Of the code of a function; that of a class has it not."""
 
 
 def codes_in(text: str, path: str) -> list[types.CodeType]:
@@ -20,7 +23,24 @@ def codes_in(text: str, path: str) -> list[types.CodeType]:
     Raises:
         SyntaxError: it is not Python.
     """
-    return list(_below(compile(text, path, "exec", dont_inherit=True)))
+    return [code for _, code in named_codes_in(text, path)]
+
+
+def named_codes_in(text: str, path: str) -> list[tuple[str, types.CodeType]]:
+    """Return the same with the qualified name of each: Python 3.10 has none in the code.
+
+    Raises:
+        SyntaxError: it is not Python.
+    """
+    return list(_named_below(compile(text, path, "exec", dont_inherit=True), ""))
+
+
+def _named_below(code: types.CodeType, prefix: str) -> Iterator[tuple[str, types.CodeType]]:
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            name = prefix + constant.co_name
+            yield name, constant
+            yield from _named_below(constant, f"{name}.<locals>." if constant.co_flags & _IN_FUNCTION else f"{name}.")
 
 
 def _below(code: types.CodeType) -> Iterator[types.CodeType]:

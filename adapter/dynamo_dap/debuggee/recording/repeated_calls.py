@@ -77,7 +77,7 @@ class RepeatedCall:
         self._report = report
         self._made: dict[int, Any] = {}
         self._tensors: dict[str, Any] = {}
-        self._codes: dict[str, list[types.CodeType]] = {}
+        self._codes: dict[str, list[tuple[str, types.CodeType]]] = {}
         self._moved: set[str] = set()
 
     def run(self) -> object:
@@ -331,11 +331,14 @@ class RepeatedCall:
         module = self._value(value.module)
         path = str(module.__file__) if value.source is None else str(self._folder / value.source)
         if path not in self._codes:
-            self._codes[path] = source_code.codes_in(self._text(value.source, path), path)
-        alike = source_code.alike(self._codes[path], value.name, value.line)
+            self._codes[path] = source_code.named_codes_in(self._text(value.source, path), path)
+        alike = source_code.alike([code for _, code in self._codes[path]], value.name, value.line)
         if value.ordinal >= len(alike):
             raise BadFolder(f"{path} has no function {value.qualified_name} at line {value.line}")
         code = alike[value.ordinal]
+        # The allow list has the qualified name, and this code was not shown.
+        if value.source is None and (value.qualified_name, code) not in self._codes[path]:
+            raise BadFolder(f"the function at line {value.line} of {path} is not {value.qualified_name}")
         closure = tuple(self._cell(each) for each in value.closure)
         made = types.FunctionType(code, vars(module), value.name, None, closure)
         self._made[number] = made
