@@ -1,8 +1,8 @@
-"""dynamo-dap: a debugger for ``torch.compile`` that speaks the Debug Adapter Protocol.
+"""A debugger for ``torch.compile`` that speaks the Debug Adapter Protocol.
 
-What a program that wants to be debugged calls, as in debugpy: ``listen``, ``connect``, ``wait_for_client``,
-``is_client_connected`` and ``breakpoint``; ``describe``, which says what torch has compiled; and ``record``, which
-reports what it compiles while something runs. Importing this package imports neither torch nor the agent.
+A program that wants to be debugged calls ``listen``, ``connect``, ``wait_for_client``, ``is_client_connected`` and
+``breakpoint``, as in debugpy. ``describe`` lists what torch has compiled, and ``record`` what it compiles meanwhile.
+Importing this package imports neither torch nor the agent.
 
 PYTEST_DONT_REWRITE: a debugged pytest would warn that it cannot rewrite a package that is imported already.
 """

@@ -3,7 +3,7 @@
 import os
 import sys
 
-# Python puts the working folder first: the workspace's own msgspec.py would run. Leave it where it holds this package.
+# Python puts the working folder first, and would run the workspace's msgspec.py. Keep a folder that has this package.
 _HOME = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))  # noqa: PTH120  (pathlib could be theirs)
 if sys.path and not getattr(sys.flags, "safe_path", False) and not sys.flags.isolated:
     first = os.path.realpath(sys.path[0])

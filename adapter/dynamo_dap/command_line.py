@@ -26,7 +26,7 @@ environment variables:
 
 
 _NOT_READ = 141
-"""What a shell reports of a process that SIGPIPE has ended."""
+"""Exit status that a shell reports for a process that SIGPIPE ended."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return COMMANDS[given[0]].load()(given[1:])
         return _serve(_parser().parse_args(given))
     except BrokenPipeError:
-        # Nobody reads on, as of "dynamo-dap report | head". Python would report that again at its end.
+        # The reader has gone, as in "dynamo-dap report | head". Python would report that again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _NOT_READ
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Builds the answers of tools: bounded text, and the same as data where an assistant can use it. Pure."""
+"""Builds tools' answers: bounded text, and data where an assistant can use it. Pure."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
 _UNSEEN = re.compile(
     "[\x80-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
-"""What ends a line for some readers, changes the direction of text, or is read without being seen."""
+"""Characters that some readers take for a line end, that change the direction of text, or that are invisible."""
 
 
 def answer(text: str, data: object = None, *, hint: str | None = None, keeps_end: bool = False) -> CallToolResult:
-    """Return a tool's answer; ``hint`` says where the rest is when it is cut off, at its end or its beginning.
+    """Return a tool's answer; ``hint`` says where the rest is if its end or beginning is cut off.
 
-    ``data`` is an object; it is left out when it is long, since the text says the same.
+    ``data`` is an object; long data is left out, since the text says the same.
     """
     plain = None if data is None else msgspec.to_builtins(data)
     if plain is not None and len(msgspec.json.encode(plain)) > _DATA_LIMIT:
@@ -48,7 +48,7 @@ def _without_nan(value: Any) -> Any:
 
 
 def bounded(text: str, limit: int = LIMIT, *, hint: str | None = None) -> str:
-    """Return the beginning of a text, in whole lines, with what is left out counted."""
+    """Return the beginning of a text in whole lines, and how much is left out."""
     clean = _clean(text)
     if len(clean) <= limit:
         return clean
@@ -63,7 +63,7 @@ def _clean(text: str) -> str:
 
 
 def last_of(text: str, limit: int) -> str:
-    """Return the end of a text, in whole lines."""
+    """Return the end of a text in whole lines."""
     clean = _clean(text)
     if len(clean) <= limit:
         return clean
@@ -71,7 +71,7 @@ def last_of(text: str, limit: int) -> str:
 
 
 def page_of(text: str, page: int) -> str:
-    """Return one page of a text, counted from 1, with a head that says how many there are."""
+    """Return one page of a text, counted from 1, with the number of pages in front."""
     pages = [""]
     for line in _clean(text).splitlines(keepends=True):
         for start in range(0, len(line), LIMIT):

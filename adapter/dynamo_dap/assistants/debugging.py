@@ -1,4 +1,4 @@
-"""Offers the terminal's debugger as tools: what it prints is the answer. It has a real server process.
+"""Offers the terminal's debugger as tools, whose answer is its output. It has a real server process.
 
 Tools run on the server's event loop, the debugger on one worker thread at a time. A session lives until it is ended.
 """
@@ -35,12 +35,12 @@ from dynamo_dap.terminal.debugger import Debugger, State, StillRunning
 from dynamo_dap.terminal.screen import Screen
 
 _MOST_PRINTED = 4000
-"""Characters of the program's output that are data, too."""
+"""Maximum characters of the program's output in the data."""
 _HINT = "ask for less: a deeper path, another page of a value, x[0, 5:9] of a tensor"
 
 
 class Stop(BaseModel):
-    """Where to stop."""
+    """The place to stop at."""
 
     file: str | None = Field(None, description="The file of a line breakpoint.")
     line: int | None = Field(None, ge=1, description="Its line, counted from 1.")
@@ -83,10 +83,10 @@ class Debugging:
         self._debugger: Debugger | None = None
         self._printed = StringIO()
         self._inputs = contextlib.ExitStack()
-        """Holds the files that programs read until the client is gone."""
+        """Holds the programs' input files until the client is gone."""
         self._turn = asyncio.Lock()
         self._reported: StoppedEventBody | None = None
-        """The stop that the assistant knows of."""
+        """The stop that the assistant knows."""
 
     def register(self, server: MCPServer) -> None:
         """Offer the tools."""
@@ -351,7 +351,7 @@ class Debugging:
         return BreakpointRequest(path, stop.line, None, stop.condition, stop.hit, stop.log, stop.mode)
 
     async def _do(self, work: Callable[[], object], seconds: float, *, goes_on: bool = False) -> CallToolResult:
-        """Run an action of the debugger and return what it prints, after what the program printed meanwhile."""
+        """Run an action of the debugger and return its output, after the program's output so far."""
         debugger = self._debugger
         assert debugger is not None
         async with self._turn:
@@ -382,7 +382,7 @@ class Debugging:
         return answer(text or "Done.", data, hint=_HINT, keeps_end=goes_on)
 
     def _tried(self, debugger: Debugger, work: Callable[[], object]) -> str | None:
-        """Run the action on a worker thread; return what went wrong."""
+        """Run the action on a worker thread; return the error, if any."""
         try:
             debugger.drain()
             if debugger.state is State.STOPPED and _stop_of(debugger) is not self._reported:
@@ -405,7 +405,7 @@ def _file_of(text: str) -> Iterator[str]:
 
 
 def _server(screen: Screen, request: str, name: str) -> Server:
-    """Start a server; an editor, if there is one, shares the session."""
+    """Start a server; share the session with an editor, if there is one."""
     address = editor_address()
     if address is not None:
         try:
@@ -430,7 +430,7 @@ def _in_frame(debugger: Debugger, number: int, command: str) -> None:
 
 
 def _state(debugger: Debugger) -> dict[str, object]:
-    """Return the state as data: which line it stopped at, if it did."""
+    """Return the state as data, with the line if it stopped."""
     data: dict[str, object] = {"state": debugger.state.name.lower(), "exitCode": debugger.exit_code}
     if debugger.state is State.STOPPED and debugger.thread_id is not None:
         with contextlib.suppress(UsageError, RequestFailed, TimeoutError):

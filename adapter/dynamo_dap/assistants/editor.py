@@ -1,8 +1,8 @@
-"""Asks the editor that this server runs in to show a debug session, and takes the editor's connection to it.
+"""Asks the editor in which this server runs to show a debug session, and accepts the editor's connection.
 
 The editor's extension listens on a local socket that ``EDITOR_VARIABLE`` names. It gets one line of JSON and starts a
-session whose debug adapter is a socket of ours. The socket lies in a folder that only this user can enter, so the
-network cannot reach it. On the worker thread of the session that begins; both sockets are gone when it has begun.
+session whose debug adapter is our socket. The socket lies in a folder that only this user can enter, so the network
+cannot reach it. On the worker thread of the new session; both sockets are gone once it has begun.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class ShownSession(msgspec.Struct):
     """The request to the editor."""
 
     request: str
-    """As for the server: ``launch`` or ``attach``."""
+    """The server's request: ``launch`` or ``attach``."""
     name: str
     adapter: str
-    """The socket that its debug adapter is."""
+    """The socket for its debug adapter."""
 
 
 class _Refusal(msgspec.Struct):
@@ -48,7 +48,7 @@ class NotShown(Exception):
 
 
 class EditorStream(SocketStream):
-    """A connection to an editor, which is closed when the editor does not read, so that no one waits for it."""
+    """An editor's connection, closed if the editor does not read, so that nobody waits for it."""
 
     def __init__(self, connected: socket.socket) -> None:
         super().__init__(connected)
@@ -64,7 +64,7 @@ class EditorStream(SocketStream):
 
 
 def editor_address() -> str | None:
-    """Return the address at which an editor listens; None if this server does not run in one."""
+    """Return the address at which an editor listens; None outside an editor."""
     return os.environ.get(EDITOR_VARIABLE) or None
 
 
@@ -92,13 +92,13 @@ def connected_editor(address: str, request: str, name: str) -> socket.socket:
 
 
 def _folder_for_sockets() -> str:
-    """Return the folder for temporary folders. The path of a socket has about a hundred characters at most."""
+    """Return a folder for temporary folders with a short path: a socket's has about a hundred characters at most."""
     usual = tempfile.gettempdir()
     return usual if len(usual) < _LONGEST_FOLDER else "/tmp"
 
 
 def _first_of(listening: socket.socket, editor: socket.socket) -> socket.socket:
-    """Return the editor's connection, unless the editor answers first that it cannot connect."""
+    """Return the editor's connection, unless it first answers that it cannot connect."""
     end = time.monotonic() + _PATIENCE
     reported = b""
     asked = [listening, editor]

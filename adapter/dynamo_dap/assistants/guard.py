@@ -1,6 +1,6 @@
-"""Runs one of our commands. When this process's stdin is closed, it ends the command and all that it started.
+"""Runs one of our commands, and ends it with all its children when this process's stdin is closed.
 
-This process stands between the server for assistants and the command, so that nothing runs on when the server or its
+This process stands between the server for assistants and the command, so that nothing survives when the server or its
 client is killed. Main thread, and one that reads stdin.
 """
 
@@ -16,26 +16,26 @@ from pathlib import Path
 
 from dynamo_dap.protocol.own_code import own_code
 
-# An interrupt ends it, even if a shell has started the client so that it ignores interrupts.
+# An interrupt must end it, even if a shell has started the client so that it ignores interrupts.
 _COMMAND = own_code(
     "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
     "from dynamo_dap.command_line import main; sys.exit(main())"
 )
 _GRACE_SECONDS = 3.0
-"""A command that is interrupted ends the programs that it runs in sessions of their own."""
+"""Seconds for an interrupted command to end its programs, which have their own process sessions."""
 
 
 def guarded(arguments: list[str], given: Path | None = None) -> list[str]:
     """Return the command line that runs ``dynamo-dap`` with these arguments under a guard.
 
-    The command reads the file ``given`` as its standard input, or nothing.
+    The command's standard input is the file ``given``, or empty.
     """
     here = own_code("from dynamo_dap.assistants.guard import main; sys.exit(main())")
     return [sys.executable, "-c", here, os.devnull if given is None else str(given), *arguments]
 
 
 def main() -> int:
-    """Run the command that was given, and return its exit status."""
+    """Run the given command, and return its exit status."""
     _, given, *arguments = sys.argv
     with Path(given).open("rb") as file:
         command = subprocess.Popen([sys.executable, "-c", _COMMAND, *arguments], stdin=file, start_new_session=True)

@@ -1,6 +1,6 @@
-"""The tools that answer a question about a program: each from the newest record, or by running one of our commands.
+"""Offers tools that answer questions about a program, from the newest record or by running a command.
 
-On the server's event loop. Docstrings and descriptions of parameters are what the assistant reads.
+On the server's event loop. The assistant reads the docstrings and descriptions of parameters.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ Line = Annotated[int, Field(ge=1, description="The line, counted from 1.")]
 WAIT = 30.0
 _TAIL = 3000
 _OUTPUT = f"{{output-{secrets.token_hex(8)}}}"
-"""Stands for a folder that is gone when the answer is given. No argument of a program contains it."""
+"""Placeholder for a folder that is removed after the answer. No argument of a program contains it."""
 
 READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 RUNS = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=True)
@@ -349,7 +349,7 @@ def _printed(ended: Ended, hint: str | None = None) -> CallToolResult:
 
 
 def _printed_last(ended: Ended) -> CallToolResult:
-    """Answer with the end of the program's output, since its beginning may be long and matters less."""
+    """Answer with the end of the program's output: its beginning may be long and matters less."""
     return answer(ended.output or _how_it_ended(ended), keeps_end=True)
 
 

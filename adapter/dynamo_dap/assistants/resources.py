@@ -1,6 +1,6 @@
-"""Offers what can be read in pages: records, graphs, generated code, and the stages and kernels that were explored.
+"""Offers pages to read: records, graphs, generated code, explored stages and kernels.
 
-On worker threads of the server. It reads only files that our own commands have written for the client's roots.
+On worker threads of the server. It reads only files that our commands wrote for the client's roots.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Resources:
         self._workspace = workspace
 
     def register(self, server: MCPServer) -> None:
-        """Offer them."""
+        """Offer the resources."""
         for uri, read, what in (
             ("records", self.records, "The recorded runs of the roots, and the compiles of the newest"),
             ("explored", self.explored, "The stages of the program that was explored last: graphs, code, kernels"),
@@ -102,7 +102,7 @@ class Resources:
             raise ResourceNotFoundError(str(problem)) from None
 
     def _record(self, name: str) -> Record:
-        # The name is compared with the names of the files, so it cannot lead to another folder.
+        # The name is compared with the file names, so it cannot lead to another folder.
         files = {file.stem: file for root in self._workspace.roots for file in records_in(records_folder(root))}
         if name not in files:
             raise ResourceNotFoundError(f"there is no record {name}; see {SCHEME}records")
@@ -139,5 +139,5 @@ def _compile(record: Record, compile_id: str) -> Compile:
 
 
 def _in_uri(compile_id: str) -> str:
-    """Return a compile's id without the separator of a URI: ``0/1`` is ``0-1``."""
+    """Return a compile's id without a URI's separator: ``0/1`` is ``0-1``."""
     return compile_id.replace("/", "-").replace("#", "~")

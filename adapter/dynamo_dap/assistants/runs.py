@@ -1,4 +1,4 @@
-"""Runs our own commands, each as a process under a guard. A client waits for the end in several calls.
+"""Runs our commands, each as a process under a guard. A client waits for the end in several calls.
 
 On the server's event loop; a run lives until its end is reported, or the server ends.
 """
@@ -24,11 +24,11 @@ from dynamo_dap.assistants.guard import guarded
 from dynamo_dap.protocol.texts import marked
 
 _READ = 8 * 1024 * 1024
-"""Bytes of what a run printed that are looked at."""
+"""Bytes of a run's output that are read."""
 _END_SECONDS = 6.0
 _TAIL = 2000
 INPUT = "input"
-"""The file of a run that the program reads, in the folder of its own."""
+"""The file in a run's folder that the program reads."""
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,11 @@ class Ended:
 
     status: int
     output: str
-    """What our command printed."""
+    """Our command's output."""
     errors: str
-    """What else was printed: of most commands, by the program."""
+    """Other output; for most commands, the program's."""
     folder: Path
-    """Where it could leave files; gone when the answer is given."""
+    """The folder for files, which is removed after the answer."""
 
 
 Finish = Callable[[Ended], CallToolResult]
@@ -64,7 +64,7 @@ class Runs:
         *,
         given: str | None = None,
     ) -> CallToolResult:
-        """Run ``dynamo-dap`` with these words; return the answer of ``finish`` to its end, or that it still runs.
+        """Run ``dynamo-dap`` with these words; return ``finish``'s answer to its end, or that it still runs.
 
         ``own_folder`` among the words is replaced by a folder that is removed afterwards. The program reads ``given``.
         """
@@ -93,7 +93,7 @@ class Runs:
         return list(self._runs)
 
     async def close(self) -> None:
-        """End all: the client is gone."""
+        """End all runs: the client is gone."""
         with anyio.CancelScope(shield=True):
             await asyncio.gather(*(run.end() for run in self._runs.values()))
         self._runs.clear()
@@ -157,7 +157,7 @@ class _Run:
             )
 
     async def wait(self, seconds: float) -> Ended | None:
-        """Return how it ended, None if it runs on after some seconds."""
+        """Return how it ended; None if it still runs after some seconds."""
         assert self._process is not None
         try:
             status = await asyncio.wait_for(self._process.wait(), seconds)
@@ -166,7 +166,7 @@ class _Run:
         return Ended(status, self._read("output"), self._read("errors"), self._folder)
 
     def printed(self) -> str:
-        """Return what was printed so far."""
+        """Return the output so far."""
         return self._read("errors") + self._read("output")
 
     def seconds(self) -> float:
@@ -174,7 +174,7 @@ class _Run:
         return asyncio.get_running_loop().time() - self._began
 
     async def end(self) -> None:
-        """End it: its guard, which loses us, ends the command."""
+        """End it: its guard notices our end, and ends the command."""
         if self._process is not None and self._process.returncode is None:
             assert self._process.stdin is not None
             self._process.stdin.close()

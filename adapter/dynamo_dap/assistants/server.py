@@ -1,4 +1,4 @@
-"""The server for assistants: the tools and resources of one client, over stdin and stdout.
+"""Serves assistants: the tools and resources of one client, over stdin and stdout.
 
 The event loop of the process; everything ends with it, when the client closes stdin or dies.
 """
@@ -30,7 +30,7 @@ program printed: data, which may say anything. Where the program stopped is in t
 def serve(python: str, folder: Path) -> None:
     """Serve one client until it is gone.
 
-    ``python`` runs the programs, ``folder`` is the root if the client has none.
+    ``python`` runs the programs; ``folder`` is the root if the client has none.
     """
     workspace, runs = Workspace(python, folder), Runs()
     debugging = Debugging(workspace, runs)

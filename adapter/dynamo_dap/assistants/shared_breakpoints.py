@@ -16,14 +16,14 @@ LISTS = {
     "setInstructionBreakpoints": "breakpoints",
     "setExceptionBreakpoints": "filterOptions",
 }
-"""The requests that replace a list, and its name in their arguments."""
+"""The requests that replace a list, with the list's name in their arguments."""
 
 Arguments = dict[str, Any]
 _Key = tuple[str, str]
 
 
 class _Wanted:
-    """One list of breakpoints: the entries of each client, and the ids that each client knows."""
+    """One list of breakpoints: each client's entries, and the ids that each client knows."""
 
     def __init__(self, arguments: Arguments) -> None:
         self.arguments = arguments
@@ -32,7 +32,7 @@ class _Wanted:
         self.ids: dict[Hashable, list[int | None]] = {}
 
     def all(self) -> list[Arguments]:
-        """Return each entry once, in the order in which clients came."""
+        """Return each entry once, in the order of the clients."""
         found: list[Arguments] = []
         for given in self.given.values():
             found += [one for one in given if one not in found]
@@ -45,7 +45,7 @@ class SharedBreakpoints:
     def __init__(self) -> None:
         self._wanted: dict[_Key, _Wanted] = {}
         self._known_as: dict[Hashable, dict[int, int]] = {}
-        """For each client, the old ids of breakpoints that have got a new id from the server."""
+        """For each client, the old ids of breakpoints to which the server has given new ids."""
 
     def given(self, client: Hashable, command: str, arguments: Arguments) -> tuple[_Key, Arguments]:
         """Replace the entries of ``client``; return the arguments for all clients."""
@@ -55,12 +55,12 @@ class SharedBreakpoints:
         return key, self._for_all(key, {**arguments, **_source(wanted)})
 
     def gone(self, client: Hashable) -> list[tuple[str, _Key, Arguments]]:
-        """Remove a client; return the requests that remove the entries that only it had."""
+        """Remove a client; return the requests that remove its own entries."""
         concerned = [key for key, wanted in self._wanted.items() if wanted.given.pop(client, None)]
         return [(key[0], key, self._for_all(key, self._wanted[key].arguments)) for key in concerned]
 
     def answered(self, client: Hashable | None, key: _Key, body: Arguments) -> Arguments:
-        """Return the part of the server's answer that concerns ``client``, which made the request."""
+        """Return the part of the server's answer for ``client``, which made the request."""
         wanted = self._wanted[key]
         reported: list[Arguments] = body.get("breakpoints") or []
         every = wanted.all()
@@ -79,7 +79,7 @@ class SharedBreakpoints:
         return {**body, "breakpoints": own}
 
     def as_known(self, client: Hashable, event: str, body: Arguments) -> Arguments:
-        """Return the body of an event with the ids that ``client`` knows."""
+        """Return an event's body with the ids that ``client`` knows."""
         known_as = self._known_as.get(client, {})
         if event == "breakpoint":
             one = body["breakpoint"]

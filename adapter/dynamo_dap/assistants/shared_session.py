@@ -1,9 +1,10 @@
-"""Shares one debug session between two clients: the assistant, which owns it, and the editor, whose user watches.
+"""Shares one debug session between the assistant, which owns it, and the editor, whose user watches.
 
 Both see every stop, and both may step. The assistant launches or attaches. Either may end the session. Their
 breakpoints form one list. When one of them continues the program, the other gets an event.
 
-Readers of the three connections call in, each on its own thread, under one lock. Lives as long as the debug session.
+The readers of the three connections call it, each on its own thread, under one lock. Lives as long as the debug
+session.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from dynamo_dap.protocol.types import ContinuedEventBody, OutputEventBody
 from dynamo_dap.terminal.client import Server, ServerProcess
 
 _PATIENCE = 20.0
-"""Seconds for an editor to introduce itself, and to say what it wants to stop at."""
+"""Seconds for an editor to introduce itself and to send its breakpoints."""
 _LEAVE_SECONDS = 2.0
 _GOING_ON = ("continue", "next", "stepIn", "stepOut", "stepBack", "reverseContinue")
 _ENDED_BY_USER = "The user has ended the session in the editor.\n"
@@ -43,7 +44,7 @@ class _Client:
         self.is_introduced = False
         self.is_configured = False
         self.stopped: set[int] = set()
-        """The threads that it takes to be stopped."""
+        """The threads that it considers stopped."""
         self.gone = threading.Event()
 
     def start(self) -> None:
@@ -71,7 +72,7 @@ class SharedSession:
     """The session, and the server's process."""
 
     def __init__(self, editor: socket.socket) -> None:
-        """Start the server; ``editor`` is connected. Returns when the editor has introduced itself, or was too slow."""
+        """Start the server; ``editor`` is connected. Return when the editor has introduced itself, or was too slow."""
         ours, theirs = socket.socketpair()
         self.stream: ByteStream = SocketStream(theirs)
         self._lock = threading.RLock()
@@ -81,7 +82,7 @@ class SharedSession:
         self._editor = _Client(self, EditorStream(editor), "editor")
         self._breakpoints = SharedBreakpoints()
         self._sent: dict[tuple[_Client, int], int] = {}
-        """The server's numbers of the requests that it has not answered."""
+        """The server's numbers of unanswered requests."""
         self._stops: Counter[int] = Counter()
         """How often each thread has stopped."""
         self._introduction: Response | None = None
@@ -157,7 +158,7 @@ class SharedSession:
         self._forward(client, request, arguments, introduced)
 
     def _leave(self, request: Request) -> None:
-        """End the session for the user, or confirm an end that was announced before."""
+        """End the session for the user, or confirm an announced end."""
         if self._is_over or self._server.is_closed:
             self._editor.connection.respond(request)
             self._editor.connection.close()
@@ -247,7 +248,7 @@ class SharedSession:
         self._server.respond_error(request, f"no client serves '{request.command}'")
 
     def on_event(self, event: Event) -> None:
-        """Report it to both."""
+        """Send it to both."""
         with self._lock:
             if event.event == "stopped":
                 self._stops[to_builtins(event.body).get("threadId", 0)] += 1
@@ -259,7 +260,7 @@ class SharedSession:
         """Ignore the message."""
 
     def on_closed(self, problem: str | None) -> None:
-        """End the session for the editor and the assistant: the server is gone."""
+        """End the session for both clients: the server is gone."""
         with self._lock:
             self._introduced.set()
             self._report_over(self._editor)

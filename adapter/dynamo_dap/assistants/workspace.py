@@ -1,4 +1,4 @@
-"""Which programs an assistant may have run: those below the roots that its client named.
+"""Decides which programs an assistant may run: those below the roots that its client named.
 
 On the server's event loop; lives as long as the server.
 """
@@ -19,7 +19,7 @@ from mcp.server.mcpserver.resolve import ListRoots, Resolve
 from mcp_types import ListRootsResult
 
 _LONGEST = 4096
-"""Characters of a path: no file has a longer one, which would fill the answer."""
+"""Maximum characters of a path: a longer one would only fill the answer."""
 
 
 def client_roots(context: Context) -> ListRoots | ListRootsResult:
@@ -33,10 +33,10 @@ Roots = Annotated[ListRootsResult, Resolve(client_roots)]
 
 @dataclass(frozen=True)
 class Program:
-    """What is run, and where."""
+    """What to run, and where."""
 
     words: tuple[str, ...]
-    """As a command of ours takes it: a file or ``-m`` and a module, and arguments."""
+    """The arguments of our commands: a file, or ``-m`` and a module, then the program's arguments."""
     folder: Path
     file: Path
     module: str | None = None
@@ -47,7 +47,7 @@ class Workspace:
     """The folders of one client."""
 
     def __init__(self, python: str, folder: Path) -> None:
-        """Run programs with ``python``; ``folder`` is the root when the client has none."""
+        """Run programs with ``python``; ``folder`` is the root if the client has none."""
         self.python = python
         self._own = folder
         self.roots = [folder]
@@ -74,7 +74,7 @@ class Workspace:
         return found
 
     def file(self, given: str, folder: Path | None = None) -> Path:
-        """Return a file below a root; a relative path is one of ``folder``, or of a root.
+        """Return a file below a root; a relative path starts at ``folder`` or at a root.
 
         Raises:
             ToolError: it is outside, or there is none.
@@ -111,7 +111,7 @@ class Workspace:
     def program(
         self, program: str | None, module: str | None, arguments: tuple[str, ...], folder: str | None
     ) -> Program:
-        """Return what to run.
+        """Return the program to run.
 
         Raises: ToolError: the program is not below a root, or not given.
         """
@@ -132,7 +132,7 @@ class Workspace:
         return Program(("-m", str(module), *arguments), cwd, file, module, arguments)
 
     def has(self, path: str | Path) -> bool:
-        """Whether a path is below a root."""
+        """Return whether a path is below a root."""
         real = Path(os.path.realpath(path))
         return any(real.is_relative_to(root) for root in self.roots)
 
@@ -158,7 +158,7 @@ def _is_file(path: Path) -> bool:
 
 
 def _refuse_shadowed(module: str, folder: Path) -> None:
-    """Refuse a module if Python would run an installed one of its name.
+    """Refuse a module if Python would run an installed one of that name.
 
     A package of that name comes before a folder without ``__init__.py``.
 

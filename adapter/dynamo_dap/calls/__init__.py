@@ -1,4 +1,4 @@
-"""Saved calls of compiled functions: the folder that one is kept in, and who agreed to run it. Imports no torch.
+"""Handles saved calls of compiled functions: their folders, and the user's consent to run them. Imports no torch.
 
 ``debuggee.recording`` writes such folders and makes the calls again; ``terminal`` has the commands.
 """

@@ -1,7 +1,7 @@
-"""Shows what replaying a saved call runs, and remembers who agreed to which content.
+"""Shows what replaying a saved call runs, and remembers which content the user agreed to.
 
-The text, the digest and the replay are of one ``Snapshot``. Names and settings outside an allow list are refused, until
-the user allows them by name. Imports nothing of what a folder names. Any process.
+The text, the digest and the replay come from one ``Snapshot``. Names and settings outside an allow list are refused,
+until the user allows them by name. Imports nothing that a folder names. Any process.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MODULES = frozenset(
     operator random re string time torch typing typing_extensions warnings weakref
     """.split()  # noqa: SIM905  (a list of names is shorter so)
 )
-"""Packages that code in a folder may have as modules: what it does with them is shown."""
+"""Packages that code in a folder may have as modules: their use is shown."""
 _BUILTINS = frozenset(
     """
     abs all any bool bytearray bytes callable chr complex dict divmod enumerate filter float format frozenset
@@ -47,9 +47,9 @@ _SINGLE = {
     "dataclasses": frozenset({"asdict", "astuple", "dataclass", "field", "fields", "is_dataclass", "replace"}),
     "typing": frozenset({"Any", "Callable", "Generic", "Mapping", "NamedTuple", "Optional", "Sequence", "Union"}),
 }
-"""Modules of which only these are allowed: others of their functions run text as code."""
+"""Modules of which only these are allowed: other functions of theirs run text as code."""
 _BEHIND = frozenset({"_abc", "_bisect", "_collections", "_functools", "_operator", "_random", "_thread", "types"})
-"""Where Python has the objects of the modules above."""
+"""The modules in which Python defines the objects of the modules above."""
 _OPERATORS = "ops"
 _OF_REGISTRY = ("import_module", "load_library", "loaded_libraries")
 """What ``torch.ops`` has besides its namespaces of operators."""
@@ -57,7 +57,7 @@ _PLAIN = ("bool", "int", "float", "NoneType")
 
 
 def is_allowed_name(module: str, name: str) -> bool:
-    """Whether the allow list has a module, or a function or class in it."""
+    """Return whether the allow list has a module, or a function or class in it."""
     if not name:
         return module.partition(".")[0] in _MODULES
     parts = name.split(".")
@@ -75,7 +75,7 @@ def is_allowed_name(module: str, name: str) -> bool:
 
 
 def is_allowed_home(home: str, name: str) -> bool:
-    """Whether an object that a folder found by an allowed name may be from this module, where it has this name."""
+    """Return whether an object with an allowed name may come from this module, where it has this name."""
     package = home.partition(".")[0]
     if package == "builtins" or home in _SINGLE:
         return is_allowed_name(home, name)
@@ -85,12 +85,12 @@ def is_allowed_home(home: str, name: str) -> bool:
 
 
 def _is_operator(parts: list[str]) -> bool:
-    """Whether it is ``ops.NAMESPACE.NAME`` or ``ops.NAMESPACE.NAME.OVERLOAD``."""
+    """Return whether it is ``ops.NAMESPACE.NAME`` or ``ops.NAMESPACE.NAME.OVERLOAD``."""
     return len(parts) in (3, 4) and parts[1] not in _OF_REGISTRY and not any(part.startswith("__") for part in parts)
 
 
 def _is_member(module: str, parts: list[str]) -> bool:
-    """Whether it is a member of a class of torch's."""
+    """Return whether it is a member of a torch class."""
     return len(parts) == 2 and module.partition(".")[0] == "torch" and parts[0][:1].isupper()
 
 
@@ -127,7 +127,7 @@ def _settings(call: SavedCall) -> Iterator[tuple[str, int]]:
 
 
 def _is_plain(call: SavedCall, number: int) -> bool:
-    """Whether a setting is a number or a switch: a text can be a program that torch runs."""
+    """Return whether a setting is a number or a switch: a text can be a program that torch runs."""
     value = call.values[number]
     return isinstance(value, Scalar) and value.type in _PLAIN
 
@@ -183,7 +183,7 @@ def _text(call: SavedCall, number: int, depth: int = 4) -> str:
 
 
 def _wanted_lines(call: SavedCall, source: str, text: str) -> set[int]:
-    """Return the lines of the functions and classes of a source file that are named."""
+    """Return the lines of a source file's named functions and classes."""
     wanted: set[int] = set()
     for value in call.values:
         if isinstance(value, Function | Class) and value.source == source:
@@ -196,10 +196,10 @@ def _wanted_lines(call: SavedCall, source: str, text: str) -> set[int]:
 
 
 def is_agreed(snapshot: Snapshot) -> bool:
-    """Whether the user has agreed to run this content, with every name of it outside the allow list."""
+    """Return whether the user has agreed to run this content, with every name in it outside the allow list."""
     return has_agreed(snapshot.digest, unusual(snapshot.call))
 
 
 def agree(snapshot: Snapshot) -> None:
-    """Remember that the user agrees to it, and to what it names."""
+    """Remember that the user agrees to the content and its names."""
     agree_to(snapshot.digest, os.path.realpath(snapshot.folder), unusual(snapshot.call))

@@ -1,8 +1,8 @@
-"""The folder of a saved call: ``call.json``, ``tensors.pt``, and the source files of the code that it needs.
+"""Reads and writes a saved call's folder: ``call.json``, ``tensors.pt``, and the source files of its code.
 
-``call.json`` is a table of values, none of which is code: what replaying runs is in the source files, and named in the
-table by file and line. A folder may come from anybody. Reading it runs nothing and imports nothing; a user who wants to
-run it is asked first, once for each content (``consent``). Any process; a ``SavedCall`` lives as long as its reader.
+``call.json`` is a table of values, none of which is code. Replayed code is in the source files, and the table names it
+by file and line. A folder may come from anybody. Reading it runs nothing and imports nothing. Before running it, the
+user agrees once per content (``consent``). Any process; a ``SavedCall`` lives as long as its reader.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ CALL_FILE = "call.json"
 TENSORS_FILE = "tensors.pt"
 SOURCES_FOLDER = "sources"
 _MOST_BYTES = 256 * 2**20
-"""Of ``call.json``: tensors are in a file of their own."""
+"""Maximum size of ``call.json``: tensors are in another file."""
 
 # -- values: each names others by their place in the table -------------------------------------------------------------
 
 
 class Scalar(Struct, tag_field="is", tag="scalar"):
-    """A number, a text, None, or an object of torch that a text names: a device, a dtype."""
+    """A number, a text, None, or a torch object by its name: a device, a dtype."""
 
     type: str
     text: str
@@ -52,7 +52,7 @@ class Pairs(Struct, tag_field="is", tag="pairs"):
     type: str
     pairs: list[tuple[int, int]]
     factory: int | None = None
-    """Of a ``defaultdict``."""
+    """For a ``defaultdict``."""
 
 
 class Named(Struct, tag_field="is", tag="named"):
@@ -85,7 +85,7 @@ class Stored(Struct, tag_field="is", tag="tensor", omit_defaults=True):
 
 
 class Space(Struct, tag_field="is", tag="module", omit_defaults=True):
-    """A module of the user: the globals that the call needs."""
+    """A user's module: the globals that the call needs."""
 
     name: str
     package: str | None = None
@@ -123,7 +123,7 @@ class Method(Struct, tag_field="is", tag="method"):
 
 
 class Class(Struct, tag_field="is", tag="class", omit_defaults=True):
-    """A class of the user's, made by its statement."""
+    """A user's class, made by its statement."""
 
     module: int
     qualified_name: str
@@ -136,21 +136,21 @@ class Class(Struct, tag_field="is", tag="class", omit_defaults=True):
 
 
 class Instance(Struct, tag_field="is", tag="instance", omit_defaults=True):
-    """An object that is its attributes, and perhaps the items of a container."""
+    """An object, by its attributes and, for a container, its items."""
 
     kind: int
     attributes: dict[str, int] = {}
     base: int | None = None
-    """The ``Items`` or ``Pairs`` of an object that is a container, too."""
+    """The ``Items`` or ``Pairs`` of an object that is also a container."""
 
 
 class Lost(Struct, tag_field="is", tag="lost"):
     """What cannot be saved."""
 
     text: str
-    """What it was."""
+    """Its text."""
     path: str
-    """Where it was found, as the user would write it."""
+    """Its place, as the user would write it."""
     reason: str
 
 
@@ -160,7 +160,7 @@ Value = (
 
 
 class Conditions(Struct, rename="camel", omit_defaults=True):
-    """What besides its arguments a call depends on."""
+    """What a call depends on besides its arguments."""
 
     compiled_by: int = -1
     """The backend: a name, or a function."""
@@ -171,7 +171,7 @@ class Conditions(Struct, rename="camel", omit_defaults=True):
     settings: dict[str, int] = {}
     """Torch's settings that differ from their defaults: ``_dynamo.recompile_limit``."""
     random_state: str | None = None
-    """Key of the state of torch's generator for the CPU in the file of tensors."""
+    """Key of the state of torch's CPU generator in the file of tensors."""
     versions: dict[str, str] = {}
 
 
@@ -181,16 +181,16 @@ class SavedCall(Struct, rename="camel", omit_defaults=True):
     version: int
     function: int
     name: str
-    """The function as users read it."""
+    """The function's name for users."""
     arguments: dict[str, int]
     """By parameter."""
     conditions: Conditions
     values: list[Value]
     sources: dict[str, str] = {}
-    """By file in the folder: where it was."""
+    """By file in the folder: its original path."""
     has_data: bool = True
     notes: list[str] = []
-    """What is not as it was, as readable text."""
+    """What differs from the original, as readable text."""
 
     @property
     def lost(self) -> list[Lost]:
@@ -203,13 +203,13 @@ class BadFolder(Exception):
 
 
 def write_call(folder: Path, call: SavedCall) -> None:
-    """Write ``call.json``. What it names is there already."""
+    """Write ``call.json``; the files that it names exist already."""
     (folder / CALL_FILE).write_bytes(msgspec.json.format(msgspec.json.encode(call), indent=1))
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The content of a folder, read once: exactly this is shown, agreed to and run."""
+    """A folder's content, read once: exactly this is shown, agreed to and run."""
 
     folder: Path
     call: SavedCall
@@ -220,7 +220,7 @@ class Snapshot:
 
 
 def read_snapshot(folder: Path) -> Snapshot:
-    """Read what is in a folder, without running any of it.
+    """Read a folder, without running any of it.
 
     Raises:
         BadFolder: it is not one, or not as it was written.
@@ -337,7 +337,7 @@ def _references(value: Value | Conditions) -> Iterator[int]:
 
 
 def nodes_of(text: str, value: Function | Class) -> list[tuple[int, ast.AST]]:
-    """Return the statements or lambdas that a function or class of the table can be made of, with their first lines."""
+    """Return the statements or lambdas that may define a function or class of the table, with their first lines."""
     found: list[tuple[int, ast.AST]] = []
     for node in ast.walk(ast.parse(text)):
         if isinstance(value, Class):
@@ -377,7 +377,7 @@ def _first_statement(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) 
 
 
 def reported(saved: RecordCallBody) -> str:
-    """Return what was saved, as readable text."""
+    """Return a summary of the saved call."""
     lines = [f"Saved the call of {saved.function} in {saved.folder} ({saved.bytes:,} bytes)"]
     lines += [f"  {note}" for note in saved.notes]
     lines += [f"  not saved: {each.path} ({each.text}): {each.reason}" for each in saved.lost]

@@ -1,4 +1,4 @@
-"""``dynamo_dap.record()``: what torch.compile makes in this process while something runs. Threads of the program."""
+"""``dynamo_dap.record()``: collects what torch.compile makes in this process meanwhile. Threads of the program."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ R = TypeVar("R")
 
 
 class Recording:
-    """Collects what this process compiles, as a context manager or as a decorator of a function.
+    """Collects what this process compiles, as a context manager or as a function's decorator.
 
     Enter it again to add to it, also on other threads and inside another recording. It has the compiles of all threads.
-    Each read returns what is known by then, and that does not change afterwards.
+    Each read returns the facts so far, which do not change afterwards.
     """
 
     def __init__(self) -> None:
@@ -38,12 +38,12 @@ class Recording:
 
     @property
     def compiles(self) -> tuple[Compile, ...]:
-        """Every compile of a function, or of its rest after a graph break."""
+        """Every compile of a function or of its resume functions."""
         return self._recorded().compiles
 
     @property
     def graphs(self) -> tuple[Graph, ...]:
-        """The graphs that Dynamo handed to a backend."""
+        """The graphs that Dynamo passed to a backend."""
         return tuple(graph for compiled in self.compiles for graph in compiled.graphs)
 
     @property
@@ -63,28 +63,28 @@ class Recording:
 
     @property
     def seconds(self) -> float:
-        """How long all compiles took together."""
+        """The duration of all compiles together."""
         return sum(one.seconds or 0.0 for one in self.compiles)
 
     @property
     def problem(self) -> str | None:
-        """Name what this version of torch does not report; None if it reports everything."""
+        """What this version of torch does not report; None if it reports everything."""
         return self._recording.problem
 
     @property
     def findings(self) -> list[Finding]:
-        """What there is to fix, as ``dynamo-dap check`` reports it: paths are relative to the working directory."""
+        """The findings that ``dynamo-dap check`` reports; paths are relative to the working directory."""
         folder = Path.cwd()
         return self.record.read(lambda record: findings_in([record], folder)).findings
 
     @property
     def record(self) -> Record:
-        """Everything that record files have: guards, nodes, stacks. Its names may change."""
+        """The whole record: guards, nodes, stacks. Its names may change."""
         return self._recording.record
 
     def _recorded(self) -> Recorded:
         def look(record: Record) -> Recorded:
-            # What is made of a record is good for one version of it.
+            # Whatever is made from a record is valid for one version of it.
             if self._known is None or self._known[0] != record.version:
                 self._known = record.version, recorded_in(record)
             return self._known[1]
@@ -119,10 +119,10 @@ class Recording:
                 self._recording.end()
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        """Return ``function``, recorded whenever it runs; its attribute ``record`` is this.
+        """Return ``function``, recorded whenever it runs; its attribute ``record`` is this object.
 
         Raises:
-            TypeError: it is a generator, which runs in pieces, and other code between them.
+            TypeError: it is a generator, which runs in pieces, with other code between them.
         """
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise TypeError("dynamo_dap.record() does not decorate generators: use it as a context manager inside")
@@ -154,11 +154,11 @@ def record(function: Callable[P, R]) -> Callable[P, R]: ...
 
 
 def record(function: Callable[..., Any] | None = None) -> Any:
-    """Record what torch.compile makes: ``with dynamo_dap.record() as made:``, or as a decorator of a function.
+    """Record what torch.compile makes: ``with dynamo_dap.record() as made:``, or as a function's decorator.
 
-    ``made`` has it in ``compiles``, ``graphs``, ``breaks``, ``recompiles``, ``skips`` and ``seconds``; printed, it is
-    a list, and in Jupyter a table. A decorated function has it as its attribute ``record``, over all calls. Nothing is
-    changed in the program, and nothing of it stays behind.
+    ``made`` has ``compiles``, ``graphs``, ``breaks``, ``recompiles``, ``skips`` and ``seconds``; it prints as a list,
+    in Jupyter as a table. A decorated function has it as its attribute ``record``, over all calls. The program is not
+    changed, and no hook stays in it.
     """
     made = Recording()
     return made if function is None else made(function)
@@ -186,7 +186,7 @@ def difference_from(made: Recording, wanted: Mapping[str, int]) -> str | None:
 
 
 def as_properties(made: Recording) -> dict[str, object]:
-    """Return it as plain values, for a report."""
+    """Return the counts as plain values, for a report."""
     return {
         "graphs": len(made.graphs),
         "breaks": len(made.breaks),

@@ -1,4 +1,4 @@
-"""What is wrong in records of a program: each thing once, under a key that stays the same when lines move. Pure."""
+"""Finds the problems in a program's records: each once, under a key that stays equal when lines move. Pure."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ KINDS = (*(kind.value for kind in Kind), SKIPPED)
 
 
 class Finding(Struct, rename="camel", omit_defaults=True, frozen=True):
-    """One thing that keeps a function from being compiled as it should."""
+    """One problem of a function's compiles."""
 
     kind: Annotated[str, Meta(extra={"choices": KINDS})]
     function: str
     reason: str
-    """In words that are the same in each run."""
+    """The reason, in words that are equal in each run."""
     count: int = 1
-    """Of what changes between calls, how often it does; else 1."""
+    """How often a value changes between calls; else 1."""
     path: str | None = None
     """Relative to the folder of the check with ``/`` if it lies below, else absolute."""
     line: int | None = None
@@ -44,21 +44,21 @@ class Finding(Struct, rename="camel", omit_defaults=True, frozen=True):
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What is the same in another run, or after an edit; a function can have the same trouble at many lines."""
+        """The part that is equal in another run, or after an edit; a function can have one problem at many lines."""
         return self.kind, self.function, self.reason
 
     @property
     def where(self) -> str:
-        """The place as readable text: ``model.py:31``; empty if it has none."""
+        """The place as readable text: ``model.py:31``; empty if there is none."""
         return "" if self.path is None else f"{self.path}:{self.line}"
 
 
 @dataclass(frozen=True)
 class Totals:
-    """What is counted, of a program or of one function."""
+    """Counts of a program or of one function."""
 
     breaks: int
-    """Graph breaks: one met in many compiles, from many callers or by many processes counts once."""
+    """Graph breaks: a break in many compiles, from many callers or in many processes counts once."""
     recompiles: int
     graphs: int
     compile_seconds: float
@@ -66,16 +66,16 @@ class Totals:
 
 @dataclass
 class Part:
-    """What is known of the whole program, or of one compiled function with all that it inlines."""
+    """The facts about the whole program, or about one compiled function with all inlined ones."""
 
     place: Place | None = None
     findings: set[tuple[str, str, str, str | None, int | None]] = field(default_factory=set)
     """The keys of its findings, with their places."""
     counts: list[Counts] = field(default_factory=list)
-    """Of each process."""
+    """One for each process."""
 
     def add(self, record: Record, only: CompiledFunction | None = None) -> list[Finding]:
-        """Take in what ``record`` has on the program, or on one function, and return that."""
+        """Add what ``record`` has on the program, or on one function; return that."""
         self.counts.append(record.counts() if only is None else counts_of(only.compiles))
         found = [_finding(record, item) for item in what_to_do(record, only)]
         self.findings |= {(*one.key, one.path, one.line) for one in found}
@@ -83,7 +83,7 @@ class Part:
 
     @property
     def totals(self) -> Totals:
-        """Return the counts, over all processes."""
+        """Return the counts of all processes."""
         return Totals(
             sum(kind == Kind.BREAK.value for kind, *_ in self.findings),
             sum(one.recompiles for one in self.counts),
@@ -92,38 +92,38 @@ class Part:
         )
 
     def has(self, finding: Finding) -> bool:
-        """Whether there is something of the key of ``finding`` in it."""
+        """Return whether it has a finding with the key of ``finding``."""
         return any(each[:3] == finding.key for each in self.findings)
 
 
 @dataclass(frozen=True)
 class Found:
-    """What records contain."""
+    """The findings of records."""
 
     findings: list[Finding]
     program: Part
     functions: dict[str, Part]
-    """By the names of the compiled functions."""
+    """By the name of the compiled function."""
 
     def counts(self) -> Counter[tuple[str, str, str]]:
-        """Return how often there is what, by the keys of findings."""
+        """Return how often each finding occurs, by key."""
         counts: Counter[tuple[str, str, str]] = Counter()
         for finding in self.findings:
             counts[finding.key] += finding.count
         return counts
 
     def functions_like(self, pattern: str) -> dict[str, Part]:
-        """Return those whose names match ``pattern``, as the shell matches names of files."""
+        """Return the functions whose names match ``pattern``, a shell pattern."""
         return {name: part for name, part in self.functions.items() if fnmatchcase(name, pattern)}
 
 
 def findings_in(records: Iterable[Record], folder: Path | None) -> Found:
-    """Return what is wrong in the records of a program's processes; paths are relative to a ``folder``."""
+    """Return the problems in a program's records; paths are relative to ``folder``."""
     findings: dict[tuple[object, ...], Finding] = {}
     program, functions = Part(), dict[str, Part]()
     for record in records:
         for finding in [*program.add(record), *map(_skip, record.skipped)]:
-            # The processes of a program meet the same line each: that is one thing.
+            # Every process of a program may reach the same line: that counts once.
             same = (*finding.key, finding.path, finding.line)
             known = findings.setdefault(same, finding)
             findings[same] = replace(known, count=max(known.count, finding.count))
@@ -155,7 +155,7 @@ def _finding(record: Record, item: Item) -> Finding:
 
 
 def _users_line(record: Record, item: Item) -> Place | None:
-    """Return the line that a user can edit: of what happened in a library, the line that called into it."""
+    """Return the line that a user can edit: for a library's finding, the calling line."""
     if item.place is None or not (item.place.path in record.libraries or _IN_TORCH.search(item.place.path)):
         return item.place
     own = record.sources.keys() - record.libraries

@@ -1,7 +1,7 @@
-"""The verdict of a check in the forms that people and services read. Pure.
+"""Writes a check's verdict in the formats of users and services. Pure.
 
-SARIF is that of OASIS, version 2.1.0 (https://docs.oasis-open.org/sarif/sarif/v2.1.0/); annotations are the workflow
-commands of GitHub Actions, which other services read as well; JUnit is the XML that pytest writes.
+SARIF is OASIS's version 2.1.0 (https://docs.oasis-open.org/sarif/sarif/v2.1.0/). Annotations are the workflow commands
+of GitHub Actions, which other services read as well. JUnit is the XML that pytest writes.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class Process(Struct, rename="camel", frozen=True):
     """Its command line, without the interpreter."""
     compiles: int
     ended: bool
-    """Whether it ended; else it was killed, or goes on."""
+    """Whether it ended; else it was killed, or still runs."""
 
 
 @dataclass(frozen=True)
 class Ran:
-    """The outcome of the program."""
+    """The program's outcome."""
 
     status: int | None
     """Its exit status; None if records were read and nothing was run."""
@@ -57,7 +57,7 @@ class Ran:
 
 
 def processes_of(records: Iterable[Record]) -> list[Process]:
-    """Return what the records of a program's processes say about these."""
+    """Return the processes that the records describe."""
     return [
         Process(
             record.started.process,
@@ -71,17 +71,17 @@ def processes_of(records: Iterable[Record]) -> list[Process]:
 
 
 class JsonReport(Struct, rename="camel"):
-    """What ``--json`` prints."""
+    """The output of ``--json``."""
 
     ok: bool
     problems: list[str]
-    """The limits that are exceeded, a sentence each."""
+    """The exceeded limits, one sentence each."""
     new: list[Finding]
-    """What must be fixed."""
+    """The findings to fix."""
     accepted: int
     """How many findings the baseline has."""
     gone: list[Known]
-    """What the baseline has and was not found."""
+    """The baseline's findings that no longer occur."""
     breaks: int
     recompiles: int
     graphs: int
@@ -111,7 +111,7 @@ def as_json(verdict: Verdict, found: Found, ran: Ran) -> bytes:
 
 
 def print_verdict(verdict: Verdict, found: Found, console: Console) -> None:
-    """Print what a person is to know."""
+    """Print the verdict for a user."""
     for finding in verdict.new:
         title = finding.title if finding.function in finding.title else f"{finding.title}, in {finding.function}"
         console.print(f"[red]{escape(finding.where or '?')}[/red]  [bold]{escape(title)}[/bold]", soft_wrap=True)
@@ -139,7 +139,7 @@ def print_verdict(verdict: Verdict, found: Found, console: Console) -> None:
 
 
 def as_sarif(verdict: Verdict) -> bytes:
-    """Return what is new as SARIF 2.1.0; places lie below ``%SRCROOT%``, the folder of the check."""
+    """Return new findings as SARIF 2.1.0; places lie below ``%SRCROOT%``, the folder of the check."""
     log = {
         "$schema": "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json",
         "version": "2.1.0",
@@ -178,7 +178,7 @@ def _sarif_result(finding: Finding) -> dict[str, object]:
         "ruleIndex": KINDS.index(finding.kind),
         "level": "error",
         "message": {"text": _whole_text(finding)},
-        # The same from run to run, also when lines move: code hosts recognize new findings by it.
+        # Equal in each run, also when lines move: code hosts recognize new findings by it.
         "partialFingerprints": {"finding/v1": hashlib.sha256("\0".join(finding.key).encode()).hexdigest()},
     }
     if finding.path is not None:
@@ -202,7 +202,7 @@ def _whole_text(finding: Finding) -> str:
 
 
 def workflow_commands(verdict: Verdict) -> Iterator[str]:
-    """Yield a line for each finding and each exceeded limit, which a service shows at the line of the code."""
+    """Yield a line for each finding and each exceeded limit, which a service shows beside the code."""
     for finding in verdict.new:
         place = "" if finding.path is None else f" file={_escaped(finding.path, ',:')},line={finding.line or 1},"
         title = _escaped(f"torch.compile: {finding.kind}", ",:")
@@ -256,5 +256,5 @@ def _fail(case: ET.Element, messages: list[str], texts: list[str]) -> None:
 
 
 def _for_xml(text: str) -> str:
-    """Return text without the characters that XML has no way to write."""
+    """Return text without the characters that XML cannot contain."""
     return "".join(one if one in "\t\n" or one >= " " else "�" for one in text)

@@ -1,9 +1,8 @@
-"""The pytest plugin: what each test compiles, to be asserted or reported.
+"""Checks in pytest what each test compiles, by assertions or in a report.
 
 ``@pytest.mark.compiles(graphs=1, breaks=0)`` fails a test that compiles otherwise, the fixture ``compiles`` reports
-them to the test, and ``--torch-compile-report`` lists every test. Nothing is imported for tests that ask for none of
-it. Main thread of the test process; with pytest-xdist, of each worker, and the lists are put together by the one that
-prints.
+compiles to the test, and ``--torch-compile-report`` lists every test. Tests that use none of these import nothing. Main
+thread of the test process; with pytest-xdist of each worker, whose lists are merged in the printing process.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _MARKER = "compiles(graphs=None, breaks=None, recompiles=None): what the test ha
 _COUNTS = ("graphs", "breaks", "recompiles")
 _MADE = pytest.StashKey[dict[str, object]]()
 _ATTRIBUTE = "torch_compile"
-"""Of the report of a test: it goes with it from a worker to the one that prints."""
+"""The attribute of a test's report that travels from a worker to the printing process."""
 _WIDTH = 8
 
 
@@ -54,7 +53,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config, parser: pytest.Pa
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known; record this process for ``dynamo-dap check`` if that runs it."""
+    """Register the marker; record this process if ``dynamo-dap check`` runs it."""
     config.addinivalue_line("markers", _MARKER)
     file = config.getoption(_OPTION)
     if file is not None:
@@ -66,7 +65,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _refuse_others(file: Path) -> None:
-    """Refuse the user's own file before the tests run."""
+    """Refuse to overwrite the user's own file, before the tests run."""
     from dynamo_dap.protocol.output_files import check_output
 
     try:
@@ -111,7 +110,7 @@ def compiles() -> Iterator[Recording]:
 
 @pytest.hookimpl(wrapper=True, trylast=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """Record a test that is marked, and fail it if it compiles otherwise."""
+    """Record a marked test, and fail it if it compiles otherwise."""
     marker = item.get_closest_marker("compiles")
     is_reported = item.config.getoption(_OPTION) is not None
     if marker is None and not is_reported:
@@ -146,7 +145,7 @@ def _wanted(item: pytest.Item, marker: pytest.Mark) -> dict[str, int]:
 
 @contextlib.contextmanager
 def _without_traces_in_logs() -> Iterator[None]:
-    """Keep torch's trace, a log of hundreds of empty messages, out of the logs that pytest captures."""
+    """Keep torch's trace, hundreds of empty log messages, out of the logs that pytest captures."""
     trace = logging.getLogger("torch.__trace")
     captures = [handler for handler in trace.handlers if type(handler).__module__.startswith("_pytest.")]
     for handler in captures:
@@ -159,7 +158,7 @@ def _without_traces_in_logs() -> Iterator[None]:
 
 
 def _forget_compiled() -> None:
-    """Drop what other tests compiled: torch would not compile it again, and this test's count would be too low."""
+    """Drop other tests' compiled code: torch would not compile it again, and this test's count would be too low."""
     compiler: Any = sys.modules.get("torch.compiler")
     if compiler is not None:
         compiler.reset()
@@ -174,7 +173,7 @@ class _Report:
         self._tests: dict[str, dict[str, Any]] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Take the compiles from the report of a test, which may have run in another process."""
+        """Read the compiles from a test's report, which may come from another process."""
         made = getattr(report, _ATTRIBUTE, None)
         if made is not None:
             self._tests[report.nodeid] = made

@@ -1,7 +1,7 @@
-"""What torch.compile made, as a program reads it in a ``Recording``: plain values that stay as they are.
+"""Defines what a ``Recording`` reports about compiles: plain values that do not change.
 
-Their names are part of the public interface: see docs/breaks-and-recompiles.md, "In a program". Pure, but for reading
-the user's lines.
+Their names are part of the public interface: see docs/breaks-and-recompiles.md, "In a program". Pure, except that it
+reads the user's lines.
 """
 
 from __future__ import annotations
@@ -19,60 +19,60 @@ from dynamo_dap.records.texts import readable_graph, recorded_line, source_line
 
 @dataclass(frozen=True)
 class AtLine:
-    """Base of what is at a line of the user's."""
+    """Base of everything at a user's line."""
 
     path: str | None
-    """The file, or Jupyter's name of a cell; None for what is at no line, as is ``line`` then."""
+    """The file, or Jupyter's name of a cell; None without a line, as is ``line`` then."""
     line: int | None
     source: str
-    """The text of the line; empty if it cannot be read, or was changed since."""
+    """The line's text; empty if it is unreadable or has changed."""
 
 
 @dataclass(frozen=True)
 class Graph:
-    """A graph that was given to the backend."""
+    """A graph that Dynamo passed to the backend."""
 
     function: str
     compile_id: str
     operations: int
-    """Its calls of functions: what ``torch._dynamo.explain`` counts as ops."""
+    """Its calls of functions: ops in ``torch._dynamo.explain``."""
     nodes: int
     _graph: model.Graph = field(repr=False, compare=False)
 
     @property
     def code(self) -> str:
-        """The graph as Python, each operation under the user's line that it came from."""
+        """The graph as Python, each operation below its user's line."""
         return readable_graph(self._graph, self.function)
 
 
 @dataclass(frozen=True)
 class Compile(AtLine):
-    """One compile, of a function or of its rest after a graph break; it is at the line where that begins."""
+    """One compile of a function or resume function, at the line where that begins."""
 
     id: str
-    """Torch's: ``0/1``; with ``#2`` behind it when there was another of that name before ``torch.compiler.reset()``."""
+    """Torch's id: ``0/1``, with ``#2`` if the id occurred before ``torch.compiler.reset()``."""
     function: str
-    """The user's: ``Model.forward``."""
+    """The user's function: ``Model.forward``."""
     name: str
-    """The same, or the rest of it that was compiled: ``Model.forward (resumed at line 8)``."""
+    """The same, or its compiled resume function: ``Model.forward (resumed at line 8)``."""
     backend: str | None
     state: str
-    """``compiled``, ``skipped``, ``failed``, or ``tracing`` while it goes on."""
+    """``compiled``, ``skipped``, ``failed``, or ``tracing`` until it ends."""
     problem: str | None
-    """Why it was skipped, or failed."""
+    """Why it was skipped or failed."""
     graphs: tuple[Graph, ...]
     seconds: float | None
-    """None while it goes on."""
+    """None until it ends."""
 
 
 @dataclass(frozen=True)
 class Break(AtLine):
-    """A graph break: a line that Dynamo could not trace; met in many compiles it is one."""
+    """A graph break: a line that Dynamo could not trace; in many compiles it is still one."""
 
     function: str
-    """Which the line is in, also if that was inlined into another."""
+    """The function of the line, even if it was inlined."""
     reason: str
-    """Torch's name of the kind of break."""
+    """More about it: an explanation, what was cut, through which calls."""
     details: tuple[str, ...]
     """What there is to say of it: an explanation, what was cut, through which calls."""
     hints: tuple[str, ...]
@@ -82,35 +82,35 @@ class Break(AtLine):
 
 @dataclass(frozen=True)
 class FailedGuard(AtLine):
-    """A guard of an earlier compile that did not hold; it is at the line that had asked for the guard."""
+    """A failed guard of an earlier compile, at the line that caused the guard."""
 
     compile_id: str
     """The earlier compile."""
     guard: str
-    """In torch's words."""
+    """The guard in torch's words."""
     text: str
-    """As a person says it."""
+    """The guard in plain words."""
     then: str | None
-    """What was compiled for, if that is a value."""
+    """The compiled value, if it is one."""
     now: str | None
 
 
 @dataclass(frozen=True)
 class Recompile(AtLine):
-    """A function was compiled again since no compile that there was served the call; it is at the function's line."""
+    """A compile of a function again, because no earlier one fitted the call; at the function's line."""
 
     function: str
     compile_id: str
     """The new compile."""
     failed: tuple[FailedGuard, ...]
-    """One for each compile that there was, the newest first."""
+    """One for each earlier compile, the newest first."""
     seconds: float | None
-    """What the new compile took."""
+    """Duration of the new compile."""
 
 
 @dataclass(frozen=True)
 class Skip(AtLine):
-    """A function that Dynamo does not trace; it is at the function's line."""
+    """A function that Dynamo does not trace, at its first line."""
 
     function: str
     reason: str
@@ -118,7 +118,7 @@ class Skip(AtLine):
 
 @dataclass(frozen=True)
 class Recorded:
-    """Everything, as it was at one time."""
+    """Everything, at one time."""
 
     compiles: tuple[Compile, ...]
     breaks: tuple[Break, ...]
@@ -204,7 +204,7 @@ def _line(record: Record, place: model.Place | None) -> tuple[str | None, int | 
 
 
 def _is_in_memory_alone(path: str) -> bool:
-    """Whether it is a cell of a notebook, whose text stays what it was: an edited cell gets another name."""
+    """Return whether it is a notebook's cell, whose text never changes: an edited cell gets another name."""
     known = linecache.cache.get(path)
-    # Files have a time here, what is in memory has none.
+    # A file has a time here; text in memory has none.
     return known is not None and len(known) > 1 and known[1] is None

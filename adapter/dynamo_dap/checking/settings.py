@@ -1,4 +1,4 @@
-"""What a check holds a program to: limits from the command line and from ``pyproject.toml``, and the baseline file.
+"""Reads a check's limits, from the command line and ``pyproject.toml``, and its baseline file.
 
 Main thread of the command, once at its beginning and once at its end.
 """
@@ -22,11 +22,11 @@ _VERSION = 1
 
 
 class WrongSettings(Exception):
-    """Something that was given cannot be used; the message is for the user."""
+    """An argument or file is unusable; the message is for the user."""
 
 
 class Limits(Struct, rename="kebab", forbid_unknown_fields=True, frozen=True):
-    """How much there may be of something; None for any amount."""
+    """Upper limits; None for no limit."""
 
     max_breaks: int | None = None
     max_recompiles: int | None = None
@@ -34,7 +34,7 @@ class Limits(Struct, rename="kebab", forbid_unknown_fields=True, frozen=True):
     max_compile_seconds: float | None = None
 
     def exceeded_by(self, totals: Totals) -> Iterator[tuple[str, frozenset[str]]]:
-        """Yield a sentence for each limit that ``totals`` are above, with the kinds of findings that are to blame."""
+        """Yield a sentence for each limit that ``totals`` exceed, with the kinds of findings that cause it."""
         for found, limit, word, kinds in (
             (totals.breaks, self.max_breaks, "graph break", {Kind.BREAK.value}),
             (totals.recompiles, self.max_recompiles, "recompile", {Kind.CHANGE.value, Kind.LIMIT.value}),
@@ -51,14 +51,14 @@ class Settings(Limits, rename="kebab", forbid_unknown_fields=True, frozen=True):
     """``[tool.dynamo-dap]`` of a ``pyproject.toml``, with the command line's options over it."""
 
     no_skips: bool = False
-    """Whether a function that Dynamo does not trace is wrong."""
+    """Whether a function that Dynamo does not trace is a problem."""
     baseline: str | None = None
-    """The baseline file, as seen from the folder of ``pyproject.toml``, or of the check."""
+    """The baseline file, relative to the folder of ``pyproject.toml`` or of the check."""
     functions: dict[str, Limits] = field(default_factory=dict)
-    """Limits for functions by patterns of their names: ``"Model.*"``."""
+    """Limits for functions by name patterns: ``"Model.*"``."""
 
     def complete(self) -> Settings:
-        """Without any limit or baseline, nothing is to break or to recompile."""
+        """Without any limit or baseline, allow no breaks and no recompiles."""
         return msgspec.structs.replace(self, max_breaks=0, max_recompiles=0) if self == Settings() else self
 
 
@@ -66,7 +66,7 @@ def settings_of_project(folder: Path) -> Settings:
     """Return the settings of the nearest ``pyproject.toml`` above or in ``folder``; the defaults without one.
 
     Raises:
-        WrongSettings: the file cannot be read, or holds something unknown.
+        WrongSettings: the file cannot be read, or has unknown settings.
     """
     file = next(
         (each / "pyproject.toml" for each in (folder, *folder.parents) if (each / "pyproject.toml").exists()), None
@@ -92,7 +92,7 @@ def settings_of_project(folder: Path) -> Settings:
 
 
 def _inside(file: Path, baseline: str) -> Path:
-    """Return the path of a baseline; refuse one outside the project, which a project must not have written."""
+    """Return a baseline's path; refuse one outside the project, which a project must not write."""
     path = file.parent / baseline
     try:
         is_inside = Path(os.path.realpath(path)).is_relative_to(os.path.realpath(file.parent))
@@ -116,7 +116,7 @@ def _refuse_unknown(given: object, known: type[Settings] | type[Limits], where: 
 
 
 class Known(Struct, rename="camel", frozen=True, omit_defaults=True):
-    """A finding that is accepted."""
+    """An accepted finding."""
 
     kind: str
     function: str
@@ -125,7 +125,7 @@ class Known(Struct, rename="camel", frozen=True, omit_defaults=True):
 
 
 class Baseline(Struct, rename="camel", frozen=True, forbid_unknown_fields=True):
-    """What was found when the baseline was written; committed with the program."""
+    """The findings when the baseline was written; committed with the program."""
 
     findings: list[Known]
     """Always in the file: an empty object is somebody else's."""
@@ -133,7 +133,7 @@ class Baseline(Struct, rename="camel", frozen=True, forbid_unknown_fields=True):
 
 
 def read_baseline(file: Path) -> Baseline:
-    """Return the baseline in ``file``; an empty one if there is no such file yet.
+    """Return the baseline in ``file``; an empty one if the file does not exist yet.
 
     Raises:
         WrongSettings: it cannot be read.
@@ -151,7 +151,7 @@ def read_baseline(file: Path) -> Baseline:
 
 
 def write_baseline(file: Path, found: Found) -> None:
-    """Write what is accepted from now on, in an order that makes small differences between versions.
+    """Write the accepted findings, in an order that keeps differences between versions small.
 
     Raises:
         WrongSettings: it cannot be written.
@@ -170,13 +170,13 @@ class Verdict(Struct, frozen=True):
     """The result of a check."""
 
     new: list[Finding]
-    """What is wrong and must be reported: not in the baseline, or above a limit."""
+    """The problems to report: not in the baseline, or above a limit."""
     problems: list[str]
-    """The limits that are exceeded, a sentence each."""
+    """The exceeded limits, one sentence each."""
     known: int
     """How many findings the baseline accepts."""
     gone: list[Known]
-    """What the baseline accepts and was not found."""
+    """The baseline's findings that no longer occur."""
 
     @property
     def is_good(self) -> bool:
@@ -185,7 +185,7 @@ class Verdict(Struct, frozen=True):
 
 
 def judge(found: Found, settings: Settings) -> Verdict:
-    """Compare what was found with what is allowed.
+    """Compare the findings with the limits and the baseline.
 
     Raises:
         WrongSettings: the baseline cannot be read.
@@ -216,4 +216,4 @@ def _accepted(file: Path) -> dict[tuple[str, str, str], int]:
 
 
 _BASELINED = frozenset(kind.value for kind in Kind)
-"""What a baseline is about; functions that are skipped only if they may not be."""
+"""The kinds in a baseline; skipped functions only if they are forbidden."""

@@ -1,6 +1,6 @@
-"""What torch.compile made, as a list for a terminal and as tables for a notebook. Pure, but for names of cells.
+"""Shows what torch.compile made, as a list for a terminal and as tables for a notebook. Pure, except for cell names.
 
-Every text in it is escaped: a function may be called anything, and what it returns may be in torch's messages.
+Every text is escaped: a function may have any name, and torch's messages may contain what it returns.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LONGEST = 500
 
 
 def as_line(recorded: Recorded) -> str:
-    """Return what there is, in one line."""
+    """Return a summary in one line."""
     counts = [
         counted(sum(len(one.graphs) for one in recorded.compiles), "graph"),
         counted(len(recorded.breaks), "graph break"),
@@ -55,7 +55,7 @@ def _padded(text: str, width: int, is_number: bool) -> str:
 
 
 def as_html(recorded: Recorded, problem: str | None) -> str:
-    """Return tables, which take their looks from the notebook."""
+    """Return tables, styled by the notebook."""
     parts = [f"<p><b>torch.compile</b>: {escape(as_line(recorded))}</p>"]
     parts += [f"<p>{escape(problem)}</p>"] if problem else []
     findings = [
@@ -95,7 +95,7 @@ def _bounded(text: str) -> str:
 
 
 def _findings(recorded: Recorded) -> Iterator[tuple[str, str, str, str, Iterable[str]]]:
-    """Yield place, source line, what it is, why, and hints."""
+    """Yield place, source line, kind, reason and hints."""
     for failed in recorded.compiles:
         if failed.state == "failed":
             problem = (failed.problem or "").strip().partition("\n")[0]
@@ -104,7 +104,7 @@ def _findings(recorded: Recorded) -> Iterator[tuple[str, str, str, str, Iterable
         yield _at(one), one.source, f"graph break in {one.function}", one.reason, one.hints
     for again in recorded.recompiles:
         why = "; ".join(dict.fromkeys(failed.text for failed in again.failed))
-        # The line that asked for the guard says more than the function's.
+        # The line that caused the guard says more than the function's.
         line = next((failed for failed in again.failed if failed.path is not None), again)
         yield _at(line), line.source, f"recompile of {again.function}", why, ()
     for skip in recorded.skips:
@@ -128,10 +128,10 @@ def _at(one: AtLine) -> str:
 
 
 def _name_of_cell(path: str) -> str | None:
-    """Return ``In[3]``, as the notebook has it, for the file name that IPython gave a cell."""
+    """Return the notebook's name ``In[3]`` for IPython's file name of a cell."""
     ipython: Any = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
-    # Of IPython 8 and newer.
+    # In IPython 8 and newer.
     name_of = getattr(getattr(shell, "compile", None), "format_code_name", None)
     named = None if name_of is None or Path(path).exists() else name_of(path)
     return None if named is None else str(named[1])

@@ -1,7 +1,7 @@
-"""``dynamo-dap bisect``: finds the wrong stage of a compile, down to the pass, the decomposition or the lowering.
+"""``dynamo-dap bisect``: finds the wrong stage of a compile, down to the pass, decomposition or lowering.
 
 The program runs repeatedly, each time in its own process with a time limit: uncompiled, then with one more stage each
-time. In the first wrong stage, torch's ``CompilerBisector`` leaves parts out, by bisection. Main thread of the command.
+time. In the first wrong stage, torch's ``CompilerBisector`` disables parts, by bisection. Main thread of the command.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from dynamo_dap.records.repeated_input import RepeatedInput
 _AS_IT_IS = "program"
 _AS_IT_IS_MEANING = "the program as it is, with its own backend"
 _FRESH = {"TORCHINDUCTOR_FX_GRAPH_CACHE": "0", "TORCHINDUCTOR_AUTOGRAD_CACHE": "0"}
-"""A compile from a cache goes through no stage. Results of the C++ compiler are kept: they depend on the code alone."""
+"""A compile from a cache skips the stages. The C++ compiler's cache stays on: its results depend on the code alone."""
 _EXIT, _OUTPUT = "exit", "output"
 WRONG, NO_ANSWER, CANCELLED = 1, 2, 130
-"""Exit status when a stage was found, when there is nothing to find out, and when the user has interrupted it."""
+"""Exit status when a stage was found, when there is nothing to find, and when the user interrupted."""
 
 
 @dataclass
@@ -62,13 +62,13 @@ class Verdict:
 
     stage: str
     problem: str
-    """What went wrong in it."""
+    """What the stage did wrong."""
     part: str | None = None
     number: int | None = None
-    """Which of those of its part, counted from 1."""
+    """The item in its part, counted from 1."""
     thing: BisectedThing | None = None
     settings: dict[str, bool] = field(default_factory=dict)
-    """A setting that helps."""
+    """A setting that avoids the problem."""
     text: str = ""
     """The whole result as readable text."""
 
@@ -138,7 +138,7 @@ class _Bisection:
         self._input = RepeatedInput()
 
     def verdict(self) -> Verdict | None:
-        """Find what is wrong; None if nothing is."""
+        """Find the wrong stage; None if there is none."""
         plain = self._run("uncompiled", UNCOMPILED)
         if plain.problem is not None:
             raise _NothingToFind(f"the program is wrong without torch.compile, too: {plain.problem}")
@@ -156,7 +156,7 @@ class _Bisection:
         return Verdict(_AS_IT_IS, ended.problem)
 
     def _prove_repeatable(self) -> None:
-        """Run the program uncompiled again: if the check fails then, it proves nothing about a stage."""
+        """Run the program uncompiled again: a check that fails now proves nothing about a stage."""
         if self._options.check != _EXIT and not self._run("uncompiled, again", UNCOMPILED).is_good:
             raise _NothingToFind(
                 "the check gives another answer in each uncompiled run: seed the program's random numbers "
@@ -165,7 +165,7 @@ class _Bisection:
 
     @staticmethod
     def _stage(stage: str, part: str | None = None, last: int | None = None) -> dict[str, str]:
-        """Torch's own variables: ``last`` is the number of the last thing of ``part`` that is not left out."""
+        """Set torch's own variables: ``last`` is the number of the last item of ``part`` that stays enabled."""
         variables = {**_FRESH, "TORCH_BISECT_BACKEND": stage}
         if part is not None:
             variables |= {"TORCH_BISECT_SUBSYSTEM": part, "TORCH_BISECT_MAX": str(last)}
@@ -176,7 +176,7 @@ class _Bisection:
             if self._run(f"{stage} without {part.replace('_', ' ')}", self._stage(stage, part, -1)).is_good:
                 return self._halved(stage, part, problem)
         for name, value in SETTINGS.get(stage, {}).items():
-            # A part that does not exist: torch reads settings only while a part is bisected.
+            # The part does not exist: torch reads settings only while it bisects a part.
             variables = {**self._stage(stage), "TORCH_BISECT_SUBSYSTEM": "settings"}
             if self._run(f"{stage} with {name} = {value}", variables, {name: value}).is_good:
                 return Verdict(stage, problem, settings={name: value})
@@ -242,7 +242,7 @@ class _Bisection:
             return 0
         if self._expected is not None:
             return self._expected.status
-        # A run that ends by a signal or an exception is never good.
+        # A run that a signal or an exception ends is never good.
         return 0 if status < 0 or has_raised else status
 
 
@@ -254,7 +254,7 @@ def _say(text: str) -> None:
 def _run_limited(
     command: list[str], environment: Mapping[str, str], seconds: float, given: int
 ) -> subprocess.CompletedProcess[bytes] | None:
-    """Run a command and return how it ended; None if it had to be ended, with the processes that it started."""
+    """Run a command and return how it ended; None at the time limit, after killing it and its children."""
     pipe = subprocess.PIPE
     with subprocess.Popen(
         command, env=environment, stdin=given, stdout=pipe, stderr=pipe, start_new_session=True

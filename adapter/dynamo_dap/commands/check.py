@@ -72,7 +72,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _check_outputs(options: argparse.Namespace, settings: Settings) -> None:
-    """Refuse the user's own files before the program runs, which may take hours."""
+    """Refuse to overwrite the user's own files, before the program runs for hours."""
     try:
         for path in (options.sarif, options.junit):
             if path is not None:
@@ -195,7 +195,7 @@ def _records_in(folder: Path) -> Iterator[Record]:
 
 
 def _status_of(process: subprocess.Popen[bytes]) -> int:
-    """Wait for the program; Ctrl-C reaches it as well, and it gets some time to end by it."""
+    """Wait for the program. Ctrl-C reaches it as well, and it gets time to end."""
     try:
         status = process.wait()
     except KeyboardInterrupt:

@@ -1,7 +1,7 @@
-"""``dynamo-dap compare``: runs a program, and prints line by line how its compiled graphs differ from Dynamo's.
+"""``dynamo-dap compare``: runs a program, and prints line by line how compiled graphs differ from Dynamo's.
 
-Calls 1, 2, 4, 8, ... of each compiled graph are compared, or each N-th, in the program's own process, without any stop.
-The table is that of the debugger's command ``compare`` as well. Main thread of the command.
+Compares calls 1, 2, 4, 8, ... of each compiled graph, or each N-th, in the program's own process, without a stop. The
+debugger's command ``compare`` prints the same table. Main thread of the command.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from dynamo_dap.records.program import add_program, given_program, read_options,
 
 _WIDTH = 120
 _TEXT = 44
-"""Characters of a line's text that are shown."""
+"""Shown characters of a line's text."""
 DIFFERS = 1
-"""Exit status of a program that ended well, and in which something differs."""
+"""Exit status if the program ended well and something differs."""
 NOT_COMPARED = 3
-"""Exit status of a program that ended well, in which nothing differs and some call could not be compared."""
+"""Exit status if the program ended well, nothing differs, and some call could not be compared."""
 
 
 def main(arguments: list[str]) -> int:
-    """Run a program and print the comparison; return its exit status, 1 where something differs."""
+    """Run a program and print the comparison; return its exit status, or 1 if something differs."""
     parser = _parser()
     options = read_options(parser, arguments)
     program = given_program(parser, options)
@@ -50,7 +50,7 @@ def main(arguments: list[str]) -> int:
 
 
 def with_backward_passes(found: Sequence[ComparisonBody]) -> list[ComparisonBody]:
-    """Merge the results of backward passes into the comparisons of their calls."""
+    """Merge the results of backward passes into their calls' comparisons."""
     passes: dict[str, list[ComparisonBody]] = {}
     for each in found:
         if each.is_backward:
@@ -126,7 +126,7 @@ def _print(found: Sequence[ComparisonBody], *, as_json: bool, with_lines: bool) 
 
 
 def _summary(found: Sequence[ComparisonBody]) -> str:
-    """Return how many calls differ, are the same, were not compared: the answer to the command's question."""
+    """Return how many calls differ, are the same, and were not compared."""
     differ = sum(each.compared and not each.same for each in found)
     same = sum(each.compared and each.same for each in found)
     left_out = len(found) - differ - same
@@ -139,7 +139,7 @@ def _summary(found: Sequence[ComparisonBody]) -> str:
 
 
 def print_comparison(body: ComparisonBody, console: Console, *, with_lines: bool = True) -> None:
-    """Print one call: the result, and each of its lines."""
+    """Print one call: the result, then each line."""
     head = f"call {body.call} of {body.function} [{body.compile_id}], backend {body.backend}"
     console.print(f"[bold]{escape(head)}[/bold]")
     if not body.compared:
@@ -178,7 +178,7 @@ def print_comparison(body: ComparisonBody, console: Console, *, with_lines: bool
 
 
 def _print_ladder(body: ComparisonBody, console: Console) -> None:
-    """Print the stages that were tried, and the operation at fault with both errors."""
+    """Print the stages that were tried, and the wrong operation with both errors."""
     if body.stages:
         judged = ", ".join(f"{_stage(each.name)} {_JUDGED[each.right]}" for each in body.stages)
         part = "" if body.part is None else f", {_relation(body.part)} {escape(body.part)}"

@@ -1,7 +1,7 @@
-"""``dynamo-dap connect``: runs a program under the debugger that the environment names, on this machine or another one.
+"""``dynamo-dap connect``: runs a program under the debugger that an environment variable names, on any machine.
 
 For the ranks of a job: their launcher (``torchrun``, ``srun``) starts this command instead. This process becomes the
-program; without the variable, or where it leads to no debugger, the program runs as without this command.
+program. Without the variable, or if no debugger answers, the program runs normally.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dynamo_dap.records.program import add_program, given_program, launching, re
 
 
 def main(arguments: list[str]) -> int:
-    """Run a program; does not return, but for wrong usage."""
+    """Run a program; returns only for wrong usage."""
     parser = argparse.ArgumentParser(
         prog="dynamo-dap connect",
         description=f"Run a program under the debugger that {CONNECT_VARIABLE} names: an attach configuration with "
@@ -27,6 +27,6 @@ def main(arguments: list[str]) -> int:
     options = read_options(parser, arguments)
     description = msgspec.structs.replace(given_program(parser, options), connects=True)
     command, variables = launching(options.python, description)
-    # A launcher has its processes write at once.
+    # A launcher's processes print without buffering.
     unbuffered = ["-u"] if getattr(sys.stdout, "write_through", False) else []
     os.execve(options.python, [command[0], *unbuffered, *command[1:]], {**os.environ, **variables})

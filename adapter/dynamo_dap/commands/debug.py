@@ -1,6 +1,6 @@
 """``dynamo-dap debug``: reads the command line, then debugs the program at a prompt.
 
-Runs on the main thread of the command's own process, which is neither the server's nor the program's.
+Runs on the main thread of the command's own process; server and program have theirs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _INTERNAL, _TERMINAL = "internal", "terminal"
 
 
 def main(argv: list[str]) -> int:
-    """Debug a program at a prompt; return the program's exit code, 0 when it has not ended by itself."""
+    """Debug a program at a prompt; return its exit code, or 0 if it has not ended by itself."""
     own, program_arguments = _split(argv)
     options = _parser().parse_args(own)
     screen = Screen(Console(highlight=False), marks_program=options.mark_output)
@@ -62,13 +62,13 @@ def _debug(debugger: Debugger, lines: LineSource, *, starts_at_once: bool) -> in
 
 
 class _Prompt:
-    """Reads lines, and prints those that were not typed at the terminal."""
+    """Reads lines, and echoes those that nobody typed at the terminal."""
 
     def __init__(self, debugger: Debugger, lines: LineSource) -> None:
         self._debugger = debugger
         self._lines = lines
         self._waiting: list[str] = []
-        """Lines that were read after a block, and are not part of it."""
+        """Lines that were read after a block, but do not belong to it."""
         debugger.prompt.read = self.read_further
 
     def read(self) -> str | None:
@@ -88,7 +88,7 @@ class _Prompt:
         return text
 
     def read_further(self, prompt: str) -> str | None:
-        """Return a further line of the command that runs."""
+        """Return the running command's next line."""
         line = self._read_raw(prompt)
         if line is not None and self._lines.echoes:
             self._debugger.screen.command(prompt, line)
@@ -188,7 +188,7 @@ def _make_debugger(options: argparse.Namespace, program_arguments: list[str], sc
 
 
 def _terminal(options: argparse.Namespace) -> OwnTerminal | None:
-    """Return the terminal for a program that reads typed input; None for any other."""
+    """Return the terminal if input is typed there; None for other input."""
     if options.input is not None and options.attach is not None:
         raise UsageError("a program that is attached to has its input already")
     if options.input is not None and not Path(options.input).is_file():
@@ -201,7 +201,7 @@ def _terminal(options: argparse.Namespace) -> OwnTerminal | None:
 
 
 def _configuration(options: argparse.Namespace, program_arguments: list[str]) -> tuple[str, dict[str, Any]]:
-    """Return the DAP request to begin with, and its arguments."""
+    """Return the first DAP request, and its arguments."""
     if sum(given is not None for given in (options.program, options.module, options.attach)) != 1:
         raise UsageError("give a script, or --module NAME, or --attach HOST:PORT (and only one of them)")
     configuration: dict[str, Any] = {

@@ -65,7 +65,7 @@ def report_caches(
     as_json: bool = False,
     names: tuple[str, str] = ("A", "B"),
 ) -> int:
-    """Run or read both, with one cache that is empty at first, and report what the second compiles again.
+    """Run or read both with one cache, empty at first, and report what the second compiles again.
 
     Raises:
         CannotCompare: there is nothing to report.

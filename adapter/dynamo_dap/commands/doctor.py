@@ -35,7 +35,7 @@ _SELF_CHECK = "dynamo_dap.debuggee.torch_api.self_check"
 _ASK = own_code(f"from {_SELF_CHECK} import main; main()", here=False)
 _ASK_SECONDS = 180
 _ANSWER = 1024 * 1024
-"""Bytes of an interpreter's output that are looked at."""
+"""Bytes that are read of an interpreter's output."""
 _SESSION_SECONDS = 120
 _OLDEST_TORCH = (2, 12)
 _PROGRAM = """\
@@ -78,7 +78,7 @@ _MARKS = {"ok": "✓", "warning": "!", "problem": "✗"}
 
 
 class Check(msgspec.Struct):
-    """One thing that was checked. ``result`` is ``ok``, ``warning`` or ``problem``."""
+    """The result of one check: ``ok``, ``warning`` or ``problem``."""
 
     name: str
     result: str
@@ -133,7 +133,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _print(check: Check) -> None:
-    # Names of folders and an interpreter's own texts can contain control characters.
+    # Folder names and an interpreter's output can contain control characters.
     sys.stdout.write(f"{_MARKS[check.result]} {check.name}: {visible(check.text)}\n")
     for line in (check.advice or "").splitlines():
         sys.stdout.write(f"    {visible(line.strip())}\n")
@@ -168,7 +168,7 @@ def _checks(python: str) -> Iterator[Check]:
 
 def _asked(python: str) -> tuple[_Facts | None, str]:
     """Ask the interpreter; return its facts, or None with the reason."""
-    # Files, since a process that it leaves behind may keep a pipe open for ever.
+    # Files, because a process that the interpreter leaves behind may keep a pipe open forever.
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         try:
             run = subprocess.run(
@@ -275,7 +275,7 @@ def _folder(name: str, folder: Path, variable: str) -> Check:
 
 
 def _cache(folder: Path) -> Check:
-    """Check where Inductor keeps compiled kernels: it writes them, and loads them as libraries."""
+    """Check the folder where Inductor writes compiled kernels, which it loads as libraries."""
     variable = "TORCHINDUCTOR_CACHE_DIR"
     check = _folder("compile cache", folder, variable)
     if check.result == "ok" and os.statvfs(folder).f_flag & _NO_EXECUTION:
@@ -285,7 +285,7 @@ def _cache(folder: Path) -> Check:
 
 
 def _editor(home: Path) -> Check:
-    """Look for the extension where VS Code and its relatives keep theirs, on this machine and for remote windows."""
+    """Look for the extension in the folders of VS Code and its relatives, here and for remote windows."""
     places = [home / folder for folder in _EXTENSION_FOLDERS]
     try:
         if not any(map(Path.is_dir, places)):
@@ -315,7 +315,7 @@ class _Seen:
 
 
 def _session(python: str) -> Check:
-    """Run the program under the debugger; it must stop in a trace and in a cached call, with each call's values."""
+    """Debug the program: it must stop in a trace and in a cached call, with each call's values."""
     with tempfile.TemporaryDirectory(prefix="dynamo-dap-doctor-") as folder:
         program = Path(folder) / "program.py"
         program.write_text(_PROGRAM, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""``dynamo-dap entries``: runs a program, and prints what torch has in its cache for each function at the end.
+"""``dynamo-dap entries``: runs a program, then prints torch's cache entries of each function.
 
 Main thread of the command.
 """

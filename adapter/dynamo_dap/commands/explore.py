@@ -1,7 +1,7 @@
 """``dynamo-dap explore``: runs a program or reads a trace log, and shows compiles from the user's lines to kernels.
 
-The stages are kept beside the records of the working directory: without a program the newest are shown again. Main
-thread of the command.
+The stages are saved beside the working directory's records; without a program, the newest are shown. Main thread of the
+command.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def main(arguments: list[str]) -> int:
     status = 0
     try:
         if options.html is not None:
-            # Before a run that may take hours.
+            # Check before a run that may take hours.
             check_output(options.html)
         if trace is not None:
             _show(options, _chosen(options, _in_log(trace, options)))

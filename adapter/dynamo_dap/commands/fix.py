@@ -1,4 +1,4 @@
-"""``dynamo-dap fix``: tries the known fixes for a line, prints the result of each, and applies one that is proven.
+"""``dynamo-dap fix``: tries the known fixes for a line, prints each result, and applies a proven one.
 
 Main thread of the command.
 """
@@ -37,7 +37,7 @@ from dynamo_dap.records.texts import without_controls
 
 
 def main(arguments: list[str]) -> int:
-    """Try the known fixes for a line; return 0 when something helps, 1 when nothing does."""
+    """Try the known fixes for a line; return 0 if one helps, else 1."""
     options = _parser().parse_args(arguments)
     try:
         return _try(options)
@@ -94,7 +94,7 @@ def _try(options: argparse.Namespace) -> int:
 
 
 def print_trials(trials: Sequence[Trial]) -> None:
-    """Print the result of each fix, and its edit."""
+    """Print each fix's result, and its edit."""
     for trial in trials:
         _report(trial.text())
         if trial.fix.edits:
@@ -102,7 +102,7 @@ def print_trials(trials: Sequence[Trial]) -> None:
 
 
 def known_fixes(record: Record, path: str, line: int) -> list[Fix]:
-    """Return the fixes for what was found at a line of a file, as the file is on disk."""
+    """Return the fixes for the findings at a line of a file on disk."""
     documents: dict[str, Document | None] = {}
     recorded = {real_path(one): digests for one, digests in record.sources.items()}
 
@@ -127,7 +127,7 @@ def known_fixes(record: Record, path: str, line: int) -> list[Fix]:
 
 
 def settings_at(record: Record, path: str, line: int) -> list[Fix]:
-    """Return the settings that may help against what was found at a line, or below a call there."""
+    """Return the settings that may help against findings at a line, or below a call there."""
     real = real_path(path)
     items = [
         item
@@ -138,13 +138,13 @@ def settings_at(record: Record, path: str, line: int) -> list[Fix]:
 
 
 def settings_of(items: Iterable[Item]) -> list[Fix]:
-    """Return the settings that items suggest, each once, as fixes that edit nothing."""
+    """Return the distinct settings that items suggest, as fixes without an edit."""
     found = dict.fromkeys(setting for item in items for setting in item.settings)
     return [Fix(_title(one), (), (one,)) for one in found]
 
 
 def _title(setting: Setting) -> str:
-    """Return the title of a fix; a setting and an edit that makes it have the same title."""
+    """Return the title of a fix. A setting and an edit that makes it have the same title."""
     return f"Set {setting.text}" if setting.adds is None else f"{setting.text}: compiled code no longer logs"
 
 

@@ -1,4 +1,4 @@
-"""``dynamo-dap forecast``: runs a program, and reports which sizes torch's cache serves at the end and which compile.
+"""``dynamo-dap forecast``: runs a program, and reports which sizes would hit torch's cache afterwards.
 
 Main thread of the command.
 """
@@ -28,11 +28,11 @@ from dynamo_dap.records.program import add_program, given_program, read_options,
 
 _SIZE = re.compile(r"(?P<names>[^=]+)=(?P<first>\d+):(?P<last>\d+)")
 _MOST = 100_000
-"""Sizes that are tried at most."""
+"""How many sizes are tried at most."""
 _RANGES = 8
-"""Ranges that are listed one by one; more of them are put together by their entry."""
+"""Up to so many ranges are listed one by one; more are merged by entry."""
 _PROGRESSION = 3
-"""Steps that are shown as ``4, 6 … 40``, at least."""
+"""A progression of at least so many sizes is shown as ``4, 6 … 40``."""
 
 
 def main(arguments: list[str]) -> int:
@@ -238,7 +238,7 @@ def _how_many_serve(served: list[ServedRange]) -> str:
 
 
 def _one_entry(trial: ForecastTrial) -> str | None:
-    """Say whether one entry serves all sizes; 0 and 1 are constants for torch unless they are declared."""
+    """Say whether one entry covers all sizes; torch treats 0 and 1 as constants unless they are declared."""
     others = {one.entry for one in trial.served if one.last > 1}
     if any(trial.compiled[1:]) or len(others) != 1 or None in others:
         return None

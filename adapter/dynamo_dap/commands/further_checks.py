@@ -1,4 +1,4 @@
-"""Checks that a fix needs besides its own: the trace goes on after it, and meets another condition on data. Pure."""
+"""Adds the further checks that a fix needs: the trace continues after it, and meets another data condition. Pure."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from dynamo_dap.records.texts import digest_of_line
 
 @dataclass(frozen=True)
 class FurtherCondition:
-    """A condition that the trace meets only with a fix made."""
+    """A condition that the trace meets only after a fix."""
 
     text: str
     """``n >= 2 at model.py:31``, a line of the file with the fix."""
     fixes: tuple[Fix, ...]
-    """The fix with each check for it."""
+    """The fix, combined with each check for the condition."""
 
 
 def further_condition(fix: Fix, before: Sequence[Record], after: Sequence[Record]) -> FurtherCondition | None:
-    """Return the first condition that only the run with the fix has; None if there is none, or it has no name."""
+    """Return the first condition that only the run with the fix meets; None if there is none, or it has no name."""
     known = {found.reason for record in before for found in _breaks(record)}
     for document in {edit.document.path: edit.document for edit in fix.edits}.values():
         lines = edited(document, fix.edits).split("\n")
-        # The lines of the copy that ran, which only the run saw.
+        # Lines of the copy that ran; only the run saw them.
         changed = Document(document.path, document.uri, lines, [digest_of_line(line) for line in lines])
         for record in after:
             for finding in findings_of(record).get(document.path, []):
@@ -65,7 +65,7 @@ def _with_checks(
 
 
 def _edits(document: Document, lines: Sequence[str]) -> Iterator[Edit]:
-    """Yield what makes a document's text other lines; its last line is not among them."""
+    """Yield the edits from a document's text to other lines, which exclude its last line."""
     matcher = difflib.SequenceMatcher(None, list(document.lines), list(lines), autojunk=False)
     for what, first, last, start, end in matcher.get_opcodes():
         if what != "equal":

@@ -19,7 +19,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--stdio", action="store_true", help="accepted, and the default: nothing else is supported")
     parser.parse_args(arguments)
     server = make_server()
-    # Imported modules stay forever: a garbage collection of them would only delay a hover.
+    # Imported modules stay forever: collecting garbage among them would only delay a hover.
     gc.freeze()
     try:
         server.start_io()

@@ -1,8 +1,8 @@
-"""``dynamo-dap minify``: torch's minifier, run and watched until there is a small program that fails alike.
+"""``dynamo-dap minify``: runs torch's minifier until there is a small program that fails alike.
 
-The program runs until a compile fails; then torch's minifier makes the graph smaller in that same process, where the
-program's own backends and lowerings are known. The result is run once, to see whether it fails without the program.
-Main thread of the command; a thread reads what the process prints.
+The program runs until a compile fails. Then torch's minifier makes the graph smaller in that process, where the
+program's own backends and lowerings are known. The result runs once, to see whether it fails without the program. Main
+thread of the command; a thread reads the process's output.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ _STAGES = {
     "aot": "what AOTAutograd gave to Inductor",
     "dynamo": "what Dynamo gave to the backend",
 }
-"""By torch's own name of where a graph is taken: what is made smaller."""
+"""What is minified, by torch's name of the stage before which the graph is taken."""
 _FAILURE, _ACCURACY = "2", "4"
 _NODES = re.compile(r"SUCCESS: Went from (\d+) to (\d+) nodes|Started off with (\d+) nodes")
 _ERROR = re.compile(r"(\w+\.)*\w*(Error|Exception|Interrupt)\b(: .*)?$")
-"""How the last line of a traceback begins."""
+"""The beginning of a traceback's last line."""
 _KIND = re.compile(r"\b\w*(?:Error|Exception|Interrupt)\b")
 _MOST = 300
-"""Characters of an error that are shown."""
+"""Shown characters of an error."""
 NOT_FOUND, CANCELLED = 2, 130
-"""Exit status when there is nothing to make smaller, and when the user has interrupted it."""
+"""Exit status when there is nothing to minify, and when the user interrupted."""
 
 
 class _Timeout(Exception):
@@ -52,7 +52,7 @@ class _Timeout(Exception):
 
 
 def main(arguments: list[str]) -> int:
-    """Minify the failing graph of a program; print where the result is."""
+    """Minify a program's failing graph; print where the result is."""
     parser = _parser()
     options = read_options(parser, arguments)
     program = given_program(parser, options)
@@ -97,20 +97,20 @@ class JsonMinified(msgspec.Struct):
     """What ``--json`` prints."""
 
     path: str
-    """The program that was made."""
+    """The minimized program."""
     stage: str
     nodes: int
-    """How many its graph has."""
+    """Nodes of its graph."""
     before: int
-    """How many it had."""
+    """Nodes of the original graph."""
     error: str
-    """How it fails."""
+    """Its error."""
     fails_alone: bool = True
-    """Whether it fails without the program, too; else it needs what the program registers."""
+    """Whether it also fails without the program; otherwise it needs what the program registers."""
 
 
 class _Minifying:
-    """One program's."""
+    """Minifies the graph of one program."""
 
     def __init__(self, options: argparse.Namespace, folder: Path) -> None:
         self._options = options
@@ -118,16 +118,16 @@ class _Minifying:
         self._end = time.monotonic() + options.timeout
         self._input = RepeatedInput()
         self.problem: str | None = None
-        """Why there is nothing to make smaller."""
+        """Why there is nothing to minify."""
         self.stage = ""
         self.nodes: tuple[int, int] = (0, 0)
-        """How many nodes the graph had, and has."""
+        """How many nodes the graph had, and has now."""
         self.error = ""
-        """How the result fails."""
+        """The result's error."""
         self.fails_alone = False
 
     def run(self, program: LaunchDescription) -> None:
-        """Run the program with the minifier in it, and then the result."""
+        """Run the program with the minifier, then the result."""
         asked = msgspec.structs.replace(program, minifying=MinifyingRun(str(self._folder)))
         command, variables = launching(self._options.python, asked)
         for stage in [self._options.stage] if self._options.stage else _STAGES:
@@ -179,7 +179,7 @@ class _Minifying:
         _say(f"{self.nodes[1]} of {first} nodes")
 
     def _process(self, command: list[str], directory: Path, more: Mapping[str, str] | None = None) -> tuple[int, str]:
-        """Run a process to its end; return its status, and the last error that it printed."""
+        """Run a process; return its status, and the last error that it printed."""
         variables = {
             **(more or {}),
             "TORCHDYNAMO_REPRO_AFTER": self.stage,
@@ -187,7 +187,7 @@ class _Minifying:
             "TORCH_COMPILE_DEBUG_DIR": str(self._folder),
             "TORCHINDUCTOR_FX_GRAPH_CACHE": "0",
             "TORCHINDUCTOR_AUTOGRAD_CACHE": "0",
-            # A fork cannot use its parent's pool of threads.
+            # A forked process cannot use its parent's thread pool.
             "TORCHINDUCTOR_COMPILE_THREADS": "1",
         }
         errors = [""]
@@ -203,7 +203,7 @@ class _Minifying:
 
 
 def _kinds(error: str) -> set[str]:
-    """Return the classes of an error and of what caused it, as they are printed."""
+    """Return the printed classes of an error and of its causes."""
     return set(_KIND.findall(error))
 
 
@@ -215,10 +215,10 @@ def _watched(
     end: float,
     given: int,
 ) -> int:
-    """Run a command and return its status; each line that it prints is given to ``note`` at once.
+    """Run a command and return its status; give each printed line to ``note`` at once.
 
     Raises:
-        _Timeout: it was ended at ``end``, with the processes that it started; so it is when the user interrupts.
+        _Timeout: the time ``end`` is over. The command and its children are killed, also when the user interrupts.
     """
     lines: queue.Queue[str | None] = queue.Queue()
     with subprocess.Popen(

@@ -1,6 +1,6 @@
-"""``dynamo-dap profile``: runs a program, prints where compile time went, and writes files that show it in time.
+"""``dynamo-dap profile``: runs a program, prints where compile time went, and writes files for trace viewers.
 
-The program runs in a process of its own, without any stop, and is recorded as well. Main thread of the command.
+The program runs in its own process, without a stop, and is recorded as well. Main thread of the command.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _WRITING = "the profiler's end"
 _END = "the interpreter's end"
 _ANSWERS = {"hit": "hit", "miss": "missed", "bypass": "bypassed", "disabled": "off"}
 _SHARE = 0.02
-"""Lines of a function are listed that take at least this part of it."""
+"""A function's line is listed from this share of its time on."""
 
 
 def main(arguments: list[str]) -> int:
@@ -66,7 +66,7 @@ def main(arguments: list[str]) -> int:
     program = given_program(parser, options)
     stem = options.output or Path(program.module or Path(program.program or "").stem)
     try:
-        # Before a run that may take hours.
+        # Check before a run that may take hours.
         check_profile(stem, html=options.html)
     except OSError as error:
         return _fail(str(error), 2)
@@ -105,30 +105,30 @@ def main(arguments: list[str]) -> int:
 
 @dataclass(frozen=True)
 class _Run:
-    """A profile, and the times of its process seen from outside, in seconds."""
+    """A profile, and its process's times seen from outside, in seconds."""
 
     profile: Profile
     wall: float
-    """How long it lived."""
+    """How long the process lived."""
     written: float
     """When it had written the profile."""
 
     @property
     def writing(self) -> float:
-        """How long the profiler took when the program was over: to time itself, for its record and its files."""
+        """How long the profiler worked after the program's end: timing itself, record, files."""
         return max(0.0, self.written - self.profile.main.ended / 1e9)
 
     def stages(self) -> dict[str, int]:
-        """Return the nanoseconds of each stage on the main thread; their sum is how long the process lived."""
+        """Return the nanoseconds of each stage on the main thread; their sum is the process's lifetime."""
         found = stage_times(self.profile, self.profile.main)
         found[_WRITING] = int(self.writing * 1e9)
-        # Python takes down what the program has built.
+        # Python tears down what the program built.
         found[_END] = max(0, int(self.wall * 1e9) - sum(found.values()))
         return found
 
 
 def _others(stem: Path) -> dict[int, Profile | None]:
-    """Return the profiles of the processes that the program started, by their ids; None of those that wrote none."""
+    """Return the child processes' profiles by process id; None for one that wrote none."""
     others: dict[int, Profile | None] = {}
     for begun in sorted(stem.parent.glob(f"{stem.name}.*{BEGUN}")):
         written = begun.with_name(begun.name.removesuffix(BEGUN) + OWN)
@@ -281,7 +281,7 @@ def _print_functions(functions: Sequence[FunctionTime], console: Console) -> Non
 
 
 def _short(path: str) -> str:
-    """Return a path relative to the current folder; for a file elsewhere its folder and its name."""
+    """Return a path relative to the current folder; for a file elsewhere, its folder and name."""
     relative = os.path.relpath(path) if Path(path).is_absolute() else path
     return "/".join(Path(path).parts[-2:]) if relative.startswith("..") else relative
 
@@ -334,20 +334,20 @@ class JsonCompile(msgspec.Struct):
 
 
 class JsonLine(msgspec.Struct):
-    """Seconds in a line itself, and with what it calls."""
+    """Seconds in a line itself, and including its calls."""
 
     itself: float
     total: float
 
 
 class JsonFunction(msgspec.Struct):
-    """What tracing a function took, in all compiles."""
+    """Time of tracing a function, over all compiles."""
 
     name: str
     path: str
     line: int
     traced: int
-    """How often."""
+    """How often it was traced."""
     instructions: int
     itself: float
     """Seconds, without the functions that it calls."""
@@ -357,7 +357,7 @@ class JsonFunction(msgspec.Struct):
 
 
 class JsonPhase(msgspec.Struct):
-    """One of torch's phases, with what is in it."""
+    """One of torch's phases, with the phases inside."""
 
     calls: int
     seconds: float
@@ -367,7 +367,7 @@ class JsonGuards(msgspec.Struct):
     """The cost of guards."""
 
     hits: int
-    """Calls that found compiled code."""
+    """Calls that hit the cache."""
     misses: int
     times: list[GuardTime]
 
@@ -380,11 +380,11 @@ class JsonProfiler(msgspec.Struct):
 
 
 class JsonProcess(msgspec.Struct):
-    """A process that the program started. Its own profile is in files that have its id in their names."""
+    """A child process. Its own profile is in files with its id in their names."""
 
     id: int
     program: str | None
-    """None for one that wrote no profile: it was killed, or goes on."""
+    """None if it wrote no profile: it was killed, or still runs."""
     compiles: list[JsonCompile]
 
 
@@ -392,22 +392,22 @@ class JsonProfile(msgspec.Struct):
     """What ``--json`` prints. Times are in seconds."""
 
     seconds: float
-    """Of the whole run."""
+    """Duration of the whole run."""
     stages: dict[str, float]
-    """On the main thread: their sum is that of the whole run."""
+    """Stages on the main thread, whose sum is the whole run."""
     profiler: JsonProfiler
     compiles: list[JsonCompile]
     restarts: list[Restart]
-    """Analyses that began again, and why."""
+    """Restarted analyses, and why."""
     functions: list[JsonFunction]
-    """That Dynamo traced, the most expensive first."""
+    """Functions that Dynamo traced, the most expensive first."""
     phases: dict[str, JsonPhase]
     caches: list[CacheAnswer]
     guards: JsonGuards
     problems: list[str]
     """What this torch does not report."""
     processes: list[JsonProcess]
-    """Those that the program started."""
+    """Child processes."""
 
 
 def _as_json(run: _Run, others: dict[int, Profile | None]) -> JsonProfile:

@@ -1,8 +1,8 @@
-"""The program of a record, and the permission to run it again.
+"""Reads the program of a record, and asks for permission to run it again.
 
-A record may come from anybody, and names a command. Only a command that one of this user's own processes has signed
-runs without a question; any other is shown, and asked for once for each content. Main thread of a command, or the
-language server's.
+Anybody may have written a record, and it names a command. Only a command that a process of this user signed runs
+without a question. Any other is shown, and the user agrees once per content. Main thread of a command, or the language
+server's.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ class RecordedProgram:
     """A record's program, with the content at the time of reading."""
 
     program: tuple[str, ...]
-    """``sys.argv``: of a module, it begins with the module's file."""
+    """``sys.argv``; for a module it begins with the module's file."""
     folder: str
     module: str | None
     is_own: bool
-    """Whether a process of this user has written that it ran this."""
+    """Whether a process of this user signed that it ran this."""
     digest: str
-    """Of the command, the folder and the program's file."""
+    """Digest of the command, the folder and the program's file."""
 
     @property
     def command(self) -> str:
-        """What is run, as a person would write it."""
+        """The command, as a user would type it."""
         return command_of(self.program, self.module)
 
     def shown(self) -> str:
-        """Return what would run, without a control character."""
+        """Return the command, without control characters."""
         lines = [
             f"Command: {self.command}",
             f"Working directory: {self.folder}",
@@ -55,7 +55,7 @@ class RecordedProgram:
 
 
 def command_of(program: tuple[str, ...], module: str | None) -> str:
-    """Return a command as a person would write it."""
+    """Return a command as a user would type it."""
     return shlex.join(["python", *(["-m", module] if module else program[:1]), *program[1:]])
 
 
@@ -118,7 +118,7 @@ def refuses_untrusted(program: RecordedProgram) -> None:
 
 
 def asks_for_untrusted(options: argparse.Namespace) -> Consents:
-    """Return a function that shows a program of unknown origin and asks whether to run it, as ``options`` say."""
+    """Return a function that shows a program of unknown origin and asks whether to run it, unless ``options`` say."""
 
     def check(program: RecordedProgram) -> None:
         if options.content not in (None, program.digest):
@@ -134,13 +134,13 @@ def asks_for_untrusted(options: argparse.Namespace) -> Consents:
         try:
             agree_to(program.digest, program.command)
         except OSError as error:
-            # It runs anyway; the question comes again next time.
+            # It runs anyway; the question is asked again next time.
             sys.stderr.write(f"dynamo-dap: cannot remember that: {error.strerror or error}\n")
 
     return check
 
 
 def add_consent(parser: argparse.ArgumentParser, when: str = "") -> None:
-    """Add the options by which a user agrees to run what a record names."""
+    """Add the options by which a user agrees to run a record's program."""
     parser.add_argument("--yes", action="store_true", help=f"{when}run the recorded command, whatever user wrote it")
     parser.add_argument("--content", metavar="DIGEST", help=argparse.SUPPRESS)

@@ -1,6 +1,6 @@
-"""The table of the subcommands of ``dynamo-dap``, from which its help is written.
+"""Lists the subcommands of ``dynamo-dap``, from which its help is written.
 
-A subcommand's module is imported only when it is used: a server that an IDE starts loads none of them.
+A subcommand's module is imported only when it is used: a server that an IDE starts loads none.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Main = Callable[[list[str]], int]
 
 @dataclass(frozen=True)
 class Command:
-    """A subcommand. ``module`` has a function ``main``, or another one after a colon."""
+    """A subcommand. ``module`` has a function ``main``, or the one named after a colon."""
 
     name: str
     summary: str
@@ -57,7 +57,7 @@ GROUPS: dict[str, tuple[Command, ...]] = {
         Command("schema", "print the JSON Schema of what a command prints with --json", "commands.schema"),
     ),
 }
-"""Each command once, by what a user wants to do."""
+"""The commands, grouped by what a user wants to do."""
 
 COMMANDS: dict[str, Command] = {command.name: command for group in GROUPS.values() for command in group}
 

@@ -1,7 +1,7 @@
-"""Prints a report of a record or of torch's trace logs, and tries what it suggests. ``dynamo-dap report``.
+"""``dynamo-dap report``: prints a report on a record or on torch's trace logs, and tries its suggestions.
 
-Each candidate is one run of the recorded program: an edit on a copy, or a setting of torch without any edit. Main
-thread of the command.
+Each candidate is one run of the recorded program: with an edit on a copy, or with a setting of torch. Main thread of
+the command.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from dynamo_dap.trace_logs.logs import (
 
 
 def main(arguments: list[str]) -> int:
-    """Print a report, with ``--try`` also what its suggestions did; return 1 if there is nothing to report."""
+    """Print a report, with ``--try`` also the results of its suggestions; return 1 if there is nothing to report."""
     reader = _parser()
     add_consent(reader, "with --try: ")
     options = reader.parse_args(arguments)
@@ -176,7 +176,7 @@ def _try(options: argparse.Namespace) -> int:
 
 
 def all_fixes(record: Record) -> list[Fix]:
-    """Return all candidates for the findings of a record: settings first, then edits."""
+    """Return all candidates for a record's findings: settings first, then edits."""
     items = what_to_do(record)
     fixes = {fix.title: fix for fix in settings_of(items)}
     places: dict[Place, None] = {}

@@ -1,6 +1,6 @@
-"""``dynamo-dap run``: runs a program without any stop, and records its compiles.
+"""``dynamo-dap run``: runs a program without a stop, and records its compiles.
 
-This process becomes the program: signals, exit status and terminal are the program's own.
+This process becomes the program, with its signals, exit status and terminal.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _become(options: argparse.Namespace, description: LaunchDescription) -> NoRe
 
 
 def _run_twice(python: str, description: LaunchDescription) -> int:
-    # Imported only now: an ordinary run needs nothing of it.
+    # Imported only now: an ordinary run does not need it.
     from dynamo_dap.commands.diff import report_caches
     from dynamo_dap.diff.sides import CannotCompare, RunCommand
 

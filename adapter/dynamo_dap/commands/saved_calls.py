@@ -1,7 +1,6 @@
-"""``dynamo-dap record-call`` saves a call of a compiled function as a folder; ``dynamo-dap replay`` makes it again.
+"""``dynamo-dap record-call`` saves a call of a compiled function to a folder; ``dynamo-dap replay`` makes it again.
 
-What a folder would run is shown, and run only when the user has agreed, once for each content of the folder. Main
-thread of the command.
+The folder's code is shown, and runs only after the user has agreed, once per content. Main thread of the command.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from dynamo_dap.protocol.saved_calls import RecordingEnded, RecordingRun
 from dynamo_dap.records.program import add_program, given_program, read_options, run_program
 
 REPLAYING = "dynamo_dap.debuggee.launch.replaying"
-"""The module that makes a call again; the folder is its argument."""
+"""The module that makes a call again; its argument is the folder."""
 NOT_DONE, NOT_AGREED = 2, 1
 
 
 def record_call(arguments: list[str]) -> int:
-    """Run a program until a function is compiled, and save that call; 2 when there is none."""
+    """Run a program until a function is compiled, and save that call; return 2 if there is none."""
     parser = argparse.ArgumentParser(
         prog="dynamo-dap record-call",
         description="Run a program until it compiles a function, save that call as a folder, and end the program. The "
@@ -62,7 +61,7 @@ def record_call(arguments: list[str]) -> int:
 
 
 def replay(arguments: list[str]) -> int:
-    """Debug or run a saved call; 2 when the folder holds none or is refused, 1 when the user does not agree."""
+    """Debug or run a saved call; return 2 if the folder has none or is refused, 1 if the user does not agree."""
     parser = argparse.ArgumentParser(
         prog="dynamo-dap replay",
         allow_abbrev=False,
@@ -109,7 +108,7 @@ def replay(arguments: list[str]) -> int:
 
 
 def _debug(snapshot: Snapshot, options: argparse.Namespace, debugging: list[str]) -> int:
-    # Imported only now: as the commands themselves are.
+    # Imported only now, as the commands are.
     from dynamo_dap.commands.debug import main
 
     path, line = first_line(snapshot)

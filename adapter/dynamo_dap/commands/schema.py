@@ -1,4 +1,4 @@
-"""``dynamo-dap schema``: the JSON Schema of what each command prints with ``--json``, made from its types.
+"""``dynamo-dap schema``: prints the JSON Schema of each command's ``--json``, made from its types.
 
 Main thread of the command.
 """
@@ -46,7 +46,7 @@ PRINTED: dict[str, tuple[Any, str]] = {
     "doctor": (JsonDoctor, "one object: what works in an environment"),
     "record-call": (RecordCallBody, "one object: the call that was saved"),
 }
-"""What each command prints with ``--json``, and how it is laid out."""
+"""What each command prints with ``--json``: its type and its layout."""
 
 
 def main(arguments: list[str]) -> int:
@@ -64,7 +64,7 @@ def main(arguments: list[str]) -> int:
 
 
 def schema_of(command: str) -> dict[str, Any]:
-    """Return the schema of what a command prints."""
+    """Return the schema of a command's output."""
     of, layout = PRINTED[command]
     (schema,), components = msgspec.json.schema_components([of], ref_template="#/$defs/{name}")
     structs = {struct.__name__: struct for struct in _structs_in(of)}
@@ -94,7 +94,7 @@ def _structs_in(of: Any) -> list[Any]:
 
 
 def _describe(component: dict[str, Any], struct: Any) -> None:
-    """Add the source's text below each field."""
+    """Add each field's docstring from the source."""
     names = (
         {field.name: field.name for field in dataclasses.fields(struct)}
         if dataclasses.is_dataclass(struct)

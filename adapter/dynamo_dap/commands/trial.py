@@ -1,9 +1,9 @@
-"""Tries fixes: runs a program without an edit and with it, and compares the results.
+"""Tries fixes: runs a program with and without an edit, and compares the results.
 
-The edit is made on a copy that only these runs see; the user's files stay as they are. It compares the counts of the
-records, the exit status, the output, the results of compiled calls, and the final values of ``__main__``; numbers are
-equal within a tolerance. A program that fails without the edit is compared with a run as ordinary Python. Main thread
-of a command, or a worker thread of the language server.
+The edit is made on a copy that only these runs see; the user's files stay unchanged. Compared are the counts of the
+records, the exit status, the output, the results of compiled calls, and the final values of ``__main__``. Numbers are
+equal within a tolerance. A program that fails without the edit is compared with an eager run. Main thread of a command,
+or a worker thread of the language server.
 """
 
 from __future__ import annotations
@@ -55,21 +55,21 @@ _FURTHER = 4
 
 
 class Cancelled(CannotTry):
-    """The user has cancelled it."""
+    """The user cancelled it."""
 
 
 class Results(msgspec.Struct):
-    """What a run computed, as ``debuggee.launch.trial`` writes it: each value in a few numbers."""
+    """What a run computed, as ``debuggee.launch.trial`` writes it: a few numbers for each value."""
 
     values: dict[str, Any] = {}
-    """What ``__main__`` held at its end."""
+    """The final values of ``__main__``."""
     calls: list[Any] = []
-    """What each call of a compiled function returned."""
+    """The results of calls of compiled functions."""
     more_calls: int = 0
-    """Calls beyond those."""
+    """How many calls are not in ``calls``."""
 
     def count(self) -> int:
-        """Return how many things there are to compare."""
+        """Return how many results there are to compare."""
         return len(self.values) + sum(call is not None for call in self.calls)
 
 
@@ -84,7 +84,7 @@ class Outcome:
     results: Results
     seconds: float
     records: Sequence[Record] = ()
-    """What the run recorded, of each process."""
+    """The records of the run's processes."""
 
 
 @dataclass(frozen=True)
@@ -95,24 +95,24 @@ class Trial:
     before: Outcome
     after: Outcome
     difference: str | None
-    """What is another in the result; None when nothing is."""
+    """How the result differs; None if it does not."""
     is_random: bool = False
-    """Whether the result is another from run to run without an edit, too: then a difference proves nothing."""
+    """Whether the result also varies without an edit: then a difference proves nothing."""
     reference: Outcome | None = None
-    """What the result is compared with where the program fails without the fix: a run as ordinary Python."""
+    """If the program fails without the fix: an eager run, with which the result is compared."""
     needs: str | None = None
-    """A condition on data that the trace meets only with the fix: it needs a further check."""
+    """A data condition that the trace meets only with the fix, which therefore needs a further check."""
 
     @property
     def changes_result(self) -> bool:
-        """Whether the program computes something else."""
+        """Whether the program computes a different result."""
         return self.difference is not None and not self.is_random
 
     @property
     def helps(self) -> bool:
-        """Whether there are fewer breaks or recompiles, and not more of the other; or as many, and fewer graphs.
+        """Whether the fix reduces breaks or recompiles without raising the other, or only reduces graphs.
 
-        Code that ran eagerly before may be compiled without the break: then there are more graphs.
+        Without a break, code that ran eagerly may be compiled: then there are more graphs.
         """
         graphs, *others = self._before_and_after()
         if all(new == old for old, new in others):
@@ -124,7 +124,7 @@ class Trial:
 
     @property
     def is_proven(self) -> bool:
-        """Whether it helps and the result is the same, of a program that has a result."""
+        """Whether it helps, and the program has a result that stays the same."""
         return self.helps and self.difference is None and self._has_result
 
     @property
@@ -161,7 +161,7 @@ class Trial:
         return f"There are fewer of one kind and more of another; {same}" if is_mixed else f"It does not help; {same}"
 
     def summary(self) -> str:
-        """Return the result in two sentences."""
+        """Return the result as two sentences."""
         return f"{self.verdict}. {self._changes() or 'Graphs, breaks and recompiles are as before'}."
 
     def in_short(self) -> str:
@@ -206,9 +206,9 @@ class JsonTrial(msgspec.Struct, rename="camel"):
     """Whether it helps and the result is the same."""
     verdict: str
     reference: str
-    """What the result is compared with: the run without the fix, or ordinary Python where that run fails."""
+    """What the result is compared with: the run without the fix, or an eager run if that one fails."""
     needs_trial: bool
-    """Whether it assumes something of the data."""
+    """Whether it assumes something about the data."""
     before: JsonOutcome
     after: JsonOutcome
 
@@ -253,21 +253,21 @@ class Runner:
     folder: str
     python: str
     seconds: float
-    """How long a run may take."""
+    """Time limit of a run."""
     module: str | None = None
-    """What ``python -m`` is given in place of the program's file."""
+    """The argument of ``python -m``, if the program is a module."""
     report: Callable[[str], None] = lambda text: None
-    """Called with the name of each run when it begins."""
+    """Called with each run's name when it begins."""
     is_cancelled: Callable[[], bool] = lambda: False
-    """Is asked all the time while the program runs; any thread."""
+    """Polled while the program runs; any thread."""
     given: RepeatedInput | None = None
-    """What the program reads; None for nothing."""
+    """The program's input; None for none."""
     recorded: RecordedProgram | None = None
-    """What the user agreed to, of a program that a record names."""
+    """The recorded program that the user agreed to run."""
 
     @property
     def command(self) -> str:
-        """What is run, as a person would write it."""
+        """The command, as a user would type it."""
         return command_of(tuple(self.program), self.module)
 
     def run(
@@ -277,9 +277,9 @@ class Runner:
         settings: Sequence[Setting] = (),
         variables: Mapping[str, str] | None = None,
     ) -> Outcome:
-        """Run it with other texts in place of some files, with settings of torch and environment variables.
+        """Run it with other texts in place of some files, with torch settings and environment variables.
 
-        ``which`` says to ``report`` which run it is.
+        ``which`` names the run to ``report``.
 
         Raises:
             CannotTry: it did not end in time, or it cannot be run at all.
@@ -304,7 +304,7 @@ class Runner:
                 added=_added(settings),
             )
             command, launch_variables = launching(self.python, description)
-            # Every run begins with the same seeds: see the debuggee's side.
+            # Every run begins with the same seeds, which the debugged process sets.
             environment = {**os.environ, **(variables or {}), **launch_variables, "PYTHONHASHSEED": "0"}
             environment[RECORDS_VARIABLE] = str(records)
             began = time.monotonic()
@@ -348,7 +348,7 @@ class Runner:
                     raise CannotTry(f"the program did not end in {self.seconds:.0f} s; see --timeout")
         finally:
             if process.poll() is None:
-                # What it has started goes as well.
+                # Kill its child processes too.
                 with contextlib.suppress(OSError):
                     os.killpg(process.pid, signal.SIGKILL)
                 process.communicate()
@@ -369,10 +369,10 @@ def runner_of(
     seconds: float,
     consents: Consents = refuses_untrusted,
 ) -> Runner:
-    """Return what runs a recorded program, or another one in its place.
+    """Return a runner of a recorded program, or of another one in its place.
 
     Raises:
-        CannotTry: the file to run does not exist, or ``consents`` refuses what the record names.
+        CannotTry: the file to run does not exist, or ``consents`` refuses the recorded program.
     """
     if program:
         # The user's own command line: nothing of the record is trusted.
@@ -385,7 +385,7 @@ def runner_of(
 
 
 def try_fixes(fixes: Sequence[Fix], runner: Runner, texts: Mapping[str, str]) -> list[Trial]:
-    """Try each fix by itself; ``texts`` are those of files that are not saved.
+    """Try each fix by itself; ``texts`` holds unsaved files.
 
     Raises:
         CannotTry: the program cannot be run again.
@@ -426,7 +426,7 @@ def try_fixes(fixes: Sequence[Fix], runner: Runner, texts: Mapping[str, str]) ->
 
 
 def _difference(before: Outcome, after: Outcome, own_names: Collection[str], *, with_calls: bool = True) -> str | None:
-    """Return how the result of a run with an edit differs; ``own_names`` are variables that only the edit makes."""
+    """Return how the result with an edit differs; ``own_names`` are variables that only the edit makes."""
     if before.status != after.status:
         last = _last_line(after.errors)
         if before.status == 0:

@@ -1,4 +1,4 @@
-"""``dynamo-dap diff``: compares what two runs compiled, and finds the first place where they differ.
+"""``dynamo-dap diff``: compares what two runs compiled, and finds where they first differ.
 
 May import ``protocol``, ``records`` and ``trace_logs``. Never imports torch, and executes nothing that a record names.
 """

@@ -1,4 +1,4 @@
-"""Compares two runs. Pure, but for reading generated code of runs that this command made."""
+"""Compares two runs. Pure, except that it reads generated code of runs that this command made."""
 
 from __future__ import annotations
 
@@ -72,10 +72,10 @@ class _Comparison:
     def __init__(self, one: Run, other: Run) -> None:
         self._runs = one, other
         self.not_compared: dict[str, None] = {}
-        """Each reason once."""
+        """Reasons, without repetition."""
 
     def differences(self) -> Iterator[Difference]:
-        """Yield them: processes and their functions in the order of A, then what the programs gave."""
+        """Yield differences: processes and functions in the order of A, then the programs' output."""
         one, other = self._runs
         for record_a, record_b in zip_longest(one.records, other.records):
             # A process that never compiled has no record.
@@ -94,7 +94,7 @@ class _Comparison:
 
     @property
     def may_read_code(self) -> bool:
-        """Whether this command ran both: the code files that a record names are not read."""
+        """Return whether this command ran both sides. Otherwise no code file that a record names is read."""
         return all(run.is_own for run in self._runs)
 
     def _of_values(self) -> Iterator[Difference]:
@@ -194,7 +194,7 @@ class _Records:
         elif one.problem is not None and normal_text(one.problem) != normal_text(other.problem or ""):
             text, diff = f"{one.name} is {one.state} for another reason", unified([one.problem], [other.problem or ""])
             yield Difference("function", text, function.name, ids, one.problem_place, other.problem_place, diff)
-        # A break ends the trace, so that guards and graphs differ as well: it is where the runs differ first.
+        # A break ends the trace, so guards and graphs differ after it: the break is the first difference.
         yield from self._breaks(function, one, other)
         if one.is_shortened or other.is_shortened:
             self._comparison.leave_out("nodes and guards of compiles that a record keeps shortened")
@@ -267,7 +267,7 @@ class _Records:
             and _begins_alike(one.kernels, other.kernels)
             and _begins_alike(files, files_there)
         ):
-            # From its cache torch takes the backward graph at once, which it else compiles in the backward pass.
+            # A cached entry includes the backward graph, which torch otherwise compiles in the backward pass.
             self._comparison.leave_out("the code of backward passes, where a cache served the compile in one run only")
             return
         if one.kernels != other.kernels:
@@ -325,13 +325,13 @@ class _Records:
 def _is_same_break(one: tuple[object, ...] | None, other: tuple[object, ...] | None) -> bool:
     if one is None or other is None:
         return one is other
-    # A line that was not recorded, as in a trace log without sources, is not taken for another.
+    # Without its text (a trace log without sources), a line equals no other line.
     is_known = one[1] is not None and other[1] is not None
     return one[0] == other[0] and one[2] == other[2] and (not is_known or one[1] == other[1])
 
 
 def _by_name(record: Record) -> dict[tuple[str, str, int], CompiledFunction]:
-    """Return the functions by name, file and number of those that share both."""
+    """Return the functions by name, file and their number among those that share both."""
     seen: Counter[tuple[str, str]] = Counter()
     functions = {}
     for function in record.functions:
@@ -343,7 +343,7 @@ def _by_name(record: Record) -> dict[tuple[str, str, int], CompiledFunction]:
 
 
 def _parts(function: CompiledFunction) -> dict[str, list[Compile]]:
-    """Return a function's compiles: of itself, and of its rests after breaks."""
+    """Return a function's compiles: its own, and those of its resume functions."""
     parts: dict[str, list[Compile]] = {}
     for compiled in function.compiles:
         parts.setdefault(normal_name(compiled), []).append(compiled)
@@ -384,7 +384,7 @@ def _code_of(compiled: Compile) -> list[str] | None:
 
 
 def unified(one: Sequence[str], other: Sequence[str]) -> list[str]:
-    """Return the lines that differ, with ``-`` those of A and with ``+`` those of B, and some around them."""
+    """Return the lines that differ, ``-`` for A and ``+`` for B, with some context."""
     lines = list(difflib.unified_diff(one, other, lineterm="", n=_CONTEXT))[2:]
     shown = [line for line in lines if not line.startswith("@@")] if len(lines) < _LISTED else lines
     return shown[:_MOST_LINES]

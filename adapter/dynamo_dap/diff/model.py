@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 from dynamo_dap.records.model import Place
 
 KINDS = ("function", "break", "guard", "graph", "kernel", "recompile", "skip", "value", "output", "exit status")
-"""What can differ, in the order in which differences of one compile are listed."""
+"""What can differ, in the order in which one compile's differences are listed."""
 
 
 class Difference(Struct, rename="camel", omit_defaults=True, frozen=True):
@@ -19,11 +19,11 @@ class Difference(Struct, rename="camel", omit_defaults=True, frozen=True):
     text: str
     """What differs, in one line."""
     function: str | None = None
-    """The user's function; nothing for the program's output."""
+    """The user's function; None for the program's output."""
     compiles: list[str] = []
-    """The compile's id in A and in B, where both have one."""
+    """The compile's ids in A and in B, if both have one."""
     place: Place | None = None
-    """The user's line in A, where A has one."""
+    """The user's line in A, if there is one."""
     place_in_b: Place | None = None
     """The user's line in B."""
     diff: list[str] = []
@@ -41,7 +41,7 @@ class Numbers(Struct, rename="camel", frozen=True):
     guards: int
     seconds: float
     phases: dict[str, float]
-    """Seconds of each phase, in all compiles together."""
+    """Seconds of each phase, summed over all compiles."""
 
 
 class Side(Struct, rename="camel", omit_defaults=True, frozen=True):
@@ -52,7 +52,7 @@ class Side(Struct, rename="camel", omit_defaults=True, frozen=True):
     numbers: Numbers
     torch: str | None = None
     exit_status: int | None = None
-    """Of a command that was run."""
+    """Exit status of a command that was run."""
 
 
 class KeyPart(Struct, rename="camel", frozen=True):
@@ -61,27 +61,30 @@ class KeyPart(Struct, rename="camel", frozen=True):
     name: str
     """As torch names it: ``inductor_config[cpp.threads]``, ``example_inputs[0]``."""
     in_a: str | None
-    """Its value in the run that filled the cache, of a tensor what differs; empty if unreadable, None if missing."""
+    """The value in the run that filled the cache (for a tensor, only the differences).
+
+    Empty if unreadable, None if missing.
+    """
     in_b: str | None
 
 
 class NotCached(Struct, rename="camel", frozen=True):
-    """A compile of the second run that the caches did not serve."""
+    """A compile of the second run that missed the caches."""
 
     function: str
     compile: str
     results: list[str]
     """``AOTAutograd cache miss``, ``FX graph cache hit``"""
     seconds: float
-    """Of the whole compile."""
+    """Duration of the whole compile."""
     place: Place | None
-    """The user's line: of the first operation that differs, else of the function."""
+    """The user's line of the first operation that differs, else of the function."""
     reasons: list[str]
-    """Why a cache was bypassed, as torch says it."""
+    """Torch's reasons for bypassing a cache."""
     parts: list[KeyPart]
-    """Those of the nearest key of the first run that differ, without the graph."""
+    """Parts that differ from the nearest key of the first run, without the graph."""
     text: str | None
-    """What else is known of the keys."""
+    """Other facts about the keys."""
     diff: list[str]
     """The difference of the graphs: lines of A begin with ``-``, those of B with ``+``."""
     advice: list[str]
@@ -94,7 +97,7 @@ class JsonCaches(Struct, rename="camel", frozen=True):
     """The run that filled the caches."""
     b: Side
     hits: int
-    """Compiles of the second run that the caches served."""
+    """Cache hits: compiles of the second run."""
     not_cached: list[NotCached]
 
 
@@ -105,6 +108,6 @@ class JsonDiff(Struct, rename="camel", frozen=True):
     a: Side
     b: Side
     differences: list[Difference]
-    """The first is where the runs differ first. Seconds are not compared: they vary from run to run."""
+    """In the order in which the runs differ. Seconds are not compared: they vary from run to run."""
     not_compared: list[str]
     """What could not be compared, and why."""

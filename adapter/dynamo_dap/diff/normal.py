@@ -1,4 +1,4 @@
-"""Texts of a run, without what varies from process to process. Pure, but for reading lines of sources."""
+"""Removes from the texts of a run what varies between processes. Pure, except that it reads source lines."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _TIME = re.compile(r"\b\d+(?:\.\d+)?(?:e-?\d+)?\s?(?:s|ms|us|\u00b5s|ns|sec|secs
 _TEMPORARY = re.compile(r"/tmp/[\w./-]+")
 
 PROGRAM = "the program"
-"""In place of the path of the program's file."""
+"""Replaces the path of the program's file."""
 
 
 def normal_guard(guard: Guard) -> str:
-    """Return a guard's expression without ids of objects; a number that the user compares with stays."""
+    """Return a guard's expression without object ids; keep numbers that the user compares with."""
     text = _OBJECT_IDS.sub(r"\g<before>...", guard.expression)
     return _GENERATED.sub(r"\g<name>...", _ADDRESSES.sub("0x...", text))
 
@@ -32,7 +32,7 @@ def normal_name(compiled: Compile) -> str:
 
 
 def normal_text(text: str) -> str:
-    """Return a message of torch's without lines and addresses."""
+    """Return a torch message without lines and addresses."""
     return _LINE.sub("at a line", _ADDRESSES.sub("0x...", text))
 
 
@@ -42,7 +42,7 @@ def normal_output(line: str) -> str:
 
 
 def normal_path(record: Record, path: str) -> str:
-    """Return a path as it is below the program's folder, so that two checkouts have the same.
+    """Return a path relative to the program's folder, so that two checkouts give the same.
 
     The program's own file has one name in every run: two versions of it may have two names.
     """

@@ -1,4 +1,4 @@
-"""The files of a git revision in a temporary folder; the user's checkout and repository stay as they are.
+"""Writes the files of a git revision to a temporary folder, and leaves the user's checkout and repository alone.
 
 Main thread of the command. It runs git, with the repository of the working directory.
 """
@@ -18,7 +18,7 @@ from dynamo_dap.diff.sides import CannotCompare
 
 @contextlib.contextmanager
 def files_of_revision(revision: str) -> Iterator[Path]:
-    """Give the folder that has in ``revision`` what the working directory has, as long as the context lasts.
+    """Yield a temporary folder that corresponds to the working directory in ``revision``.
 
     Raises:
         CannotCompare: git does not find the revision, or the folder is not in a repository.

@@ -1,4 +1,4 @@
-"""Reads one side of a comparison: a record, a trace log, or a command that is run now. Main thread of the command."""
+"""Reads one side of a comparison: a record, a trace log, or a command to run. Main thread of the command."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from dynamo_dap.trace_logs.logs import is_trace, read_any
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 _CACHE_FOLDERS = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
-"""The variables that name the folders of torch's and Triton's caches."""
+"""The variables that name the cache folders of torch and Triton."""
 _MOST_OUTPUT = 64 * 1024 * 1024
 
 
@@ -36,7 +36,7 @@ class CannotCompare(Exception):
 
 @dataclass(frozen=True)
 class RunCommand:
-    """A program with its interpreter and its environment, as a user writes it."""
+    """A program with its interpreter and its environment variables."""
 
     python: str
     description: LaunchDescription
@@ -65,7 +65,7 @@ class Run:
 
     @property
     def is_own(self) -> bool:
-        """Whether this command ran it, so that the files it names may be read."""
+        """Whether this command ran it, so that it may read the files it names."""
         return self.status is not None
 
 
@@ -86,9 +86,9 @@ def side_of(given: str, python: str) -> Path | RunCommand:
 
 
 def command_of(given: str, python: str, folder: Path | None = None) -> RunCommand:
-    """Parse ``NAME=value python -m module argument``; interpreter and variables may be left out.
+    """Parse ``NAME=value python -m module argument``; interpreter and variables may be missing.
 
-    It will run in ``folder``, without which it is the working directory.
+    It will run in ``folder``, or in the working directory.
 
     Raises:
         CannotCompare: it names no program.
@@ -123,12 +123,12 @@ def command_of(given: str, python: str, folder: Path | None = None) -> RunComman
 def read_side(
     given: str, side: Path | RunCommand, *, with_values: bool = False, cache_folder: str | None = None
 ) -> Run:
-    """Read a record or run a command, whose values are hashed ``with_values``.
+    """Read a record or run a command; ``with_values`` hashes the command's values.
 
-    With ``cache_folder``, torch's caches are in this folder, and the record has the parts of their keys.
+    ``cache_folder`` holds torch's caches, and the record gets the parts of their keys.
 
     Raises:
-        CannotCompare: there is nothing that could be compared.
+        CannotCompare: there is nothing to compare.
     """
     if isinstance(side, RunCommand):
         return _ran(given, side, with_values=with_values, cache_folder=cache_folder)

@@ -17,7 +17,7 @@ _COUNTS = ("compiles", "graphs", "operations", "breaks", "recompiles", "guards")
 
 
 def print_caches(found: JsonCaches, run: Run, console: Console, names: tuple[str, str] = ("A", "B")) -> None:
-    """Print each compile that the caches did not serve, then seconds by phase of both runs, which have ``names``."""
+    """Print each compile that missed the caches, then seconds by phase for both runs (``names``)."""
     total = counted(found.hits + len(found.not_cached), "compile")
     seconds = sum(each.seconds for each in found.not_cached)
     console.print(f"Of {total} in {names[1]}, the caches that {names[0]} filled served {found.hits}.")

@@ -13,11 +13,11 @@ from dynamo_dap.records.model import Place
 
 _LINE = re.compile(r"at line \d+")
 _OF_PROCESS = re.compile(r"\.\d+\.")
-"""In the name of a file: the process has no rank, and another id in each run."""
+"""In a file name: the process has no rank, and its id differs in each run."""
 _DIGITS = 12
 _LISTED = 20
 _SAME_REFEREE = 1e-9
-"""Two runs in float64 of one graph on the same inputs differ by less, relatively."""
+"""Two float64 runs of one graph on the same inputs differ by less, relatively."""
 
 LeaveOut = Callable[[str], None]
 
@@ -46,7 +46,7 @@ def _of_process(one: Sequence[HashedCall], other: Sequence[HashedCall], leave_ou
 
 
 def _of_threads(one: Sequence[HashedCall], other: Sequence[HashedCall], leave_out: LeaveOut) -> Iterator[Difference]:
-    """Compare calls that were given the same: threads have no order."""
+    """Compare calls that got the same inputs: threads have no order."""
     matches: dict[object, list[HashedCall]] = defaultdict(list)
     for call in other:
         matches[_given(call)].append(call)
@@ -148,7 +148,7 @@ def _worded(value: HashedValue) -> str:
 
 
 def _nearer(one: HashedValue, other: HashedValue) -> str | None:
-    """Say which value is nearer to the run in float64, where that is the same run for both."""
+    """Return which value is nearer to the float64 run, if both have the same one."""
     if one.error is None or other.error is None or one.exact is None or other.exact is None:
         return None
     if abs(one.exact - other.exact) > _SAME_REFEREE * max(abs(one.exact), abs(other.exact)):

@@ -1,8 +1,7 @@
-"""Files of explored stages: a line of JSON for each document, written when it is made; the first line is the format's.
+"""Reads and writes files of explored stages: one line of JSON per document; the first line is the format's.
 
-They lie beside the records of the same working directory, and as many are kept. A file may come from anywhere:
-characters that a terminal would obey are replaced, and a line that cannot be read is left out. Written in the debugged
-program, read in the command's process.
+They lie beside the working directory's records, and the same number is kept. A file may come from anywhere: control
+characters are replaced, and unreadable lines skipped. Written in the debugged program, read in the command's process.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from dynamo_dap.records.texts import without_controls
 SUFFIX = ".stages"
 KEPT = 20
 BOUND = 128 * 1024 * 1024
-"""Bytes that are written to one file, and read."""
+"""Maximum bytes that are written to a file, and read."""
 
 
 class UnreadableStages(Exception):
@@ -42,10 +41,10 @@ class _Made(msgspec.Struct, rename="camel"):
 
 
 class StagesWriter:
-    """Writes one file, on whichever threads compile."""
+    """Writes one file, on any compiling thread."""
 
     def __init__(self, path: Path, program: list[str]) -> None:
-        """Make the file. Raises ``OSError`` when that is impossible."""
+        """Make the file. Raises ``OSError`` if that is impossible."""
         path.parent.mkdir(parents=True, exist_ok=True)
         # Only its owner may read what a program computes.
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
@@ -67,26 +66,26 @@ class StagesWriter:
 
 
 def stages_in(folder: Path) -> list[Path]:
-    """Return for each program that was explored the file of its first process, which may have none; oldest first."""
+    """Return each explored program's file of its first process, which may not exist; oldest first."""
     files = folder.glob(f"*{SUFFIX}") if folder.is_dir() else ()
     return sorted({file.with_name(file.name.partition(".")[0] + SUFFIX) for file in files})
 
 
 def files_of_run(first: Path) -> list[Path]:
-    """Return the files of all processes of a program: those that it started have their ids in the names."""
+    """Return the files of a program's processes; child processes have their ids in the names."""
     others = sorted(first.parent.glob(f"{first.name.removesuffix(SUFFIX)}.*{SUFFIX}"))
     return [*([first] if first.exists() else []), *others]
 
 
 def remove_old_stages(folder: Path) -> None:
-    """Remove what is beyond the number that is kept. What cannot be removed stays."""
+    """Remove the files beyond the number that is kept, as far as possible."""
     for file in [file for first in stages_in(folder)[:-KEPT] for file in files_of_run(first)]:
         with contextlib.suppress(OSError):
             file.unlink()
 
 
 def read_run(first: Path) -> list[Explored]:
-    """Return the compiles of all processes of a program; in child processes an id also has the process.
+    """Return the compiles of a program's processes; ids of child processes include the process.
 
     Raises:
         UnreadableStages: see ``read_stages``.

@@ -1,7 +1,7 @@
-"""Explored compiles as one page with everything in it: panes side by side, with counterparts highlighted together.
+"""Shows explored compiles as one page: panes side by side, with counterparts highlighted together.
 
-Pure, except for reading the user's files. A file of stages may come from anywhere: all of its texts are data of the
-page, which puts them in place as text, and its policy allows no script but its own and no connection.
+Pure, except that it reads the user's files. A file of stages may come from anywhere: the page's script inserts its
+texts as text. The page's policy allows only its own script, and no connection.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def html_page(compiles: Sequence[Explored]) -> str:
 
 
 def _sources(compiles: Sequence[Explored]) -> dict[str, dict[str, object]]:
-    """Return the user's files: by path, how it is called and its lines."""
+    """Return the user's files by path: name and lines."""
     paths = {
         place.place.path: None
         for compiled in compiles
@@ -45,7 +45,7 @@ def _sources(compiles: Sequence[Explored]) -> dict[str, dict[str, object]]:
 
 
 def _changes(compiles: Sequence[Explored]) -> dict[str, str]:
-    """Return what passes changed, by compile and document."""
+    """Return the changes by passes, by compile and document."""
     return {
         f"{compiled.id}:{document.id}": "\n".join(_difference(document))
         for compiled in compiles

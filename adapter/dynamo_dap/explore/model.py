@@ -1,4 +1,4 @@
-"""What a compile is at each of its stages: documents, whose parts say what they were made from.
+"""Models a compile's stages as documents, whose parts know what they were made from.
 
 Plain values, as in ``records.model``. Any thread.
 """
@@ -12,11 +12,11 @@ from msgspec import Struct
 from dynamo_dap.records.model import Place, StackLine
 
 VERSION = 1
-"""Of the file format."""
+"""Version of the file format."""
 
 
 class Part(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
-    """Some lines of a document that are one thing: a node, an operation, a kernel, a call of one."""
+    """Lines of a document that form one thing: a node, an operation, a kernel, a kernel call."""
 
     name: str
     """Unique in its document."""
@@ -26,27 +26,27 @@ class Part(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
     parents: list[str] = []
     """What it was made from: ``DOCUMENT:PART``."""
     lines: list[int] = []
-    """The user's lines that it computes: indices of ``Document.places``."""
+    """The user's lines that it computes: indices into ``Document.places``."""
     callers: list[int] = []
     """The user's lines that called those, outermost first."""
     note: str | None = None
-    """What else a person may want to know of it: a name in torch's texts, a size."""
+    """Additional information: a name in torch's texts, a size."""
     lowerings: list[str] = []
-    """What made it of its nodes: functions of Inductor's, each with its place."""
+    """The Inductor functions that made it, each with its place."""
     why: list[str] = []
-    """Why it is there as it is: not fused with another, a fallback, a copy."""
+    """Why it was made this way: not fused with another, a fallback, a copy."""
     read: int | None = None
-    """Bytes that it reads, each buffer once; of a kernel that is called often, all calls together."""
+    """Bytes that it reads, each buffer once; for a repeated kernel, all calls together."""
     written: int | None = None
     flops: int | None = None
     memory: int | None = None
-    """Bytes of intermediate and resulting buffers in use while it runs, in a backward pass of saved ones, too."""
+    """Bytes of intermediate and resulting buffers in use while it runs; in a backward pass also saved ones."""
     is_peak: bool = False
-    """Whether no other operation of its graph has more in use."""
+    """Whether no other operation of its graph uses more."""
     saved: int | None = None
-    """Bytes that are kept of it for the backward pass."""
+    """Bytes saved for the backward pass."""
     recomputed: int | None = None
-    """Bytes that the backward pass computes again of it."""
+    """Bytes that the backward pass recomputes."""
 
 
 class Document(Struct, rename="camel", omit_defaults=True):
@@ -59,22 +59,22 @@ class Document(Struct, rename="camel", omit_defaults=True):
     """``python``, ``cpp`` or ``plaintext``."""
     text: str
     before: str | None = None
-    """What it was before the passes of this stage; None where no passes ran."""
+    """The text before this stage's passes; None if no passes ran."""
     parts: list[Part] = []
     places: list[StackLine] = []
     operations: int = 0
     """How many parts compute something."""
     lost: list[str] = []
-    """Those of them of which nobody knows what line of the user's they come from."""
+    """Computing parts whose user's line is unknown."""
 
 
 class Explored(Struct, rename="camel", omit_defaults=True):
-    """A compile and its stages, in their order."""
+    """A compile and its stages, in order."""
 
     id: str
-    """As in the record: ``0/1``."""
+    """The record's id: ``0/1``."""
     name: str
-    """The frame: ``Model.forward``, ``fn (resumed at line 8)``."""
+    """The frame's name: ``Model.forward``, ``fn (resumed at line 8)``."""
     place: Place
     documents: list[Document] = []
 
@@ -90,11 +90,11 @@ STAGES = (
         for stage in ("", "-post-grad", "-runnable", "-ir", "-fused", "-code", "-kernels")
     ),
 )
-"""The ids of documents, in their order."""
+"""The documents' ids, in order."""
 
 
 def in_order(documents: Iterable[Document]) -> list[Document]:
-    """Return documents in the order of the stages; of an inference graph the passes come after it."""
+    """Return documents in the order of the stages; an inference graph precedes its passes."""
     found = list(documents)
     is_inference = all(each.id != "joint" for each in found)
 
@@ -107,7 +107,7 @@ def in_order(documents: Iterable[Document]) -> list[Document]:
 
 
 class Links:
-    """Which parts of a compile's documents belong together: what a part was made from, and what was made from it."""
+    """Links between the parts of a compile's documents: origins and results."""
 
     def __init__(self, documents: Iterable[Document]) -> None:
         self._documents = {each.id: each for each in documents}
@@ -130,7 +130,7 @@ class Links:
         return self.made_from(name) | self.became([name])
 
     def of_line(self, path: str, line: int, *, with_callers: bool = True) -> set[str]:
-        """Return the parts that compute a line of the user's, or what it calls."""
+        """Return the parts that compute a user's line, or a line that it calls."""
         return {
             name
             for name, part in self.parts.items()
@@ -138,12 +138,12 @@ class Links:
         }
 
     def lines_of(self, name: str) -> list[StackLine]:
-        """Return the lines of the user's that a part computes, in the order of the files."""
+        """Return the user's lines that a part computes, in the files' order."""
         document = self._documents[name.partition(":")[0]]
         return [document.places[each] for each in self.parts[name].lines]
 
     def in_document(self, names: Iterable[str], document: str) -> list[Part]:
-        """Return those of some parts that are in a document."""
+        """Return those parts that are in a document."""
         return [self.parts[name] for name in names if name.partition(":")[0] == document and name in self.parts]
 
     def _places(self, name: str, part: Part, *, with_callers: bool) -> Iterator[tuple[str, int]]:

@@ -58,7 +58,7 @@ def _summary(document: Document) -> str:
 
 
 def _peaks(compiled: Explored) -> list[str]:
-    """Return for each pass when the most memory is in use, and at which lines: of several kernels the first."""
+    """Return each pass's peak of memory, and its lines; of several kernels the first."""
     links = Links(compiled.documents)
     found = []
     for document in compiled.documents:
@@ -74,7 +74,7 @@ def _peaks(compiled: Explored) -> list[str]:
 
 
 def kernels_by_line(compiled: Explored) -> dict[tuple[str, int], dict[str, list[str]]]:
-    """Return for each user line the kernels that compute it: names by document."""
+    """Return the kernels that compute each user's line: names by document."""
     found: dict[tuple[str, int], dict[str, list[str]]] = {}
     for document in compiled.documents:
         if document.id.endswith("-kernels"):

@@ -1,4 +1,4 @@
-"""A file of the user's as it is now, together with the record's facts about it: texts, lines, syntax.
+"""Represents a user's file as it is now, with the record's facts about it: texts, lines, syntax.
 
 One per version of a text and state of the record. Lines are counted from 1, columns from 0 in characters.
 """
@@ -21,7 +21,7 @@ from dynamo_dap.records.texts import digest_of_line
 
 
 class LineMap:
-    """Maps lines, counted from 1, of a file as it was recorded to lines of a text, and back."""
+    """Maps lines of a file as recorded, counted from 1, to lines of a text, and back."""
 
     def __init__(self, recorded: Sequence[str], text: Sequence[str]) -> None:
         """Match the ``recorded`` digests of lines with the lines of ``text``."""
@@ -43,16 +43,16 @@ class LineMap:
             self._now[recorded + offset + 1] = now + offset + 1
 
     def now(self, line: int) -> int | None:
-        """Return where a recorded line is; None if it was changed or removed."""
+        """Return a recorded line's present number; None if it was changed or removed."""
         return self._now.get(line)
 
     def recorded(self, line: int) -> int | None:
-        """Return which recorded line a line of the text is; None if it is a new or changed one."""
+        """Return a present line's recorded number; None if it is new or changed."""
         return self._recorded.get(line)
 
 
 def _common(left: Sequence[str], right: Sequence[str]) -> int:
-    """Return how many items both begin with."""
+    """Return the length of the common beginning."""
     count = 0
     for one, other in zip(left, right, strict=False):
         if one != other:
@@ -78,23 +78,23 @@ class Document:
         self._map = LineMap(recorded, self.lines)
 
     def is_at(self, place: Place | None) -> bool:
-        """Whether a place is in this file."""
+        """Return whether a place is in this file."""
         return place is not None and real_path(place.path) == self.path
 
     def now(self, line: int) -> int | None:
-        """Return where a recorded line is; None if it was changed or removed."""
+        """Return a recorded line's present number; None if it was changed or removed."""
         return self._map.now(line)
 
     def recorded(self, line: int) -> int | None:
-        """Return which recorded line a line is; None if it is a new or changed one."""
+        """Return a present line's recorded number; None if it is new or changed."""
         return self._map.recorded(line)
 
     def recorded_in(self, lines: Iterable[int]) -> dict[int, int]:
-        """Return the lines that are among some now, by the lines that they were when they were recorded."""
+        """Return the recorded numbers of those lines that are among some present ones."""
         return {recorded: line for line in lines if (recorded := self._map.recorded(line)) is not None}
 
     def line_of(self, place: Place | None) -> int | None:
-        """Return the line of a place in this file as it is now."""
+        """Return the present line of a place in this file."""
         return self.now(place.line) if place is not None and self.is_at(place) else None
 
     def text(self, line: int) -> str:
@@ -102,7 +102,7 @@ class Document:
         return self.lines[line - 1] if 0 < line <= len(self.lines) else ""
 
     def indentation(self, line: int) -> str:
-        """Return the white space that a line begins with."""
+        """Return a line's leading white space."""
         text = self.text(line)
         return text[: len(text) - len(text.lstrip())]
 
@@ -118,14 +118,14 @@ class Document:
         return None
 
     def column_after(self, line: int, name: str, column_in_bytes: int | None) -> int | None:
-        """Return the column behind a name in a line: at the recorded place if it is there, else the first."""
+        """Return the column after a name in a line: at the recorded place if it is there, else the first."""
         text = self.text(line)
         if column_in_bytes is not None:
             start = len(text.encode()[: column_in_bytes - 1].decode(errors="ignore"))
             written = _NAME.match(text, start)
             if written is not None and unicodedata.normalize("NFKC", written[0]) == name:
                 return written.end()
-        # Python normalizes names (NFKC), and the record has them as Python does.
+        # Python normalizes names (NFKC), and so does the record.
         found = (one.end() for one in _NAME.finditer(text) if unicodedata.normalize("NFKC", one[0]) == name)
         return next(found, None)
 
@@ -141,12 +141,12 @@ class Document:
 
     @cached_property
     def meaning(self) -> str:
-        """What distinguishes texts that Python does not take for the same: comments and empty lines may differ."""
+        """Equal for texts that differ only in comments and empty lines."""
         return ast.dump(self.tree) if self.tree is not None else "\n".join(self.lines)
 
     @cached_property
     def functions(self) -> list[Function]:
-        """Every function that is made by a ``def``."""
+        """Every function that a ``def`` defines."""
         found: list[Function] = []
         left: list[ast.AST] = [self.tree] if self.tree else []
         while left:
@@ -157,12 +157,12 @@ class Document:
         return found
 
     def function_at(self, place: Place | None) -> Function | None:
-        """Return the function whose code begins at a recorded place: at its first decorator, or its ``def``."""
+        """Return the function that begins at a recorded place: at its first decorator, or its ``def``."""
         line = self.line_of(place)
         return next((function for function in self.functions if line in (function.lineno, first_line(function))), None)
 
     def function_around(self, line: int) -> Function | None:
-        """Return the innermost function that a line is in."""
+        """Return the innermost function that contains a line."""
         around = [
             function
             for function in self.functions
@@ -171,7 +171,7 @@ class Document:
         return max(around, key=lambda one: one.lineno, default=None)
 
     def statement_at(self, line: int) -> ast.stmt | None:
-        """Return the innermost statement that a line is in."""
+        """Return the innermost statement that contains a line."""
         found: ast.stmt | None = None
         for node in ast.walk(self.tree) if self.tree else ():
             if isinstance(node, ast.stmt) and first_line(node) <= line <= (node.end_lineno or node.lineno):
@@ -184,12 +184,12 @@ class Document:
         return ast.get_source_segment("\n".join(self.lines), node) or ""
 
     def column(self, line: int, column_in_bytes: int) -> int:
-        """Return a column of the syntax tree, which counts bytes, in characters."""
+        """Convert a column of the syntax tree, which counts bytes, to characters."""
         return len(self.text(line).encode()[:column_in_bytes].decode(errors="ignore"))
 
 
 def _statements_in(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield what is right below a node, but for expressions: in these there is no ``def``."""
+    """Yield a node's direct children, without expressions, which contain no ``def``."""
     for name in ("body", "orelse", "finalbody", "handlers", "cases"):
         below = getattr(node, name, None)
         if isinstance(below, list):
@@ -198,7 +198,7 @@ def _statements_in(node: ast.AST) -> Iterator[ast.AST]:
 
 @lru_cache(maxsize=4096)
 def real_path(path: str) -> str:
-    """Return the path without symbolic links. Asked for each of the thousands of places in a record."""
+    """Return the path without symbolic links; cached for the thousands of places in a record."""
     return os.path.realpath(path)
 
 
@@ -209,17 +209,17 @@ def first_line(node: ast.stmt) -> int:
 
 
 class Positions:
-    """Translates for one client."""
+    """Converts positions for one client."""
 
     def __init__(self, codec: PositionCodec) -> None:
         self._codec = codec
 
     def position(self, document: Document, line: int, column: int) -> Position:
-        """Return a position for the client."""
+        """Return a position in the client's units."""
         return Position(line - 1, self._codec.client_num_units(document.text(line)[:column]))
 
     def place(self, document: Document, position: Position) -> tuple[int, int]:
-        """Return line and column of a position that the client gave."""
+        """Return line and column of the client's position."""
         line = position.line + 1
         text = document.text(line)
         units = 0
@@ -234,7 +234,7 @@ class Positions:
         return Range(self.position(document, line, start), self.position(document, line, end))
 
     def code(self, document: Document, first: int, last: int) -> Range:
-        """Return the range of lines, without the white space around them."""
+        """Return the range of lines, without surrounding white space."""
         start = len(document.indentation(first))
         end = len(document.text(last).rstrip())
         return Range(self.position(document, first, start), self.position(document, last, max(end, 0)))

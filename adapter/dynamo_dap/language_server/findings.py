@@ -1,6 +1,6 @@
-"""What a record reports about lines: graph breaks, recompiles, skipped functions, limits, lines never traced.
+"""Finds what a record reports about lines: graph breaks, recompiles, skipped functions, limits, untraced lines.
 
-Made from a record; lines are those of the files as they were recorded. Pure.
+Made from a record; line numbers are as recorded. Pure.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dynamo_dap.records.model import TRACING, Compile, CompiledFunction, GraphBr
 
 
 class Kind(Enum):
-    """What is found; the value is the code of its diagnostic where torch has no id."""
+    """The kinds of findings; the value is the diagnostic's code if torch has no id."""
 
     GRAPH_BREAK = "graph-break"
     RECOMPILE = "recompile"
@@ -36,7 +36,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Related:
-    """Another thing to know about a finding."""
+    """Additional information about a finding."""
 
     place: Place
     text: str
@@ -44,7 +44,7 @@ class Related:
 
 @dataclass(frozen=True)
 class Changed:
-    """A guarded value that differed from call to call, and the lines that may set it."""
+    """A guarded value that changed between calls, and the lines that may set it."""
 
     name: str
     places: tuple[Place, ...]
@@ -52,7 +52,7 @@ class Changed:
 
 @dataclass
 class Finding:
-    """Something at a line of the user's."""
+    """A finding at a user's line."""
 
     kind: Kind
     place: Place
@@ -60,7 +60,7 @@ class Finding:
     last_line: int
     function: CompiledFunction
     is_about_function: bool = False
-    """Whether ``place`` is where a function begins."""
+    """Whether ``place`` is the beginning of a function."""
     related: list[Related] = field(default_factory=list)
     code: str | None = None
     link: str | None = None
@@ -69,13 +69,13 @@ class Finding:
     failure: GuardFailure | None = None
     changed: Changed | None = None
     is_of_library: bool = False
-    """Whether it happened in a library: ``place`` is the user's line that called into it."""
+    """Whether it happened in a library: ``place`` is the user's line that called it."""
     stack: list[StackLine] = field(default_factory=list)
     """The longest of the user's stacks inside the compiled function, outermost first."""
 
     @property
     def text(self) -> str:
-        """The message, with the compiles it is about."""
+        """The message, with its compiles."""
         names = list(dict.fromkeys(f"{one.name} [{one.id}]" for one in self.compiles))
         shown = ", ".join(names[:_NAMES]) + (f" and {len(names) - _NAMES} more" if len(names) > _NAMES else "")
         return f"{self.message}\nIn {shown}" if names else self.message
@@ -85,12 +85,12 @@ _NAMES = 5
 
 
 def findings_of(record: Record, *, is_of_several: bool = False) -> dict[str, list[Finding]]:
-    """Return what there is to say, by the real path of the file.
+    """Return the findings, by the real path of the file.
 
-    ``is_of_several`` says that other processes ran the same code: they may have traced what this one has not.
+    ``is_of_several``: other processes ran the same code, and may have traced what this one has not.
     """
     found: dict[tuple[object, ...], Finding] = {}
-    # A storm asks the same of every recompile.
+    # A recompile storm asks this for every recompile.
     changes = functools.cache(lambda subject: Changed(subject, tuple(lines_that_change(subject, record.sources))))
     for function, compiled in record.compiles():
         for finding in _of_compile(record, function, compiled, changes):
@@ -102,7 +102,7 @@ def findings_of(record: Record, *, is_of_several: bool = False) -> dict[str, lis
 
 
 def _merge(found: dict[tuple[object, ...], Finding], finding: Finding) -> None:
-    """Merge findings of the same thing, which each recompile and each function around it repeat."""
+    """Merge equal findings, which each recompile and each function around it repeat."""
     key = finding.kind, finding.place.path, finding.place.line, finding.message.split("\n", 1)[0]
     known = found.setdefault(key, finding)
     if known is finding:
@@ -115,7 +115,7 @@ def _merge(found: dict[tuple[object, ...], Finding], finding: Finding) -> None:
 def _of_compile(
     record: Record, function: CompiledFunction, compiled: Compile, changes: Callable[[str], Changed]
 ) -> Iterator[Finding]:
-    """Yield what there is to say of a compile: of what is in a library at the user's line that called it as well."""
+    """Yield a compile's findings; for a library's, also at the user's calling line."""
     for finding in _where_it_is(record, function, compiled, changes):
         yield finding
         if finding.place.path in record.libraries:
@@ -125,7 +125,7 @@ def _of_compile(
 
 
 def _at_caller(finding: Finding, caller: Place) -> Finding:
-    """Return a finding of a library's at the user's line, with the way down."""
+    """Return a library's finding at the user's calling line, with the calls in between."""
     first, *others = finding.message.split("\n")
     name = finding.function.name
     where = f"{PurePath(finding.place.path).name}:{finding.place.line}"
@@ -181,7 +181,7 @@ def _where_it_is(
 
 
 def _users_place(record: Record, graph_break: GraphBreak) -> Place | None:
-    """Return the user's innermost line: torch's may be one of a library that is traced as well."""
+    """Return the user's innermost line: torch's line may be in a library that is traced as well."""
     users = record.sources.keys() - record.libraries
     places = [line.place for line in graph_break.stack if line.place.path in users]
     return places[-1] if places else graph_break.place
@@ -256,7 +256,7 @@ def _limited(function: CompiledFunction, compiled: Compile, limit: str) -> Findi
 
 
 def _skipped(record: Record) -> Iterator[Finding]:
-    """Functions that were never compiled; where a graph break or the limit is why, that is said already."""
+    """Yield functions that were never compiled, except because of a graph break or limit that is reported already."""
     known = {(one.name, one.place): one for one in record.functions}
     for skipped in record.skipped:
         function = known.get((skipped.name, skipped.place)) or CompiledFunction(skipped.name, skipped.place)
@@ -268,7 +268,7 @@ def _skipped(record: Record) -> Iterator[Finding]:
 
 
 def _never_traced(record: Record) -> Iterator[Finding]:
-    """Lines of functions that were compiled at least once: of others, all that there is to say is why not."""
+    """Yield untraced lines of functions that were compiled at least once; for others, only the reason matters."""
     lines: dict[tuple[str, Place], set[int]] = {}
     traced: dict[tuple[str, Place], set[int]] = {}
     functions: dict[tuple[str, Place], CompiledFunction] = {}
@@ -289,7 +289,7 @@ def _never_traced(record: Record) -> Iterator[Finding]:
 
 
 def _goes_on(record: Record, function: CompiledFunction) -> bool:
-    """Whether more lines of ``function`` may be traced soon: in the compile under way, or in one of its rest."""
+    """Return whether more lines of ``function`` may be traced soon: in the present compile, or in a resume function."""
     is_running = record.ended is None
     return is_running and (
         any(compiled.state == TRACING for compiled in function.compiles) or bool(function.compiles[-1].resumes)
@@ -297,7 +297,7 @@ def _goes_on(record: Record, function: CompiledFunction) -> bool:
 
 
 def _runs(lines: Iterable[int], leaving_out: set[int]) -> Iterator[tuple[int, int]]:
-    """Yield first and last of each run of lines that follow each other, none of them in ``leaving_out``."""
+    """Yield the first and last line of each run of consecutive lines, without any in ``leaving_out``."""
     run: list[int] = []
     for line in lines:
         if line not in leaving_out:

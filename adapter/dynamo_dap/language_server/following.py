@@ -1,7 +1,7 @@
-"""Follows the newest record of a workspace, while the program that writes it runs.
+"""Follows the newest record of a workspace, while a program writes it.
 
-A record without a finished compile has nothing to show: it does not replace one that has some. Of a run whose first
-process compiles nothing, as that of a launcher, the first of its other processes that does is followed.
+A record without a finished compile has nothing to show, and does not replace one that has. If a run's first process
+compiles nothing (a launcher), its first other process that does is followed.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ class RecordFollower:
     """Finds and reads records. Call ``poll`` again and again."""
 
     def __init__(self, roots: Callable[[], Sequence[Path]]) -> None:
-        """Follow ``roots``: the folders of the workspace, or files that are open alone."""
+        """Follow ``roots``: the workspace's folders, or single open files."""
         self._roots = roots
         self._reader: RecordReader | None = None
         self._programs: dict[Path, Started | None] = {}
-        """What records contain about their programs; None for those that cannot be read."""
+        """Facts about the records' programs; None for unreadable records."""
         self._scans: dict[Path, RecordScan] = {}
         self._listed: dict[str, tuple[int, list[Path]]] = {}
-        """Record files by folder, with the folder's time of modification."""
+        """By folder: its record files, and its time of modification."""
 
     @property
     def record(self) -> Record | None:
-        """What the newest record contains; None while there is none."""
+        """The newest record's content; None while there is none."""
         return None if self._reader is None else self._reader.record
 
     @property
@@ -44,11 +44,11 @@ class RecordFollower:
 
     @property
     def is_of_several(self) -> bool:
-        """Whether it is the record of one process of a run, and not of its first."""
+        """Whether it is the record of one process of a run, but not of the first."""
         return self.path is not None and self.path.parent.suffix == RUN_SUFFIX
 
     def poll(self) -> bool:
-        """Read what is new; whether there was something."""
+        """Read new events; return whether there were any."""
         newest = self._newest()
         if newest != self.path:
             self._reader = None if newest is None else RecordReader(newest)
@@ -92,12 +92,12 @@ class RecordFollower:
         return self._scans.setdefault(path, RecordScan(path))
 
     def _belongs(self, path: Path, program: Started, root: str) -> bool:
-        """Whether a program ran in a folder, or lies there, or compiled what is in it."""
+        """Return whether a program ran in a folder, is stored there, or compiled code in it."""
         script = program.program[0] if program.program else ""
         places = [program.cwd, *([str(Path(program.cwd, script))] if script.endswith(".py") else [])]
         if any(_is_inside(os.path.realpath(place), root) for place in places):
             return True
-        # A library's file lies anywhere; in a folder, the record of another program is nobody's.
+        # A library's file lies anywhere; the record of another program in a folder belongs to nobody.
         may_be_its = _is_inside(root, os.path.realpath(program.cwd)) or Path(root).is_file()
         return may_be_its and any(_is_inside(os.path.realpath(source), root) for source in self._scan(path).sources())
 
@@ -105,7 +105,7 @@ class RecordFollower:
         try:
             self._programs[path] = program_of(path)
         except UnreadableRecord as problem:
-            # It may just have been made, with nothing in it yet.
+            # It may just have been made, and still be empty.
             if path.is_file() and path.stat().st_size:
                 self._programs[path] = None
                 _log.warning("%s", problem)
@@ -117,16 +117,16 @@ class RecordFollower:
             with os.scandir(records_base()) as folders:
                 for folder in folders:
                     for path in self._listing(folder.path, listed):
-                        # A run's folder is that of its processes but the first.
+                        # A run's folder has the records of its processes except the first.
                         found += self._listing(str(path), listed) if path.suffix == RUN_SUFFIX else [path]
         except OSError:
-            # No program has been recorded yet, or a folder was removed just now.
+            # No program has been recorded yet, or a folder was just removed.
             pass
         self._listed = listed
         return found
 
     def _listing(self, folder: str, listed: dict[str, tuple[int, list[Path]]]) -> list[Path]:
-        """Return the records and runs in a folder, which is read when it has changed; note them in ``listed``."""
+        """Return the records and runs in a folder, which is read again if it changed; note them in ``listed``."""
         changed = os.stat(folder).st_mtime_ns  # noqa: PTH116 - asked for each folder, again and again
         known = self._listed.get(folder)
         if known is None or known[0] != changed:
@@ -136,7 +136,7 @@ class RecordFollower:
 
 
 def _newest_run_first(records: list[Path]) -> list[Path]:
-    """Return the records by their runs; of a run that of its first process, then those of others as they began."""
+    """Return the records by run; in a run the first process, then the others by their beginning."""
     runs: dict[str, list[Path]] = {}
     for path in sorted(records, key=lambda path: path.name):
         runs.setdefault(_run_of(path), []).append(path)

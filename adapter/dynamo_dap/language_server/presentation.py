@@ -1,6 +1,6 @@
-"""What the editor shows: findings as diagnostics, fixes as code actions, and a lens over each compiled function. Pure.
+"""Converts findings to diagnostics, fixes to code actions, and compiled functions to lenses. Pure.
 
-Findings are on the lines where the code is now, while it is still what was recorded.
+A finding is at its code's present line, as long as the code is unchanged.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ DocumentOf = Callable[[Place], Document | None]
 
 
 def lines_of(document: Document, finding: Finding) -> tuple[int, int] | None:
-    """Return first and last line of a finding now; None if its code was changed."""
+    """Return a finding's present first and last line; None if its code was changed."""
     first, last = document.now(finding.place.line), document.now(finding.last_line)
     if first is None or last is None or last < first:
         return None
@@ -66,7 +66,7 @@ def lines_of(document: Document, finding: Finding) -> tuple[int, int] | None:
 def diagnostic_of(
     document: Document, finding: Finding, positions: Positions, document_of: DocumentOf
 ) -> Diagnostic | None:
-    """Return the diagnostic of a finding in ``document``; None if its code was changed."""
+    """Return a finding's diagnostic in ``document``; None if its code was changed."""
     lines = lines_of(document, finding)
     if lines is None:
         return None
@@ -100,7 +100,7 @@ TRY_FIX = "dynamo.tryFix"
 
 @dataclass(frozen=True)
 class PlaceToTry:
-    """What the command is given: one fix by its title, or all that are known for a line, counted from 0 as in LSP."""
+    """The command's argument: one fix by its title, or all for a line, counted from 0 as in LSP."""
 
     uri: str
     line: int
@@ -108,7 +108,7 @@ class PlaceToTry:
 
 
 def place_to_try(given: Sequence[Any]) -> PlaceToTry | None:
-    """Return what a client gave the command, one ``{"uri", "line", "title"?}``; None if it is not that."""
+    """Parse the command's arguments, one ``{"uri", "line", "title"?}``; return None for others."""
     match given:
         case [{"uri": str(uri), "line": int(line), **others}]:
             title = others.get("title")
@@ -118,14 +118,14 @@ def place_to_try(given: Sequence[Any]) -> PlaceToTry | None:
 
 
 def trial_of(fix: Fix, diagnostic: Diagnostic, uri: str) -> CodeAction:
-    """Return the action that tries a fix, on a copy."""
+    """Return the action that tries a fix on a copy."""
     title = f"Try this fix: {fix.title}"
     place = {"uri": uri, "line": diagnostic.range.start.line, "title": fix.title}
     return CodeAction(title, CodeActionKind.QuickFix, [diagnostic], command=Command(title, TRY_FIX, arguments=[place]))
 
 
 STOP_WHERE_SET = "dynamo.stopWhereSet"
-"""A command of the client: its one argument is a list of ``{"uri", "line"}``, lines counted from 0 as in LSP."""
+"""A command of the client: its only argument is a list of ``{"uri", "line"}``, lines counted from 0 as in LSP."""
 
 
 def stop_of(finding: Finding, diagnostic: Diagnostic, document_of: DocumentOf) -> CodeAction | None:
@@ -149,7 +149,7 @@ def stop_of(finding: Finding, diagnostic: Diagnostic, document_of: DocumentOf) -
 def action_of(fix: Fix, diagnostic: Diagnostic, positions: Positions, trial: Trial | None) -> CodeAction:
     """Return the action that applies a fix.
 
-    One that is proven to help is preferred; one that was found to change what the program computes is not offered.
+    A fix that is proven to help is preferred; one that changes results is not offered.
     """
     edit = workspace_edit(fix, positions)
     action = CodeAction(fix.title, CodeActionKind.QuickFix, [diagnostic], edit=edit, is_preferred=False)
@@ -162,7 +162,7 @@ def action_of(fix: Fix, diagnostic: Diagnostic, positions: Positions, trial: Tri
 
 
 def workspace_edit(fix: Fix, positions: Positions) -> WorkspaceEdit:
-    """Return what a fix changes."""
+    """Return a fix's edits."""
     changes: dict[str, list[TextEdit]] = {}
     for edit in fix.edits:
         changes.setdefault(edit.document.uri, []).append(_text_edit(edit, positions))
@@ -189,13 +189,13 @@ def _position(document: Document, line: int, column: int, positions: Positions) 
 
 OPEN_RECORD = "dynamo-dap.openRecord"
 WRITE_REPORT = "dynamo.writeReport"
-"""Takes nothing, and returns the path of a page, null when nothing was recorded."""
+"""Takes no arguments; returns the path of a page, or null if nothing was recorded."""
 _WIDTH = 110
 _UNFINISHED = "not finished"
 
 
 def lenses(record: Record, document: Document, positions: Positions) -> list[CodeLens]:
-    """Return a lens for each compiled function of a file, and for each whose time is in a profile."""
+    """Return a lens for each compiled or profiled function of a file."""
     found = []
     for number, function in enumerate(record.functions):
         node = document.function_at(function.place) if document.is_at(function.place) else None
@@ -212,7 +212,7 @@ def lenses(record: Record, document: Document, positions: Positions) -> list[Cod
 
 
 def title(function: CompiledFunction) -> str:
-    """Return ``2 graphs, 1 break, 3 recompiles, 0.8 s``, and how many compiles have not ended, if some have."""
+    """Return ``2 graphs, 1 break, 3 recompiles, 0.8 s``, and the number of unfinished compiles, if any."""
     if all(one.state == TRACING for one in function.compiles):
         return _UNFINISHED
     counts = counts_of(function.compiles)
@@ -230,7 +230,7 @@ def title(function: CompiledFunction) -> str:
 
 
 def record_text(record: Record, number: int) -> str:
-    """Return the report of a function, by its number in the record; of the whole program with -1."""
+    """Return the report on a function, by its number in the record, or on the whole program for -1."""
     only = record.functions[number] if 0 <= number < len(record.functions) else None
     output = io.StringIO()
     console = Console(file=output, width=_WIDTH, highlight=False, soft_wrap=True, color_system=None)

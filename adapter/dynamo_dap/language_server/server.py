@@ -1,4 +1,4 @@
-"""The language server: answers the editor's requests from the newest records, and publishes diagnostics.
+"""Answers the editor's requests from the newest records, and publishes diagnostics.
 
 A trace log that the settings name comes before them. Everything runs on pygls's event loop, which also polls for new
 records.
@@ -85,7 +85,7 @@ class RecordServer(LanguageServer):
         self._reported: str | None = None
         """The problem of the trace log that the user knows."""
         self._shown: list[_Shown] = []
-        """The newest first: a run of another program leaves what is known of this one's files."""
+        """The newest first. A run of another program keeps the facts about this one's files."""
         self._published: dict[str, list[types.Diagnostic]] = {}
         """By URI."""
         self._settings: dict[str, bool] = {}
@@ -116,7 +116,7 @@ class RecordServer(LanguageServer):
             try:
                 if self._follower.poll() | self._poll_trace():
                     await self._changed()
-            except Exception:  # noqa: BLE001  (a record or a file that we cannot cope with must not end the watching)
+            except Exception:  # noqa: BLE001 (a record or file that we cannot handle must not end the watching)
                 _log.exception("following the record")
             await asyncio.sleep(0.0 if self._trace.is_reading else _POLL_SECONDS)
 
@@ -154,7 +154,7 @@ class RecordServer(LanguageServer):
         if workspace is None:
             return
         with contextlib.suppress(Exception):
-            # A client that cannot refresh asks again in its own time.
+            # A client that cannot refresh asks again later.
             if workspace.inlay_hint and workspace.inlay_hint.refresh_support:
                 await self.workspace_inlay_hint_refresh_async(None)
             if workspace.code_lens and workspace.code_lens.refresh_support:
@@ -169,7 +169,7 @@ class RecordServer(LanguageServer):
         self._publishing = asyncio.get_running_loop().call_later(_TYPING_SECONDS, self.publish)
 
     def publish(self) -> None:
-        """Report every finding to the client, and removed ones."""
+        """Send every finding to the client, and clear removed ones."""
         found: dict[str, list[types.Diagnostic]] = {}
         paths = dict.fromkeys(path for one in self._shown for path in one.findings)
         for path in paths if self._is_on("diagnostics") else ():
@@ -183,7 +183,7 @@ class RecordServer(LanguageServer):
         self._published = {uri: diagnostics for uri, diagnostics in found.items() if diagnostics}
 
     def _is_shown(self, document: Document) -> bool:
-        """Whether it is open, or a user file in the workspace: the user cannot fix other files."""
+        """Return whether it is open, or a user's file in the workspace: the user cannot fix others."""
         opened = any(path_of(uri) == document.path for uri in self.workspace.text_documents)
         if opened or any(document.path in map(real_path, one.record.libraries) for one in self._shown):
             return opened
@@ -208,12 +208,12 @@ class RecordServer(LanguageServer):
         return Positions(self.workspace.position_codec)
 
     def document(self, path: str) -> Document | None:
-        """Return a file of a record as it is now."""
+        """Return a record's file in its present state."""
         found = self._known(path)
         return None if found is None else found[1]
 
     def _known(self, path: str) -> tuple[_Shown, Document] | None:
-        """Return the newest record that has a file, and the file."""
+        """Return the newest record that contains a file, and the file."""
         for one in self._shown:
             document = one.documents.of_path(self.workspace, one.record, path)
             if document is not None:
@@ -225,7 +225,7 @@ class RecordServer(LanguageServer):
         return [] if known is None else known[0].findings.get(document.path, [])
 
     def document_at(self, place: Place) -> Document | None:
-        """Return the file of a place."""
+        """Return a place's file."""
         return self.document(place.path)
 
     def _asked(self, uri: str) -> tuple[Record, Document] | None:
@@ -236,7 +236,7 @@ class RecordServer(LanguageServer):
     # -- settings --------------------------------------------------------------------------------------------------
 
     async def read_settings(self, given: Any) -> None:
-        """Take the client's settings: the sent ones, else the answer to our request, else those of ``initialize``."""
+        """Read the client's settings: those sent, else the answer to our request, else those of ``initialize``."""
         known = self.client_capabilities.workspace
         if known is not None and known.configuration:
             item = types.ConfigurationItem(section=SECTION)
@@ -247,13 +247,13 @@ class RecordServer(LanguageServer):
         self.take_options(given)
 
     def take_options(self, options: Any) -> None:
-        """Take the options of ``initialize``."""
+        """Read the options of ``initialize``."""
         if isinstance(options, dict):
             self._settings.update({name: value for name, value in options.items() if isinstance(value, bool)})
             self._trace.take(options)
 
     async def settings_changed(self, given: Any) -> None:
-        """Take the client's settings (``workspace/didChangeConfiguration``)."""
+        """Read the client's settings (``workspace/didChangeConfiguration``)."""
         await self.read_settings(given)
         if self._trace.record is None:
             # The log was taken out of the settings, or is another now.
@@ -306,7 +306,7 @@ class RecordServer(LanguageServer):
         return [*actions, *self._stops(document, wanted)]
 
     def _stops(self, document: Document, wanted: range) -> Iterator[types.CodeAction]:
-        """Yield the actions that set breakpoints: only an editor that says so can carry them out."""
+        """Yield the actions that set breakpoints, if the editor says that it can."""
         if not self._settings.get(BREAKPOINTS, False):
             return
         for finding, diagnostic in self._diagnostics(document):
@@ -332,7 +332,7 @@ class RecordServer(LanguageServer):
                     yield from ((diagnostic, one) for one in self._trials.further(document, fix))
 
     def try_fix(self, given: Sequence[Any]) -> None:
-        """Run the recorded program without a fix and with it; from then on it is preferred if it is proven to help.
+        """Run the recorded program without a fix and with it; afterwards a proven fix is preferred.
 
         Returns at once: clients do not wait for minutes.
         """
@@ -359,7 +359,7 @@ class RecordServer(LanguageServer):
         self._trials.begin(asked[1], list(fixes.values()), runner, texts)
 
     def _apply(self, path: str, tried: Trial) -> None:
-        """Make the editor apply a fix, if it was tried on the code as it is now."""
+        """Make the editor apply a fix, if it was tried on the present code."""
         known = self._known(path)
         fixes = () if known is None else self._fixes(known[0].record, known[1], range(1, len(known[1].lines) + 1))
         for _, fix in fixes:
@@ -370,9 +370,9 @@ class RecordServer(LanguageServer):
         self._trials.report("The code has changed since this fix was tried: try it again.", _WARNING)
 
     async def open_record(self, number: int, file: str | None = None) -> None:
-        """Show the report of a function, by its number, or of the whole program with -1.
+        """Show the report on a function, by its number, or on the whole program for -1.
 
-        The record is the newest one that has ``file``.
+        The record is the newest one with ``file``.
         """
         known = self._known(file) if file else None
         record = self.record if known is None else known[0].record
@@ -403,7 +403,7 @@ class RecordServer(LanguageServer):
             return None
 
     def close(self) -> None:
-        """End running commands, and remove files written for display. Harmless when called again."""
+        """End running commands, and remove files written for display. May be called again."""
         self._trials.close()
         if self._reports is not None:
             self._reports.cleanup()

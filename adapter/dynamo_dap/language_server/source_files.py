@@ -1,4 +1,4 @@
-"""Reads a Python file of the user's, and writes it back with edits in its own encoding and with its own line ends."""
+"""Reads a user's Python file, and writes it with edits in its own encoding and line ends."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _END = re.compile(r"\r\n|\r|\n")
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file as it is on disk."""
+    """A file on disk."""
 
     path: str
     encoding: str
-    """As its byte order mark or its coding line says it."""
+    """The encoding from its byte order mark or coding line."""
     lines: list[str]
     """Without their ends; the last is empty if the file ends with a new line."""
     ends: list[str]
-    """Of each line but the last."""
+    """The line ends, without the last line's."""
 
     def with_edits(self, edits: Iterable[Edit]) -> bytes:
-        """Return the content of the file with edits made."""
+        """Return the file's content with edits."""
         newline = Counter(self.ends).most_common(1)[0][0] if self.ends else "\n"
         return edited_text(self.path, self.lines, edits, self.ends, newline).encode(self.encoding)
 
@@ -47,7 +47,7 @@ def read_source_file(path: str) -> SourceFile:
 
 
 def encoded_source(text: str) -> bytes:
-    """Return a text in the encoding that its coding line names, as Python will read it."""
+    """Encode a text as its coding line says, so that Python can read it."""
     try:
         return text.encode(tokenize.detect_encoding(io.BytesIO(text.encode()).readline)[0])
     except (SyntaxError, UnicodeEncodeError):

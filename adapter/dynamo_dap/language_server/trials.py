@@ -1,6 +1,6 @@
-"""Tries fixes for the user of an editor: one at a time, with progress; results are kept until the code changes.
+"""Tries fixes for the editor's user, one at a time, with progress; keeps results until the code changes.
 
-On the language server's event loop; the program runs in processes of its own, which a worker thread waits for.
+On the language server's event loop; a worker thread waits for the program's processes.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _Key = tuple[str, str, str]
 
 
 class Trials:
-    """What was tried. Lives as long as the server."""
+    """Results of trials. Lives as long as the server."""
 
     def __init__(self, client: LanguageServer, apply: Callable[[str, Trial], None]) -> None:
-        """Have the editor ``apply`` what was tried on a file, unless its code has changed since."""
+        """Let the editor ``apply`` a fix that was tried on a file, unless its code has changed since."""
         self._client = client
         self._apply = apply
         self._tried: dict[_Key, Trial] = {}
@@ -45,11 +45,11 @@ class Trials:
         self._is_closed.set()
 
     def of(self, document: Document, fix: Fix) -> Trial | None:
-        """Return the result of a fix, if it was tried on the code as it is now."""
+        """Return a fix's result, if it was tried on the present code."""
         return self._tried.get(_key(document, fix))
 
     def further(self, document: Document, fix: Fix) -> list[Fix]:
-        """Return what was tried of a fix with further checks, on the lines as they are now."""
+        """Return the results of a fix with further checks, at the present lines."""
         tried = [one.fix for (path, _, meaning), one in self._tried.items() if (path, meaning) == _code(document)]
         begin = f"{fix.title}, and "
         return [
@@ -59,7 +59,7 @@ class Trials:
         ]
 
     def begin(self, document: Document, fixes: Sequence[Fix], runner: Runner, texts: Mapping[str, str]) -> None:
-        """Try some fixes for one place; the user sees the progress and the results."""
+        """Try fixes for one place; show the user progress and results."""
         if self._running is not None and not self._running.done():
             self.report("Another fix is being tried: wait for it, or cancel it.", types.MessageType.Warning)
             return
@@ -93,7 +93,7 @@ class Trials:
             self.report(f"It cannot be tried: {problem}", types.MessageType.Warning)
             return
         finally:
-            # When the editor is gone, pygls would report the failed message, then the failed report, endlessly.
+            # Without an editor, pygls would report the failed message, then the failed report, endlessly.
             if not self._is_closed.is_set():
                 progress.end()
         self._tried.update({_key(document, trial.fix): trial for trial in trials})
@@ -101,7 +101,7 @@ class Trials:
             self._report(document, trial)
 
     def _report(self, document: Document, trial: Trial) -> None:
-        """Say what a trial showed; a proven fix is one click away."""
+        """Report a trial's result; a click applies a proven fix."""
         text = without_links(f"{trial.fix.title}: {trial.summary()}")
         window = self._client.client_capabilities.window
         if not trial.is_proven or window is None or window.show_message is None:
@@ -112,7 +112,7 @@ class Trials:
             if chosen is not None:
                 self._apply(document.path, trial)
 
-        # The answer may come late, or never: what comes next does not wait for it.
+        # The answer may come late or never, so do not wait for it.
         asked = types.ShowMessageRequestParams(types.MessageType.Info, text, [types.MessageActionItem(APPLY)])
         self._client.window_show_message_request(asked, answered)
 
@@ -128,7 +128,7 @@ def _code(document: Document) -> tuple[str, str]:
 
 
 class _Progress:
-    """What the editor shows while a program runs, if it can."""
+    """Shows progress in the editor, if it can, while a program runs."""
 
     def __init__(self, client: LanguageServer, token: str) -> None:
         self._client = client

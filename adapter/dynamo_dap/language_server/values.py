@@ -1,4 +1,4 @@
-"""The values that names had while functions were traced: inlay hints at assignments, and hovers. Pure."""
+"""Makes inlay hints at assignments, and hovers, from the values of names while functions were traced. Pure."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _GUARDS = 8
 
 
 class _Index:
-    """What one version of a record holds, by file: a record has a hundred thousand values."""
+    """One version of a record's values, by file: a record has a hundred thousand of them."""
 
     def __init__(self, record: Record) -> None:
         self.version = record.version
         self._values: dict[str, list[tuple[Compile, list[TracedValue]]]] = {}
-        """By the path of the file, as it was recorded."""
+        """By the file's path, as recorded."""
         self._functions: dict[str, set[tuple[int, int]]] = {}
-        """First and last lines of those that were traced, by the path of the file."""
+        """First and last lines of traced functions, by the file's path."""
         self._guards: dict[int, dict[str, list[Guard]]] = {}
-        """By the identity of the compile, and the name that they begin with."""
+        """By the compile's identity, and the first name of the guarded expression."""
         for _, compiled in record.compiles():
             for one in compiled.traced:
                 lines = one.place.line, max(one.lines, default=one.place.line)
@@ -43,15 +43,15 @@ class _Index:
                 self._values.setdefault(path, []).append((compiled, values))
 
     def values(self, path: str) -> Iterator[tuple[Compile, list[TracedValue]]]:
-        """Yield what each compile knows of a file, by its real path."""
+        """Yield each compile's facts about a file, by its real path."""
         for recorded, found in self._values.items():
             if real_path(recorded) == path:
                 yield from found
 
     def function_around(self, document: Document, line: int) -> range:
-        """Return the lines, as they are now, of the innermost function that was traced around a line; none for none.
+        """Return the present lines of the innermost traced function around a line; empty if there is none.
 
-        As they were recorded: the text may have errors of syntax, and is not parsed with each keystroke.
+        From the record: the text may have syntax errors, and is not parsed at each keystroke.
         """
         recorded = next((one for at in range(line, 0, -1) if (one := document.recorded(at)) is not None), None)
         around = [
@@ -66,7 +66,7 @@ class _Index:
         return range(*_inclusive((known[0], max(line, known[-1])))) if known else range(0)
 
     def guards(self, compiled: Compile, name: str) -> list[Guard]:
-        """Return the guards on what a name's first part stands for."""
+        """Return the guards on a name's first part."""
         known = self._guards.get(id(compiled))
         if known is None:
             known = self._guards[id(compiled)] = {}
@@ -91,7 +91,7 @@ def _index_of(record: Record) -> _Index:
 
 
 def make_ready(record: Record) -> None:
-    """Have the answers to hovers and hints at hand before they are asked for."""
+    """Prepare the answers to hovers and hints in advance."""
     _index_of(record)
 
 
@@ -104,11 +104,11 @@ _NAME = re.compile(r"\w+")
 
 
 def inlay_hints(record: Record, document: Document, positions: Positions, lines: range) -> list[InlayHint]:
-    """Return shapes and dtypes at the assignments of some lines, as the last compile had them."""
+    """Return shapes and dtypes for the assignments in some lines, from the last compile."""
     found: dict[tuple[int, int], list[list[tuple[Compile, TracedValue]]]] = {}
     """By line and column, for each compile."""
     last: dict[tuple[int, str], int] = {}
-    """Where each name is assigned last in a line: one hint is enough."""
+    """Each name's last assignment in a line: one hint is enough."""
     places: dict[tuple[int, str, int | None], tuple[int, int | None]] = {}
     now = document.recorded_in(lines)
     for compiled, values in _index_of(record).values(document.path):
@@ -151,13 +151,13 @@ def _hint(
 
 
 def hover(record: Record, document: Document, positions: Positions, line: int, column: int) -> Hover | None:
-    """Return what is known of the name at a place: values over the compiles, its source, the guards on it."""
+    """Return the facts about the name at a place: its values over the compiles, its source, its guards."""
     found = document.name_at(line, column)
     if found is None:
         return None
     name, start, end = found
     inside = _index_of(record).function_around(document, line)
-    # Python normalizes names, and the record has them as Python does.
+    # Python normalizes names, and so does the record.
     name = unicodedata.normalize("NFKC", name)
     now = document.recorded_in(inside)
     values = [
@@ -210,7 +210,7 @@ def _guard_text(guards: list[tuple[Compile, Guard]]) -> Iterator[str]:
 
 
 def _guard_row(compiled: Compile, expressions: list[str]) -> str:
-    """Return a row for what is checked of one thing, of which the first says most."""
+    """Return a row for the guards on one value, of which the first says most."""
     more = f" and {len(expressions) - 1} more" if len(expressions) > 1 else ""
     return f"- {_code(expressions[0])}{more} ({_of(compiled)})"
 
@@ -235,5 +235,5 @@ def _code(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return a text that Markdown shows as it is: no link, no picture, no HTML."""
+    """Return a text that Markdown shows unchanged: no link, no picture, no HTML."""
     return text if _HARMLESS.fullmatch(text) else _SPECIAL.sub(r"\\\1", " ".join(text.split()))

@@ -1,4 +1,4 @@
-"""The user's files as they are in the editor or on disk, together with the record's facts about them."""
+"""Reads the user's files from the editor or from disk, with the record's facts about them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Documents:
         self._recorded_count = -1
 
     def of_path(self, workspace: Workspace, record: Record, path: str) -> Document | None:
-        """Return a file that is in the record; None for any other, or when it cannot be read."""
+        """Return a file of the record; None for any other, or if it is unreadable."""
         real = os.path.realpath(path)
         recorded = self._digests(record).get(real)
         if not recorded:
@@ -50,7 +50,7 @@ class Documents:
         return known.document
 
     def _text(self, workspace: Workspace, uri: str | None, path: str) -> tuple[object, str] | None:
-        """Return the version of a text, and the text; an empty text has not been read yet."""
+        """Return a text with its version; an empty text has not been read yet."""
         if uri is not None:
             document = workspace.text_documents[uri]
             return (uri, document.version), document.source
@@ -77,13 +77,13 @@ def _read(path: str) -> str:
 
 
 def path_of(uri: str) -> str | None:
-    """Return the real path of a document of the client's; None if it is not a file."""
+    """Return the real path of a client's document; None if it is not a file."""
     path = to_fs_path(uri) if uri.startswith("file:") else None
     return os.path.realpath(path) if path else None
 
 
 def uri_of(workspace: Workspace, path: str) -> str:
-    """Return the URI of a file that is not open, as a path of the workspace's folders where it is in one."""
+    """Return the URI of a file that is not open, as a path in the workspace's folders if it is in one."""
     for root in roots_of(workspace):
         real = os.path.realpath(root)
         if path.startswith(real + os.sep):
@@ -92,7 +92,7 @@ def uri_of(workspace: Workspace, path: str) -> str:
 
 
 def roots_of(workspace: Workspace) -> list[Path]:
-    """Return the folders of the workspace; without any, the files that are open, and their folders."""
+    """Return the workspace's folders; without any, the open files and their folders."""
     uris = [folder.uri for folder in workspace.folders.values()] or [uri for uri in (workspace.root_uri,) if uri]
     paths = [Path(path) for path in map(to_fs_path, uris) if path]
     opened = [Path(path) for path in map(path_of, workspace.text_documents) if path]

@@ -1,4 +1,4 @@
-"""Where compile time goes: what a profile holds, its files for other tools, and the command ``dynamo-dap profile``.
+"""Profiles compile time: the data, files for other tools, and the command ``dynamo-dap profile``.
 
 May import ``protocol`` and ``records``. The debugged program makes the profile, in ``debuggee.recording.profiler``.
 """

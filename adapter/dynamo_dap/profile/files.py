@@ -1,7 +1,7 @@
-"""The files of a profile: for VS Code and Chrome (``.cpuprofile``), speedscope, pstats, and our own. Any thread.
+"""Writes a profile's files: for VS Code and Chrome (``.cpuprofile``), speedscope, pstats, and our own. Any thread.
 
-The first two have their formats from the V8 engine and from speedscope's published schema. Both hold every thread: a
-``.cpuprofile`` has one time line, so that the threads besides the main one are left out of it.
+The first two have their formats from the V8 engine and from speedscope's published schema. A ``.cpuprofile`` has one
+time line, so it contains only the main thread; speedscope's file contains all.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PSTATS = ".prof"
 OWN = ".profile.json"
 HTML = ".profile.html"
 BEGUN = ".profile.begun"
-"""Of an empty file: a process has begun to be profiled, and writes the others when it ends."""
+"""Ending of an empty file: a process is profiled, and writes the others when it ends."""
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 
 
@@ -48,7 +48,7 @@ def write_profile(profile: Profile, stem: Path) -> list[Path]:
 
 
 def check_profile(stem: Path, *, html: bool) -> None:
-    """Refuse a name under which a user's file would be overwritten.
+    """Refuse a name for which a user's file would be overwritten.
 
     Raises:
         OSError: there is such a file.
@@ -58,7 +58,7 @@ def check_profile(stem: Path, *, html: bool) -> None:
 
 
 def read_profile(path: Path) -> Profile:
-    """Read what ``write_profile`` wrote.
+    """Read a profile that ``write_profile`` wrote.
 
     Raises:
         UnreadableProfile: it is not a profile.
@@ -74,7 +74,7 @@ def read_profile(path: Path) -> Profile:
 
 
 def cpu_profile(profile: Profile) -> dict[str, Any]:
-    """Return the main thread in the format of V8's profiler, as VS Code and Chrome show it."""
+    """Return the main thread in V8's profile format, as VS Code and Chrome show it."""
     track = profile.main
     samples, deltas, last = [], [], 0
     for node, begin, _ in walk(track):
@@ -147,7 +147,7 @@ def speedscope(profile: Profile) -> dict[str, Any]:
 
 
 def changes(track: Track) -> Iterator[tuple[bool, int, int]]:
-    """Yield each beginning (True) and end (False) of a call in order: its node, and when."""
+    """Yield each beginning (True) and end (False) of a call in order: its node and time."""
     stack: list[int] = []
     for node, begin, _ in walk(track):
         path = _path_to(track, node)

@@ -1,7 +1,7 @@
-"""A profile as one page with a flame chart, for a browser and for VS Code.
+"""Shows a profile as one page with a flame chart, for a browser and for VS Code.
 
-Nothing is loaded from elsewhere and nothing but our own script may run, whatever the program's names are. Pure, except
-that it reads the files in ``page/``.
+The page loads nothing, and only our own script may run, whatever the program's names are. Pure, except that it reads
+the files in ``page/``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dynamo_dap.records.html_shell import data_element, html_shell, page_file
 from dynamo_dap.records.texts import counted
 
 _CALLS = 40_000
-"""Calls of one thread that are drawn: the longest."""
+"""How many calls of a thread are drawn: the longest."""
 _COLORS = ("#7cb7ff", "#c297ff", "#4ac26b", "#ffb77c", "#ff9bce", "#d4a72c", "#6cd2d6", "#ff8182", "#9fd8a0", "#b4a8d8")
 _PALE = "#afb8c1"
 _HOW = (
@@ -41,7 +41,7 @@ def flame_page(profile: Profile) -> str:
 
 
 def _data(profile: Profile) -> tuple[dict[str, Any], int]:
-    """Return what the script draws, in microseconds, and how many calls are left out."""
+    """Return the script's data, in microseconds, and how many calls are left out."""
     stages = stage_times(profile, profile.main)
     calls, own, total = frame_times(profile)
     stage_of: dict[int, str] = {}

@@ -1,4 +1,4 @@
-"""A profile: for each thread a tree of who called what, how long each took itself, and the order in which they ran.
+"""Defines a profile: each thread's call tree, own times, and the order in which calls ran.
 
 Written once, when the debugged program ends, and read by the command. Structs; any thread. Times are in nanoseconds,
 from the beginning of the process.
@@ -16,8 +16,11 @@ from dynamo_dap.protocol.output_files import GENERATOR
 
 VERSION = 1
 PROGRAM, IMPORT, COMPILE, PHASE, FUNCTION, OWN = "program", "import", "compile", "phase", "function", "own"
-"""Kinds of frames: the program itself, an import, a compile, one of torch's phases of it, a function that
-Dynamo traces, and what the debugger does besides."""
+"""Kinds of frames:
+
+the program itself, an import, a compile, one of torch's phases, a function that Dynamo traces, and the debugger's other
+work.
+"""
 
 _STAGES = (
     ("tracing", ("bytecode_tracing", "_compile.compile_inner", "compile_attempt", "dynamo", "insert_deferred", "gc")),
@@ -36,7 +39,7 @@ _STAGES = (
     ("C++ and Triton compilers", ("compile_file", "async_compile", "PyCodeCache", "CachingAutotuner", "StaticAutotuner",
                                   "reload_kernel", "aoti_compile", "triton")),
 )  # fmt: skip
-"""Stages of a compile, and with what the names of torch's phases begin that are of it; the first that fits."""
+"""Stages of a compile, with the prefixes of torch's phases in them; the first that matches."""
 OTHERS = "the program and compiled calls"
 IMPORTS = "import of torch"
 OTHER_IMPORTS = "other imports"
@@ -45,7 +48,7 @@ TRACING = "tracing"
 
 
 def stage_of_phase(name: str) -> str | None:
-    """Return the stage of one of torch's phases; None for one that is of the stage that it is in."""
+    """Return a phase's stage; None for a phase of the stage around it."""
     return next((stage for stage, prefixes in _STAGES if name.startswith(prefixes)), None)
 
 
@@ -60,16 +63,16 @@ class Frame(Struct, rename="camel", omit_defaults=True, frozen=True):
 
 
 class Node(Struct, rename="camel", omit_defaults=True):
-    """A frame as it was called from one place in the tree."""
+    """A frame as called from one place in the tree."""
 
     frame: int
     parent: int
     """-1 for the root."""
     call_line: int = 0
-    """The line of the parent that called, if it is a function."""
+    """The parent's calling line, if it is a function."""
     calls: int = 0
     own: int = 0
-    """Nanoseconds in it, without what it called."""
+    """Nanoseconds in it, without its calls."""
     instructions: int = 0
     lines: dict[int, int] = {}
     """Nanoseconds of ``own`` by line."""
@@ -90,7 +93,7 @@ class Track(Struct, rename="camel", omit_defaults=True):
 
 
 class CacheAnswer(Struct, rename="camel", omit_defaults=True, frozen=True):
-    """What a cache of compiled graphs answered in a compile."""
+    """A cache's answer in a compile."""
 
     cache: str
     state: str
@@ -99,7 +102,7 @@ class CacheAnswer(Struct, rename="camel", omit_defaults=True, frozen=True):
 
 
 class GuardTime(Struct, rename="camel", omit_defaults=True, frozen=True):
-    """What the guards of one compile cost in each call that evaluates them."""
+    """The cost of one compile's guards in each call that evaluates them."""
 
     compile_name: str
     count: int
@@ -107,14 +110,14 @@ class GuardTime(Struct, rename="camel", omit_defaults=True, frozen=True):
 
 
 class Restart(Struct, rename="camel", omit_defaults=True, frozen=True):
-    """An analysis that was begun again."""
+    """An analysis that restarted."""
 
     compile_name: str
     reason: str
 
 
 class Profile(Struct, rename="camel", omit_defaults=True, tag_field="generator", tag=GENERATOR):
-    """Everything that was measured of one process."""
+    """All measurements of one process."""
 
     version: int
     program: list[str]
@@ -124,10 +127,10 @@ class Profile(Struct, rename="camel", omit_defaults=True, tag_field="generator",
     guards: list[GuardTime] = []
     restarts: list[Restart] = []
     hits: int = 0
-    """Calls of compiled functions whose guards found compiled code."""
+    """Cache hits of compiled functions."""
     misses: int = 0
     cost: int = 0
-    """Nanoseconds that the profiler itself took."""
+    """The profiler's own nanoseconds."""
     notices: int = 0
     """How often it noted something."""
     is_cut: bool = False
@@ -143,20 +146,20 @@ class Profile(Struct, rename="camel", omit_defaults=True, tag_field="generator",
 
 @dataclass
 class FunctionTime:
-    """What tracing one function of the user's took, in all compiles."""
+    """Time of tracing a user's function, over all compiles."""
 
     frame: Frame
     calls: int = 0
     instructions: int = 0
     own: int = 0
     total: int = 0
-    """With the functions that it calls."""
+    """Including the functions that it calls."""
     lines: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """By line: in the line itself, and with what it calls."""
+    """By line: in the line itself, and including its calls."""
 
 
 def totals(track: Track) -> list[int]:
-    """Return for each node the nanoseconds in it and in what it called."""
+    """Return each node's nanoseconds, including its calls."""
     sums = [node.own for node in track.nodes]
     for number in range(len(track.nodes) - 1, 0, -1):
         sums[track.nodes[number].parent] += sums[number]
@@ -192,7 +195,7 @@ def _add(function: FunctionTime, line: int, own: int, total: int) -> None:
 
 
 def _lines_running(track: Track, number: int) -> set[int]:
-    """Return the lines at which earlier calls of a node's function wait for it: their totals have its time already."""
+    """Return the lines at which earlier calls of a node's function wait for it: their totals include its time."""
     lines: set[int] = set()
     frame, at = track.nodes[number].frame, number
     while (parent := track.nodes[at].parent) >= 0:
@@ -212,9 +215,9 @@ def _is_outermost(track: Track, number: int) -> bool:
 
 
 def stage_times(profile: Profile, track: Track) -> dict[str, int]:
-    """Return the nanoseconds of each stage on a thread; their sum is the whole time of the main thread.
+    """Return the nanoseconds of each stage on a thread; on the main thread their sum is the whole time.
 
-    Other threads wait for work besides: that is left out.
+    Other threads also wait for work: that is left out.
     """
     sums: defaultdict[str, int] = defaultdict(int)
     for number, (node, stage) in enumerate(zip(track.nodes, stages_of(profile, track), strict=True)):
@@ -239,7 +242,7 @@ def _stage_of(frame: Frame) -> str | None:
 
 
 def frame_times(profile: Profile) -> tuple[list[int], list[int], list[int]]:
-    """Return for each frame its calls, and the nanoseconds in it itself and with what it calls."""
+    """Return each frame's calls, and its nanoseconds without and with its calls."""
     calls, own, total = ([0] * len(profile.frames) for _ in range(3))
     for track in profile.tracks:
         sums = totals(track)
@@ -252,7 +255,7 @@ def frame_times(profile: Profile) -> tuple[list[int], list[int], list[int]]:
 
 
 def phase_times(profile: Profile) -> dict[str, tuple[int, int]]:
-    """Return calls and nanoseconds, with what is in them, of each of torch's phases: as ``compile_times()`` does.
+    """Return calls and nanoseconds of each of torch's phases, inner phases included, as ``compile_times()`` does.
 
     A phase within itself counts twice there, too.
     """
@@ -277,6 +280,6 @@ def compile_times(profile: Profile) -> list[tuple[str, int]]:
 
 
 def walk(track: Track) -> Iterator[tuple[int, int, int]]:
-    """Yield what ran, in order: node, from when, until when."""
+    """Yield what ran, in order: node, beginning, end."""
     ends = [*track.times[1:], track.ended]
     yield from zip(track.running, track.times, ends, strict=True)

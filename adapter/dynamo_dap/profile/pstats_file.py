@@ -1,4 +1,4 @@
-"""A profile as Python's ``pstats`` reads it, for snakeviz: sums by function and by caller. Pure."""
+"""Writes a profile for Python's ``pstats`` and snakeviz: sums by function and by caller. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NO_FILE = "~"
 
 @dataclass
 class _Sums:
-    """Of one function, or of its calls by one caller; seconds."""
+    """Sums of one function, or of its calls by one caller; seconds."""
 
     calls: int = 0
     primitive_calls: int = 0

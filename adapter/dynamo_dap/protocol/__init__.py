@@ -1,4 +1,4 @@
-"""The Debug Adapter Protocol on the wire.
+"""Speaks the Debug Adapter Protocol on the wire.
 
 Framing, typed messages, and a connection that pairs requests with responses. Independent of torch and of debugging. The
 server, the agent inside the debugged program, the terminal client and the tests all use this package, so there is one

@@ -1,4 +1,4 @@
-"""Passes the access token of a listening program to a debugger of the same user through a file.
+"""Passes a listening program's access token to a debugger of the same user through a file.
 
 The listening program writes it to a file that only its user can read; a server that attaches on the same machine looks
 there. Any thread of either process; a file lives from ``listen`` to the end of the program. If the program dies without
@@ -41,7 +41,7 @@ def write_token_file(host: str, port: int, token: str) -> Path:
 
 
 def read_token_file(host: str, port: int) -> str | None:
-    """Return the token of the program of this user that listens at ``host`` and ``port``, None if there is none.
+    """Return the token of this user's program that listens at ``host`` and ``port``, or None.
 
     Files of other users, or that others can read, are ignored.
     """
@@ -107,9 +107,9 @@ def _is_alive(pid: object) -> bool:
 
 
 def _same_host(listening: str, wanted: str) -> bool:
-    """Whether a program listening at one address is reached by the other.
+    """Return whether a program that listens at one address is reached by the other.
 
-    A token must never be sent to another machine, so an address for every interface only stands for loopback.
+    A token must never be sent to another machine, so an address for every interface only means loopback.
     """
     if listening == wanted:
         return True

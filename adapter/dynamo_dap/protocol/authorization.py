@@ -45,7 +45,7 @@ class NamedServer(Struct, frozen=True):
 
     @classmethod
     def read(cls, text: str) -> NamedServer:
-        """Read what ``str`` returned. Raises ``ValueError``, whose text holds no token."""
+        """Parse the text that ``str`` returned. Raises ``ValueError``, whose text holds no token."""
         address, _, token = text.strip().partition("#")
         host, _, port = address.rpartition(":")
         if not host or not token or not port.isdecimal() or not 0 < int(port) < 65536:
@@ -57,14 +57,14 @@ class Welcome(Struct, rename="camel", omit_defaults=True):
     """Body of the response to ``AUTHORIZE`` for a program."""
 
     is_wanted: bool = True
-    """Whether to debug it; a rank of a job may not be wanted."""
+    """Whether to debug it; a job's rank may be unwanted."""
     stretch_timeouts: bool = True
-    """Whether an unwanted rank waits for held ranks, as long as the connection lasts."""
+    """Whether an unwanted rank waits for held ranks, while the connection lasts."""
     rank_output: str = "plain"
 
 
 def keep_alive(connected: socket.socket) -> None:
-    """Make the connection end within minutes if the other machine or the network disappears."""
+    """End the connection within minutes if the other machine or the network disappears."""
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (
         ("TCP_KEEPIDLE", _QUIET_SECONDS),
@@ -106,12 +106,12 @@ class FirstMessage:
 
 
 def acceptance(request: Request, body: object) -> bytes:
-    """Return a response to a connection's first ``request``, as it is sent."""
+    """Return the encoded success response to a connection's first ``request``."""
     return _response(request, success=True, body=body, message=None)
 
 
 def refusal(request: Request, text: str) -> bytes:
-    """Return the same for one that is refused."""
+    """Return the encoded refusal."""
     error = ErrorBody(ErrorMessage(ErrorId.ACCESS_DENIED, text))
     return _response(request, success=False, body=error, message=text)
 
@@ -130,7 +130,7 @@ def _response(request: Request, *, success: bool, body: object, message: str | N
 
 
 def show_token(connected: socket.socket, token: str) -> None:
-    """Begin a connection that other code continues. Raises ``OSError`` if it is refused."""
+    """Begin a connection that other code continues. Raises ``OSError`` if the token is refused."""
     arguments = encode_body(AuthorizeArguments(token))
     connected.sendall(frame(encode(Envelope("request", seq=1, command=AUTHORIZE, arguments=arguments))))
     first = FirstMessage()

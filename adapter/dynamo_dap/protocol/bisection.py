@@ -16,7 +16,7 @@ STAGES = {
     "aot_eager_decomp_partition": "decompositions and the partitioner",
     "inductor": "Inductor",
 }
-"""Each has one stage more than the one before."""
+"""Each stage adds one to the stage before."""
 DECOMPOSITIONS, LOWERINGS = "decomposition", "lowerings"
 KINDS = {
     DECOMPOSITIONS: "the decomposition of",
@@ -25,7 +25,7 @@ KINDS = {
     "post_grad_passes": "the post-grad pass",
     LOWERINGS: "the lowering of",
 }
-"""What torch's bisector can leave out, as the beginning of a phrase."""
+"""What torch's bisector can disable, as the beginning of a phrase."""
 PARTS = {
     "aot_eager_decomp_partition": (DECOMPOSITIONS,),
     "inductor": ("pre_grad_passes", "joint_graph_passes", "post_grad_passes", LOWERINGS),
@@ -40,15 +40,15 @@ SETTINGS = {
         "comprehensive_padding": False,
     },
 }
-"""By stage: what is changed, one at a time, where no part alone is wrong."""
+"""By stage: what is changed, one at a time, if no part alone is wrong."""
 SETTING = "the setting"
 """As the beginning of a phrase."""
 
 
 def first_bad(count: int, is_good: Callable[[int], bool]) -> int:
-    """Return the number of the first of ``count`` things that makes a compile wrong.
+    """Return the number of the first of ``count`` items that makes a compile wrong.
 
-    ``is_good`` returns whether the compile is right with the things up to a number. It is right with none, and wrong
+    ``is_good`` returns whether the compile is right with the items up to a number. It is right with none, and wrong
     with all.
     """
     good, bad = -1, count - 1
@@ -59,16 +59,16 @@ def first_bad(count: int, is_good: Callable[[int], bool]) -> int:
 
 
 class BisectionRun(Struct, rename="camel", omit_defaults=True):
-    """How a program is run once by ``dynamo-dap bisect``."""
+    """One run of a program by ``dynamo-dap bisect``."""
 
     result: str
     """Where to write a ``BisectedBody``."""
     check: str | None = None
-    """An expression that is true at the program's end if it ran well."""
+    """An expression that is true at the end of a good run."""
     number: int | None = None
-    """Which thing that the bisector may leave out must be reported, counted from 0."""
+    """The item to describe, among those that the bisector may disable; counted from 0."""
     settings: dict[str, bool] = {}
-    """Inductor's settings to change."""
+    """Changed Inductor settings."""
 
 
 class BisectedPlace(Struct, rename="camel", omit_defaults=True, frozen=True):
@@ -85,18 +85,18 @@ class BisectedThing(Struct, rename="camel", omit_defaults=True):
     name: str
     places: list[BisectedPlace] = []
     gone: list[str] = []
-    """Operations that a pass took out or changed."""
+    """Operations that a pass removed or changed."""
     made: list[str] = []
-    """What it made of them."""
+    """Their replacements."""
 
 
 class BisectedBody(Struct, rename="camel", omit_defaults=True):
-    """What a run of a bisection reports."""
+    """The report of a run of a bisection."""
 
     count: int = 0
-    """How many things the bisector could have left out."""
+    """How many items the bisector could have disabled."""
     thing: BisectedThing | None = None
-    """The one that was asked for."""
+    """The requested item."""
     check: bool | None = None
     has_raised: bool = False
     """Whether an uncaught exception ended the program."""

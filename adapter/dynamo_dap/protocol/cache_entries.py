@@ -1,4 +1,4 @@
-"""Requests and answers about torch's cache entries: the requests ``ENTRIES`` and ``FORGET`` of ``contract``.
+"""Defines requests and answers about torch's cache entries: ``ENTRIES`` and ``FORGET`` of ``contract``.
 
 Structs; any thread.
 """
@@ -12,23 +12,23 @@ class EntriesArguments(Struct, rename="camel", omit_defaults=True):
     """Arguments of ``ENTRIES``."""
 
     function: str | None = None
-    """The name of a function, or the end of it (``forward``); missing for all."""
+    """The name of a function, or its end (``forward``); missing for all."""
 
 
 class EntryGuard(Struct, rename="camel", omit_defaults=True):
-    """A check that an entry makes of each call."""
+    """A check that an entry makes in each call."""
 
     text: str
-    """As a person says it."""
+    """In plain words."""
     expression: str
     """In torch's words."""
     path: str | None = None
     line: int | None = None
-    """The user's line that asked for it."""
+    """The user's line that caused it."""
     failures: int | None = None
-    """How often it did not pass, as far as that is known of it alone."""
+    """How often it failed, as far as that is known of it alone."""
     object_failures: int | None = None
-    """How often it or another check of the same object did not pass, where torch does not say which."""
+    """How often it or another check of the same object failed, if torch does not say which."""
 
 
 class EntryMiss(Struct, rename="camel", omit_defaults=True):
@@ -37,35 +37,35 @@ class EntryMiss(Struct, rename="camel", omit_defaults=True):
     text: str
     value_then: str | None = None
     value_now: str | None = None
-    """In that call."""
+    """The value in that call."""
 
 
 class EntryGraph(Struct, rename="camel", omit_defaults=True):
-    """A graph that the code of an entry calls."""
+    """A graph that an entry's code calls."""
 
     name: str
     operations: int | None = None
     code: str | None = None
-    """As Python; missing where it was compiled before anything was recorded."""
+    """As Python; missing if it was compiled before recording began."""
 
 
 class EntryResume(Struct, rename="camel", omit_defaults=True):
-    """A resume function that the code of an entry calls."""
+    """A resume function that an entry's code calls."""
 
     name: str
     path: str
     line: int
     """Where it resumes."""
     text: str
-    """That line."""
+    """The text of that line."""
     entries: int
     """How many cache entries it has."""
     generated_name: str = ""
-    """As the code of the entry calls it: the two of a branch may resume at one line."""
+    """The name in the entry's code: the two functions of a branch may resume at one line."""
     next_line: int | None = None
-    """Where it goes on, if that is another line: the first of this side of a branch."""
+    """The line at which it continues, if that differs: the first one of its side of the branch."""
     when: str | None = None
-    """Of the two of a branch: what the tested value is then. ``true``, ``false``, ``None`` or ``not None``."""
+    """For the two functions of a branch, the tested value: ``true``, ``false``, ``None`` or ``not None``."""
 
 
 class EntryMemory(Struct, rename="camel", omit_defaults=True):
@@ -76,9 +76,9 @@ class EntryMemory(Struct, rename="camel", omit_defaults=True):
     """Constants and buffers of the compiled graph; parameters are its inputs."""
     tensor_count: int
     backend_code: int
-    """What the backend wrote, as Python holds it; compiled kernels come on top."""
+    """The backend's Python code; compiled kernels are not included."""
     is_whole: bool = True
-    """Whether everything was looked at; if not, it is at least this."""
+    """Whether everything was measured; otherwise these are lower bounds."""
 
 
 class CacheEntry(Struct, rename="camel", omit_defaults=True):
@@ -93,31 +93,31 @@ class CacheEntry(Struct, rename="camel", omit_defaults=True):
     resumes: list[EntryResume]
     memory: EntryMemory
     calls: int | None = None
-    """How many calls it has served since they are counted."""
+    """How many calls it has served since counting began."""
     last_miss: EntryMiss | None = None
 
 
 class CachedFunction(Struct, rename="camel", omit_defaults=True):
-    """A function with cache entries: the user's, or a resume function of it."""
+    """A function with cache entries: the user's, or one of its resume functions."""
 
     id: int
     """For ``FORGET``."""
     name: str
-    """``Model.forward``, ``fn (resumed at line 8)``; of a decorator's wrapper, the functions that it wraps."""
+    """``Model.forward``, ``fn (resumed at line 8)``; for a decorator's wrapper, the functions that it wraps."""
     path: str
     line: int
-    """Where it begins, or resumes."""
+    """The line at which it begins or resumes."""
     entries: list[CacheEntry]
-    """In the order in which they are tried."""
+    """In the order in which torch tries them."""
     wrapper: str | None = None
-    """The name of the decorator's wrapper, if that is what was compiled."""
+    """The name of the decorator's wrapper, if torch compiled that."""
     is_resume_function: bool = False
     next_line: int | None = None
-    """The line at which it goes on, as in ``EntryResume``."""
+    """The line at which it continues, as in ``EntryResume``."""
     when: str | None = None
     """The condition under which it runs, as in ``EntryResume``."""
     generated_names: list[str] = []
-    """As the code of entries calls a resume function, each by a name of its own."""
+    """Its names in the code of entries that call it as a resume function."""
 
 
 class EntriesBody(Struct, rename="camel", omit_defaults=True):
@@ -133,11 +133,11 @@ class ForgetArguments(Struct, rename="camel", omit_defaults=True):
 
     function_id: int
     compile_id: str | None = None
-    """Of the entry; missing for all of the function and of its resume functions."""
+    """The entry's id; missing for all entries of the function and its resume functions."""
 
 
 class ForgetBody(Struct, rename="camel"):
     """Body of the response to ``FORGET``."""
 
     count: int
-    """How many entries no longer serve a call."""
+    """How many entries no longer serve calls."""

@@ -1,4 +1,4 @@
-"""The result of ``compare`` and the filter ``mismatch`` for a call: lines, stages, and what was not compared.
+"""Defines the result of ``compare`` and of the filter ``mismatch`` for a call: lines, stages, what was not compared.
 
 The debugged program makes it, clients print it. Plain values; any process, any thread.
 """
@@ -8,26 +8,26 @@ from __future__ import annotations
 from msgspec import Struct
 
 GRADIENTS = "gradients"
-"""In ``ComparisonBody.not_compared``: they are compared once a backward pass comes through the call."""
+"""In ``ComparisonBody.not_compared``: gradients are compared at the first backward pass through the call."""
 NEVER_COMPARED = (
     "sizes of resized storages",
     "strides of gradients",
 )
-"""What ``dynamo-dap compare`` looks at in no call."""
+"""What ``dynamo-dap compare`` compares in no call."""
 
 
 class Deviation(Struct, rename="camel", omit_defaults=True):
     """How one stage's results differ from those of the stage before."""
 
     same: bool
-    """Whether they are within the tolerances of ``differences``."""
+    """Whether the differences are within the tolerances of ``differences``."""
     largest: float | None = None
     """The largest difference; missing if one side has an Inf or a NaN, or the shapes differ."""
     rmse: float | None = None
     error: float | None = None
-    """The largest error against float64, where a run in it decided."""
+    """The largest error against float64, if a float64 run decided."""
     reference_error: float | None = None
-    """That of the stage before."""
+    """The same error of the stage before."""
 
 
 class ComparedLine(Struct, rename="camel", omit_defaults=True):
@@ -38,62 +38,62 @@ class ComparedLine(Struct, rename="camel", omit_defaults=True):
     function: str
     text: str
     operations: list[str]
-    """What the line put into the graph."""
+    """The line's operations in the graph."""
     compiled: Deviation | None = None
-    """The compiled graph's results against those of Dynamo's graph; missing where they cannot be had."""
+    """How the compiled graph's results differ from those of Dynamo's graph; missing if unavailable."""
     dynamo: Deviation | None = None
-    """Those of Dynamo's graph against those of the function run as ordinary Python."""
+    """How the results of Dynamo's graph differ from eager."""
     gradient: Deviation | None = None
-    """The gradients that the line's operations give in the compiled graph, against those of Dynamo's graph."""
+    """How the gradients of the line's operations differ between the compiled graph and Dynamo's."""
 
 
 class JudgedStage(Struct, rename="camel", omit_defaults=True, frozen=True):
-    """Whether a call is right if its graph is compiled up to a stage."""
+    """Whether a call is right with its graph compiled up to a stage."""
 
     name: str
-    """As ``dynamo-dap bisect`` names it, or the backend."""
+    """Its name in ``dynamo-dap bisect``, or the backend."""
     right: bool | None = None
-    """Missing: the graph cannot be compiled up to this stage alone."""
+    """Missing if the graph cannot be compiled only up to this stage."""
 
 
 class ComparisonBody(Struct, rename="camel", omit_defaults=True):
-    """Body of the response to ``COMPARISON``; one line of what ``dynamo-dap compare --json`` prints."""
+    """Body of the response to ``COMPARISON``; one line of the output of ``dynamo-dap compare --json``."""
 
     function: str
     compile_id: str
     backend: str
     call: int
-    """Which call of the graph it is, of those that were looked at."""
+    """The number of the call among those compared."""
     verdict: str
     """The cause of a difference, or that nothing differs, as readable text."""
     same: bool
     outputs: Deviation
-    """Of what the compiled graph returned, the output that differs most."""
+    """The output of the compiled graph that differs most."""
     stage: str | None = None
-    """The stage at fault."""
+    """The wrong stage."""
     part: str | None = None
-    """The decomposition, pass or lowering without which nothing differs, if that is known."""
+    """The decomposition, pass or lowering without which nothing differs, if known."""
     stages: list[JudgedStage] = []
-    """What was compiled to find the stage at fault: one stage more each time."""
+    """The compiles that found the wrong stage, each with one stage more."""
     operation: str | None = None
     """The first operation that differs."""
     of_operation: Deviation | None = None
-    """How its result, or the gradient that it passes back, differs."""
+    """How its result differs, or the gradient that it passes back."""
     path: str | None = None
-    """Where the first line is that differs."""
+    """The file of the first line that differs."""
     line: int | None = None
     lines: list[ComparedLine] = []
     problem: str | None = None
     """Why something is missing."""
     compared: bool = True
-    """Whether the call was compared; ``verdict`` says why not."""
+    """Whether the call was compared; if not, ``verdict`` says why."""
     evidence: list[str] = []
-    """The runs that the verdict is based on."""
+    """The runs that prove the verdict."""
     not_compared: list[str] = []
-    """What a caller can observe and was not compared."""
+    """What a caller can observe, but was not compared."""
     zeros: int = 0
-    """Elements of the outputs that are 0.0 in one graph and -0.0 in the other; these count as the same."""
+    """Elements of the outputs that are 0.0 in one graph and -0.0 in the other; these count as equal."""
     is_backward: bool = False
-    """Whether this is a backward pass through the call: its gradients were compared."""
+    """Whether this is a backward pass of the call, whose gradients were compared."""
     token: str = ""
-    """That of the call: a call and its backward passes have the same."""
+    """Equal for a call and its backward passes."""

@@ -1,9 +1,9 @@
-"""A DAP connection: sends and receives messages over a byte stream, pairing responses with requests.
+"""Sends and receives DAP messages over a byte stream, and pairs responses with requests.
 
 The same class serves every end: the server's connections to the IDE and to the backends, the agent, the terminal
-client. One daemon thread per connection reads and calls the receiver in the order of arrival; any thread may send. Each
-message is written by a single ``write``. A connection lives until either side closes it; every pending request is then
-answered with a ``Disconnected`` failure, so that no caller waits forever.
+client. One daemon thread per connection reads and calls the receiver in the order of arrival; any thread may send. A
+single ``write`` sends a message. A connection lives until either side closes it; every pending request then gets a
+``Disconnected`` failure, so that no caller waits forever.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Receiver(Protocol):
     def on_invalid_message(self, problem: str) -> None:
         """Handle an unreadable message; the connection continues.
 
-        A request among them has been answered already.
+        If it was a request, it has been answered already.
         """
 
     def on_closed(self, problem: str | None) -> None:
@@ -77,7 +77,7 @@ class Connection:
     """One end of a DAP connection."""
 
     def __init__(self, stream: ByteStream, name: str, *, is_trusted: bool = True) -> None:
-        """Put ``name`` in the reader thread's name and in error texts: ``"agent"``, ``"IDE"``.
+        """Use ``name`` in the reader thread's name and in error texts: ``"agent"``, ``"IDE"``.
 
         Until the other end ``is_trusted``, only small messages are accepted; see ``trust``.
         """
@@ -90,7 +90,7 @@ class Connection:
         self._closed = False
         self._reading_ended = False
         self.has_failed = False
-        """Whether something could not be written."""
+        """Whether a write has failed."""
         self._reader: threading.Thread | None = None
         self._parser = FrameParser(MAXIMUM_BODY_BYTES if is_trusted else MAXIMUM_UNAUTHENTICATED_BYTES)
 
@@ -112,7 +112,7 @@ class Connection:
 
     @property
     def was_taken(self) -> bool:
-        """Whether the program, and not one of the two ends, has closed the socket; see ``SocketStream``."""
+        """Whether the program has closed the socket, not one of the two ends; see ``SocketStream``."""
         return getattr(self._stream, "was_taken", False)
 
     # -- sending ---------------------------------------------------------------------------------------------------
@@ -129,13 +129,15 @@ class Connection:
     ) -> int:
         """Send a request and return its ``seq``; ``on_response`` is called once, on the reader thread.
 
-        When the connection ends before the answer, ``on_response`` gets a failure that says so.
+        If the connection ends before the answer, ``on_response`` gets a failure that says so.
         """
         envelope = Envelope("request", command=command, arguments=encode_body(arguments))
         return self._send(envelope, on_response or (lambda response: None))
 
     def request(self, command: str, arguments: object = None, *, timeout: float) -> msgspec.Raw:
-        """Send a request, wait for the answer and return its body. Not for the reader thread: it would wait for itself.
+        """Send a request, wait for the answer and return its body.
+
+        Not for the reader thread, which would wait for itself.
 
         Raises:
             RequestFailed: the answer was ``success: false``.
@@ -169,8 +171,8 @@ class Connection:
     ) -> None:
         """Answer ``request`` with a failure.
 
-        ``text`` is for the user; ``message`` is DAP's short machine-readable form (``cancelled``, ``notStopped``),
-        the text itself when there is none; ``error_id`` is stable per kind of error.
+        ``text`` is for the user. ``message`` is DAP's short machine-readable form (``cancelled``, ``notStopped``), or
+        the text. ``error_id`` is stable per kind of error.
         """
         text = text if text.strip() else f"'{request.command}' failed, for a reason that has no text"
         error = ErrorMessage(id=error_id, format="{text}", variables={"text": text}, show_user=show_user)
@@ -178,16 +180,16 @@ class Connection:
         self._respond(request, success=False, body=body, message=message or text)
 
     def forward_response(self, request: Request, response: Response) -> None:
-        """Answer ``request`` with what another connection answered."""
+        """Answer ``request`` with another connection's answer."""
         self._respond(request, response.success, response.body, response.message)
 
     def close(self) -> None:
-        """Close the stream; the reader then ends and fails what is pending."""
+        """Close the stream; the reader then ends, and pending requests fail."""
         self._closed = True
         self._stream.close()
 
     def abandon(self) -> None:
-        """Release the stream in a forked process, where the reader does not run."""
+        """Release the stream in a forked process, which has no reader thread."""
         self._closed = True
         self._stream.abandon()
 
@@ -293,5 +295,5 @@ def _readable(body: msgspec.Raw) -> msgspec.Raw:
 
 
 def _unless_empty(body: msgspec.Raw) -> msgspec.Raw:
-    """Leave an empty body out: strict clients reject one that DAP does not have."""
+    """Return None for an empty body: strict clients reject one that DAP does not have."""
     return encode_body(None) if bytes(body) == bytes(EMPTY) else body

@@ -1,7 +1,7 @@
 """Remembers which content a user agreed to run.
 
-Saved calls and records may come from other people. The code that they would run is shown first, and the user is asked
-once for each content. Main thread of a command, or the process that makes a call again; no state of its own.
+Saved calls and records may come from other people. Their code is shown first, and the user agrees once per content.
+Main thread of a command, or of the process that makes a call again; stateless.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _escape(character: str) -> str:
 
 
 def has_agreed(digest: str, names: Iterable[str] = ()) -> bool:
-    """Whether the user has agreed to run this content, with these names outside its allow list."""
+    """Return whether the user has agreed to run this content, with these names outside its allow list."""
     content = None
     with contextlib.suppress(OSError):
         content = read_private(state_folder() / _AGREED / digest)
@@ -48,7 +48,7 @@ def agree_to(digest: str, title: str, names: Iterable[str] = ()) -> None:
 
 
 def ask(shown: str, question: str) -> bool | None:
-    """Show the code, and ask whether to run it; None without a terminal to ask on."""
+    """Show the code, and ask whether to run it; return None without a terminal to ask on."""
     sys.stdout.write(f"{shown}\n\n{question}\n")
     sys.stdout.flush()
     if not sys.stdin.isatty():

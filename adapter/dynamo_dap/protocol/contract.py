@@ -1,4 +1,4 @@
-"""The contract between the server and the debugged program, beyond DAP itself.
+"""Defines the contract between server and debugged program, beyond DAP itself.
 
 Custom requests and events, a program's description of itself, environment variables, error ids. The options of
 ``launch`` and ``attach`` are in ``options``. Constants and structs; any thread.
@@ -20,7 +20,7 @@ from dynamo_dap.protocol.saved_calls import RecordingRun
 from dynamo_dap.protocol.types import Variable
 
 CUSTOM_PREFIX = "dynamo"
-"""Names of custom requests and events begin with this."""
+"""Prefix of the names of custom requests and events."""
 
 # -- environment variables ---------------------------------------------------------------------------------------------
 
@@ -29,21 +29,21 @@ ENTRY = str(Path(__file__).resolve().parents[1] / "debuggee" / "launch" / "entry
 LAUNCH_VARIABLE = "DYNAMO_DAP_LAUNCH"
 """What to run and where to connect: a ``LaunchDescription`` as JSON."""
 CRASH_CELL_VARIABLE = "DYNAMO_DAP_CRASH_CELL"
-"""The folder of the files in which a program notes where it is, see ``crash_cell``."""
+"""The folder of the files in which a program notes its position, see ``crash_cell``."""
 LOG_VARIABLE = "DYNAMO_DAP_LOG"
 """The log file of the server and of the program."""
 ACCESS_TOKEN_VARIABLE = "DYNAMO_DAP_ACCESS_TOKEN"
-"""The token that clients of a server on TCP have to show."""
+"""The token that clients of a server on TCP must show."""
 RECORDS_VARIABLE = "DYNAMO_DAP_RECORDS"
 """The folder of all record files."""
 TRITON_INTERPRET_VARIABLE = "TRITON_INTERPRET"
-"""Triton's own: kernels run in its interpreter."""
+"""Triton's own variable: kernels run in its interpreter."""
 CHECK_VARIABLE = "DYNAMO_DAP_CHECK"
-"""Set where ``dynamo-dap check`` runs a program: pytest's workers record themselves then."""
+"""Set if ``dynamo-dap check`` runs a program: pytest's workers then record themselves."""
 CONNECT_VARIABLE = "DYNAMO_DAP_CONNECT"
-"""Where a server waits for this program, perhaps on another machine, and the token: ``authorization.NamedServer``."""
+"""Where a server waits for this program, perhaps on another machine, with the token: ``authorization.NamedServer``."""
 EDITOR_VARIABLE = "DYNAMO_DAP_EDITOR"
-"""The socket at which an editor is asked to show the sessions of an assistant that it runs."""
+"""The socket at which an editor shows an assistant's sessions."""
 
 # -- modes and exception filters ---------------------------------------------------------------------------------------
 
@@ -81,7 +81,7 @@ AUTHORIZE = "dynamoAuthorize"
 """The first request on each connection between server and program. The side that connects sends it.
 
 Its arguments are ``AuthorizeArguments`` with those of ``ProcessInformation`` (a program), ``ChildOffer`` or
-``TerminalStarted``. A program that listens is asked, and answers with its ``ProcessInformation``.
+``TerminalStarted``. A program that listens gets the request, and answers with its ``ProcessInformation``.
 """
 
 
@@ -107,18 +107,18 @@ class ProcessInformation(Struct, rename="camel"):
 
 
 class ChildOffer(Struct, rename="camel", omit_defaults=True):
-    """A child process reports the address at which it listens for a session of its own."""
+    """A child process reports the address at which it listens for its session."""
 
     process_id: int
     host: str = ""
     port: int = 0
-    """0 for one that is not wanted, and says so: it listens nowhere, and runs on."""
+    """0 for an unwanted process: it listens nowhere, and runs on."""
     access_token: str = ""
     rank: Rank | None = None
 
 
 class TerminalStarted(Struct, rename="camel", omit_defaults=True):
-    """The supervisor in a terminal reports what it has started, or the ``problem`` with it."""
+    """A terminal's supervisor reports what it has started, or the ``problem``."""
 
     process_id: int | None = None
     problem: str | None = None
@@ -132,15 +132,15 @@ class Invitation(Struct, frozen=True):
     ranks: list[int] | None = None
     """Only these ranks of a distributed job get a session."""
     stretch_timeouts: bool = True
-    """Whether the other ranks wait for those that are held."""
+    """Whether unwanted ranks wait for held ones."""
     rank_output: str = "plain"
 
 
 class RecordedRun(Struct, rename="camel", omit_defaults=True):
-    """The run for child processes of a recorded program, in place of an invitation."""
+    """A recorded program's run, which its child processes join; replaces an invitation."""
 
     name: str
-    """The run's, which ends with the id of its first process."""
+    """The run's name, which ends with the id of its first process."""
     folder: str
     """Where record files are written."""
     profile: str | None = None
@@ -148,10 +148,10 @@ class RecordedRun(Struct, rename="camel", omit_defaults=True):
     explore: str | None = None
     """The same."""
     comparisons: str | None = None
-    """The same; all processes write to the one file."""
+    """The same; all processes write to one file."""
     compare_every: int = 0
     hashed_calls: str | None = None
-    """As in ``LaunchDescription``; each process has a file of its own."""
+    """As in ``LaunchDescription``; each process has its own file."""
     cache_keys: bool = False
     """The same."""
     rank: Rank | None = None
@@ -162,65 +162,65 @@ class LaunchDescription(Struct, rename="camel", omit_defaults=True):
     """The value of ``LAUNCH_VARIABLE``."""
 
     address: str | None = None
-    """The server's, ``HOST:PORT``; None to run without a debugger and only write a record."""
+    """The server's address, ``HOST:PORT``; None to run without a debugger and only write a record."""
     token: str = ""
     connects: bool = False
-    """Whether it connects to the server that the environment names, and runs without a debugger if it names none."""
+    """Whether it connects to the server that the environment names; without one, it runs without a debugger."""
     program: str | None = None
     module: str | None = None
     code: str | None = None
     args: list[str] = []
     debugpy_address: str | None = None
-    """Where the server waits for debugpy; None when ordinary Python is not debugged."""
+    """Where the server waits for debugpy; None if ordinary Python is not debugged."""
     debugpy_token: str = ""
     copies: dict[str, str] = {}
-    """Maps the path of a file to the copy that is read in its place: how a fix is tried."""
+    """Maps a file's path to the copy that is read instead: this is how a fix is tried."""
     settings: dict[str, bool] = {}
-    """Settings of torch, whatever the program sets them to: how one is tried without an edit."""
+    """Torch settings that override the program's: this is how a setting is tried without an edit."""
     added: dict[str, list[str]] = {}
-    """Names of functions to add to settings of torch that are sets."""
+    """Names of functions to add to torch settings that are sets."""
     results: str | None = None
-    """Where to write what the program computed: see ``debuggee.launch.trial``."""
+    """Where to write the program's results: see ``debuggee.launch.trial``."""
     comparisons: str | None = None
-    """Where to write how compiled graphs compare with Dynamo's: see ``debuggee.numerics.comparing_run``."""
+    """Where to write the comparison of compiled graphs with Dynamo's: see ``debuggee.numerics.comparing_run``."""
     explore: str | None = None
     """Where to write the stages of each compile: see ``explore.file``."""
     compare_every: int = 0
-    """Compare each N-th call of a graph; 0 for the first alone."""
+    """Compare each N-th call of a graph; 0 for only the first."""
     hashed_calls: str | None = None
-    """Record, and write digests of what calls of compiled graphs give here: see ``protocol.hashed_calls``."""
+    """Record, and write digests of the values in calls of compiled graphs here: see ``protocol.hashed_calls``."""
     cache_keys: bool = False
-    """Record what caches of compiled graphs answer, with the parts of their keys."""
+    """Record the answers of caches of compiled graphs, with the parts of their keys."""
     entries: str | None = None
-    """Where to write what is in torch's cache at the end: see ``debuggee.launch.entries``."""
+    """Where to write torch's cache entries at the end: see ``debuggee.launch.entries``."""
     function: str | None = None
-    """Of which functions; all if none is named."""
+    """The functions that ``entries`` covers; None for all."""
     forecast: ForecastRun | None = None
-    """Forecast what compiles next, at the end."""
+    """Forecast at the end which calls compile next."""
     bisection: BisectionRun | None = None
     minifying: MinifyingRun | None = None
     recording: RecordingRun | None = None
     """Save a call."""
     profile: str | None = None
-    """Where to write where compile time goes, without suffix: see ``profile.files``."""
+    """Where to write the profile of compile time, without suffix: see ``profile.files``."""
     began: float = 0.0
-    """When this process was started, as ``time.time()`` says it; for a profile."""
+    """The start of this process, as ``time.time()``; for a profile."""
     with_children: bool = False
-    """Whether the processes that it starts are recorded, profiled or explored as it is."""
+    """Whether child processes are recorded, profiled or explored too."""
     own_variables: list[str] = []
-    """Environment variables that the server set for this process alone."""
+    """Environment variables that the server set only for this process."""
     is_thawed: bool = False
-    """Whether the server had this process import the standard library from its files."""
+    """Whether the server made this process import the standard library from its files."""
 
 
 # -- events of the program for the server ------------------------------------------------------------------------------
 
 EAGER_EVENT = "dynamoEager"
-"""debugpy is on its way to the server, or will not come."""
+"""debugpy is connecting to the server, or will not connect."""
 IMPORTING_EVENT = "dynamoImporting"
-"""The program imports a part of torch, which can take long, or has done so."""
+"""The program is importing a part of torch, which can take long, or has finished that."""
 ENDING_EVENT = "dynamoEnding"
-"""The connection is about to end because the program is."""
+"""The connection is about to end because the program is ending."""
 RUNS_ON_EVENT = "dynamoRunsOn"
 """Sent by a child process: nobody attached in time, so it runs without debugging."""
 
@@ -229,7 +229,7 @@ class EagerEventBody(Struct, omit_defaults=True):
     """Body of ``EAGER_EVENT``."""
 
     problem: str | None = None
-    """Why debugpy will not come."""
+    """Why debugpy will not connect."""
 
 
 class ImportingEventBody(Struct, rename="camel", omit_defaults=True):
@@ -253,42 +253,42 @@ GRAPH = "dynamoGraph"
 GUARDS = "dynamoGuards"
 STAGES = "dynamoStages"
 LISTING = "dynamoListing"
-"""Have generated code shown in another form. No body; the stacks of stopped threads are invalid then."""
+"""Show generated code in another form. No body; stack frames of stopped threads then become invalid."""
 PATCH = "dynamoPatchInstruction"
-"""Make calls of generated code run another instruction; the event ``invalidated`` follows."""
+"""Replace an instruction of generated code in later calls; the event ``invalidated`` follows."""
 UNPATCH = "dynamoUnpatch"
-"""Make calls run what Dynamo generated again; the event ``invalidated`` follows."""
+"""Revert patches, so that calls run what Dynamo generated; the event ``invalidated`` follows."""
 TENSOR = "dynamoTensor"
 """Look at a part of a tensor: a page of elements, statistics, a picture. Its thread is stopped."""
 COMPARISON = "dynamoComparison"
-"""The newest call in which a compiled graph was found to differ, line by line. No arguments."""
+"""The newest call whose compiled graph was found to differ, line by line. No arguments."""
 TIMELINE = "dynamoTimeline"
 """The statements that a held trace has visited. Its thread is stopped in the trace."""
 GO_TO = "dynamoGoTo"
 """Go to a snapshot of a held trace. No body; the event ``stopped`` follows."""
 RUN_BACK = "dynamoRunBack"
-"""Go back in a held trace to where something came from. No body; the event ``stopped`` follows."""
+"""Go back in a held trace to the origin of something. No body; the event ``stopped`` follows."""
 WITHDRAW_PAUSE = "dynamoWithdrawPause"
-"""Make threads run on that were asked to pause and have not reached a line yet. No arguments, no body."""
+"""Withdraw a pause from threads that have not reached a line yet. No arguments, no body."""
 SET_OPTION = "dynamoSetOption"
-"""Change one of the options for torch, or say what it is. Any time; for VS Code's console, too."""
+"""Change or show one of the options for torch. Any time; also for VS Code's console."""
 WHAT_IF = "dynamoWhatIf"
-"""The newest trace in which the debugger changed something, beside the program's own. No arguments."""
+"""The newest trace in which the debugger changed something, and the program's own. No arguments."""
 KEEP = "dynamoKeep"
 """Make the call run the graph of the changed trace in which its thread is stopped."""
 WHAT_IF_EVENT = "dynamoWhatIfOver"
-"""A trace that was changed is over, and the program's own, too: the answer to ``WHAT_IF``. Sent to VS Code alone."""
+"""A changed trace and the program's own have ended: the answer to ``WHAT_IF``. Sent only to VS Code."""
 ENTRIES = "dynamoEntries"
-"""The cache entries of compiled functions. Any time; calls are counted from the first time on."""
+"""The cache entries of compiled functions. Any time; calls are counted from the first request on."""
 FORGET = "dynamoForget"
-"""Make torch forget a cache entry, or all that was compiled of a function."""
+"""Make torch forget a cache entry, or everything it compiled for a function."""
 RECORD_CALL = "dynamoRecordCall"
 """Save the call of a compiled function in which a thread is stopped."""
 COMPILES_CHANGED_EVENT = "dynamoCompilesChanged"
 """The answer to ``COMPILES`` has changed. No body."""
 
 LOGGED_EVENT = "dynamoLogged"
-"""A log message was printed, while tracing or in generated code. Sent to VS Code alone."""
+"""A log message was printed, while tracing or in generated code. Sent only to VS Code."""
 
 
 class LoggedEventBody(Struct):
@@ -314,7 +314,7 @@ class GuardsArguments(Struct, rename="camel"):
 
 
 class StagesArguments(Struct, rename="camel", omit_defaults=True):
-    """Arguments of ``STAGES``: of one compile with the parts of its documents, else of every compile without them."""
+    """Arguments of ``STAGES``: one compile with the parts of its documents, or every compile without them."""
 
     compile_id: str | None = None
 
@@ -329,11 +329,11 @@ class PatchArguments(Struct, rename="camel"):
     """Arguments of ``PATCH``."""
 
     instruction_reference: str
-    """The address of the instruction, as a stack frame or ``disassemble`` gives it."""
+    """The instruction's address, from a stack frame or ``disassemble``."""
     instruction: str
-    """What to run there: an instruction as a listing shows it, several with ``;`` between, or ``swap``.
+    """The replacement: an instruction as in a listing, several separated by ``;``, or ``swap``.
 
-    With its number in the listing and ``:`` before it, it is for that place in the same code.
+    With a number of the listing and ``:`` in front, it replaces that instruction of the same code.
     """
 
 
@@ -341,18 +341,18 @@ class PatchBody(Struct, rename="camel"):
     """Body of the response to ``PATCH``."""
 
     name: str
-    """The name of what calls run from now on, as in the stack."""
+    """Name of the code that calls run from now on, as in the stack."""
     instruction: str
     """The instruction there."""
     was: str
-    """What Dynamo generated there."""
+    """The instruction that Dynamo generated."""
 
 
 class UnpatchArguments(Struct, rename="camel", omit_defaults=True):
     """Arguments of ``UNPATCH``."""
 
     instruction_reference: str | None = None
-    """An address in the code whose patches to revert; None for those of all code."""
+    """An address in the code whose patches to revert; None for all code."""
 
 
 class UnpatchBody(Struct):
@@ -367,7 +367,7 @@ class TimelineArguments(Struct, rename="camel", omit_defaults=True):
 
     thread_id: int
     start: int | None = None
-    """The first entry to return; missing: so that the shown snapshot is in the middle."""
+    """The first entry to return; by default the shown snapshot is in the middle."""
     count: int = 10_000
 
 
@@ -400,7 +400,7 @@ class TimelineBody(Struct, rename="camel", omit_defaults=True):
     current: int
     """The snapshot that is shown."""
     start: int = 0
-    """How many entries come before these."""
+    """How many entries precede these."""
 
 
 class GoToSnapshotArguments(Struct, rename="camel", omit_defaults=True):
@@ -420,12 +420,15 @@ class GoToSnapshotArguments(Struct, rename="camel", omit_defaults=True):
 
 
 OLD_KEYS: dict[type[Struct], tuple[str, ...]] = {TimelineEntry: ("moment",), GoToSnapshotArguments: ("moment",)}
-"""Keys of earlier versions, which are accepted and sent still, and described nowhere."""
+"""Keys of earlier versions, which are still accepted and sent, but not documented."""
 
 
 BOUND, MUTATED, GUARDED_AT, BECAME_NAN, MADE = ORIGINS = ("bound", "mutated", "guarded", "nan", "made")
-"""Where something came from: a variable got its value, its object was changed in place, guards hold it to something,
-its value was NaN for the first time; a node was added to the graph."""
+"""An origin:
+
+a variable got its value, its object was changed in place, guards were installed on it, its value was NaN for the first
+time; a node was added to the graph.
+"""
 
 
 class RunBackArguments(Struct, rename="camel", omit_defaults=True):
@@ -433,7 +436,7 @@ class RunBackArguments(Struct, rename="camel", omit_defaults=True):
 
     frame_id: int
     name: str
-    """A local variable of the frame; for ``made`` the name of a node."""
+    """A local variable of the frame; for ``made``, the name of a node."""
     to: Annotated[str, Meta(extra={"choices": ORIGINS})] = BOUND
 
 
@@ -444,13 +447,13 @@ class WhatIfBody(Struct, rename="camel", omit_defaults=True):
     compile_id: str
     changes: list[str]
     graph: str
-    """The code of its graph, empty for none; of a trace that is not over, as far as it is."""
+    """The code of its graph; empty if there is none, incomplete if the trace has not ended."""
     is_over: bool
     kept: bool = False
     program_graph: str | None = None
     """The code of the graph that the program runs; missing while its trace waits."""
     difference: str = ""
-    """From the program's graph to the changed one, as ``diff -u`` shows it."""
+    """From the program's graph to the changed one, in the format of ``diff -u``."""
     problem: str | None = None
     """Why it ended early."""
 
@@ -462,23 +465,26 @@ class KeepArguments(Struct, rename="camel"):
 
 
 VS_CODE = "vscode"
-"""Its ``clientID``."""
+"""VS Code's ``clientID``."""
 VARIABLE_MENU = "__vscodeVariableMenuContext"
-"""Its own field of a variable, which says to extensions what that is."""
+"""VS Code's own field of a variable, which describes it to extensions."""
 
 
 LOCALS_ALONG = "localsAlong"
-"""With it in the arguments of ``scopes``, debugpy's answer has the answer to ``variables`` of the local variables, too,
-under this name. It has not where there are many of them, or where showing one runs code of the program."""
+"""An argument of ``scopes`` that asks debugpy for the local variables as well.
+
+The answer has the answer to ``variables`` under this name, unless there are many variables, or showing one would run
+code of the program.
+"""
 
 TRACED = "dynamoTraced"
-"""What it says of local variables of a held trace, which can be run back to where they came from."""
+"""The menu context of local variables in a held trace, which can go back to their origin."""
 TRACED_TENSOR = "dynamoTracedTensor"
-"""What it says of those of them that are tensors; of all other tensors it says ``TENSOR``."""
+"""The menu context of such variables that are tensors; other tensors have ``TENSOR``."""
 
 
 class MarkedVariable(Variable, kw_only=True):
-    """A variable with more commands than others."""
+    """A variable with additional commands."""
 
     menu_context: str = field(name=VARIABLE_MENU)
 
@@ -521,7 +527,7 @@ class ErrorId(IntEnum):
     NO_CALL = 141
     AGENT_INTERNAL = 199
 
-    # Of the server; the agent uses those that fit.
+    # For the server; the agent uses those that fit.
     INTERNAL = 1000
     INVALID_ARGUMENTS = 1001
     UNKNOWN_REQUEST = 1002

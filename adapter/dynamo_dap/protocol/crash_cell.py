@@ -1,4 +1,4 @@
-"""A small file, mapped into memory, with the running instruction of generated code of a process.
+"""Keeps the running instruction of a process's generated code in a small file that is mapped into memory.
 
 The debugged process writes it at every instruction while generated code is stepped or traced. A write costs well under
 a microsecond, needs no system call, and survives the process. After a signal has killed the process, its parent reads
@@ -23,7 +23,7 @@ from pathlib import Path
 import msgspec
 
 _RECORD = struct.Struct("=QQii")
-"""Native thread id, monotonic time in ns, number of the code, index of the instruction (-1: none is being executed)."""
+"""Native thread id, monotonic time in ns, number of the code, index of the instruction (-1: none is running)."""
 _SLOTS = 128
 _NONE = -1
 
@@ -39,7 +39,7 @@ class CodeDescription(msgspec.Struct):
 
 
 class CellWriter:
-    """The debugged process's side."""
+    """The debugged process's end."""
 
     def __init__(self, folder: str) -> None:
         """Map the cell in ``folder``.
@@ -74,7 +74,7 @@ class CellWriter:
         path.write_bytes(msgspec.json.encode(description))
 
     def write(self, slot: int, number: int, index: int) -> None:
-        """Write that the instruction ``index`` of the code ``number`` is about to be executed. Cheap."""
+        """Note that the instruction ``index`` of the code ``number`` is about to run. Cheap."""
         _RECORD.pack_into(self._memory, slot * _RECORD.size, self._idents[slot], time.monotonic_ns(), number, index)
 
     def clear(self, slot: int) -> None:
@@ -122,9 +122,9 @@ def _description_path(folder: str, process_id: int, number: int) -> Path:
 
 
 def read_crash(folder: str, process_id: int) -> CrashSite | None:
-    """Return the last position of the process ``process_id`` in generated code; None if it ran none.
+    """Return the last position of process ``process_id`` in generated code; None if it ran none.
 
-    Of several threads the one that moved last is chosen: the operating system does not report which one crashed.
+    Of several threads the last active one is chosen: the operating system does not report which one crashed.
     """
     try:
         data = _cell_path(folder, process_id).read_bytes()

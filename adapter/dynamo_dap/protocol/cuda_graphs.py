@@ -11,7 +11,7 @@ PARTIAL = "partial"
 RERECORDED = "re-recorded"
 OVERWRITTEN = "overwritten"
 OUTCOMES = (RECORDED, SKIPPED, PARTIAL, RERECORDED, OVERWRITTEN)
-"""``PARTIAL``: some operations are left out of the graphs. ``OVERWRITTEN``: a later run overwrites a kept output."""
+"""``PARTIAL``: some operations stay outside the graphs. ``OVERWRITTEN``: a later run overwrites a kept output."""
 
 CPU = "cpu"
 DEVICES = "devices"
@@ -43,4 +43,4 @@ ADVICE = {
     KEPT: "keep a clone of the output: kept = f(x).clone(), or call torch.compiler.cudagraph_mark_step_begin() before "
     "each step",
 }
-"""What may help, by cause. Nobody tried it on the program."""
+"""Possible remedies, by cause. Nobody tried them on the program."""

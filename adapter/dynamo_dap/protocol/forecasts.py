@@ -1,4 +1,4 @@
-"""The result of ``dynamo-dap forecast``: the sizes that torch's cache entries match, and the next compiles.
+"""Defines the result of ``dynamo-dap forecast``: sizes that hit torch's cache entries, and the next compiles.
 
 Structs; any thread.
 """
@@ -9,7 +9,7 @@ from msgspec import Struct
 
 
 class VariedSize(Struct, rename="camel", omit_defaults=True, frozen=True):
-    """Sizes that are changed together, and over which range."""
+    """Sizes that change together, and their range."""
 
     names: tuple[str, ...]
     """``x.shape[0]``."""
@@ -23,15 +23,15 @@ class ForecastRun(Struct, rename="camel", omit_defaults=True):
     path: str
     """Where to write the ``ForecastBody``."""
     function: str | None = None
-    """The name of a function; all without one."""
+    """The name of a function; None for all."""
     sizes: list[VariedSize] = []
-    """Which sizes to change; without one those that may vary, each over ``first`` to ``last``."""
+    """The sizes to change; by default those that may vary, each from ``first`` to ``last``."""
     first: int = 0
     last: int = 128
     calls: list[int] = []
-    """Sizes to call the function with, one after the other."""
+    """Sizes to call the function with, in this order."""
     warm_up: bool = False
-    """Look for few calls after which nothing compiles in the range."""
+    """Find a few calls after which nothing in the range compiles."""
 
 
 class ServedRange(Struct, rename="camel", omit_defaults=True):
@@ -51,11 +51,11 @@ class ForecastTrial(Struct, rename="camel", omit_defaults=True):
     sizes: list[int] = []
     """The size of each call."""
     compiled: list[int] = []
-    """How many compiles each call took: of the function, of its resume functions, of what it calls."""
+    """How many compiles each call caused: of the function, its resume functions, and what it calls."""
     served: list[ServedRange] = []
     """Which entry matches each size after these calls."""
     problem: str | None = None
-    """Why it could not be done, or what the call raised."""
+    """Why it was impossible, or what the call raised."""
 
 
 class WarmUp(Struct, rename="camel", omit_defaults=True):
@@ -77,11 +77,11 @@ class WarmUp(Struct, rename="camel", omit_defaults=True):
 
 
 class SizeForecast(Struct, rename="camel", omit_defaults=True):
-    """The entry for calls with other sizes; everything else is as in the newest compiled call."""
+    """The entry for calls with other sizes; everything else equals the newest compiled call."""
 
     names: list[str]
     seen: list[int]
-    """Its values in the calls that were compiled."""
+    """The size in the compiled calls."""
     served: list[ServedRange]
     trials: list[ForecastTrial] = []
     warm_up: WarmUp | None = None
@@ -97,7 +97,7 @@ class FunctionForecast(Struct, rename="camel", omit_defaults=True):
     """Compile ids, in the order in which torch tries them."""
     sizes: list[SizeForecast] = []
     problem: str | None = None
-    """Why nothing can be said of it."""
+    """Why nothing is known about it."""
 
 
 class ForecastBody(Struct, rename="camel", omit_defaults=True):

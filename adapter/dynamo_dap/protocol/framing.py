@@ -1,4 +1,4 @@
-"""Base protocol framing: ``Content-Length`` headers around JSON bodies (DAP overview, "Base Protocol").
+"""Implements the base protocol's framing: ``Content-Length`` headers around JSON bodies.
 
 Pure functions and one incremental parser. Runs in whichever thread reads or writes a connection; a ``FrameParser``
 belongs to one reader and lives as long as its connection.
@@ -11,17 +11,17 @@ import re
 MAXIMUM_HEADER_BYTES = 8 * 1024
 MAXIMUM_BODY_BYTES = 256 * 1024 * 1024
 MAXIMUM_UNAUTHENTICATED_BYTES = 64 * 1024
-"""How large a message may be before its sender has shown that it may send any."""
+"""Maximum size of a message from an unauthenticated sender."""
 
 _SEPARATOR = b"\r\n\r\n"
 _MAXIMUM_DIGITS = 18
 _HEADER = re.compile(rb"Content-Length: *\d{1,%d}\r\n\r\n" % _MAXIMUM_DIGITS, re.IGNORECASE)
 _HEADER_BYTES = 64
-"""More than such a header has."""
+"""More than such a header needs."""
 
 
 class FramingError(Exception):
-    """The byte stream does not follow the DAP base protocol; it cannot be resynchronised and must be closed."""
+    """The byte stream violates the base protocol; it cannot be resynchronised and must be closed."""
 
 
 class MessageTooLarge(FramingError):
@@ -29,19 +29,19 @@ class MessageTooLarge(FramingError):
 
 
 def frame(body: bytes) -> bytes:
-    """Return ``body`` with its header, as one byte string, to be written by one ``send``."""
+    """Return ``body`` with its header as one byte string, for a single ``send``."""
     return b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
 
 
 class FrameParser:
-    """Cuts a stream of bytes into message bodies.
+    """Cuts a byte stream into message bodies.
 
-    Bytes go in by ``feed`` in pieces of any size; complete bodies come out in order. A message that announces too large
-    a body is skipped: the next header is found, since no JSON can look like one.
+    ``feed`` takes bytes in pieces of any size; complete bodies come out in order. A message that announces too large a
+    body is skipped: the next header is found, since no JSON can look like one.
     """
 
     def __init__(self, maximum_body_bytes: int = MAXIMUM_BODY_BYTES) -> None:
-        """Keep at most ``maximum_body_bytes`` in memory; it may be changed between two ``feed``."""
+        """Keep at most ``maximum_body_bytes`` in memory; the limit may change between calls of ``feed``."""
         self.maximum_body_bytes = maximum_body_bytes
         self._buffer = bytearray()
         self._expected: int | None = None
@@ -58,7 +58,7 @@ class FrameParser:
         return 1 if self._expected is None else self._expected - len(self._buffer)
 
     def feed(self, data: bytes) -> list[bytes | MessageTooLarge]:
-        """Take ``data`` and return the complete bodies, and skipped ones in their place.
+        """Take ``data``; return the complete bodies, and markers for skipped ones.
 
         Raises:
             FramingError: a header is not of the base protocol, or is too long.
@@ -84,7 +84,7 @@ class FrameParser:
             self._expected = None
 
     def _skip(self) -> bool:
-        """Drop bytes up to the next header; False when it has not come yet."""
+        """Drop bytes up to the next header; return False if it has not arrived yet."""
         found = _HEADER.search(self._buffer)
         self._is_skipping = found is None
         del self._buffer[: found.start() if found is not None else max(0, len(self._buffer) - _HEADER_BYTES)]
@@ -119,7 +119,7 @@ def _content_length(header: bytes, maximum: int) -> int:
             continue
         if not value.isdigit():
             raise FramingError(f"Content-Length is not a number: {_preview(value)}")
-        # Python refuses to read numbers of some thousand digits.
+        # Python refuses to parse numbers of several thousand digits.
         significant = value.lstrip(b"0") or b"0"
         length = int(significant) if len(significant) <= _MAXIMUM_DIGITS else maximum + 1
         if length > maximum:

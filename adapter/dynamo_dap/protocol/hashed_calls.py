@@ -9,7 +9,7 @@ from msgspec import Struct
 
 SUFFIX = ".jsonl"
 RANDOM_STATE = "state of torch's random generators"
-"""The name of an input of graphs that draw numbers."""
+"""The input of graphs that draw random numbers."""
 
 
 class HashedValue(Struct, rename="camel", omit_defaults=True):
@@ -17,14 +17,14 @@ class HashedValue(Struct, rename="camel", omit_defaults=True):
 
     name: str
     digest: str
-    """Of type, sizes and bytes. All NaNs are one; 0.0 and -0.0 are two."""
+    """Digest of type, sizes and bytes. All NaNs are equal; 0.0 and -0.0 differ."""
     path: str | None = None
-    """The user's line that makes it, where it is known."""
+    """The user's line that computes it, if known."""
     line: int | None = None
     error: float | None = None
     """The largest error against a run of the graph in float64."""
     exact: float | None = None
-    """The norm of that run's value: two runs with the same one have the same referee."""
+    """The norm of the float64 run's value: sides with the same norm share the same float64 run."""
 
 
 class HashedCall(Struct, rename="camel", omit_defaults=True):
@@ -33,15 +33,15 @@ class HashedCall(Struct, rename="camel", omit_defaults=True):
     function: str
     compile_id: str
     number: int
-    """The how many-th call of the graph."""
+    """The number of the call of this graph."""
     path: str
     line: int
-    """Of the function."""
+    """The function's line."""
     inputs: list[HashedValue]
     outputs: list[HashedValue]
     operations: list[HashedValue] = []
-    """Dynamo's graph run on the same inputs, one operation after another."""
+    """The results of Dynamo's graph on the same inputs, one operation after another."""
     problem: str | None = None
-    """Why the operations are not known."""
+    """Why the operations are unknown."""
     is_backward: bool = False
     is_on_main_thread: bool = True

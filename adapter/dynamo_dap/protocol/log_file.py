@@ -1,4 +1,4 @@
-"""The log file that ``DYNAMO_DAP_LOG`` names: only its owner can read it, and secrets are left out of the messages.
+"""Writes the log file that ``DYNAMO_DAP_LOG`` names, readable only by its owner and without secrets.
 
 The server and the debugged program each write to it. Any thread; a handler lives as long as its process.
 """
@@ -25,11 +25,11 @@ _MAY_HOLD_SECRETS = re.compile(rb'"(?:%s)"' % b"|".join(name.encode() for name i
 
 
 class LogFileHandler(logging.FileHandler):
-    """Appends to a file that only its owner can read; one that others could read is closed to them first."""
+    """Appends to a file that only its owner can read; restricts an existing file first."""
 
     def _open(self) -> TextIOWrapper:
         check_output(Path(self.baseFilename))
-        # A pipe without a reader is refused, and does not keep us waiting.
+        # Opening a pipe without a reader fails at once here, instead of waiting.
         descriptor = os.open(self.baseFilename, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, 0o600)
         os.set_blocking(descriptor, True)
         status = os.fstat(descriptor)

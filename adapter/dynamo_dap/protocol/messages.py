@@ -1,6 +1,6 @@
-"""The three DAP envelopes (request, response, event) and their JSON codec.
+"""Defines the three DAP envelopes (request, response, event) and their JSON codec.
 
-Bodies stay raw JSON until someone who knows their type asks for it: a router passes them on unread, a handler decodes
+Bodies stay raw JSON until code that knows their type decodes them: a router passes them on unread, a handler decodes
 them into the structs of ``types``. Used by every thread that sends or receives.
 """
 
@@ -17,21 +17,21 @@ T = TypeVar("T")
 EMPTY = msgspec.Raw(b"{}")
 _ABSENT = msgspec.Raw(b"")
 MAXIMUM_NESTING = 200
-"""How deep the values of a message may be in one another: far deeper than any of DAP's, and no depth for a stack."""
+"""Maximum nesting of a message's values: far deeper than DAP needs, and no danger to the stack."""
 _TOO_DEEP = f"message is nested more than {MAXIMUM_NESTING} deep"
 
 
 class ProtocolError(Exception):
-    """A message that is not DAP, or arguments of the wrong type; the message says where."""
+    """A message that is not DAP, or arguments of the wrong type; the text says where."""
 
     request: Request | None = None
-    """The request that it was meant to be, when that can be made out: it can be answered. Its arguments are missing."""
+    """The request without its arguments, if it can be recognized and so answered."""
 
 
 class Envelope(msgspec.Struct, omit_defaults=True):
-    """Any DAP message as it is on the wire; which fields are there depends on ``type``.
+    """Any DAP message as it is on the wire; ``type`` decides which fields exist.
 
-    A ``seq`` may be 0, and clients leave it out of messages without an answer: None stands for a missing number.
+    A ``seq`` may be 0, and clients omit it in messages without an answer: None means a missing number.
     """
 
     type: str
@@ -54,7 +54,7 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Response(msgspec.Struct, frozen=True):
-    """The answer to a request. ``message`` is set when ``success`` is false."""
+    """The answer to a request. ``message`` is set if ``success`` is false."""
 
     request_seq: int
     command: str
@@ -64,7 +64,7 @@ class Response(msgspec.Struct, frozen=True):
 
     @property
     def error_text(self) -> str:
-        """What went wrong, as text for the user: the error's ``format`` with its variables filled in."""
+        """The failure as text for the user: the error's ``format`` with its variables filled in."""
         error = decode(self.body, ErrorBody, "error response").error
         return error.text if error is not None else (self.message or "request failed")
 
@@ -77,7 +77,7 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class ErrorMessage(msgspec.Struct, rename="camel", omit_defaults=True):
-    """DAP ``Message``: an error with a stable id, shown to the user when ``show_user``."""
+    """DAP ``Message``: an error with a stable id, shown to the user if ``show_user``."""
 
     id: int
     format: str
@@ -88,7 +88,7 @@ class ErrorMessage(msgspec.Struct, rename="camel", omit_defaults=True):
 
     @property
     def text(self) -> str:
-        """Returns ``format`` with ``{name}`` replaced from ``variables``."""
+        """Return ``format`` with ``{name}`` replaced from ``variables``."""
         text = self.format
         for name, value in (self.variables or {}).items():
             text = text.replace("{" + name + "}", value)
@@ -114,7 +114,7 @@ def _encoded(value: object) -> bytes:
     try:
         return _encoder.encode(value)
     except UnicodeEncodeError:
-        # A program's texts may contain lone surrogates, which UTF-8 cannot encode: they are shown escaped.
+        # A program's texts may contain lone surrogates, which UTF-8 cannot encode: escape them.
         return _encoder.encode(_encodable(msgspec.to_builtins(value)))
 
 
@@ -136,7 +136,7 @@ def encode_body(body: object) -> msgspec.Raw:
 
 
 def parse(data: bytes) -> Request | Response | Event:
-    """Read one message body.
+    """Parse one message body.
 
     Raises:
         ProtocolError: not JSON, or JSON that is not a DAP message.
@@ -150,7 +150,7 @@ def parse(data: bytes) -> Request | Response | Event:
 
 def _parse(data: bytes) -> Request | Response | Event:
     try:
-        # The decoder does not check texts in arguments, and the next reader may close its connection over a broken one.
+        # The decoder does not check texts in arguments; the next reader might close its connection over a broken one.
         if not data.isascii():
             data.decode()
         envelope = _envelope_decoder.decode(data)
@@ -189,7 +189,7 @@ _MEMBER = re.compile(rb'\s*:\s*(?:(\d{1,18})\b|"([^"\\]*)")')
 
 
 def _structure_of(data: bytes) -> Iterator[tuple[int, re.Match[bytes]]]:
-    """Yield the strings and brackets of JSON that may be broken, each with the depth it is in."""
+    """Yield the strings and brackets of possibly broken JSON, each with its depth."""
     depth = 0
     for found in _STRUCTURE.finditer(data):
         token = found[0]
@@ -236,5 +236,5 @@ def decode(raw: msgspec.Raw, into: type[T], what: str) -> T:
 
 
 def to_builtins(raw: msgspec.Raw) -> Any:
-    """Return raw JSON as plain Python values. Raises ``ProtocolError`` when it is not valid JSON."""
+    """Return raw JSON as plain Python values. Raises ``ProtocolError`` for invalid JSON."""
     return decode(raw, Any, "message")

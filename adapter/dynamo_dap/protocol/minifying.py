@@ -1,4 +1,4 @@
-"""A run of ``dynamo-dap minify``, and its report. Structs; any process, any thread."""
+"""Defines a run of ``dynamo-dap minify``, and its report. Structs; any process, any thread."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ OUTCOME = "outcome.json"
 
 
 class MinifyingRun(Struct, rename="camel", omit_defaults=True):
-    """How a program is run once by ``dynamo-dap minify``."""
+    """One run of a program by ``dynamo-dap minify``."""
 
     folder: str
     """Where torch's minifier writes."""
@@ -19,6 +19,6 @@ class MinifiedBody(Struct, rename="camel", omit_defaults=True):
     """The minifier's result for the first failed compile."""
 
     error: str
-    """How it failed."""
+    """The error."""
     problem: str | None = None
-    """Why the minifier did not reach its end."""
+    """Why the minifier did not finish."""

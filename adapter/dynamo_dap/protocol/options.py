@@ -1,6 +1,6 @@
-"""The options of ``launch`` and ``attach``, each defined once: name, type, bounds, default, description for users.
+"""Defines each option of ``launch`` and ``attach`` once: name, type, bounds, default, description for users.
 
-The server decodes them and passes on what the agent needs; ``make generate`` writes the extension's schema and the
+The server decodes them and passes on what the agent needs. ``make generate`` writes the extension's schema and the
 table in ``docs/options.md`` from them. An option without a description is internal: users do not write it. Structs; any
 thread.
 """
@@ -77,12 +77,12 @@ def _described(text: str, *, editor: object = None) -> Meta:
 
 
 def _one_of(text: str, choices: dict[str, str]) -> Meta:
-    """Describe ``choices``: the values and what each means."""
+    """Describe ``choices``: the values and their meaning."""
     return Meta(description=text, extra={"choices": choices})
 
 
 class RealValues(Struct, rename="camel", frozen=True, kw_only=True):
-    """What computing the real values of a trace may cost."""
+    """Limits on computing a trace's real values."""
 
     memory_limit: Annotated[
         float, Meta(gt=0, description="MiB of results kept for one trace. Above it, values are computed one at a time.")
@@ -132,15 +132,15 @@ COMPILING_OPTIONS = {
         CompilingOptions.__struct_fields__, CompilingOptions.__struct_encode_fields__, strict=True
     )
 }
-"""The attribute of each, by the name that users write."""
+"""The attribute of each option, by the user's name for it."""
 CONSOLE_PREFIX = "%"
-"""What a line of the debug console begins with that shows or changes an option: ``%stance force_eager``."""
+"""Prefix of a debug console line that shows or changes an option: ``%stance force_eager``."""
 
 
 def option_in_text(text: str) -> tuple[str, Raw | None]:
-    """Return the option that a line of the debug console names, and its new value as JSON; None if it gives none.
+    """Return the option that a debug console line names, and its new value as JSON, or None without a value.
 
-    A value may be written as in launch.json, or plainly: words for a list, ``key=value`` for an object.
+    A value is written as in launch.json, or plainly: words for a list, ``key=value`` for an object.
     """
     name, _, rest = text.strip().removeprefix(CONSOLE_PREFIX).strip().partition(" ")
     rest = rest.strip()
@@ -168,17 +168,17 @@ class SetOptionArguments(Struct, rename="camel", omit_defaults=True):
     """Arguments of ``SET_OPTION``."""
 
     text: str = ""
-    """A name and a value, ``stance force_eager``; with the name alone to ask, with nothing to ask for all.
+    """A name and a value, ``stance force_eager``; only a name shows the option, an empty text all options.
 
     The value is as in launch.json, or plain: words for a list, ``key=value`` for an object; null for the program's own.
     """
 
 
 class SetOptionBody(Struct, rename="camel"):
-    """Body of the response to ``SET_OPTION``, which can answer ``evaluate`` as well."""
+    """Body of the response to ``SET_OPTION``, which can also answer ``evaluate``."""
 
     result: str
-    """The option as it is now, as readable text."""
+    """The option's present value, as readable text."""
     variables_reference: int = 0
 
 
@@ -257,27 +257,27 @@ class AgentOptions(DebuggingOptions, rename="camel", frozen=True, kw_only=True):
     """Arguments of the agent's own ``attach`` request."""
 
     eager: bool = False
-    """Whether ordinary Python is debugged in this session, by another backend."""
+    """Whether another backend debugs ordinary Python in this session."""
     eager_address: str | None = None
-    """``HOST:PORT`` where the server waits for debugpy, when this request starts it.
+    """``HOST:PORT`` where the server waits for debugpy, if this request starts it.
 
-    Empty for where this program has connected to itself.
+    Empty for the address that this program has connected to.
     """
     eager_token: str | None = None
-    """What debugpy has to show there."""
+    """The token that debugpy must show there."""
     eager_adopts: bool = False
     """Whether debugpy debugs this process already, in the same session."""
     children_file: str | None = None
-    """Where child processes find an ``Invitation`` to sessions of their own; None when nobody wants them."""
+    """Where child processes find an ``Invitation`` to sessions; None if nobody wants them."""
 
     @property
     def compile_time(self) -> bool:
-        """Whether tracing is debugged."""
+        """Whether to debug tracing."""
         return self.mode in (COMPILE_TIME, BOTH)
 
     @property
     def run_time(self) -> bool:
-        """Whether generated code is debugged."""
+        """Whether to debug generated code."""
         return self.mode in (RUN_TIME, BOTH)
 
 
@@ -367,7 +367,7 @@ class LaunchArguments(SessionOptions, rename="camel", frozen=True, kw_only=True)
         _described('Also write torch\'s own trace, for "dynamo-dap report --tlparse".'),
     ] = False
     no_debug: bool = False
-    """An IDE's own: Run Without Debugging."""
+    """Set by IDEs: Run Without Debugging."""
 
 
 class ConnectTarget(Struct, rename="camel", frozen=True, kw_only=True):
@@ -379,7 +379,7 @@ class ConnectTarget(Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class ListenTarget(Struct, rename="camel", frozen=True, kw_only=True):
-    """Where a program is waited for."""
+    """Where to wait for a program."""
 
     host: Annotated[
         str, _described("Host name or address. An address that other machines can reach requires an access token.")
@@ -396,13 +396,13 @@ class ListenTarget(Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class HandedOverTarget(Struct, rename="camel", frozen=True, kw_only=True):
-    """Where another server process hands over a program's connection."""
+    """Where another server process passes on a program's connection."""
 
     path: str
     """A socket in a folder that only its user can enter."""
     access_token: str
     is_local: bool = True
-    """Whether the program came by way of the loopback interface."""
+    """Whether the program connected through the loopback interface."""
 
 
 class AttachArguments(SessionOptions, rename="camel", frozen=True, kw_only=True):
@@ -423,10 +423,10 @@ class AttachArguments(SessionOptions, rename="camel", frozen=True, kw_only=True)
         ),
     ] = None
     handed_over: HandedOverTarget | None = None
-    """Of the session with a rank that came to another one, which has said ``listen``."""
+    """For the session of a rank that connected to another session, which has ``listen``."""
     meeting: ConnectTarget | None = None
-    """Where the ranks of a job meet that stop together: from the session that starts those of the ranks."""
+    """Where ranks that stop together meet; set by the session that starts the ranks' sessions."""
     host: str | None = None
-    """As debugpy takes it, too; users write ``connect``."""
+    """Also accepted from debugpy's configurations; users write ``connect``."""
     port: Port | None = None
-    """As debugpy takes it, too, with ``host``."""
+    """Also accepted from debugpy's configurations, with ``host``."""

@@ -1,6 +1,6 @@
-"""Writes the files that a user asks for, and never over a file that dynamo-dap has not written.
+"""Writes the files that a user asks for, but never over a file that dynamo-dap did not write.
 
-A file of ours is known by how it begins, or ends: each format names its generator there. Any thread; no state.
+Our files are recognized by their beginning or end: each format names its generator there. Any thread; stateless.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 GENERATOR = "dynamo-dap"
 HTML_MARK = f"<meta name='generator' content='{GENERATOR}'>"
-"""Comes right after the character set of each page."""
+"""Follows the character set of each page."""
 BINARY_MARK = GENERATOR.encode()
 """The last bytes of a file that is not text."""
 _READ = 4096
@@ -30,7 +30,7 @@ _BEGINNINGS = re.compile(
 
 
 class NotOurs(FileExistsError):
-    """The file exists, and dynamo-dap has not written it."""
+    """The file exists, and dynamo-dap did not write it."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(f"{path} exists and was not written by dynamo-dap: choose another name, or remove it")
@@ -49,7 +49,7 @@ def check_output(path: Path) -> None:
     try:
         status = os.fstat(file)
         if not stat.S_ISREG(status.st_mode) or status.st_size == 0:
-            # A terminal, a pipe; or what mktemp has made.
+            # A terminal, a pipe; or an empty file from mktemp.
             return
         begin = os.pread(file, _READ, 0)
         end = os.pread(file, len(BINARY_MARK), max(0, status.st_size - len(BINARY_MARK)))
@@ -60,14 +60,14 @@ def check_output(path: Path) -> None:
 
 
 def write_output(path: Path, content: bytes, *, is_private: bool = False) -> None:
-    """Write a file that the user has named; ``is_private`` closes it to other users.
+    """Write a file that the user has named; ``is_private`` makes it unreadable for other users.
 
     Raises:
         NotOurs: there is another file by that name.
         OSError: it cannot be written.
     """
     check_output(path)
-    # A pipe without a reader is refused, and does not keep us waiting.
+    # Opening a pipe without a reader fails at once here, instead of waiting.
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NONBLOCK | os.O_CLOEXEC
     descriptor = os.open(path, flags, 0o600 if is_private else 0o666)
     with os.fdopen(descriptor, "wb") as file:

@@ -1,4 +1,4 @@
-"""The private folder of this user's processes. Any thread; no state."""
+"""Reads and writes files in this user's private folder. Any thread; stateless."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def state_folder() -> Path:
 
 
 def is_private(path: Path, has_type: Callable[[int], bool]) -> bool:
-    """Whether ``path`` has the right type, is not a link, and only this user has rights to it."""
+    """Return whether ``path`` has the right type, is not a link, and only this user has rights to it."""
     try:
         status = path.lstat()
     except OSError:
@@ -43,7 +43,7 @@ def read_private(path: Path) -> bytes | None:
 
 
 def write_private(path: Path, content: bytes, *, replaces: bool) -> None:
-    """Write a file that only this user can read, whole or not at all; without ``replaces`` an existing one stays.
+    """Write a file that only this user can read, atomically; without ``replaces`` an existing one stays.
 
     Raises:
         OSError: it cannot be written, or others can write into its folder.

@@ -12,22 +12,22 @@ import msgspec
 from msgspec import Struct
 
 _VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
-"""What launchers of distributed jobs say to each of their processes."""
+"""Variables that launchers of distributed jobs set for each process."""
 _OF_SCHEDULERS = (
     ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE"),
 )
-"""The same of schedulers. What they start need not be a rank: it may be a launcher."""
+"""Variables that schedulers set. Their processes need not be ranks: one may be a launcher."""
 
 
 class Rank(Struct, rename="camel", omit_defaults=True, frozen=True):
-    """A process of a job, as its launcher numbers it."""
+    """A process of a job, with its launcher's numbers."""
 
     number: int
     local: int | None = None
-    """Its number among those of its machine."""
+    """Its number on its machine."""
     of: int | None = None
-    """How many there are: the world size."""
+    """The world size."""
 
     def __str__(self) -> str:
         return f"rank {self.number}" + ("" if self.local is None else f" (local {self.local})")
@@ -79,11 +79,11 @@ RANK_RUNS = "rankRuns"
 """A session's program runs: it may be paused. No body."""
 RANK_STOPPED = "rankStopped"
 RANK_GOES = "rankGoes"
-"""The user lets a rank go on, or asks it to pause; to the others, to do the same."""
+"""The user resumes or pauses a rank; to the others, to do the same."""
 PAUSE_RANK = "pauseRank"
-"""Another one has stopped. No body."""
+"""Another rank has stopped. No body."""
 WITHDRAW_RANK_PAUSE = "withdrawRankPause"
-"""The user goes on: a rank that has not reached a line yet must no longer stop there. No body."""
+"""The user resumes: a rank that has not reached a line yet must not stop there. No body."""
 PRINT_AT_RANK = "tellRank"
 
 
@@ -98,7 +98,7 @@ class Place(Struct, frozen=True):
 
 
 class Newcomer(Struct):
-    """How a session introduces itself to the meeting."""
+    """A session's introduction to the meeting."""
 
     name: str
 
@@ -111,7 +111,7 @@ class RankStoppedBody(Struct):
 
 
 class RankGoesBody(Struct, omit_defaults=True):
-    """Body of ``RANK_GOES``: a request of DAP's, without its thread."""
+    """Body of ``RANK_GOES``: a DAP request, without its thread."""
 
     command: str
     granularity: str | None = None

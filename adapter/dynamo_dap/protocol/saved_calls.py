@@ -1,4 +1,4 @@
-"""The messages about saving a call: the request ``RECORD_CALL`` of ``contract``, and a run for it.
+"""Defines the messages about saving a call: the request ``RECORD_CALL`` of ``contract``, and a run for it.
 
 Structs; any thread.
 """
@@ -13,16 +13,16 @@ class RecordCallArguments(Struct, rename="camel", omit_defaults=True):
 
     thread_id: int
     folder: str | None = None
-    """Where to; missing: a new folder below ``saved-calls`` in the program's working directory."""
+    """The target; by default a new folder below ``saved-calls`` in the program's working directory."""
     has_data: bool = True
-    """Whether what is in tensors is saved; else their shapes, types and strides."""
+    """Whether to save the data of tensors, not only their shapes, types and strides."""
 
 
 class LostValue(Struct, rename="camel"):
     """A part of a call that could not be saved."""
 
     path: str
-    """Where it is, as the program would write it."""
+    """Its place, as the program would write it."""
     text: str
     """Its class."""
     reason: str
@@ -35,9 +35,9 @@ class RecordCallBody(Struct, rename="camel", omit_defaults=True):
     function: str
     lost: list[LostValue] = []
     notes: list[str] = []
-    """What is not as it was when the call began."""
+    """What has changed since the call began."""
     bytes: int = 0
-    """How large the folder is."""
+    """The size of the folder."""
 
 
 class RecordingRun(Struct, rename="camel", omit_defaults=True):
@@ -47,9 +47,9 @@ class RecordingRun(Struct, rename="camel", omit_defaults=True):
     """Where to write a ``RecordingEnded``."""
     folder: str | None = None
     function: str | None = None
-    """Of which function; of the first that is compiled if none is named."""
+    """The function; by default the first one that is compiled."""
     compile: int = 1
-    """For its which compile."""
+    """The number of its compile."""
     has_data: bool = True
 
 

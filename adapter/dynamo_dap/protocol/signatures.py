@@ -1,7 +1,6 @@
 """Signs data of this user's processes, so that another process of the user can recognize it.
 
-The key is in the user's folder for state and is made when it is first needed. The program's threads and commands; no
-state of its own.
+The key is in the user's state folder, and is made at its first use. The program's threads and commands; stateless.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ def signature_of(parts: Sequence[object]) -> str | None:
 
 
 def is_signed(parts: Sequence[object], signature: str | None) -> bool:
-    """Whether a process of this user has signed these parts."""
+    """Return whether a process of this user has signed these parts."""
     if signature is None:
         return False
     try:
@@ -49,6 +48,6 @@ def _key() -> bytes | None:
 
 def _new_key() -> bytes | None:
     path = state_folder() / _KEY
-    # Another process may make it at the same time: the existing file is the key of both.
+    # Another process may make it at the same time: both use the file that exists.
     write_private(path, os.urandom(_SIZE), replaces=False)
     return _key()

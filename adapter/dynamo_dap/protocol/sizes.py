@@ -1,4 +1,4 @@
-"""Names why a size of an input is static or dynamic.
+"""Names the reasons why an input size is static or dynamic.
 
 The debugged program finds the reasons, records keep them, reports and stops print them. Constants only.
 """

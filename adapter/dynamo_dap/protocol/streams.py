@@ -1,6 +1,6 @@
-"""Byte streams that carry DAP: a socket, or a pair of pipes.
+"""Implements the byte streams that carry DAP: a socket, or a pair of pipes.
 
-A ``ByteStream`` is read by one thread and written by any (the connection serialises writes); it lives as long as its
+One thread reads a ``ByteStream``; any thread writes (the connection serialises writes). It lives as long as its
 connection.
 """
 
@@ -13,7 +13,7 @@ from typing import Protocol
 
 _CHUNK_BYTES = 64 * 1024
 _CLOSED = -1
-"""In place of a descriptor."""
+"""Replaces a closed descriptor."""
 _QUICK_ACKNOWLEDGEMENT: int | None = getattr(socket, "TCP_QUICKACK", None)
 
 
@@ -21,22 +21,22 @@ class ByteStream(Protocol):
     """The stream of a connection; ``read`` returns ``b""`` at its end."""
 
     def read(self) -> bytes:
-        """Block until some bytes are there and return them; ``b""`` when the other end has closed."""
+        """Block until some bytes arrive, and return them; ``b""`` if the other end has closed."""
 
     def write(self, data: bytes) -> None:
-        """Write all of ``data``. Raises ``OSError`` when the other end is gone."""
+        """Write all of ``data``. Raises ``OSError`` if the other end is gone."""
 
     def abandon(self) -> None:
         """Release it silently in a forked process."""
 
     def close(self) -> None:
-        """Close both directions and wake a blocked ``read``; harmless when closed already."""
+        """Close both directions and wake a blocked ``read``; harmless if closed already."""
 
 
 class SocketStream:
-    """A connected socket, of TCP with Nagle's algorithm off: every message is one ``send``.
+    """A connected socket, for TCP with Nagle's algorithm off: every message is one ``send``.
 
-    A program that closes all descriptors closes this one, too, and may reuse its number: from then on nothing is read,
+    A program that closes all descriptors also closes this one, and may reuse its number: from then on nothing is read,
     written or closed.
     """
 
@@ -59,8 +59,8 @@ class SocketStream:
             return b""
         try:
             if self._is_tcp and _QUICK_ACKNOWLEDGEMENT is not None:
-                # Linux forgets it at every turn. A peer that writes a message in two pieces, with Nagle's algorithm on
-                # (pydevd does), would otherwise wait 40 ms for the acknowledgement of the first.
+                # Linux clears it after every read. Otherwise a peer that writes a message in two pieces, with Nagle's
+                # algorithm on (pydevd does), would wait 40 ms for the acknowledgement of the first.
                 self._socket.setsockopt(socket.IPPROTO_TCP, _QUICK_ACKNOWLEDGEMENT, 1)
             return self._socket.recv(_CHUNK_BYTES)
         except OSError:
@@ -73,7 +73,7 @@ class SocketStream:
         self._socket.sendall(data)
 
     def abandon(self) -> None:
-        """Close this process's hold on the socket, and leave the connection to the process that it was forked from."""
+        """Close this process's descriptor, but leave the connection to the parent process."""
         if self.was_taken:
             self._socket.detach()
         self._socket.close()
@@ -105,7 +105,7 @@ class PipeStream:
         self._closed = False
 
     def read(self) -> bytes:
-        """Return the next bytes; ``b""`` also when the pipe broke, and then for good."""
+        """Return the next bytes; ``b""`` also after the pipe broke."""
         try:
             data = os.read(self._read_descriptor, _CHUNK_BYTES)
         except OSError:
@@ -133,7 +133,7 @@ class PipeStream:
                 os.close(descriptor)
 
     def close(self) -> None:
-        """Close the writing end. The reading end is left to its blocked reader, which sees the end and closes it."""
+        """Close the writing end. Its blocked reader closes the reading end when it sees the end."""
         if not self._closed:
             self._closed = True
             with contextlib.suppress(OSError):
@@ -141,7 +141,7 @@ class PipeStream:
 
 
 def take_standard_streams() -> PipeStream:
-    """Take stdin and stdout away for the protocol, so that no stray print or child process can corrupt it.
+    """Reserve stdin and stdout for the protocol, so that no stray print or child process can corrupt it.
 
     The protocol gets private duplicates; descriptor 0 then reads nothing and descriptor 1 writes to stderr.
     """

@@ -1,4 +1,4 @@
-"""The messages of the request ``TENSOR`` of ``contract``, which shows a tensor.
+"""Defines the messages of the request ``TENSOR`` of ``contract``, which shows a tensor.
 
 Structs; any thread.
 """
@@ -10,38 +10,38 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 ELEMENTS, STATISTICS, PICTURE = TENSOR_PARTS = ("elements", "statistics", "picture")
-"""What of a tensor is looked at."""
+"""Which part of a tensor is shown."""
 HEAT_MAP, TILES, CHANNELS_FIRST, CHANNELS_LAST = TENSOR_PICTURES = ("map", "tiles", "chw", "hwc")
-"""As what a tensor is drawn: one heat map, one for each index of a dimension, an image."""
+"""How a tensor is drawn: one heat map, one for each index of a dimension, an image."""
 
 
 class TensorArguments(Struct, rename="camel", omit_defaults=True):
-    """Arguments of ``TENSOR``. The tensor is named by ``variablesReference``, else by ``expression``."""
+    """Arguments of ``TENSOR``. ``variablesReference`` identifies the tensor, else ``expression``."""
 
     show: Annotated[str, Meta(extra={"choices": TENSOR_PARTS})] = ELEMENTS
     variables_reference: int | None = None
-    """Where the children of the tensor are."""
+    """The reference of the tensor's children."""
     expression: str | None = None
     frame_id: int | None = None
-    """Where expressions are evaluated."""
+    """The frame in which to evaluate expressions."""
     minus: str | None = None
-    """An expression for another tensor: what is shown is the difference."""
+    """An expression for another tensor, to show the difference."""
     selection: list[int | None] | None = None
-    """For each dimension an index, or null where it is shown; missing: null for the last two, 0 before."""
+    """For each dimension an index, or null if it is shown. By default null for the last two, 0 before."""
     start_row: int = 0
     row_count: int = 100
     start_column: int = 0
     column_count: int = 100
     picture: Annotated[str, Meta(extra={"choices": TENSOR_PICTURES})] = HEAT_MAP
     width: int = 256
-    """Of a picture, at most."""
+    """A picture's maximum width."""
     height: int = 256
     is_whole: bool = False
-    """Whether statistics cover every element, however many there are; this may take long."""
+    """Whether statistics cover every element, which may take long."""
 
 
 class TensorHistogram(Struct, rename="camel"):
-    """How many elements lie in each of the intervals of equal width between two numbers."""
+    """Counts of elements in intervals of equal width between two numbers."""
 
     low: float
     high: float
@@ -52,52 +52,52 @@ class TensorStatistics(Struct, rename="camel", omit_defaults=True):
     """Statistics of all elements, or of a sample."""
 
     count: int
-    """Of the elements that were looked at."""
+    """How many elements were counted."""
     of: Annotated[str, Meta(extra={"choices": ("all", "sample", "beginning")})]
     nans: int
     positive_infs: int
     negative_infs: int
     zeros: int
     minimum: str | None = None
-    """Of those that are finite, as are the others below."""
+    """The minimum of the finite elements; so are the others below."""
     maximum: str | None = None
     mean: str | None = None
     deviation: str | None = None
     histogram: TensorHistogram | None = None
     places: dict[str, list[int]] | None = None
-    """The indices of ``minimum``, ``maximum``, and of the first ``nan`` and ``inf``. None for a sample."""
+    """The indices of ``minimum``, ``maximum``, and the first ``nan`` and ``inf``. None for a sample."""
 
 
 class TensorPicture(Struct, rename="camel", omit_defaults=True):
-    """A picture: one byte a point of a heat map, four (red, green, blue, alpha) of an image; tile after tile."""
+    """A picture, tile after tile: one byte per point of a heat map, four (red, green, blue, alpha) of an image."""
 
     width: int
     height: int
     tiles: int
     data: str
-    """In base64. A byte of a heat map: 0 is ``low``, 252 is ``high``, 253 holds -inf, 254 inf, 255 NaN."""
+    """In base64. In a heat map: 0 is ``low``, 252 is ``high``, 253 contains -inf, 254 inf, 255 NaN."""
     low: float
     high: float
     row_step: int
-    """How many rows of the tensor one of the picture stands for: their mean, or in an image the first."""
+    """How many rows of the tensor a picture's row represents: their mean, in an image the first."""
     column_step: int
     is_sampled: bool = False
-    """Whether not every element counted."""
+    """Whether only some elements counted."""
     tile_count: int | None = None
-    """How many tiles there would be, if not all are here."""
+    """The total number of tiles, if not all are here."""
 
 
 class TensorBody(Struct, rename="camel", omit_defaults=True):
-    """Body of the response to ``TENSOR``: one of the three parts."""
+    """Body of the response to ``TENSOR``, with one of the three parts."""
 
     text: str
     """``Tensor f32[3, 4] cpu``."""
     shape: list[int]
-    """Of what is shown."""
+    """The shape of the shown part."""
     pictures: list[Annotated[str, Meta(extra={"choices": TENSOR_PICTURES})]]
-    """As what the tensor can be drawn, the likeliest first."""
+    """How the tensor can be drawn, the likeliest way first."""
     note: str | None = None
-    """What is shown in place of the tensor's own elements, if it is not these."""
+    """What is shown instead of the tensor's own elements, if anything."""
     elements: list[list[str]] | None = None
     statistics: TensorStatistics | None = None
     picture: TensorPicture | None = None

@@ -1,4 +1,4 @@
-"""Formats names of files, variables and control characters for people. Pure; for the program and for commands."""
+"""Formats file names, variables and control characters for users. Pure; for the program and for commands."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import PurePath
 
 
 def short_paths(paths: Iterable[str]) -> dict[str, str]:
-    """Return for each path its name, with as many of its folders as distinguish it from the others: ``a/model.py``."""
+    """Return each path's name, with as many folders as distinguish it from the others: ``a/model.py``."""
     parts = {path: PurePath(path).parts for path in paths}
     return {path: _shortest(path, parts) for path in parts}
 
@@ -25,7 +25,7 @@ def _shortest(path: str, parts: dict[str, tuple[str, ...]]) -> str:
 
 
 def roots_of(names: Iterable[str]) -> list[str]:
-    """Return the variables that some expressions begin with, each once: ``self`` for ``self.fc.weight``."""
+    """Return the distinct variables with which expressions begin: ``self`` for ``self.fc.weight``."""
     return list(dict.fromkeys(_ROOT.sub("", name) for name in names))
 
 
@@ -33,7 +33,7 @@ _ROOT = re.compile(r"\W.*", re.DOTALL)
 
 
 LONGEST = 2000
-"""How many characters of a text a person reads."""
+"""Characters of the longest text that is shown."""
 
 
 def shortened(text: str) -> str:
@@ -84,17 +84,17 @@ _LINK = re.compile(r"\](?=\((?:https?:|command:|file:))", re.IGNORECASE)
 def without_links(text: str) -> str:
     """Return ``text`` with a space in each Markdown link, so that VS Code shows its notification as text.
 
-    A click on a link there runs a command of the editor, and the text may be the program's.
+    A click on such a link runs a command of the editor, and the text may be the program's.
     """
     return _LINK.sub("] ", text)
 
 
 PROGRAM_MARK = "program | "
-"""Begins each line that the program printed, where an assistant reads it beside lines of the debugger's."""
+"""Prefix of each line that the program printed, for assistants who also read the debugger's lines."""
 
 
 def marked(text: str) -> str:
-    """Return what a program printed, each line marked as such."""
+    """Return a program's output with the mark before each line."""
     return "\n".join(f"{PROGRAM_MARK}{line}" for line in text.splitlines())
 
 

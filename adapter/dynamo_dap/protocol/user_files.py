@@ -1,6 +1,6 @@
-"""Opens files that a user names, or that lie where the debugger looks, so that none of them can keep it waiting.
+"""Opens files that a user names, or that lie where the debugger looks, without blocking.
 
-Opening a pipe without a writer would block. Any thread; no state.
+Opening a pipe without a writer would block. Any thread; stateless.
 """
 
 from __future__ import annotations

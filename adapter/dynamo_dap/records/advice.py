@@ -1,7 +1,7 @@
-"""Advice on the findings of a record, the most costly first. Pure, except that it reads the user's lines.
+"""Gives advice on the findings of a record, the most costly first. Pure, except that it reads the user's lines.
 
-Torch reports one failed guard and one graph break at a time; here the values of one object are merged over all calls,
-and the same break over all functions that it cuts.
+Torch reports one failed guard and one graph break at a time. Here the values of one object are merged over all calls,
+and a break is merged over all functions that it cuts.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def _is_inside(inner: _Break, outer: _Break) -> bool:
         (line.place.path, line.place.line)
         for function, compiled in inner.cut
         for line in (*compiled.stack, *inner.found.stack[:-1])
-        # A resume function is called from the line of its own break, which is another one.
+        # A resume function is called from the line of its own break, not from a call.
         if line.function != function.name
     }
     return same and place is not None and (place.path, place.line) in through
@@ -210,7 +210,7 @@ def _broken(known: _Break) -> Item:
 
 
 def _innermost(known: _Break) -> str:
-    """Return the function that the line of a break is in, by its whole name where that is recorded."""
+    """Return the function that contains a break's line, by its full name if that is recorded."""
     place, stack = known.found.place, known.found.stack
     for function, compiled in known.cut:
         if place is not None:
@@ -270,7 +270,7 @@ def _subject_of(expression: str) -> str:
 
 
 def _with_lines(item: Item, record: Record) -> Item:
-    """Return a change with the lines of the program that may make it."""
+    """Return a change with the program's lines that may cause it."""
     places = lines_that_change(item.subject, record.sources)
     if not places:
         return item
@@ -298,7 +298,7 @@ class _Change:
     places: list[Place | None] = field(default_factory=list)
     callers: list[Place | None] = field(default_factory=list)
     cause: str = ""
-    """One of the causes of ``Item``."""
+    """One of ``Item``'s causes."""
 
 
 def _merged(items: list[Item]) -> list[Item]:
@@ -328,7 +328,7 @@ def _one_of(items: list[Item]) -> Item:
 
 
 def changes_of(function: CompiledFunction) -> list[Item]:
-    """Return what changed between the calls of a function, in the order of the compiles that it caused."""
+    """Return what changed between a function's calls, in the order of the compiles that it caused."""
     found: dict[str, _Change] = {}
     specialized = {
         _subject_of(one.expression.rpartition(" == ")[0]): one.place
@@ -362,12 +362,12 @@ def changes_of(function: CompiledFunction) -> list[Item]:
 
 
 def _is_about(hint: str, read: _Read) -> bool:
-    """Whether a hint of torch's can help: it gives the one on static shapes for every guard on a parameter."""
+    """Whether torch's hint can help: torch gives the hint on static shapes for every guard on a parameter."""
     return "static_shapes" not in hint or read.subject.startswith(("size ", "stride "))
 
 
 def _modules_of(function: CompiledFunction) -> int:
-    """Return the number of modules for which the method was compiled: they share one code object, and its limit."""
+    """Return for how many modules the method was compiled: they share one code object, and its limit."""
     return len({one.module for one in function.compiles if one.module is not None})
 
 
@@ -380,7 +380,7 @@ def _about_constant(place: Place | None) -> str:
 
 
 def _about_counting(values: list[str], modules: int, read: _Read) -> list[str]:
-    """Return the meaning of a number that differs in each module, or grows by one in each call."""
+    """Explain a number that differs in each module, or grows by one in each call."""
     if modules > 1 and not read.name.startswith("___"):
         limit = f"torch._dynamo.config.recompile_limit = {max(16, 2 * modules)}"
         return [f"{modules} modules share this code, and their compiles count together; to allow as many: {limit}"]
@@ -432,7 +432,7 @@ class _Read:
     """The subject of a failed guard."""
 
     name: str
-    """The expression that is guarded."""
+    """The guarded expression."""
     subject: str
     then: str | None
     now: str | None
@@ -441,7 +441,7 @@ class _Read:
 
     @property
     def root(self) -> str:
-        """A key for values that belong together: a cache has keys, values and lengths, which change at once."""
+        """The key for values that belong together: a cache's keys, values and lengths change at once."""
         # A number named "past" is not a cache; a value with sizes, or None in the first call, may be one.
         is_number = not self.subject.startswith("size ") and any(
             text.lstrip("-").isdigit() for text in (self.then, self.now) if text
@@ -453,7 +453,7 @@ class _Read:
 
 
 def _advice(read: _Read, values: list[str]) -> str:
-    """Return the advice, for all the values that there were."""
+    """Return the advice, given all values."""
     if _INTERMEDIATE.search(read.name):
         return "it was computed before a graph break: fix that break, or torch.compile(..., dynamic=True)"
     if read.root != read.subject:
@@ -509,7 +509,7 @@ def _read_value(failure: GuardFailure, then: str | None, now: str | None) -> _Re
         return _Read(subject, subject, then, now, advice)
     empty = _EMPTY.fullmatch(expression)
     if empty is not None and (now or "").startswith(("[", "{", "(")):
-        # Torch guards an empty container by its truth, and another by its length.
+        # Torch guards an empty container by its truth, and others by their length.
         expression, then, now = f"len({empty['name']}) == 0", "0", _length(now or "")
     keys = _KEYS.match(expression)
     if keys is not None:
@@ -558,7 +558,7 @@ def _bounds(bound: re.Match[str]) -> Iterator[str]:
 
 
 def _length(shown: str) -> str | None:
-    """Return how long a container is that is shown as ``[1, 2, …] (3 items)``."""
+    """Return the length of a container from its text ``[1, 2, …] (3 items)``."""
     counted = re.search(r"\((\d+) items\)$", shown)
     return counted[1] if counted is not None else None
 
@@ -570,7 +570,7 @@ def _shown(name: str) -> str:
 def _about_size(name: str, index: str) -> str:
     if re.split(r"[.\[]", name, maxsplit=1)[0] == name:
         mark = f"torch._dynamo.maybe_mark_dynamic({name}, {index})"
-        # Another call may pass None or a number there, which torch would refuse to mark.
+        # Another call may pass None or a number there, which torch refuses to mark.
         guarded = f"if isinstance({name}, torch.Tensor): {mark}"
         return f"{guarded} before the first call, or torch.compile(..., dynamic=True)"
     return "mark the size as dynamic (torch._dynamo.maybe_mark_dynamic) before the first call, or pad it to one length"

@@ -1,7 +1,7 @@
 """Finds the lines that change a guarded value: assignments to the attribute, key or global variable.
 
-The lines are read from the recorded sources by their syntax, so they are those that may change it: another object can
-have an attribute of the same name. Files that have changed since the recording are left out. Any thread.
+It reads syntax only, so a line may change another object's attribute of the same name. Files that have changed since
+the recording are left out. Any thread.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _HOOKS = re.compile(r"_hooks\b")
 _HOOK_CALLS = re.compile(r"register\w*_hook|remove")
 
 Changes = Callable[[ast.AST], bool]
-"""Whether a node of the syntax tree may change what is asked about."""
+"""Whether a node of the syntax tree may change the value."""
 
 
 def lines_that_change(subject: str, sources: Mapping[str, Sequence[str]]) -> list[Place]:
@@ -59,7 +59,7 @@ def _changes(subject: str) -> Changes | None:
 
 
 def _of_part(subject: str) -> Changes | None:
-    """Return what stores a global variable, the item of a key, or an attribute."""
+    """Return a matcher for stores to a global variable, to the item of a key, or to an attribute."""
     if (named := _GLOBAL.search(subject)) is not None:
         return _of_name(named["name"])
     if (key := _KEY.search(subject)) is not None:
@@ -73,7 +73,7 @@ def _of_part(subject: str) -> Changes | None:
 
 
 def _of_container(name: str) -> Changes | None:
-    """Return what rebinds a container, stores into it or calls a method that changes it."""
+    """Return a matcher for rebinding a container, storing into it or calling a method that changes it."""
     found = _ATTRIBUTE.search(name) or _GLOBAL.search(name)
     if found is None:
         return None
@@ -131,7 +131,7 @@ def _lines_of(path: str, digests: tuple[str, ...], changes: Changes) -> list[int
 
 
 def _found(node: ast.AST, changes: Changes, *, is_first: bool) -> Iterator[int]:
-    """Yield the lines below a node; ``is_first`` is whether it is in ``__init__``."""
+    """Yield the lines below a node; ``is_first`` says whether it is in ``__init__``."""
     for child in ast.iter_child_nodes(node):
         if not is_first and changes(child):
             yield int(getattr(child, "lineno", 0))

@@ -1,4 +1,4 @@
-"""Advice on CUDA graphs that torch skips, records again, or whose outputs it overwrites. Pure."""
+"""Advises on CUDA graphs that torch skips or records again, or whose outputs it overwrites. Pure."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _TITLES = {
 
 
 def cuda_graph_items(functions: Iterable[CompiledFunction]) -> Iterator[Item]:
-    """Yield one item for each reason and line; nothing for what was recorded once."""
+    """Yield one item for each reason and line; none for a graph recorded once."""
     found: dict[tuple[object, ...], Item] = {}
     for function, compiled in compiles_of(functions):
         for met in compiled.cuda_graphs:
-            # The item of the forward is enough.
+            # The forward's item is enough.
             if met.outcome == RECORDED or met.cause == FORWARD:
                 continue
             key = (function.name, function.place, met.outcome, met.cause, met.place, met.is_backward)
@@ -59,7 +59,7 @@ def _item(function: CompiledFunction, compiled: Compile, met: CudaGraph) -> Item
 
 
 def _reason(compiled: Compile, met: CudaGraph) -> str:
-    """Return why, with the size as the user wrote it if there is only one that may vary."""
+    """Return the reason, with the size as the user wrote it if only one may vary."""
     if met.cause == SIZE and len(compiled.symbols) == 1:
         return met.text.replace("a size", compiled.symbols[0].source, 1)
     return met.text

@@ -1,8 +1,8 @@
-"""The events of compiles, of which a record file is a list, and the ``Record`` that they fill.
+"""Defines the events of compiles, which make up a record file, and the ``Record`` that they fill.
 
-Each event knows its change of a record, and its short form in a file that becomes too large. Written by the debugged
-program, on whichever thread compiles. There is one ``Record`` per debugged program, or per file that is read; it has
-one lock. Snapshots are encoded under the lock, since the structs keep changing.
+Each event knows its change of a record, and its short form for a file that grows too large. The debugged program writes
+events on whichever thread compiles. There is one ``Record`` per debugged program, or per file that is read; it has one
+lock. Snapshots are encoded under the lock, since the structs keep changing.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ from dynamo_dap.records.model import (
 )
 
 VERSION = 1
-"""Of the format. Readers refuse a newer one; fields may be added without a new version."""
+"""Version of the format. Readers refuse a newer one; fields may be added without a new version."""
 
 
 class _Event(msgspec.Struct, rename="camel", omit_defaults=True, tag_field="event"):
     """Base of the events; the tag is the class's name in camelCase."""
 
     is_shown: ClassVar[bool] = True
-    """Whether it changes what views show. Some come right before another event that does."""
+    """Whether it changes what views show. Some events come right before another that does."""
 
     def merge_into(self, record: Record) -> None:
         """Apply this event to the record."""
         raise NotImplementedError
 
     def without_details(self) -> Event:
-        """Return the part that a large file keeps."""
+        """Return the part that is kept in a large file."""
         event: Event = self  # type: ignore[assignment]  # the class is one of Event
         return event
 
@@ -66,13 +66,13 @@ class _OfCompile(_Event):
     id: str
 
     def merge_into(self, record: Record) -> None:
-        """Change the compile; nothing for an unknown one."""
+        """Change the compile, if it is known."""
         compiled = record.find(self.id)
         if compiled is not None:
             self.merge(compiled)
 
     def merge(self, compiled: Compile) -> None:
-        """Take over every field: those of the compile have the same names."""
+        """Copy every field: the compile's fields have the same names."""
         for name in self.__struct_fields__:
             setattr(compiled, name, getattr(self, name))
 
@@ -85,22 +85,22 @@ class Started(_Event, tag="started"):
     """Seconds since the epoch."""
     process: int
     program: list[str]
-    """``sys.argv`` at that time."""
+    """``sys.argv`` at the start."""
     cwd: str
     python: str
     torch: str | None = None
     trace: str | None = None
-    """The folder of torch's own trace (``TORCH_TRACE``), if one is taken."""
+    """The folder of torch's own trace (``TORCH_TRACE``), if there is one."""
     module: str | None = None
-    """What ``python -m`` was given, if the program was begun so; ``program`` begins with its file all the same."""
+    """The argument of ``python -m``, if the program is a module; ``program`` still begins with its file."""
     rank: Rank | None = None
-    """Which process of a distributed job it is."""
+    """Its process in a distributed job."""
     job: str | None = None
-    """The same for all ranks that were started together, see ``protocol.ranks.job_in``."""
+    """Equal for all ranks that were started together, see ``protocol.ranks.job_in``."""
     log: str | None = None
-    """The trace log of torch's that the record was read from; it has neither the command nor how the run ended."""
+    """The torch trace log that the record was read from. It has neither the command nor the end of the run."""
     signature: str | None = None
-    """Of the command, by a key that only this user has: see ``records.signed``."""
+    """Signature of the command, with a key that only this user has: see ``records.signed``."""
 
     def merge_into(self, record: Record) -> None:
         """Note how the run was started."""
@@ -113,7 +113,7 @@ class CompileBegan(_Event, tag="compileBegan"):
     id: str
     name: str
     function: str
-    """The user's function that the frame is, or the rest of."""
+    """The user's function to which the frame belongs."""
     place: Place
     function_place: Place
     time: float
@@ -121,10 +121,10 @@ class CompileBegan(_Event, tag="compileBegan"):
     caller: Place | None = None
     """The user's line that called the function."""
     stack: list[StackLine] = []
-    """Who called, torch left out, outermost first."""
+    """The callers without torch, outermost first."""
     sharding: Sharding | None = None
     module: int | None = None
-    """Which module its method belongs to: 1 for the first that was compiled."""
+    """The module to which its method belongs: 1 for the first that was compiled."""
 
     def merge_into(self, record: Record) -> None:
         """Add a compile, and its function if it is new."""
@@ -132,14 +132,16 @@ class CompileBegan(_Event, tag="compileBegan"):
 
 
 class SourceRead(_Event, tag="sourceRead"):
-    """A user file at the time of the run. It shows which lines have changed since."""
+    """A user's file as it was when it ran. It shows which lines have changed since."""
 
     path: str
     digests: str
-    """``zlib.crc32`` of each line, in UTF-8 without trailing whitespace, as 8 hexadecimal digits; empty when the file
-    had changed before it was read."""
+    """``zlib.crc32`` of each line, in UTF-8 without trailing whitespace, as 8 hexadecimal digits.
+
+    Empty if the file had changed before it was read.
+    """
     is_library: bool = False
-    """Whether it is an installed package's, not the user's."""
+    """Whether an installed package owns it, not the user."""
 
     is_shown: ClassVar[bool] = False
 
@@ -168,10 +170,10 @@ class AttemptRestarted(_OfCompile, tag="attemptRestarted"):
     reason: str
 
     def merge(self, compiled: Compile) -> None:
-        """Begin another attempt, without what the one before gave."""
+        """Begin another attempt, without the results of the one before."""
         compiled.attempts[-1].restarted = self.reason
         compiled.attempts.append(Attempt(self.number + 1))
-        # A field of the abandoned attempt.
+        # This field belongs to the abandoned attempt.
         compiled.graphs.clear()
         compiled.specializations.clear()
 
@@ -197,13 +199,13 @@ class SizeSpecialized(_OfCompile, tag="sizeSpecialized"):
 
 
 class LimitReached(_OfCompile, tag="limitReached"):
-    """There were too many compiles of the function: it runs eagerly."""
+    """The function has too many compiles, and runs eagerly from now on."""
 
     limit: str
 
 
 class GraphMade(_OfCompile, tag="graphMade"):
-    """A graph is given to the backend."""
+    """Dynamo passes a graph to the backend."""
 
     graph: Graph
 
@@ -217,10 +219,10 @@ class GraphMade(_OfCompile, tag="graphMade"):
 
 
 class GraphCut(_OfCompile, tag="graphCut"):
-    """DistributedDataParallel had a graph cut into buckets."""
+    """DistributedDataParallel cut a graph into buckets."""
 
     graph: int
-    """Which of the compile's."""
+    """The number of the graph in its compile."""
     buckets: list[Bucket]
 
     def merge(self, compiled: Compile) -> None:
@@ -246,7 +248,7 @@ class GuardsMade(_OfCompile, tag="guardsMade"):
         compiled.sizes = self.sizes
 
     def without_details(self) -> Event:
-        """Return the number of guards alone."""
+        """Return only the number of guards."""
         return GuardsMade(self.id, self.count, [])
 
 
@@ -274,7 +276,7 @@ class CompileEnded(_OfCompile, tag="compileEnded"):
     seconds: float
     problem: str | None = None
     problem_place: Place | None = None
-    """Where the user's code was that it failed at."""
+    """The user's line that caused the failure."""
     resumes: list[Place] = []
     phases: dict[str, float] = {}
     artifacts: list[str] = []
@@ -293,7 +295,7 @@ class CudaGraphMet(_OfCompile, tag="cudaGraphMet"):
     cuda_graph: CudaGraph
 
     def merge(self, compiled: Compile) -> None:
-        """Add what happened to a CUDA graph; the same at the same line is counted."""
+        """Add a CUDA graph's event; count repetitions at the same line."""
         new = self.cuda_graph
         for known in compiled.cuda_graphs:
             if msgspec.structs.replace(known, times=new.times, text=new.text) == new:
@@ -305,7 +307,7 @@ class CudaGraphMet(_OfCompile, tag="cudaGraphMet"):
 
 
 _CUDA_GRAPHS = 200
-"""Of one compile that are kept."""
+"""Events kept for one compile."""
 
 
 class CacheAnswered(_OfCompile, tag="cacheAnswered"):
@@ -316,7 +318,7 @@ class CacheAnswered(_OfCompile, tag="cacheAnswered"):
     is_shown: ClassVar[bool] = False
 
     def merge(self, compiled: Compile) -> None:
-        """Count the answer of a cache, and keep it."""
+        """Count a cache's answer, and keep it."""
         compiled.lookups.append(self.lookup)
 
     def without_details(self) -> Event:
@@ -325,13 +327,13 @@ class CacheAnswered(_OfCompile, tag="cacheAnswered"):
 
 
 class FilesWritten(_Event, tag="filesWritten"):
-    """The backend wrote code outside of compiles: that of a backward pass, when it first ran."""
+    """The backend wrote code outside of compiles: for a backward pass, at its first run."""
 
     files: list[str]
     kernels: list[str] = []
 
     def merge_into(self, record: Record) -> None:
-        """Add the files that the backend wrote to their compile."""
+        """Add the written files to their compile."""
         record.files += self.files
         record.kernels += self.kernels
 
@@ -347,7 +349,7 @@ class CallRaised(_OfCompile, tag="callRaised"):
 
 
 class FrameSkipped(_Event, tag="frameSkipped"):
-    """Dynamo decided not to trace a function of the user's."""
+    """Dynamo decided not to trace a user's function."""
 
     frame: SkippedFrame
 
@@ -357,7 +359,7 @@ class FrameSkipped(_Event, tag="frameSkipped"):
 
 
 class Profiled(_Event, tag="profiled"):
-    """The trace time of each function. Reported at the end of a run with a profile."""
+    """The trace time of each function. Reported at the end of a profiled run."""
 
     functions: list[ProfiledFunction]
 
@@ -375,7 +377,7 @@ class Truncated(_Event, tag="truncated"):
 
 
 class Ended(_Event, tag="ended"):
-    """The program ended in an orderly way. A file without this is of a program that crashed, or still runs."""
+    """The program ended normally. Without it, the program crashed or still runs."""
 
     time: float
 
@@ -419,28 +421,28 @@ class Record:
         self.ended: Ended | None = None
         self.is_truncated = False
         self.version = 0
-        """Counts what was taken in: what is made from a record is good for one version."""
+        """Counts applied events: whatever is made from a record is valid for one count."""
         self.unreadable_lines = 0
         """Lines of a record file that were left out."""
         self.functions: list[CompiledFunction] = []
         """In the order of their first compile."""
         self.skipped: list[SkippedFrame] = []
         self.profiled: list[ProfiledFunction] = []
-        """What tracing each function took; of a run without a profile there are none."""
+        """Trace time of each function; empty for a run without a profile."""
         self.files: list[str] = []
-        """What the backend wrote outside of compiles, for backward passes."""
+        """Files that the backend wrote outside of compiles, for backward passes."""
         self.kernels: list[str] = []
-        """In these files."""
+        """The kernels in these files."""
         self.sources: dict[str, list[str]] = {}
-        """Digests of the lines of files, by path. See ``SourceRead``."""
+        """Digests of lines, by path. See ``SourceRead``."""
         self.libraries: set[str] = set()
-        """Those of these files that are not the user's."""
+        """Those of these files that belong to libraries."""
         self._lock = threading.Lock()
         self._by_place: dict[tuple[str, Place], CompiledFunction] = {}
         self._by_id: dict[str, Compile] = {}
 
     def apply(self, event: Event) -> None:
-        """Apply an event. One about an unknown compile is left out."""
+        """Apply an event. An event about an unknown compile is ignored."""
         with self._lock:
             self.version += 1
             event.merge_into(self)
@@ -467,7 +469,7 @@ class Record:
         self._by_id[event.id] = compiled
 
     def shorten(self, compile_id: str) -> None:
-        """Keep only a compile's overview, so that a program with endless compiles does not grow without bound."""
+        """Keep only a compile's overview, so that endless compiles do not grow the record without bound."""
         with self._lock:
             compiled = self._by_id[compile_id]
             self.version += 1
@@ -479,7 +481,7 @@ class Record:
                 found.message, found.stack = None, []
 
     def has(self, compile_id: str) -> bool:
-        """Whether there is a compile of that id."""
+        """Return whether there is a compile with that id."""
         return compile_id in self._by_id
 
     def read(self, reader: Callable[[Record], R]) -> R:
@@ -498,5 +500,5 @@ class Record:
                 yield function, compiled
 
     def counts(self) -> Counts:
-        """Count over everything. Inside ``read``, or when the record no longer changes."""
+        """Return the counts over all functions. Inside ``read``, or when the record no longer changes."""
         return counts_of([compiled for _, compiled in self.compiles()])

@@ -1,9 +1,8 @@
-"""Record files: one event per line, as JSON, written as it happens, so that a crash loses at most the last one.
+"""Reads and writes record files: one event per line, as JSON, written at once; a crash loses at most the last.
 
-The first line is ``Started``, with the version of the format. Each line is one ``write`` to a file that is opened for
-appending; empty fields are left out. A record may come from anywhere: a line that cannot be read is skipped, and
-control characters are replaced. Beyond ``DETAILS_BOUND`` bytes nodes and guards are left out, beyond ``BOUND`` nothing
-more is written.
+The first line is ``Started``, with the version of the format. Each line is one ``write`` to a file opened for
+appending; empty fields are left out. A record may come from anywhere: unreadable lines are skipped, and control
+characters are replaced. Beyond ``DETAILS_BOUND`` bytes, nodes and guards are left out; beyond ``BOUND``, everything is.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from dynamo_dap.records.texts import may_have_controls, without_controls
 DETAILS_BOUND = 32 * 1024 * 1024
 BOUND = 48 * 1024 * 1024
 _LONGEST = 64 * 1024 * 1024
-"""Bytes of a file that are read: a record of ours is smaller."""
+"""Bytes read of a file: our own records are smaller."""
 _FIRST_LINE = 1024 * 1024
 
 
@@ -35,10 +34,10 @@ class UnreadableRecord(Exception):
 
 
 class RecordWriter:
-    """Writes one file, on whichever threads have something to report. The file is made with the first event."""
+    """Writes one file, on any thread. The first event creates the file."""
 
     def __init__(self, path: Path, *, details_bound: int = DETAILS_BOUND, bound: int = BOUND) -> None:
-        """Open the file. Raises ``OSError`` when it cannot be made."""
+        """Open the file. Raises ``OSError`` if it cannot be created."""
         path.parent.mkdir(parents=True, exist_ok=True)
         # Only its owner may read what a program computes.
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -77,7 +76,7 @@ class RecordReader:
         self._lines = 0
 
     def read(self) -> bool:
-        """Read what is new; whether there was something. A last line that is not whole yet is left for later.
+        """Read new lines; return whether there were any. An incomplete last line is left for later.
 
         Raises:
             UnreadableRecord: it is not a record, or one of a newer version of the format.
@@ -111,7 +110,7 @@ class RecordReader:
 
 @contextlib.contextmanager
 def _without_collections() -> Iterator[None]:
-    """Pause garbage collection: it would go through a million new objects, none garbage, for half of the time."""
+    """Pause garbage collection: going through a million new objects, none garbage, takes half of the time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -154,9 +153,9 @@ def program_of(path: Path) -> Started:
 
 
 class RecordScan:
-    """Facts about a record, found without decoding it.
+    """Finds facts about a record without decoding it.
 
-    One thread. A record may have many megabytes: it is read from its end, as far as needed.
+    One thread. A record may have many megabytes, so it is read from its end, as far as needed.
     """
 
     def __init__(self, path: Path) -> None:
@@ -166,10 +165,10 @@ class RecordScan:
         self._offset = 0
         """How far it was searched for sources."""
         self._size = -1
-        """How long it was when no finished compile was in it."""
+        """Its length at which it had no finished compile."""
 
     def has_finished(self) -> bool:
-        """Whether it has a compile that ended. A record that cannot be read has none."""
+        """Return whether a compile has ended. An unreadable record has none."""
         if not self._has_finished:
             with contextlib.suppress(OSError), open_regular(self.path) as file:
                 size = file.seek(0, os.SEEK_END)
@@ -178,7 +177,7 @@ class RecordScan:
         return self._has_finished
 
     def sources(self) -> list[str]:
-        """Return the files that the user's compiled functions are in, as far as it says now."""
+        """Return the files of the user's compiled functions so far."""
         with contextlib.suppress(OSError), open_regular(self.path) as file:
             file.seek(self._offset)
             text = file.read(max(0, _LONGEST - self._offset))
@@ -198,7 +197,7 @@ def _has_finished(file: BinaryIO, size: int) -> bool:
     while end > 0:
         start = max(0, end - _BLOCK)
         file.seek(start)
-        # What begins in this block may end in the next.
+        # A line of this block may end in the next.
         if _ENDED in file.read(end - start + len(_ENDED)):
             return True
         end = start

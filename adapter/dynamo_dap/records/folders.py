@@ -1,4 +1,4 @@
-"""Finds record files: a folder for each working directory, in the user's cache; the newest ones are kept.
+"""Finds record files: the user's cache has a folder for each working directory, which keeps the newest.
 
 ``DYNAMO_DAP_RECORDS`` names another folder for all of them. Any process.
 """
@@ -19,20 +19,20 @@ TRACE_SUFFIX = ".trace"
 TRACE_VARIABLE = "TORCH_TRACE"
 """Names the folder of torch's own trace."""
 RUN_SUFFIX = ".run"
-"""Of a folder: the records of the processes that a program started."""
+"""Ending of a folder with the records of child processes."""
 KEPT = 20
-"""Record files kept for a working directory, this many."""
+"""Number of records kept for a working directory."""
 
 
 def records_base() -> Path:
-    """Return the folder of all records, which has one for each working directory; it may not exist yet."""
+    """Return the folder of all records, which may not exist yet."""
     given = os.environ.get(RECORDS_VARIABLE)
     cache = os.environ.get("XDG_CACHE_HOME")
     return Path(given) if given else Path(cache or Path.home() / ".cache") / "dynamo-dap" / "records"
 
 
 def records_folder(directory: Path) -> Path:
-    """Return the folder of the records of programs that ran in ``directory``; it may not exist yet."""
+    """Return the folder of records of programs that ran in ``directory``; it may not exist yet."""
     real = os.path.realpath(directory)
     digest = hashlib.sha256(real.encode(errors="surrogateescape")).hexdigest()[:8]
     return records_base() / f"{Path(real).name or 'root'}-{digest}"
@@ -44,7 +44,7 @@ def new_name() -> str:
 
 
 def records_in(folder: Path) -> list[Path]:
-    """Return the record files of a folder, oldest first; if a program's first process has none, those of its others."""
+    """Return a folder's record files, oldest first. If a program's first process has none, include its others'."""
     if not folder.is_dir():
         return []
     others = [path for run in folder.glob(f"*{RUN_SUFFIX}") if not first_record(run).exists() for path in _files(run)]
@@ -52,12 +52,12 @@ def records_in(folder: Path) -> list[Path]:
 
 
 def first_record(run: Path) -> Path:
-    """Return the record file of the first process of a run; ``run`` is the folder of its other processes."""
+    """Return the record file of a run's first process; ``run`` is the folder of the others."""
     return run.with_name(run.name.removesuffix(RUN_SUFFIX) + SUFFIX)
 
 
 def records_of_others(record: Path) -> list[Path]:
-    """Return the record files of the processes that a program started; ``record`` is that of its first process."""
+    """Return the record files of child processes; ``record`` is the first process's."""
     return _files(record.with_name(record.name.removesuffix(SUFFIX) + RUN_SUFFIX))
 
 
@@ -66,7 +66,7 @@ def _files(run: Path) -> list[Path]:
 
 
 def remove_old_records(folder: Path) -> None:
-    """Remove what is beyond the number that is kept. What cannot be removed stays."""
+    """Remove the records beyond ``KEPT``, as far as possible."""
     for file in sorted(folder.glob(f"*{SUFFIX}"))[:-KEPT]:
         with contextlib.suppress(OSError):
             file.unlink()
@@ -77,5 +77,5 @@ def remove_old_records(folder: Path) -> None:
 
 
 def trace_folder(directory: Path) -> Path:
-    """Return a new folder for torch's own trace of a program that will run in ``directory``."""
+    """Return a new folder for torch's own trace of a program in ``directory``."""
     return records_folder(directory) / f"{new_name()}{TRACE_SUFFIX}"

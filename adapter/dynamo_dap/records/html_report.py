@@ -1,8 +1,7 @@
-"""The report as one self-contained page: advice, a timeline of compiles, their callers, and each compile.
+"""Writes the report as one self-contained page: advice, timeline, callers, and each compile.
 
-Nothing is loaded from elsewhere: the chart library and our own script are part of the page, and nothing else may run,
-whatever the record contains; every text of the record is escaped. Pure, except that it reads the user's sources and the
-files in ``page/``.
+The page loads nothing: it contains the chart library and our own script, and nothing else may run. Every text of the
+record is escaped. Pure, except that it reads the user's sources and the files in ``page/``.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _GUARDS = 500
 _STAGE_COLORS = ("#218bff", "#8250df", "#2da44e", "#bf8700")
 _REST = "rest"
 _REST_COLOR = "#8c959f"
-"""Of what torch measured no stages of."""
+"""For time without torch's stages."""
 _HOW_TO_TRACE = (
     "<p class='note'>Graphs between the stages, side effects, and each graph as a program of its own are in torch's "
     "trace: run the program with <code>dynamo-dap run --trace</code>, and each compile leads there.</p>"
@@ -36,8 +35,8 @@ LinkOf = Callable[[Compile], str | None]
 def html_report(record: Record, links: Mapping[str, str], link_of: LinkOf, ranks: str = "") -> str:
     """Return the page.
 
-    ``links`` lead to torch's own reports, ``link_of`` returns the address of a compile in these; ``ranks`` is what all
-    ranks of the job compiled, as a part of a page, if the record is of one of them.
+    ``links`` lead to torch's own reports, and ``link_of`` returns a compile's address there. ``ranks`` is a part of a
+    page about all ranks of the job, if the record belongs to one.
     """
     program = " ".join(record.started.program) if record.started else "?"
     scripts = [page_file("records", name) for name in ("chart.min.js", "chart-zoom.min.js", "page.js")]
@@ -132,7 +131,7 @@ def _item(record: Record, item: Item, anchors: dict[str, str]) -> str:
 
 
 def _with_code(text: str) -> str:
-    """Return a sentence of torch's, in which backticks are around code."""
+    """Return torch's sentence as markup; backticks enclose code."""
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
 
 
@@ -297,7 +296,7 @@ def _function(record: Record, function: CompiledFunction, link_of: LinkOf) -> It
 
 
 def _source(record: Record, function: CompiledFunction) -> str:
-    """Return the source of a function, if it is what the program ran: lines that were never traced are pale."""
+    """Return a function's source, if the program ran the same; lines that were never traced are pale."""
     place = function.place
     known = [one for compiled in function.compiles for one in compiled.traced if one.place == place]
     if place is None or not known:
@@ -380,7 +379,7 @@ def _graph(graph: Graph, compiled: Compile) -> str:
 
 
 def _sizes(compiled: Compile) -> str:
-    """Return the dynamic sizes of the compile, and the conditions on them, with the lines that asked."""
+    """Return the compile's dynamic sizes and their conditions, with the lines that caused these."""
     conditions = [guard for guard in compiled.guards if guard.type == "SHAPE_ENV" and guard.expression != "SHAPE_ENV"]
     rows = [
         f"<tr class=row><td class=code>{escape(symbol.name)}</td><td class=code>{escape(symbol.source)}</td>"

@@ -1,6 +1,6 @@
-"""The frame that all our HTML pages share: one document with everything in it, and one content security policy.
+"""Makes the frame of all our HTML pages: one document with one content security policy.
 
-Nothing is loaded from elsewhere and no script but ours runs, whatever a page's texts contain. Reads nothing; pure.
+The page loads nothing, and no script but ours runs, whatever its texts contain. Pure.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dynamo_dap.protocol.output_files import HTML_MARK
 
 
 def html_shell(title: str, style: str, body: Iterable[str], scripts: Sequence[str]) -> str:
-    """Return the page. ``title`` is a text; ``body`` is markup, whose texts the caller has escaped."""
+    """Return the page. ``title`` is a text; ``body`` is markup with texts already escaped."""
     hashes = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src {hashes}"
     parts = [
@@ -32,15 +32,15 @@ def html_shell(title: str, style: str, body: Iterable[str], scripts: Sequence[st
 
 
 def data_element(content: bytes | object) -> str:
-    """Return the element ``data`` with JSON for a page's script. ``content`` is encoded JSON or a value to encode."""
+    """Return the element ``data`` with JSON for a page's script. ``content`` is encoded JSON, or a value to encode."""
     text = content.decode() if isinstance(content, bytes) else json.dumps(content, ensure_ascii=False)
-    # JSON may write "<" so, and then no text in it ends the element.
+    # JSON may write "<" like this, so that no text ends the element.
     escaped = text.replace("<", "\\u003c")
     return f"<script type='application/json' id='data'>{escaped}</script>"
 
 
 def page_file(package: str, name: str) -> str:
-    """Return the text of a file in the folder ``page`` of a package of ours."""
+    """Return the text of a file in the folder ``page`` of one of our packages."""
     return (resources.files(f"dynamo_dap.{package}") / "page" / name).read_text(encoding="utf-8")
 
 

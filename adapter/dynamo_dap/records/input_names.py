@@ -1,4 +1,4 @@
-"""Reads the user's names out of torch's names for the inputs of a graph. Pure; any thread."""
+"""Reads the user's names from torch's names of graph inputs. Pure; any thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One piece of advice, and helpers for its kinds. Pure."""
+"""Defines one piece of advice, and helpers for its kinds. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dynamo_dap.records.settings import Setting
 
 
 class Kind(Enum):
-    """The kinds of items, in the order of their weight."""
+    """The kinds of items, by decreasing weight."""
 
     FAILED = "failed"
     LIMIT = "limit"
@@ -29,45 +29,45 @@ class Item:
     kind: Kind
     title: str
     facts: list[str] = field(default_factory=list)
-    """What happened, a line each."""
+    """What happened, one line each."""
     advice: list[str] = field(default_factory=list)
     link: str | None = None
     place: Place | None = None
     """Where it happened."""
     callers: list[Place] = field(default_factory=list)
-    """The user's lines that called."""
+    """The user's lines that called it."""
     compiles: list[str] = field(default_factory=list)
-    """Ids of those that it happened in, or that it caused."""
+    """Ids of the compiles in which it happened, or that it caused."""
     seconds: float = 0.0
-    """What the compiles took that it caused."""
+    """Duration of the compiles that it caused."""
     function: str = ""
-    """Where it happened; of a break the innermost one, which may have been inlined."""
+    """Where it happened; for a break the innermost function, which may be inlined."""
     subject: str = ""
-    """Why, in words that are the same in each run: torch's reason, or what of the function changed between calls."""
+    """The reason, in words that are equal in each run: torch's, or what changed between calls."""
     values: list[str] = field(default_factory=list)
-    """Its values."""
+    """The subject's values."""
     depth: int = 0
     """How many calls lie above the function."""
     settings: list[Setting] = field(default_factory=list)
-    """Settings of torch that may help: not tried."""
+    """Torch settings that may help; they were not tried."""
     cause: str = ""
-    """Why a size changes, if that is known: such a size is not one with others of the same values."""
+    """Why a size changes, if known: sizes with different causes are never merged."""
     way: list[Place] = field(default_factory=list)
-    """The lines that called while Dynamo traced, outermost first."""
+    """The calling lines while Dynamo traced, outermost first."""
 
 
 def caller_of(function: CompiledFunction, compiled: Compile) -> Place | None:
-    """Return the user's calling line; for a resume function, the line of its beginning."""
+    """Return the user's calling line; for a resume function, the line at which it begins."""
     return compiled.caller or next((one.caller for one in function.compiles if one.caller is not None), None)
 
 
 def at(place: Place) -> str:
-    """Return a place in short: ``model.py:31``."""
+    """Return a short place: ``model.py:31``."""
     return f"{PurePath(place.path).name}:{place.line}"
 
 
 def called(places: Iterable[Place | None]) -> list[Place]:
-    """Return the known places, each once."""
+    """Return the known places without repetition."""
     return list(dict.fromkeys(place for place in places if place is not None))
 
 

@@ -1,4 +1,4 @@
-"""The data about each compile, for views (custom DAP requests), record files and reports.
+"""Defines the data about each compile, for views (custom DAP requests), record files and reports.
 
 Plain values, without references to the debugged program. Names on the wire are in camelCase; unknown fields are left
 out. Any thread. A record can have a million of the small structs, so Python's garbage collector does not track them
@@ -38,22 +38,22 @@ class StackLine(Struct, rename="camel", omit_defaults=True, frozen=True, gc=Fals
 
 
 class ProfiledFunction(Struct, rename="camel", omit_defaults=True, frozen=True):
-    """What tracing a function took, in all compiles together: from a run with a profile."""
+    """Time of tracing a function, over all compiles; from a profiled run."""
 
     name: str
     place: Place
     traced: int
-    """How often, restarts included."""
+    """How often it was traced, restarts included."""
     instructions: int
     seconds: float
-    """With the functions that it calls."""
+    """Including the functions that it calls."""
 
 
 class Attempt(Struct, rename="camel", omit_defaults=True):
     """One pass of Dynamo's analysis over a function."""
 
     number: int
-    """1 for the first."""
+    """Counted from 1."""
     restarted: str | None = None
     """Why the analysis started again after this attempt; None for the last."""
 
@@ -63,19 +63,19 @@ class Node(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
 
     name: str
     operation: str
-    """FX's: ``placeholder``, ``call_function`` ..."""
+    """FX's name: ``placeholder``, ``call_function`` ..."""
     target: str
     value: str | None = None
-    """What it computes, by its metadata: ``f32[3, 4]``."""
+    """Its result, by metadata: ``f32[3, 4]``."""
     place: Place | None = None
     expression: str | None = None
-    """What it computes, as Python: ``x + 1``."""
+    """Its computation, as Python: ``x + 1``."""
     user_name: str | None = None
-    """An input as the user wrote it, ``self.fc.weight``: expressions have this in place of ``name``."""
+    """An input as the user wrote it, ``self.fc.weight``: expressions contain this, not ``name``."""
 
 
 class Bucket(Struct, rename="camel", omit_defaults=True, frozen=True):
-    """A part of a graph: the gradients of its parameters are reduced together, while those of others are computed."""
+    """A part of a graph whose parameters' gradients are reduced together, while others are computed."""
 
     size: int
     """Bytes of the parameters."""
@@ -86,7 +86,7 @@ class Bucket(Struct, rename="camel", omit_defaults=True, frozen=True):
 
 
 class Graph(Struct, rename="camel", omit_defaults=True):
-    """A graph that was given to the backend."""
+    """A graph that Dynamo passed to the backend."""
 
     index: int
     name: str
@@ -94,24 +94,24 @@ class Graph(Struct, rename="camel", omit_defaults=True):
     operation_count: int
     """Nodes that compute something; ``torch._dynamo.explain`` does not count methods among its ops."""
     nodes: list[Node] = []
-    """The nodes, cut off at a bound: then fewer than ``node_count``."""
+    """The nodes, up to a bound: then fewer than ``node_count``."""
     buckets: list[Bucket] = []
-    """What DistributedDataParallel had it cut into, each compiled by itself."""
+    """The parts into which DistributedDataParallel cut it, each compiled by itself."""
 
 
 class DataSymbol(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
     """A number that the program computes from data: ``mask.nonzero().shape[0]``."""
 
     name: str
-    """Torch's: ``u0``."""
+    """Torch's name: ``u0``."""
     user_name: str | None = None
     """As the user may write it at the break: ``n``, ``found.shape[0]``."""
     operation: str | None = None
-    """What made it: ``nonzero``."""
+    """The operation that made it: ``nonzero``."""
     place: Place | None = None
     """The user's line that made it."""
     range: str | None = None
-    """What it may be: ``0 … 6``."""
+    """Its possible values: ``0 … 6``."""
 
 
 _TORCHS_PAGE = re.compile(r"https://(?:(?:docs\.)?pytorch\.org|meta-pytorch\.github\.io)/[\w./-]+")
@@ -121,14 +121,14 @@ class GraphBreak(Struct, rename="camel", omit_defaults=True):
     """Something that Dynamo could not trace."""
 
     reason: str
-    """Torch's name of the kind of break: ``Data-dependent branching``; the first line of its message without one."""
+    """Torch's name of the kind of break, ``Data-dependent branching``; otherwise the first line of its message."""
     place: Place | None = None
     explanation: str | None = None
     hints: list[str] = []
     context: str | None = None
-    """What torch calls the developer debug context."""
+    """Torch's developer debug context."""
     id: str | None = None
-    """The graph-break id of torch's registry: ``GB0059``."""
+    """Its id in torch's registry of graph breaks: ``GB0059``."""
     link: str | None = None
     """Torch's page about it."""
     effect: str | None = None
@@ -138,14 +138,15 @@ class GraphBreak(Struct, rename="camel", omit_defaults=True):
     message: str | None = None
     """Torch's whole text."""
     at_fsdp_hook: bool = False
-    """Whether it is a hook of FSDP's, which keeps Dynamo out: ``explanation`` and ``hints`` are not torch's then."""
+    """Whether it is a hook of FSDP, which keeps Dynamo out. Then ``explanation`` and ``hints`` are ours, not torch's.
+    """
     condition: str | None = None
-    """What a data-dependent branch asks, as the user may write it at the line: ``n == 3``."""
+    """The condition of a data-dependent branch, as the user may write it at the line: ``n == 3``."""
     data: list[DataSymbol] = []
-    """The numbers in it that depend on data."""
+    """The condition's numbers that depend on data."""
 
     def __post_init__(self) -> None:
-        """Drop a link to other sites: a record may name anything as torch's page."""
+        """Drop a link to other sites: a record may name any page as torch's."""
         if self.link is not None and _TORCHS_PAGE.fullmatch(self.link) is None:
             self.link = None
 
@@ -159,9 +160,9 @@ class Guard(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
     place: Place | None = None
     """The user's line that caused it."""
     source: str | None = None
-    """What is guarded, as the user wrote it: ``self.weight``."""
+    """The guarded value, as the user wrote it: ``self.weight``."""
     text: str | None = None
-    """The condition as a person says it; None where torch's words are that."""
+    """The condition in plain words; None if torch's words are plain."""
 
 
 class Symbol(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
@@ -170,15 +171,15 @@ class Symbol(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
     name: str
     """``s77``"""
     source: str
-    """The inputs that it stands for, as the user wrote them: ``x.size()[0]``."""
+    """The inputs that it represents, as the user wrote them: ``x.size()[0]``."""
     value: str | None = None
-    """In the call that was compiled."""
+    """Its value in the call that was compiled."""
     range: str | None = None
-    """What it may be: ``2 … ∞``."""
+    """Its possible values: ``2 … ∞``."""
 
 
 class SizeReason(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
-    """One reason why a size is what it is."""
+    """One reason for the state of a size."""
 
     kind: Annotated[str, Meta(extra={"choices": SIZE_REASONS})]
     text: str
@@ -191,32 +192,32 @@ class Size(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
     """Why a size of an input is static or dynamic."""
 
     source: str
-    """As the user wrote it: ``x.shape[0]``; ``12 sizes of parameters and buffers`` for these together."""
+    """As the user wrote it: ``x.shape[0]``; ``12 sizes of parameters and buffers`` for all of them together."""
     state: Annotated[str, Meta(extra={"choices": SIZE_STATES})]
     symbol: str | None = None
-    """``s77``; nothing for a size that never was a symbol."""
+    """``s77``; None for a size that never was a symbol."""
     value: str | None = None
-    """In the call that was compiled."""
+    """Its value in the call that was compiled."""
     reasons: list[SizeReason] = []
     """In order of creation."""
 
 
 class GuardFailure(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
-    """A guard of an earlier compile that failed, so that a call was compiled again."""
+    """A guard of an earlier compile that failed and so caused a recompile."""
 
     compile_id: str
     expression: str
     """The guard that failed, in torch's words."""
     reason: str
-    """The whole sentence that torch logs."""
+    """The sentence that torch logs."""
     place: Place | None = None
-    """The user's line that had installed the guard."""
+    """The user's line that installed the guard."""
     value_then: str | None = None
     value_now: str | None = None
     text: str | None = None
-    """What differs from before, as a person says it; None where torch's words are that."""
+    """The difference from before in plain words; None if torch's words are plain."""
     hint: str | None = None
-    """What torch itself advises."""
+    """Torch's own advice."""
 
 
 class TracedValue(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
@@ -226,27 +227,27 @@ class TracedValue(Struct, rename="camel", omit_defaults=True, frozen=True, gc=Fa
     text: str
     """``f32[s0, 4]``, ``s0 + 1``, ``[f32[3], 2]``, ``'mean'``"""
     place: Place
-    """Of the assignment, the column counted in bytes; a parameter's is the line of the function."""
+    """Where it was assigned (column in bytes); for a parameter, the function's line."""
     source: str | None = None
-    """Where it came from, as the user wrote it: ``self.weight``; None for what the function computed."""
+    """Its origin as the user wrote it: ``self.weight``; None if the function computed it."""
     has_tensor: bool = False
-    """Whether it is a tensor or a symbolic number, or holds one."""
+    """Whether it is or contains a tensor or a symbolic number."""
     is_parameter: bool = False
 
 
 class TracedFunction(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
-    """A user function in a trace: the compiled one, or an inlined one."""
+    """A user's function in a trace: the compiled one, or an inlined one."""
 
     name: str
     place: Place
     lines: list[int]
     """Every line with code."""
     traced: list[int]
-    """Those that Dynamo traced in this compile."""
+    """The lines that Dynamo traced in this compile."""
 
 
 class CudaGraph(Struct, rename="camel", omit_defaults=True, gc=False):
-    """Events of CUDA graphs of a compile, for one reason at one line."""
+    """Events of a compile's CUDA graphs, for one reason at one line."""
 
     outcome: Annotated[str, Meta(extra={"choices": OUTCOMES})]
     cause: Annotated[str | None, Meta(extra={"choices": CAUSES})] = None
@@ -255,7 +256,7 @@ class CudaGraph(Struct, rename="camel", omit_defaults=True, gc=False):
     place: Place | None = None
     """The user's line that caused it."""
     caller: Place | None = None
-    """The user's line that called, for what happened while the program ran."""
+    """The user's calling line, for an event while the program ran."""
     is_backward: bool = False
     times: int = 1
     """How often."""
@@ -273,7 +274,7 @@ class ShapeEvent(Struct, rename="camel", omit_defaults=True, frozen=True, gc=Fal
 
 
 class CacheLookup(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
-    """The answer of one cache of compiled graphs for a compile."""
+    """One cache's answer to a compile."""
 
     cache: str
     """``FX graph cache``, ``AOTAutograd cache``"""
@@ -283,7 +284,7 @@ class CacheLookup(Struct, rename="camel", omit_defaults=True, frozen=True, gc=Fa
     reason: str | None = None
     """Why it was bypassed."""
     components: list[str] = []
-    """The parts of the key, each with a digest: ``[abc...] inductor_config[cpp.threads]: -1``; cut off at a bound."""
+    """The parts of the key, each with a digest: ``[abc...] inductor_config[cpp.threads]: -1``; up to a bound."""
     saved: float | None = None
     """Seconds of compile time that a hit saved, as torch counts them."""
 
@@ -294,27 +295,27 @@ class RaisedCall(Struct, rename="camel", omit_defaults=True, frozen=True, gc=Fal
     problem: str
     """``IndexError: index 7 is out of bounds``"""
     operation: str | None = None
-    """Which operation or kernel raised."""
+    """The operation or kernel that raised."""
     places: list[Place] = []
     """The lines that the operation or kernel computes."""
     kernel: Place | None = None
-    """The user's innermost line that ran: of a custom operator's kernel, or of a backend."""
+    """The user's innermost line that ran, in a custom operator's kernel or in a backend."""
     caller: Place | None = None
     """The user's line that called the function."""
 
 
 class Sharding(Struct, rename="camel", omit_defaults=True, frozen=True):
-    """FSDP's (``fully_shard``) settings for the parameters of the compiled method's module."""
+    """FSDP's (``fully_shard``) settings for the module of the compiled method."""
 
     name: str
-    """The module in the model, in the call that was compiled: ``layers.0``; empty for the model itself."""
+    """The module's name in the compiled call: ``layers.0``; empty for the model itself."""
     parameters: int
     size: int
-    """Bytes of them all, gathered."""
+    """Bytes of its gathered parameters."""
     ranks: int
-    """Over how many they are sharded."""
+    """Over how many ranks they are sharded."""
     is_gathered: bool
-    """Whether they were whole when the compile began: a hook had gathered them, in no graph."""
+    """Whether a hook outside any graph had gathered them before the compile."""
     is_sharded_again: bool
     """Whether they are freed after the forward, and gathered again for the backward."""
 
@@ -323,13 +324,13 @@ class Compile(Struct, rename="camel", omit_defaults=True):
     """One compile of one frame."""
 
     id: str
-    """Dynamo's compile id, ``0/1``; with ``#2`` appended when the program had it before ``torch.compiler.reset()``."""
+    """Dynamo's compile id, ``0/1``, with ``#2`` if the program had it before ``torch.compiler.reset()``."""
     name: str
-    """The frame: ``fn``, ``fn (resumed at line 8)``."""
+    """The frame's name: ``fn``, ``fn (resumed at line 8)``."""
     state: Annotated[str, Meta(extra={"choices": STATES})] = TRACING
     place: Place | None = None
     seconds: float | None = None
-    """What it took, without the time that a debugger held it."""
+    """Its duration, without stops of a debugger."""
     recompiled: list[str] = []
     """Why earlier compiles could not be used, one sentence each."""
     failures: list[GuardFailure] = []
@@ -341,49 +342,49 @@ class Compile(Struct, rename="camel", omit_defaults=True):
     symbols: list[Symbol] = []
     """Its dynamic sizes and numbers."""
     sizes: list[Size] = []
-    """Why each size of its inputs is static or dynamic; cut off at a bound."""
+    """Why each input size is static or dynamic; up to a bound."""
     problem: str | None = None
-    """Why it was skipped, or failed."""
+    """Why it was skipped or failed."""
     problem_place: Place | None = None
-    """Where the user's code was that it failed at."""
+    """The user's line that caused the failure."""
     resumes: list[Place] = []
-    """Where the functions go on that run what follows a graph break."""
+    """Lines at which functions resume after a graph break."""
     backend: str | None = None
     phases: dict[str, float] = {}
-    """Seconds of torch's phases: ``dynamo``, ``aot_autograd``, ``inductor`` ...; torch counts a debugger's stops in."""
+    """Seconds of torch's phases: ``dynamo``, ``aot_autograd``, ``inductor`` ...; they include a debugger's stops."""
     specializations: list[Specialization] = []
     artifacts: list[str] = []
     """Files that the backend wrote: Inductor's output code."""
     kernels: list[str] = []
-    """In these files: the fused kernels, and those of libraries that are called."""
+    """The kernels in these files: fused ones, and library kernels that they call."""
     caches: dict[str, int] = {}
-    """How often caches of compiled graphs were hit, missed and bypassed: ``FX graph cache hit``."""
+    """Hits, misses and bypasses of caches of compiled graphs: ``FX graph cache hit``."""
     lookups: list[CacheLookup] = []
-    """What each cache answered, in this order."""
+    """Each cache's answer, in order."""
     shapes: list[ShapeEvent] = []
-    """What happened to symbolic sizes: from torch's trace logs only."""
+    """Events of symbolic sizes, from torch's trace logs only."""
     generated: str | None = None
-    """The bytecode that Dynamo generated, disassembled; cut off at a bound."""
+    """The bytecode that Dynamo generated, disassembled; up to a bound."""
     limit: str | None = None
-    """The limit that was exceeded: ``recompile_limit``. The function runs eagerly then."""
+    """The exceeded limit, ``recompile_limit``. The function then runs eagerly."""
     caller: Place | None = None
     """The user's line that called the function."""
     stack: list[StackLine] = []
-    """Who called, torch left out, outermost first."""
+    """The callers without torch, outermost first."""
     values: list[TracedValue] = []
     traced: list[TracedFunction] = []
     began: float | None = None
     """Seconds since the epoch."""
     sharding: Sharding | None = None
-    """What FSDP does with its module."""
+    """FSDP's settings for its module."""
     module: int | None = None
-    """Which module its method belongs to: 1 for the first that was compiled; modules of one class share the code."""
+    """The module of its method: 1 for the first that was compiled. Modules of one class share the code."""
     cuda_graphs: list[CudaGraph] = []
-    """What happened to its CUDA graphs; nothing where none were wanted."""
+    """Events of its CUDA graphs; empty if there are none."""
     raised: list[RaisedCall] = []
-    """Its calls that raised, each kind once; cut off at a bound."""
+    """Its calls that raised, once per kind; up to a bound."""
     is_shortened: bool = False
-    """Whether nodes, guards and stacks are kept no longer: see ``Record.shorten``."""
+    """Whether its nodes, guards and stacks were dropped: see ``Record.shorten``."""
 
 
 class Specialization(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
@@ -422,14 +423,14 @@ class Counts:
     operations: int
     breaks: int
     breaks_with_graph: int
-    """Those that ended a graph: what ``torch._dynamo.explain`` has as ``break_reasons``."""
+    """Breaks that ended a graph: ``break_reasons`` in ``torch._dynamo.explain``."""
     recompiles: int
     guards: int
     seconds: float
 
 
 def counts_of(compiles: Sequence[Compile]) -> Counts:
-    """Count over some compiles."""
+    """Return the counts over some compiles."""
     return Counts(
         compiles=len(compiles),
         graphs=sum(len(one.graphs) for one in compiles),
@@ -443,7 +444,7 @@ def counts_of(compiles: Sequence[Compile]) -> Counts:
 
 
 def shares_of(compiled: Compile) -> dict[str, float]:
-    """Return each stage's own time in a compile, in seconds; torch counts a stage into the enclosing one."""
+    """Return each stage's own seconds in a compile; torch includes inner stages in outer ones."""
     phases = compiled.phases
     whole = phases.get("whole frame", 0.0)
     stages = [phases.get(name, 0.0) for name in ("backend", "inductor", "inductor code")]

@@ -1,4 +1,4 @@
-"""The program of a subcommand that runs without a debugger: its arguments, description and start.
+"""Parses, describes and starts the program of a subcommand that runs without a debugger.
 
 Main thread of the command.
 """
@@ -16,11 +16,11 @@ from dynamo_dap.protocol.contract import ENTRY, LAUNCH_VARIABLE, LaunchDescripti
 from dynamo_dap.protocol.user_files import why_not_a_program
 
 UNCOMPILED = {"TORCHDYNAMO_DISABLE": "1"}
-"""The environment variables with which a program runs as ordinary Python."""
+"""The environment variables that make a program run eagerly."""
 
 
 def add_program(parser: argparse.ArgumentParser, what: str = "the Python file") -> None:
-    """Add the last arguments of every such subcommand: interpreter, program or module, the program's arguments."""
+    """Add the last arguments of such a subcommand: interpreter, program or module, the program's arguments."""
     parser.add_argument("--python", default=sys.executable, help="the interpreter; default: this one")
     parser.add_argument(
         "-m",
@@ -37,7 +37,7 @@ def add_program(parser: argparse.ArgumentParser, what: str = "the Python file") 
 
 
 def read_options(parser: argparse.ArgumentParser, arguments: list[str]) -> argparse.Namespace:
-    """Parse the arguments of such a subcommand; what is wrong ends the command with its usage."""
+    """Parse the arguments of such a subcommand; an error ends the command with its usage."""
     options, rest = parser.parse_known_args(arguments)
     if rest == ["--"] and options.module is not None:  # the last argument: argparse has nothing to give it to
         options.module.append("--")
@@ -72,15 +72,15 @@ def _drops_dashes() -> bool:
 
 
 def launching(python: str, description: LaunchDescription) -> tuple[list[str], dict[str, str]]:
-    """Return the command that runs a program as it is described, and the variables it needs."""
+    """Return the command that runs a program as described, and its environment variables."""
     return [python, ENTRY], {LAUNCH_VARIABLE: msgspec.json.encode(description).decode()}
 
 
 def run_program(python: str, description: LaunchDescription, *, prints_for_others: bool) -> int:
-    """Run a program to its end, with this terminal, and return its exit status.
+    """Run a program in this terminal, and return its exit status.
 
-    With ``prints_for_others`` the standard output of this command is for another program, and what the program prints
-    goes to standard error, where it can still be read.
+    With ``prints_for_others`` another program reads this command's standard output; the program's output goes to
+    standard error instead.
     """
     command, variables = launching(python, description)
     output = sys.stderr.fileno() if prints_for_others else None

@@ -1,4 +1,4 @@
-"""Advice on calls that raised while their compiled code ran. Pure."""
+"""Advises on calls that raised while their compiled code ran. Pure."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _item(function: CompiledFunction, compiled: Compile, call: RaisedCall) -> It
 
 
 def _fake_kernel(call: RaisedCall, operator: str) -> str | None:
-    """Return how an operator's result differs from what its fake kernel declares; None for another problem."""
+    """Return how an operator's result differs from what its fake kernel declares; None for other problems."""
     found = _STRIDES.findall(call.problem)
     if not operator or not found or not call.problem.startswith("AssertionError"):
         return None

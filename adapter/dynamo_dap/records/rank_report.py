@@ -1,6 +1,6 @@
-"""The compiles of a job's ranks as text: a table with a column for each rank, then the first divergence.
+"""Prints the compiles of a job's ranks: a table with a column per rank, then the first divergence.
 
-Printed by ``dynamo-dap report --ranks``, and a part of the page of a rank's report. Pure, but for reading the user's
+For ``dynamo-dap report --ranks``, and as a part of the page of a rank's report. Pure, except that it reads the user's
 lines.
 """
 
@@ -21,12 +21,12 @@ from dynamo_dap.records.ranks import Collective, ComparedCompile, JsonRanks, Par
 from dynamo_dap.records.texts import counted, recorded_line
 
 _COLUMNS = 8
-"""Ranks with a column of their own; of more, those that compiled the same share one."""
+"""Up to so many ranks have their own columns; of more, those that compiled the same share one."""
 _COLUMN_WIDTH = 44
 """Characters, on a page."""
 _RED, _YELLOW = (218, 54, 51), (178, 123, 0)
 _THEME = TerminalTheme((255, 255, 255), (0, 0, 0), [(0, 0, 0), _RED, (0, 128, 0), _YELLOW, *[(110, 118, 129)] * 4])
-"""Colours that can be read on a light page and on a dark one; no other ones are used."""
+"""The only colours used; they are readable on a light page and on a dark one."""
 
 
 def print_ranks(compared: JsonRanks, records: Mapping[int, Record], console: Console) -> None:
@@ -46,7 +46,7 @@ def print_ranks(compared: JsonRanks, records: Mapping[int, Record], console: Con
 
 
 def ranks_as_html(compared: JsonRanks, records: Mapping[int, Record]) -> str:
-    """Return the same as a part of a page, in which every text of the records is escaped."""
+    """Return the same as a part of a page, with the records' texts escaped."""
     columns = min(len(compared.ranks), _COLUMNS) + 1
     console = Console(file=io.StringIO(), record=True, highlight=False, width=columns * _COLUMN_WIDTH)
     print_ranks(compared, records, console)

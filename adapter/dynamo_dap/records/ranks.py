@@ -1,7 +1,7 @@
-"""Compares the compiles of a distributed job's ranks, and finds a rank that diverges, with the place.
+"""Compares the compiles of a distributed job's ranks, and finds where a rank diverges.
 
-Ranks that compile different graphs, or different collectives in them, are the usual cause of a job that hangs. Pure,
-but for reading record files. Any process.
+Ranks that compile different graphs, or different collectives in them, are the usual cause of a hanging job. Pure,
+except that it reads record files. Any process.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dynamo_dap.records.model import Compile, Place, Sharding
 _COLLECTIVE = re.compile(r"(?:_c10d_functional|_dtensor|c10d)\w*[.:]+(\w+)")
 _NO_COLLECTIVES = frozenset({"wait_tensor"})
 _OF_THE_PROCESS = re.compile(r"0x[0-9a-f]+|\b\d{7,}\b|(?<=cuda:)\d+")
-"""Addresses and devices, which are others in each process."""
+"""Addresses and devices, which differ between processes."""
 
 
 class Collective(Struct, rename="camel", omit_defaults=True, frozen=True):
@@ -32,12 +32,12 @@ class Collective(Struct, rename="camel", omit_defaults=True, frozen=True):
 
     name: str
     value: str | None = None
-    """What it gives: ``f32[4]``."""
+    """Its result: ``f32[4]``."""
     place: Place | None = None
 
 
 class RankCompile(Struct, rename="camel", omit_defaults=True, frozen=True):
-    """One compile, as a rank made it."""
+    """One compile in one rank."""
 
     rank: int
     id: str
@@ -50,21 +50,21 @@ class RankCompile(Struct, rename="camel", omit_defaults=True, frozen=True):
     recompiled: str | None = None
     """Why it was compiled again."""
     collectives: list[Collective] = []
-    """Those of its graphs, in their order."""
+    """The collectives of its graphs, in order."""
     sharding: Sharding | None = None
-    """What FSDP does with its module."""
+    """FSDP's settings for its module."""
     breaks_at_fsdp: int = 0
-    """How many of the breaks are at hooks of FSDP's."""
+    """How many of the breaks are at FSDP's hooks."""
 
 
 class Parting(Struct, rename="camel", omit_defaults=True, frozen=True):
-    """The place where a rank diverges from most."""
+    """The place where a rank diverges from most others."""
 
     rank: int
     text: str
     place: Place | None = None
     guards_only: bool = False
-    """Whether what it runs is the same, under another condition."""
+    """Whether only the guards differ, not the code."""
 
 
 class ComparedCompile(Struct, rename="camel", omit_defaults=True, frozen=True):
@@ -72,28 +72,28 @@ class ComparedCompile(Struct, rename="camel", omit_defaults=True, frozen=True):
 
     function: str
     number: int
-    """Which compile of the function it is, counted from 1."""
+    """The number of the function's compile, from 1."""
     ranks: list[RankCompile]
     place: Place | None = None
     partings: list[Parting] = []
 
 
 class JsonRanks(Struct, rename="camel", omit_defaults=True, frozen=True):
-    """What ``report --ranks --json`` prints."""
+    """The output of ``report --ranks --json``."""
 
     ranks: list[int]
-    """Those with a record."""
+    """Ranks with a record."""
     missing: list[int]
-    """Those without one: they compiled nothing, or were not recorded."""
+    """Ranks without a record: they compiled nothing, or were not recorded."""
     compiles: list[ComparedCompile]
-    """In the order of each rank."""
+    """In each rank's order."""
 
 
 # -- the records of a job ----------------------------------------------------------------------------------------------
 
 
 def records_of_ranks(file: Path) -> dict[int, Record]:
-    """Return the records of all ranks of the job that one of ``file`` belongs to, the newest of each.
+    """Return the newest record of each rank of the job that ``file`` belongs to.
 
     Raises:
         UnreadableRecord: it is not the record of a rank.
@@ -190,7 +190,7 @@ def _steps(compiled: Compile) -> Iterator[_Step]:
     for graph in compiled.graphs:
         for node in graph.nodes:
             if node.operation == "placeholder":
-                # A graph's text has torch's name for a variable that is assigned again; of the input there is no doubt.
+                # A graph's text has torch's name for a reassigned variable; an input's name is certain.
                 text = f"takes {node.user_name or user_name(node.name) or node.name}: {node.value}"
             else:
                 text = f"{node.expression or node.target}" + (f" → {node.value}" if node.value else "")

@@ -1,7 +1,7 @@
-"""Gives the standard input of a command to each of the runs of a program, from its beginning.
+"""Gives each run of a program the command's standard input from its beginning.
 
-The first run that needs more input waits for it; what it got is kept for the next run. A person at a terminal is not
-asked: the output of these runs is not shown, so neither is a prompt. One feeder thread per run, which ends with it.
+The first run that needs more input waits for it; the next runs get the same. Nobody is asked at a terminal: the output
+of these runs, and so a prompt, is not shown. One feeder thread per run, which ends with it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class RepeatedInput:
     def _feed(self, source: int, writer: int, stopped: int) -> None:
         os.set_blocking(writer, False)
         at = 0
-        # The program may close its input at any time, and so may the process at our own input.
+        # The program may close its input at any time, and so may the process that feeds us.
         with contextlib.suppress(OSError):
             while at < len(self._known) or not self._is_over:
                 has_more = at < len(self._known)

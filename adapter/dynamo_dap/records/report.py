@@ -1,4 +1,4 @@
-"""``dynamo-dap report``: the newest record of the working directory: as a summary, as JSON, as a page, or as tlparse's.
+"""``dynamo-dap report``: shows the newest record of the working directory as a summary, JSON or page, or by tlparse.
 
 Main thread of the command.
 """
@@ -33,21 +33,21 @@ from dynamo_dap.records.text_report import print_report
 _TLPARSE_SECONDS = 120
 _WIDTH = 120
 _OTHERS = 8
-"""Records of processes that a program started that are listed."""
+"""Listed records of child processes."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """The source of records: our own files, or those of another program."""
+    """Where records come from: our own files, or those of another program."""
 
     read: Callable[[Path], Record] = read_record
     ranks: Callable[[Path], dict[int, Record]] = records_of_ranks
     others: Callable[[Path], list[Path]] = records_of_others
-    """Returns what else belongs to the same run."""
+    """Returns the other files of the same run."""
 
 
 def main(reader: argparse.ArgumentParser, options: argparse.Namespace, source: Source | None = None) -> int:
-    """Print a report; return the exit status: 1 when there is nothing to report."""
+    """Print a report; return the exit status: 1 if there is nothing to report."""
     source = source or Source()
     if options.ranks and (options.html or options.tlparse):
         reader.error("--ranks is printed: without --html, whose page of a rank has it, and --tlparse")
@@ -75,7 +75,7 @@ def main(reader: argparse.ArgumentParser, options: argparse.Namespace, source: S
 
 
 def report_console() -> Console:
-    """Return the console that reports are printed on."""
+    """Return the console for reports."""
     console = Console(highlight=False, soft_wrap=True)
     if not console.is_terminal:
         console.width = _WIDTH
@@ -153,7 +153,7 @@ def _trace_of(record: Record, file: Path) -> Path | None:
     """Return the folder of torch's own trace.
 
     Raises:
-        UnreadableRecord: it is not beside the record: a record that came from elsewhere may name any folder.
+        UnreadableRecord: it is not beside the record, which may come from elsewhere and name any folder.
     """
     if record.started is None or record.started.trace is None:
         return None
@@ -164,7 +164,7 @@ def _trace_of(record: Record, file: Path) -> Path | None:
 
 
 def _ranks_beside(record: Record, file: Path, source: Source) -> str:
-    """Return what all ranks of the record's job compiled, as a part of a page; nothing for a record of no job."""
+    """Return the report on all ranks of the job as a part of a page; empty for a record without a job."""
     rank = None if record.started is None else record.started.rank
     is_log = record.started is not None and record.started.log is not None
     if rank is None or ((rank.of or 0) < 2 and not (is_log and source.others(file))):
@@ -186,7 +186,7 @@ def write_page(record: Record, file: Path, source: Source | None = None) -> Path
     try:
         trace: Path | None = _tlparse(record, file)
     except UnreadableRecord:
-        # There is none, or no tlparse: our own page does not need it.
+        # There is no trace or no tlparse; our own page does not need it.
         trace = None
     text = html_report(
         record,
@@ -211,7 +211,7 @@ def _links_to(trace: Path | None) -> dict[str, str]:
 
 
 def _page_of(compiled: Compile, trace: Path | None) -> str | None:
-    """Return tlparse's page of a compile: that of its last attempt."""
+    """Return tlparse's page of a compile, for its last attempt."""
     if trace is None or not _COMPILE_ID.fullmatch(compiled.id):
         return None
     pages = trace.parent.glob(f"-_{compiled.id.replace('/', '_')}_*/compilation_metrics_*.html")
@@ -230,10 +230,10 @@ def _shown(page: Path, *, show: bool) -> int:
 
 
 def _tlparse(record: Record, file: Path) -> Path:
-    """Return the page that tlparse makes of torch's own trace.
+    """Return tlparse's page of torch's own trace.
 
     Raises:
-        UnreadableRecord: no trace was taken, or tlparse is not there, or failed.
+        UnreadableRecord: there is no trace, or tlparse is missing or failed.
     """
     trace = _trace_of(record, file)
     if trace is None or not trace.is_dir() or not any(trace.iterdir()):

@@ -1,6 +1,6 @@
-"""Finds the settings of torch that torch's hints in a record name.
+"""Finds the torch settings that torch's hints in a record name.
 
-Pure. A setting needs no edit, so it also helps with library code. Whether it helps is unknown before a trial: see
+Pure. A setting needs no edit, so it also helps with library code. Only a trial shows whether it helps: see
 ``commands.fix``.
 """
 
@@ -22,14 +22,14 @@ _METHODS = frozenset({"debug", "info", "warning", "warn", "error", "critical", "
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting of torch, with the value to try."""
+    """One torch setting, with the value to try."""
 
     key: str
     """As ``torchConfig`` has it: ``_dynamo.capture_scalar_outputs``."""
     value: bool | None = None
-    """None for a set, which a function is added to."""
+    """None for a set, to which a function is added."""
     adds: str | None = None
-    """The function: ``logging.Logger.info``."""
+    """The added function: ``logging.Logger.info``."""
 
     @property
     def text(self) -> str:

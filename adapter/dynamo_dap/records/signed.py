@@ -1,4 +1,4 @@
-"""Signs the command in a record, so that it is known which records the user's own processes wrote. Any process."""
+"""Signs the command in a record, which proves that the user's own process wrote it. Any process."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from dynamo_dap.records.events import Started
 
 
 def signed(started: Started) -> Started:
-    """Return the event with a signature; without one where this user can keep no key."""
+    """Return the event with a signature; unchanged if this user can keep no key."""
     return msgspec.structs.replace(started, signature=signature_of(_parts(started)))
 
 
 def is_own(started: Started) -> bool:
-    """Whether a process of this user has written that it ran this command."""
+    """Return whether a process of this user signed that it ran this command."""
     return is_signed(_parts(started), started.signature)
 
 
 def _parts(started: Started) -> list[object]:
-    """Return everything from which a command is made when the program is run again."""
+    """Return everything from which the command is rebuilt for another run."""
     return ["run", started.program, started.cwd, started.module]

@@ -1,4 +1,4 @@
-"""Writes why sizes of inputs are static or dynamic, one line for each that varies and one for those of a kind.
+"""Explains why input sizes are static or dynamic: one line per size that varies, and one per kind of the others.
 
 Any thread.
 """
@@ -15,7 +15,7 @@ _LISTED = 8
 
 
 def size_lines(sizes: Sequence[Size]) -> Iterator[str]:
-    """Yield a line for each size that may vary or was meant to, then one line per reason for the constants."""
+    """Yield a line for each size that may vary or was marked, then one line per reason for the constants."""
     plain: dict[str, list[str]] = {}
     for size in sizes:
         if _is_plain(size):
@@ -31,7 +31,7 @@ def size_lines(sizes: Sequence[Size]) -> Iterator[str]:
 
 
 def short_size_line(sizes: Sequence[Size]) -> str | None:
-    """Return the line of the first size that may vary or was meant to, else of the constants, and how many are left."""
+    """Return the line of the first size that may vary or was marked, else of the constants, and how many are left."""
     varying = [size for size in sizes if not _is_plain(size)]
     first = next(size_lines(varying[:1] or sizes), None)
     others = len(sizes) - 1 if varying else 0
@@ -41,12 +41,12 @@ def short_size_line(sizes: Sequence[Size]) -> str | None:
 
 
 def are_explained(compiled: Compile) -> bool:
-    """Return whether a short report explains the sizes: one of them may vary or was meant to, or a guard failed."""
+    """Return whether a short report explains the sizes: one may vary or was marked, or a guard failed."""
     return bool(compiled.failures) or not all(map(_is_plain, compiled.sizes))
 
 
 def _is_plain(size: Size) -> bool:
-    """Return whether a size is a constant that no one wanted to vary."""
+    """Return whether a size is a constant that nobody marked."""
     return size.state == STATIC and not any(reason.kind == ZERO_ONE for reason in size.reasons)
 
 

@@ -1,6 +1,6 @@
-"""A tree of the user's stacks with the compiles at their ends.
+"""Prints the user's stacks as a tree, with the compiles at their ends.
 
-Pure. Compiles with a common beginning of their stacks share a branch, as in tlparse's stack trie.
+Pure. Stacks with a common beginning share a branch, as in tlparse's stack trie.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _COLORS = {"failed": "red", "skipped": "yellow"}
 
 @dataclass
 class _Branch:
-    """A frame, the frames that it called, and the compiles whose stack ends here."""
+    """A frame, the frames that it called, and the compiles whose stacks end here."""
 
     below: dict[StackLine, _Branch] = field(default_factory=dict)
     compiles: list[Compile] = field(default_factory=list)

@@ -1,6 +1,6 @@
-"""The report as text: counts, advice, and each compile. Pure, except that it reads the user's lines.
+"""Writes the report as text: counts, advice, and each compile. Pure, except that it reads the user's lines.
 
-Printed by ``dynamo-dap report``, and shown by the editor for one function or the whole program.
+``dynamo-dap report`` prints it; the editor shows it for one function or the whole program.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def print_report(record: Record, console: Console, only: CompiledFunction | None
 
 
 def _first_line(reason: str) -> str:
-    """Return the first part of torch's message: hints, links and a traceback follow, which the report shows itself."""
+    """Return the first part of torch's message. The report itself shows the hints, links and traceback after it."""
     lines = [line.strip() for line in reason.splitlines() if line.strip()]
     return lines[0] if lines else reason
 
@@ -121,7 +121,7 @@ def _print_item(record: Record, item: Item, number: int, console: Console) -> No
 
 
 def _place(record: Record, place: Place) -> str:
-    """Return a place that a terminal opens, and the line, if it is still as it was."""
+    """Return a place that a terminal can open, and its line, if unchanged."""
     line = recorded_line(record.sources, place)
     return f"{place.path}:{place.line}" + (f"  {line}" if line else "")
 
@@ -191,7 +191,7 @@ def _print_buckets(graph: Graph, console: Console) -> None:
 
 
 def _ranges(places: list[Place]) -> str:
-    """Return places as ``model.py:12-14, 17``, by file."""
+    """Return places by file, as ``model.py:12-14, 17``."""
     texts = []
     for path in dict.fromkeys(place.path for place in places):
         lines = sorted({place.line for place in places if place.path == path})

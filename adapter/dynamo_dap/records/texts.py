@@ -1,8 +1,8 @@
-"""Texts of the user's files and of records, and a recorded graph as readable Python.
+"""Reads source files, cleans texts of records, and writes recorded graphs as Python.
 
-Pure functions, except for reading a file. A record has digests of lines, so that it does not contain the user's code.
-A record may come from anywhere, for instance with a repository: its texts are made harmless here before anything shows
-them.
+Pure functions, except for reading a file. A record has digests of lines, so that it does not contain the user's code. A
+record may come from anywhere, for instance with a repository, so its control characters are removed here before
+anything shows them.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from dynamo_dap.protocol.texts import roots_of, short_paths
 from dynamo_dap.records.model import Graph, Node, Place, Sharding
 
 MAXIMUM_SOURCE = 4 * 1024 * 1024
-"""Bytes of a source file that is read."""
+"""Bytes of the largest source file that is read."""
 _CONTROLS = re.compile(rb"\x7f|\xc2[\x80-\x9f]|\xe2\x80[\xaa-\xae]|\xe2\x81[\xa6-\xa9]")
-"""In UTF-8: DEL, C1, and what turns the direction of writing around."""
+"""In UTF-8: DEL, C1, and characters that change the direction of writing."""
 _ESCAPES = re.compile(
     rb"\\(?:(?P<obeyed>[bfr]|u00(?:0[0-8b-fB-F]|1[0-9a-fA-F]|7[fF]|[89][0-9a-fA-F])|u20(?:2[a-eA-E]|6[6-9]))|.)",
     re.DOTALL,
 )
-"""In a line of JSON, every escape from left to right: ``obeyed`` are those of C0 without tab and line feed as well."""
+"""In a line of JSON, every escape from left to right; ``obeyed`` are control characters, without tab and line feed."""
 _RARE_ESCAPE = re.compile(rb"\\[bfru]")
 _PLAIN = bytes([*range(0x20, 0x7F), 0x09, 0x0A])
 _REPLACEMENT = b"\xef\xbf\xbd"
 
 
 def digest_of_line(line: str) -> str:
-    """Return 8 hexadecimal digits that identify a line, but for white space at its end."""
+    """Return 8 hexadecimal digits that identify a line, without trailing white space."""
     return f"{zlib.crc32(line.rstrip().encode(errors='surrogateescape')):08x}"
 
 
@@ -45,7 +45,7 @@ def without_controls(line: bytes) -> bytes:
 
 
 def may_have_controls(text: bytes) -> bool:
-    """Whether there may be such characters in lines of JSON. Quick, also for a whole record of many megabytes."""
+    """Return whether lines of JSON may contain such characters. Fast even for many megabytes."""
     return _CONTROLS.search(text.translate(None, _PLAIN)) is not None or _RARE_ESCAPE.search(text) is not None
 
 
@@ -55,7 +55,7 @@ def counted(number: int, word: str) -> str:
 
 
 def sharding_text(sharding: Sharding) -> str:
-    """Return what FSDP does with the parameters of a module: ``layers.0: 4 parameters (576 bytes) of 2 ranks, ...``."""
+    """Return FSDP's settings for a module's parameters: ``layers.0: 4 parameters (576 bytes) of 2 ranks, ...``."""
     size = f"{sharding.size / 2**20:.1f} MiB" if sharding.size >= 2**20 else f"{sharding.size} bytes"
     what = f"{counted(sharding.parameters, 'parameter')} ({size})"
     gathered = "gathered before the call by a hook, in no graph" if sharding.is_gathered else "not gathered yet"
@@ -64,7 +64,7 @@ def sharding_text(sharding: Sharding) -> str:
 
 
 def is_readable_source(path: str) -> bool:
-    """Whether a path is of an ordinary file, of a size that source code has: no device, no pipe."""
+    """Return whether a path is an ordinary file of a plausible size: no device, no pipe."""
     try:
         facts = Path(path).stat()
     except (OSError, ValueError):
@@ -73,21 +73,21 @@ def is_readable_source(path: str) -> bool:
 
 
 def source_lines(path: str) -> list[str]:
-    """Return the lines of a source file, or of a cell of a notebook; none when it cannot be read."""
+    """Return the lines of a source file or of a notebook cell; none if it is unreadable."""
     if path not in linecache.cache and not is_readable_source(path):
         return []
     return [line.rstrip("\r\n") for line in linecache.getlines(path)]
 
 
 def source_line(path: str, line: int) -> str:
-    """Return a line of a source file, or of a cell of a notebook; empty when there is none."""
+    """Return one line of a source file or of a notebook cell; empty if there is none."""
     if path not in linecache.cache and not is_readable_source(path):
         return ""
     return linecache.getline(path, line).strip()
 
 
 def recorded_line(sources: Mapping[str, Sequence[str]], place: Place) -> str:
-    """Return a line of the user's as it was recorded, by the digests of ``sources``; empty when it is another now."""
+    """Return a user's line if it is as recorded, by the digests in ``sources``; else empty."""
     digests = sources.get(place.path, ())
     if not 0 < place.line <= len(digests):
         return ""
@@ -104,7 +104,7 @@ _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def readable_graph(graph: Graph, name: str) -> str:
-    """Return the text; ``name`` is that of the function it is written as."""
+    """Return the graph's text, written as a function called ``name``."""
     inputs = [node for node in graph.nodes if node.operation == "placeholder"]
     lines = [f"def {_identifier(name)}({', '.join(roots_of(node.user_name or node.name for node in inputs))}):"]
     lines += [f"    # {_input_text(node)}" for node in inputs]

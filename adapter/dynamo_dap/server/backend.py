@@ -1,4 +1,4 @@
-"""A backend: the agent or debugpy, which run in the debugged program and speak DAP as an adapter does.
+"""Connects to a backend: the agent or debugpy, which run in the debugged program and speak DAP.
 
 Used on the loop. Lives as long as its connection, which is never longer than the debugged process.
 """
@@ -26,17 +26,17 @@ OnClosed = Callable[["Backend", "str | None"], None]
 
 
 class Backend:
-    """One backend, and the receiver of its messages."""
+    """One backend; receives its messages."""
 
     takes_cancel = True
     """Whether it knows ``cancel``."""
 
     def __init__(self, name: str, connection: LoopConnection, on_event: OnEvent, on_closed: OnClosed) -> None:
-        """Take ``connection`` over. ``name`` distinguishes backends."""
+        """Take over ``connection``. ``name`` distinguishes backends."""
         self.name = name
         self.connection = connection
         self.is_ready = False
-        """Whether it takes requests: it said ``initialized``, and is still there."""
+        """Whether it takes requests: it sent ``initialized``, and is still connected."""
         self.ids = ALONE
         """Its share of the client's ids."""
         self._on_event = on_event
@@ -51,7 +51,7 @@ class Backend:
         return self.connection.send_request(command, arguments, on_response)
 
     def forward(self, command: str, arguments: msgspec.Raw, on_response: Callable[[Response], None]) -> int:
-        """Send a client's request with its ids mapped to the backend's; map the ids of the answer back."""
+        """Forward a client's request; translate its ids and those of the answer."""
         if self.ids is ALONE:
             return self.send(command, arguments, on_response)
 
@@ -81,7 +81,7 @@ class Backend:
         _log.error("%s sent an invalid message: %s", self.name, problem)
 
     def on_closed(self, problem: str | None) -> None:
-        """Report once that its connection has ended."""
+        """Report the end of its connection, once."""
         if self._is_gone:
             return
         self._is_gone = True

@@ -21,15 +21,15 @@ from dynamo_dap.server.client import Client
 
 
 class StoppedThreads:
-    """Threads by their DAP ids."""
+    """Stopped threads, by DAP id."""
 
     def __init__(self) -> None:
         self._ever: set[int] = set()
         self._owners: dict[int, str] = {}
         self._unanswered: dict[int, list[Callable[[], None]]] = {}
-        """What waits for the answer to a request that lets the thread go on, by the thread."""
+        """By thread: actions that wait for the answer to a resuming request."""
         self.changes = 0
-        """How often a thread stopped or went on."""
+        """How many stops and resumes there were."""
 
     def stopped(self, thread_id: int, backend: str) -> None:
         """Note that ``backend`` has stopped the thread."""
@@ -43,7 +43,7 @@ class StoppedThreads:
         self._owners.pop(thread_id, None)
 
     def begin_resuming(self, thread_id: int) -> str | None:
-        """Begin a request that resumes the thread. Return the backend that holds it; None if none does."""
+        """Begin a request that resumes the thread. Return the backend that holds it, or None."""
         self.changes += 1
         self._unanswered.setdefault(thread_id, [])
         return self._owners.pop(thread_id, None)
@@ -56,7 +56,7 @@ class StoppedThreads:
             action()
 
     def after_answer(self, thread_id: int, action: Callable[[], None]) -> None:
-        """Do ``action`` once every request that resumes the thread has an answer: now or later."""
+        """Do ``action`` once every resuming request of the thread has an answer: now or later."""
         if thread_id in self._unanswered:
             self._unanswered[thread_id].append(action)
         else:
@@ -83,12 +83,12 @@ class StoppedThreads:
 
     @property
     def held(self) -> list[int]:
-        """The threads that were reported stopped and have not resumed since."""
+        """Threads that are stopped now."""
         return sorted(self._owners)
 
     @property
     def ever_stopped(self) -> list[int]:
-        """Threads that were reported stopped at some time, and have not exited."""
+        """Threads that were stopped at any time, and have not exited."""
         return sorted(self._ever)
 
 
@@ -101,7 +101,7 @@ class BackendEvents:
     def __init__(
         self, client: Client, breakpoints: BreakpointMemory, *, owns_end: bool, flush_output: Callable[[bool], None]
     ) -> None:
-        """If ``owns_end``, the server reports the end of the program after all its output.
+        """With ``owns_end``, the server reports the end of the program after all its output.
 
         ``flush_output`` passes on the program's output so far; with True only whole lines.
         """
@@ -110,21 +110,21 @@ class BackendEvents:
         self._owns_end = owns_end
         self._flush_output = flush_output
         self.is_silent = False
-        """Whether the client is to hear nothing more: the program is being replaced by a restart."""
+        """Whether to send the client nothing more: a restart replaces the program."""
         self.initialized = {name: asyncio.Event() for name in (AGENT, DEBUGPY)}
         """Set when a backend takes breakpoints, by its name."""
         self.eager_problem: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
-        """Why debugpy will not come, as the agent said; None when it is on its way."""
+        """Why debugpy will not connect, as the agent said; None if it will."""
         self.has_said_terminated = False
         self.count = 0
-        """How many events have come."""
+        """How many events have arrived."""
         self.stopped_threads = StoppedThreads()
         self._agent_steps_back = True
-        """Whether a thread that the agent stops can be stepped back: its word before the stop."""
+        """Whether the agent's stopped thread can step back, as the agent says before the stop."""
         self.on_stopped: Callable[[int, str], None] = lambda thread_id, reason: None
-        """Hears of each stop."""
+        """Called at each stop."""
         self._early_stops: list[object] | None = None if owns_end else []
-        """Stops before ``configurationDone``, when an attached program runs on and VS Code would not show them."""
+        """Stops before ``configurationDone`` in an attached program, which VS Code would not show."""
         self._readers: dict[str, Callable[[Backend, Event], object]] = {
             "initialized": self._initialized,
             "capabilities": self._capabilities,
@@ -161,14 +161,14 @@ class BackendEvents:
             self._client.event(event, body)
 
     def _report_after_answer(self, thread_id: int | None, body: object) -> None:
-        """Report a stop, after the answer to the request that resumed the thread."""
+        """Report a stop, after the answer to the thread's resuming request."""
         if thread_id is None:
             self._report("stopped", body)
         else:
             self.stopped_threads.after_answer(thread_id, lambda: self._report("stopped", body))
 
     def report_early_stops(self) -> None:
-        """Report the stops so far, and each later one at once: the client is configured."""
+        """Report the stops so far, and from now on each stop at once: the client is configured."""
         stops, self._early_stops = self._early_stops or (), None
         for body in stops:
             self._report("stopped", body)
@@ -179,7 +179,7 @@ class BackendEvents:
         self.initialized[backend.name].set()
 
     def _capabilities(self, backend: Backend, event: Event) -> object:
-        """Note the capabilities of the agent's next stop, and pass those of the session on to the client."""
+        """Note the capabilities of the agent's next stop; pass those of the session on to the client."""
         capabilities = decode(event.body, CapabilitiesEventBody, "capabilities event").capabilities
         if backend.name == AGENT and capabilities.supports_step_back is not None:
             self._agent_steps_back = capabilities.supports_step_back
@@ -193,7 +193,7 @@ class BackendEvents:
         if not self.is_silent:
             self._client.stops(steps_back=backend.name == AGENT and self._agent_steps_back)
         if stop.reason == "pause" and stop.preserve_focus_hint:
-            # So debugpy reports every pause, and VS Code then selects no frame: no variables, nothing to continue.
+            # Make debugpy report every pause. VS Code then selects no frame: it shows no variables and cannot continue.
             stop.preserve_focus_hint = None
             return stop
         return self._breakpoints.translate_stop(backend, event.body)
@@ -206,7 +206,7 @@ class BackendEvents:
         if body.reason == "exited":
             self.stopped_threads.exited(body.thread_id)
             return event.body
-        # The stop names the thread. VS Code takes a thread event as the end of its stop: it would show no variables.
+        # The stop names the thread. VS Code would take a thread event for the end of the stop, and show no variables.
         return None if body.thread_id in self.stopped_threads.held else event.body
 
     def _exited(self, backend: Backend, event: Event) -> object:
@@ -221,7 +221,7 @@ class BackendEvents:
     def _continued(self, backend: Backend, event: Event) -> object:
         body = decode(event.body, ContinuedEventBody, "continued event")
         if backend.name == DEBUGPY and self.stopped_threads.is_agents(body.thread_id):
-            # It went on before the agent stopped it; that stop came on another connection.
+            # The thread resumed before the agent stopped it; that stop arrived on another connection.
             return None
         if body.all_threads_continued:
             self.stopped_threads.resumed_by(backend.name)

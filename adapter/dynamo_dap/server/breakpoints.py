@@ -1,8 +1,8 @@
-"""Remembers the breakpoints and exception filters that the client set, and splits them between the backends.
+"""Remembers the client's breakpoints and exception filters, and splits them between the backends.
 
-The server gives breakpoints ids of its own: one breakpoint may be set in both backends, and it keeps its id when
-``restart`` sets it again in a new process. A line breakpoint with a mode goes only to the backend of that mode; each
-exception filter belongs to one backend. Used on the loop, one memory per session; it outlives the debugged process.
+The server assigns its own breakpoint ids: one breakpoint may be set in both backends, and keeps its id when ``restart``
+sets it again in a new process. A line breakpoint with a mode goes only to the backend of that mode; each exception
+filter belongs to one backend. Used on the loop, one memory per session; it outlives the debugged process.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from dynamo_dap.server.ids import ALONE
 
 
 def share(backend: Backend, command: str, raw: msgspec.Raw) -> tuple[msgspec.Raw | None, list[int] | None]:
-    """Return the part of ``command``'s arguments for ``backend``, and the positions of its breakpoints in them.
+    """Return ``backend``'s part of ``command``'s arguments, and the positions of its breakpoints in them.
 
-    The arguments are None if nothing is for it. The positions are None if they are those of the whole request.
+    The arguments are None if the backend gets none, the positions if they are those of the whole request.
     """
     wants_eager = backend.name == DEBUGPY
     if command in ("setInstructionBreakpoints", "setDataBreakpoints") and wants_eager:
@@ -70,7 +70,7 @@ def _filters(raw: msgspec.Raw, *, wants_eager: bool) -> tuple[msgspec.Raw, list[
     ]
     own = {**arguments, "filters": [name for name in filters if (name in EAGER_FILTERS) is wants_eager]}
     if wants_eager:
-        # debugpy knows filters without options only.
+        # debugpy supports filters only without options.
         own["filters"] = [names[index] for index in positions]
         own.pop("filterOptions", None)
     else:
@@ -91,7 +91,7 @@ def conditions_refused(raw: msgspec.Raw) -> dict[int, str]:
 
 
 class Named(Protocol):
-    """A backend, as far as its breakpoint ids go."""
+    """The part of a backend that translates breakpoint ids."""
 
     @property
     def name(self) -> str:
@@ -108,7 +108,7 @@ class _BreakpointsBody(msgspec.Struct, omit_defaults=True):
 class Remembered:
     """One request that set breakpoints.
 
-    It replaces an earlier one of the same ``command`` and ``key`` (a source). ``count`` is its number of breakpoints;
+    It replaces an earlier one of the same ``command`` and ``key`` (a source). ``count`` is its number of breakpoints.
     ``ids`` are the client's by position, None for a breakpoint without an id.
     """
 
@@ -118,9 +118,9 @@ class Remembered:
     count: int
     ids: list[int | None] = field(default_factory=list)
     positions: dict[str, list[int]] = field(default_factory=dict)
-    """Which of the breakpoints each backend got, by its name; it got all when it is not here."""
+    """By backend name: positions of its breakpoints. A missing backend got all."""
     refused: dict[int, str] = field(default_factory=dict)
-    """What is wrong with those that no backend gets, by position."""
+    """By position: the problem of a breakpoint that no backend gets."""
 
     def share(self, backend: Backend, arguments: msgspec.Raw) -> msgspec.Raw | None:
         """Return the part of ``arguments`` for ``backend``; None if there is none."""
@@ -132,7 +132,7 @@ class Remembered:
         return own
 
     def by_position(self, backend: Named, breakpoints: list[Breakpoint] | None) -> dict[int, Breakpoint]:
-        """Return the backend's answer by the position of the breakpoint in the whole request."""
+        """Return the backend's answer by each breakpoint's position in the whole request."""
         positions = self.positions.get(backend.name)
         if breakpoints is None:
             # Exception filters need no answer: debugpy accepts all of its own.
@@ -142,14 +142,14 @@ class Remembered:
 
 @dataclass
 class _Known:
-    """One breakpoint of the client: the request that set it, and the last answer of each backend."""
+    """One breakpoint: the request that set it, and each backend's last answer."""
 
     command: str
     parts: dict[str, Breakpoint]
 
 
 class BreakpointMemory:
-    """The requests that are in force, the latest for each source and kind."""
+    """The latest request for each source and kind."""
 
     def __init__(self) -> None:
         self._remembered: dict[tuple[str, str], Remembered] = {}
@@ -158,19 +158,19 @@ class BreakpointMemory:
         self._known: dict[int, _Known] = {}
 
     def in_force(self) -> list[Remembered]:
-        """Return the requests to repeat in a new process, in their first order."""
+        """Return the requests to repeat in a new process, in their original order."""
         return list(self._remembered.values())
 
     def forget_process(self) -> None:
-        """Forget the ids of backends whose process is gone."""
+        """Forget the backends' ids, whose process has ended."""
         self._client_ids.clear()
         self._known.clear()
 
     def merge(self, remembered: Remembered, answers: Sequence[tuple[Named, msgspec.Raw]]) -> _BreakpointsBody:
         """Remember the accepted breakpoints, and merge the backends' answers into the client's.
 
-        A breakpoint is verified when some backend verified it. When ``remembered`` has ids already (it was set in an
-        earlier process), its breakpoints keep them.
+        A breakpoint is verified if any backend verified it. Breakpoints that have ``remembered`` ids from an earlier
+        process keep them.
         """
         self._remembered[remembered.command, remembered.key] = remembered
         bodies = [(backend, decode(raw, _BreakpointsBody, "breakpoints").breakpoints) for backend, raw in answers]
@@ -207,7 +207,7 @@ class BreakpointMemory:
         return body
 
     def translate_stop(self, backend: Named, raw: msgspec.Raw) -> object:
-        """Return the body of a ``stopped`` event with the client's ids; unread when it names none."""
+        """Return the body of a ``stopped`` event with the client's ids; unread if it names none."""
         if b'"hitBreakpointIds"' not in bytes(raw):
             return raw
         body = decode(raw, StoppedEventBody, "stopped event")
@@ -238,10 +238,10 @@ class BreakpointMemory:
 
 
 def _decisive(command: str, parts: dict[str, Breakpoint]) -> Breakpoint:
-    """Return the merged state of a breakpoint in several backends: verified if one of them can really hit it.
+    """Return the merged state of a breakpoint in several backends: verified if one can really hit it.
 
-    debugpy calls every function breakpoint verified. That counts only if the agent knows the function, and that it is
-    not traced.
+    debugpy verifies every function breakpoint. That counts only if the agent knows the function as one that is never
+    traced.
     """
     agent = parts.get(AGENT)
     if agent is None:

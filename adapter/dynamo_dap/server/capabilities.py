@@ -1,7 +1,7 @@
-"""What the session can do: declared here because ``initialize`` is answered before there is an agent or debugpy.
+"""Declares the session's capabilities: ``initialize`` is answered before agent and debugpy exist.
 
-Constants, and how they are merged. Requests that are forwarded unchanged are in ``FORWARDED_REQUESTS``; the
-capabilities that handlers of the server declare (``handling``) are added to ``AGENT_CAPABILITIES``.
+Constants, and their merging. Requests that are forwarded unchanged are in ``FORWARDED_REQUESTS``. Capabilities that the
+server's handlers declare (``handling``) are added to ``AGENT_CAPABILITIES``.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ from dynamo_dap.protocol.types import (
 
 
 def union(parts: Iterable[Capabilities]) -> Capabilities:
-    """Return capabilities with every flag that is true in some part, and the lists of all parts, without duplicates."""
+    """Merge capabilities: every flag that is true in one part, and the lists of all parts without duplicates."""
     result = Capabilities()
     for part in parts:
         for name in part.__struct_fields__:
@@ -74,7 +74,7 @@ def union(parts: Iterable[Capabilities]) -> Capabilities:
 
 
 def offering(capabilities: Capabilities, filters: frozenset[str] | None) -> Capabilities:
-    """Return capabilities with only the named exception filters; None keeps all of them."""
+    """Return capabilities with only the named exception filters; None keeps all."""
     known = capabilities.exception_breakpoint_filters
     if filters is not None and known is not None:
         capabilities.exception_breakpoint_filters = [each for each in known if each.filter in filters]
@@ -273,7 +273,7 @@ FORWARDED_REQUESTS: dict[str, type] = {
     "stepOut": StepOutArguments,
     "variables": VariablesArguments,
 }
-"""Requests that one backend answers, and the type that their arguments must have. The server does not read the body."""
+"""Requests that one backend answers, with the type of their arguments. The server does not read the body."""
 
 
 EXCEPTION_FILTERS = [
@@ -319,7 +319,7 @@ EAGER_REQUESTS: dict[str, object] = {
     "modules": {"modules": [], "totalModules": 0},
     "stepInTargets": {"targets": []},
 }
-"""Requests that only debugpy knows, and the answer where debugpy is not in charge."""
+"""Requests that only debugpy knows, with the answer if debugpy is absent."""
 
 EAGER_ARGUMENTS: dict[str, type] = {
     "modules": ModulesArguments,

@@ -1,9 +1,9 @@
-"""Child processes of the debugged program, each of which becomes a session of its own (DAP ``startDebugging``).
+"""Opens a session for each child process of the debugged program (DAP ``startDebugging``).
 
 A child connects, sends the token from the invitation file, and the address at which it listens for a debugger. The
 server asks the client to start a session that attaches there; that session may run in another server process. The child
-waits for some seconds, as long as its connection to this server is open. If no session comes for one child, later
-children of the same run do not wait. Used on the loop; lives as long as one run of the program.
+waits for some seconds, while its connection to this server is open. If no session comes for one child, later children
+of the same run do not wait. Used on the loop; lives as long as one run of the program.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ _OF_THE_PARENT = {
         - {*SessionOptions.__struct_encode_fields__, "python"}
     ),
 }
-"""Attributes of the parent's configuration that say what to debug; the others say how, and hold for its children."""
+"""The parent's attributes that say what to debug. The others say how, and also apply to children."""
 
 
 async def start_session(
     client: Client, given: dict[str, Any], name: str, target: ConnectTarget, meeting: ConnectTarget | None = None
 ) -> None:
-    """Make the client start a session that attaches to ``target``, with the options of ``given``.
+    """Make the client start a session that attaches to ``target``, with the options in ``given``.
 
-    ``meeting``: where ranks meet that stop together. Raises ``RequestFailed``, ``TimeoutError``.
+    ``meeting``: where ranks that stop together meet. Raises ``RequestFailed``, ``TimeoutError``.
     """
     await client.start_debugging({**_how(given, meeting), "name": name, "connect": _as_configured(target)})
 
@@ -73,7 +73,7 @@ def _how(given: dict[str, Any], meeting: ConnectTarget | None) -> dict[str, Any]
 
 
 def texts_about_ranks(one: Rank, wanted: list[int]) -> list[tuple[str, str]]:
-    """Return the messages, with DAP's categories, about ``one`` that comes from a job with some ``wanted`` ranks."""
+    """Return messages, with DAP's categories, about program ``one`` of a job in which some ranks are ``wanted``."""
     named = ", ".join(map(str, wanted)) or "none"
     texts = [(f'"ranks": of this job these are debugged: {named}; the others run without debugging.', "console")]
     missing = [number for number in wanted if one.of is not None and number >= one.of]
@@ -111,9 +111,9 @@ class ChildSessions:
     def __init__(
         self, client: Client, given: dict[str, Any], options: SessionOptions, parent: Callable[[], Rank | None]
     ) -> None:
-        """Take ``given``, the client's ``launch`` or ``attach`` arguments, and ``options``, what was read from them.
+        """Take ``given``, the client's ``launch`` or ``attach`` arguments, and ``options``, parsed from them.
 
-        ``parent`` says which rank of a distributed job the program is itself.
+        ``parent`` is the program's own rank in a distributed job.
         """
         self._client = client
         self._given = given
@@ -127,7 +127,7 @@ class ChildSessions:
         self._folder = make_folder()
         self._are_let_go = False
         self.known: set[int] = set()
-        """Process ids of those that came."""
+        """Process ids of the children that connected."""
         token = self._listener.expect(self._on_accepted, repeatedly=True)
         address = self._listener.address
         invitation = Invitation(address, token, options.ranks, options.stretch_timeouts, options.rank_output)
@@ -185,7 +185,7 @@ class ChildSessions:
         return child.rank is not None and (parent is None or child.rank.number != parent.number)
 
     def _report_ranks(self, one: Rank, wanted: list[int]) -> None:
-        """Report once, when ``one`` of a job arrives, what happens to ranks that are not ``wanted``."""
+        """Report once, at the first program of a job, what happens to ranks that are not ``wanted``."""
         if self._has_reported_ranks:
             return
         self._has_reported_ranks = True
@@ -222,7 +222,7 @@ class _Waiting:
         """Ignore it: a child sends no further request."""
 
     def on_event(self, event: Event) -> None:
-        """Handle a child's report that it has stopped waiting."""
+        """Note the child's report that it no longer waits."""
         if event.event != RUNS_ON_EVENT:
             return
         try:
@@ -237,5 +237,5 @@ class _Waiting:
         _log.error("a child process sent an invalid message: %s", problem)
 
     def on_closed(self, problem: str | None) -> None:
-        """Close: its session is configured, or it has ended."""
+        """Close: the child's session is configured, or the child has ended."""
         self.close()

@@ -1,4 +1,4 @@
-"""The IDE's end of a session: its capabilities, and sending to it. Used on the loop; one per IDE connection."""
+"""Represents the IDE in a session: its capabilities, and messages to it. Used on the loop; one per IDE connection."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SESSION_TIMEOUT = 60.0
 """Seconds for the IDE to start a session for a child process."""
 
 _NOTIFIED = "important"
-"""The category of output that VS Code also shows in a notification, where links of Markdown run commands."""
+"""The output category that VS Code also shows as a notification, where Markdown links can run commands."""
 
 _EVENTS = frozenset(
     {
@@ -52,7 +52,7 @@ _EVENTS = frozenset(
         "thread",
     }
 )
-"""Events that every client knows. Some end the session at one that they do not know."""
+"""Events that every client knows. Some clients end the session at an unknown event."""
 _PROGRESS_EVENTS = frozenset({"progressStart", "progressUpdate", "progressEnd"})
 
 
@@ -64,9 +64,9 @@ class Client:
         self._information: InitializeRequestArguments | None = None
         self._dialect = Dialect()
         self._follows_compiles = False
-        """Whether it has asked for compiles, and so knows the event that reports more."""
+        """Whether it has asked for compiles, and so knows the event about new ones."""
         self._offers_step_back: bool | None = None
-        """What stops reported to it; None before the first: ``initialize`` says that there are steps back."""
+        """The capability reported at stops; None before the first: ``initialize`` announces steps back."""
 
     def trust(self) -> None:
         """Accept large messages: the client has shown the access token."""
@@ -86,7 +86,7 @@ class Client:
         )
 
     def take(self, request: Request) -> Request:
-        """Note what ``request`` says about the client, and return it with places as backends write them."""
+        """Note what ``request`` says about the client; return it with places in the backends' form."""
         self._follows_compiles = self._follows_compiles or request.command == COMPILES
         if self._dialect.is_common:
             return request
@@ -103,7 +103,7 @@ class Client:
         return self._information is not None and bool(self._information.supports_run_in_terminal_request)
 
     async def run_in_terminal(self, arguments: RunInTerminalRequestArguments) -> RunInTerminalResponseBody:
-        """Make the client run a command in a terminal of its own. Raises ``RequestFailed``, ``TimeoutError``."""
+        """Make the client run a command in its terminal. Raises ``RequestFailed``, ``TimeoutError``."""
         body = await self._connection.request("runInTerminal", arguments, timeout=_TERMINAL_TIMEOUT)
         return decode(body, RunInTerminalResponseBody, "response to runInTerminal")
 
@@ -113,18 +113,18 @@ class Client:
         return self._information is not None and bool(self._information.supports_start_debugging_request)
 
     async def start_debugging(self, configuration: dict[str, Any]) -> None:
-        """Make the client start another session, which attaches. Raises ``RequestFailed``, ``TimeoutError``."""
+        """Make the client start another session that attaches. Raises ``RequestFailed``, ``TimeoutError``."""
         arguments = StartDebuggingRequestArguments(configuration=configuration, request="attach")
         await self._connection.request("startDebugging", arguments, timeout=_SESSION_TIMEOUT)
 
     def output(self, text: str, category: str = "console") -> None:
-        """Show ``text``, a line or several; ``category`` is one of DAP's, such as ``important``."""
+        """Show ``text``, one or more lines; ``category`` is DAP's, such as ``important``."""
         text = text if text.endswith("\n") else text + "\n"
         body = OutputEventBody(output=without_links(text) if category == _NOTIFIED else text, category=category)
         self._connection.send_event("output", body)
 
     def program_output(self, text: str, category: str) -> None:
-        """Pass on what the program wrote, exactly."""
+        """Pass on the program's output unchanged."""
         self._connection.send_event("output", OutputEventBody(output=text, category=category), is_private=True)
 
     def event(self, name: str, body: object = None) -> None:
@@ -136,10 +136,10 @@ class Client:
         self._connection.send_event(name, _notified(body) if name == "output" else body)
 
     def stops(self, *, steps_back: bool) -> None:
-        """Prepare the client for a stop. The first stop that can be stepped back from offers steps back.
+        """Prepare the client for a stop. The first one from which the user can step back announces steps back.
 
-        VS Code shows two buttons for them, which then stay. If they appeared and vanished with each step into a trace
-        and out of it, the other buttons would move under the mouse: a second click on Step Over would continue.
+        VS Code then shows two buttons, which stay. If they appeared and vanished with each step into a trace and out of
+        it, the other buttons would move under the mouse: a second click on Step Over would continue.
         """
         if self._offers_step_back or steps_back is self._offers_step_back:
             return
@@ -180,7 +180,7 @@ class Client:
         )
 
     def forward_response(self, request: Request, response: Response) -> None:
-        """Answer with what a backend answered."""
+        """Pass on a backend's answer."""
         if not self._dialect.is_common and response.success:
             self.respond(request, response.body)
             return
@@ -201,7 +201,7 @@ class _Category(msgspec.Struct):
 
 
 def _notified(body: object) -> object:
-    """Return the body of an ``output`` event of a program's, without links if the client notifies the user of it."""
+    """Return the body of a program's ``output`` event, without links if the client shows a notification."""
     raw = encode_body(body)
     try:
         if msgspec.json.decode(raw, type=_Category).category != _NOTIFIED:
@@ -213,7 +213,7 @@ def _notified(body: object) -> object:
 
 
 def _as_a_failure(response: Response) -> Response:
-    """Return a failure of a program's without links: it may ask the client to notify the user."""
+    """Return a program's failure without links: the client may show it as a notification."""
     try:
         error = msgspec.json.decode(response.body, type=ErrorBody).error
     except msgspec.MsgspecError:

@@ -1,8 +1,8 @@
-"""The programs that connect to a session which waits for them (``"listen"`` of ``attach``): one, or the ranks of a job.
+"""Accepts programs that connect to a waiting session (``"listen"`` of ``attach``): one, or a job's ranks.
 
-The first wanted one becomes this session's program. For each further rank the client starts another session, whose
-server takes the connection over. Ranks may connect from any machine and at any time during this session. Used on the
-loop; lives as long as the session's program.
+The first wanted program becomes this session's. For each further rank the client starts another session, whose server
+takes over the connection. Ranks may connect from any machine and at any time during this session. Used on the loop;
+lives as long as the session's program.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from dynamo_dap.server.rank_meeting import RankMeeting
 _log = logging.getLogger(__name__)
 
 _MAXIMUM_REPORTED = 10
-"""So many addresses that showed no token are reported by name."""
+"""So many addresses without a valid token are reported by name."""
 
 
 class ConnectingPrograms:
-    """The programs that connect to one session."""
+    """Accepts the programs that connect to one session."""
 
     def __init__(self, client: Client, given: dict[str, Any], options: AttachArguments, target: ListenTarget) -> None:
         """Listen at ``target``; ``given`` are the client's ``attach`` arguments, ``options`` the checked ones.
@@ -61,11 +61,11 @@ class ConnectingPrograms:
         self._first: asyncio.Future[tuple[LoopConnection, msgspec.Raw]] = asyncio.get_running_loop().create_future()
         self._has_first = False
         self._job: Rank | None = None
-        """The rank that came first, wanted or not, if it was one."""
+        """The rank that connected first, wanted or not, if it was a rank."""
         self._arrived: set[int] = set()
-        """The numbers of the ranks that came."""
+        """The numbers of the ranks that connected."""
         self._unwanted: set[Any] = set()
-        """The connections of those that wait for the others, and are not debugged."""
+        """The connections of ranks that wait for the others, and are not debugged."""
         self._unauthenticated: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -76,7 +76,7 @@ class ConnectingPrograms:
         self._server = self._invite(token)
 
     def _invite(self, token: str | None) -> NamedServer:
-        """Expect programs, and tell the user how they can connect."""
+        """Expect programs, and show the user how they can connect."""
         host, _, port = self._listener.address.rpartition(":")
         shown = self._listener.expect(self._on_program, token=token, repeatedly=True)
         server = NamedServer(host, int(port), shown)
@@ -89,7 +89,7 @@ class ConnectingPrograms:
         variable = self._target.access_token_variable
         value = shlex.quote(str(server)) if variable is None else f'"{server.address}#${variable}"'
         self._client.output(f'Waiting for a program that calls dynamo_dap.connect(("{host}", {port})).')
-        # It contains the token, which must not be in a log.
+        # The text contains the token, which must not be in a log.
         text = f"For programs on other machines, and for ranks: export {CONNECT_VARIABLE}={value}\n"
         self._client.program_output(text, "console")
         return server
@@ -98,7 +98,7 @@ class ConnectingPrograms:
         """Return the connection of the session's own program, with its description.
 
         Raises:
-            StartRefused: none came in time.
+            StartRefused: none connected in time.
         """
         seconds = self._target.timeout
         if not await until_any(seconds, self._first):
@@ -118,7 +118,7 @@ class ConnectingPrograms:
         self._listener.expect(take, token=eager.invitation.token)
 
     def close(self) -> None:
-        """Stop waiting; programs that have no session yet run on."""
+        """Stop waiting; programs without a session run on."""
         self._listener.close()
         self._forget_token()
         if self._timer is not None:
@@ -161,7 +161,7 @@ class ConnectingPrograms:
 
     @property
     def _missing(self) -> set[int]:
-        """The wanted ranks of the job that have not come."""
+        """The wanted ranks that have not connected."""
         of = None if self._job is None else self._job.of
         wanted = self._options.ranks
         if wanted is None:
@@ -182,7 +182,7 @@ class ConnectingPrograms:
         if not how.stretch_timeouts:
             connected.close()
             return
-        # While it is open, the rank waits for the held ones.
+        # While this connection is open, the rank waits for the held ones.
         self._unwanted.add(connected)
         asyncio.get_running_loop().add_reader(connected, self._drop, connected)
 

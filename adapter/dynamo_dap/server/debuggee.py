@@ -1,8 +1,8 @@
-"""One run of the debugged program, from the start (or the connection) to the end.
+"""Manages one run of the debugged program, from the start (or the connection) to the end.
 
 Used on the loop. A session that restarts the program has one after another. A launched program has a process that the
-server owns and, unless it runs without debugging, an agent that speaks DAP; an attached program has only the agent.
-Beside the agent there may be debugpy (``eager_side``).
+server owns and, unless it runs without debugging, an agent that speaks DAP. An attached program has only the agent.
+There may also be debugpy (``eager_side``).
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ from dynamo_dap.server.own_folder import CrashFolder
 from dynamo_dap.server.rank_meeting import RankMeeting
 
 _PATIENCE = 2.0
-"""Seconds before something is said."""
+"""Seconds before a message appears."""
 
 _LAUNCHERS = frozenset({"torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch"})
-"""Modules that run nothing of the user's themselves."""
+"""Modules that run no code of the user themselves."""
 
 _numbers = itertools.count(1)
 
@@ -76,7 +76,7 @@ class SlowStart:
         self._title = title
         self._what = ""
         self._id: str | None = None
-        """Of the progress that the client shows."""
+        """Id of the progress that the client shows."""
         self._timer: asyncio.TimerHandle | None = None
 
     def waits_for(self, what: str) -> None:
@@ -88,7 +88,7 @@ class SlowStart:
             self._timer = asyncio.get_running_loop().call_later(_PATIENCE, self._show)
 
     def is_over(self) -> None:
-        """End the wait. Harmless if there is none."""
+        """End the wait, if there is one."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -97,7 +97,7 @@ class SlowStart:
             self._id = None
 
     def is_shown_as(self, progress_id: str) -> bool:
-        """Whether this is what the client knows under ``progress_id``."""
+        """Return whether the client knows this wait as ``progress_id``."""
         return progress_id == self._id
 
     def _show(self) -> None:
@@ -110,13 +110,13 @@ class SlowStart:
 _log = logging.getLogger(__name__)
 
 _LAST_WORDS_TIMEOUT = 2.0
-"""Seconds of silence on a connection whose process has ended; a forked child may hold it open."""
+"""Seconds of silence on an ended process's connection; a forked child may hold it open."""
 _PROCESS_END_TIMEOUT = 5.0
-"""Seconds between the end of the agent's connection and that of its process, in an ordinary end."""
+"""Seconds from the end of the agent's connection to the process's end, in an ordinary exit."""
 _DISCONNECT_TIMEOUT = 2.0
 _KILL_TIMEOUT = 10.0
 TERMINATE_GRACE = 5.0
-"""Seconds for a program to end itself when asked to."""
+"""Seconds that a program gets to end itself."""
 
 
 class StartMethod(Enum):
@@ -139,7 +139,7 @@ class Debuggee:
         *,
         is_local: bool = True,
     ) -> None:
-        """Name it as the IDE does; call ``on_end`` when it has ended, or is out of reach.
+        """Use the IDE's ``name``; call ``on_end`` when the program has ended, or is out of reach.
 
         ``is_local``: it runs on this machine.
         """
@@ -147,13 +147,13 @@ class Debuggee:
         self.process: OwnedProcess | None = None
         self.agent: Backend | None = None
         self.eager: EagerSide | None = None
-        """debugpy's side, when the session wants ordinary Python debugged."""
+        """debugpy's side, if the session debugs ordinary Python."""
         self.children: ChildSessions | None = None
         """Where its child processes connect, if they are debugged."""
         self.ranks: RankMeeting | None = None
-        """Where those meet that were attached to with it and stop together."""
+        """The meeting of attached ranks that stop together."""
         self.connecting_programs: ConnectingPrograms | None = None
-        """Where it came by itself, and others may."""
+        """Set if the program connected by itself, as others may."""
         self.information = ProcessInformation()
         self.crash_folder = CrashFolder()
         self.events = BackendEvents(
@@ -170,7 +170,7 @@ class Debuggee:
         self._is_being_ended = False
         self._is_let_go = False
         self._is_ending = False
-        """Whether its agent said that it is ending by itself."""
+        """Whether its agent reported that it is ending."""
         self._client = client
         self._name = name
         self.is_local = is_local
@@ -198,7 +198,7 @@ class Debuggee:
         return adopted
 
     def expect_children(self, options: SessionOptions, given: dict[str, Any]) -> None:
-        """Listen for child processes, if the user wants them and the client supports them."""
+        """Listen for child processes, if the user wants that and the client supports it."""
         if options.sub_process is False or not self.is_local:
             return
         if self._client.has_child_sessions:
@@ -228,7 +228,7 @@ class Debuggee:
         self._client.output(text, category)
 
     def take_debugpy_over(self, taker: Taker, eager: EagerSide) -> None:
-        """Take debugpy's connection over from the server that received it."""
+        """Take over debugpy's connection from the server that received it."""
         self._run(taker.wait_for_debugpy(eager.receive))
 
     def adopt_agent(self, connection: LoopConnection, information: msgspec.Raw) -> None:
@@ -238,7 +238,7 @@ class Debuggee:
         self.agent_connected.set()
 
     async def introduce(self, options: SessionOptions) -> None:
-        """Begin the session with the agent and debugpy, up to their ``initialized`` events.
+        """Begin the session with the agent and debugpy, until their ``initialized`` events.
 
         A launched debugpy connects by itself; in an attached program the agent starts it.
 
@@ -307,7 +307,7 @@ class Debuggee:
     # -- ending it -------------------------------------------------------------------------------------------------
 
     def terminate(self) -> None:
-        """Ask the program to end by itself; kill our own process if it has not ended after some seconds."""
+        """Ask the program to end; after some seconds, kill our own process."""
         self._is_being_ended = True
         if self.agent in self.backends:
             self.agent.send("terminate", None, lambda response: None)
@@ -350,7 +350,7 @@ class Debuggee:
             await until_any(_KILL_TIMEOUT, self._end_was_reported.wait())
 
     def close(self) -> None:
-        """Release everything; kill a launched process that was not detached. The last call."""
+        """Release everything; kill a launched process that was not detached. Must be the last call."""
         for task in self._tasks:
             task.cancel()
         self.slow_start.is_over()
@@ -391,7 +391,7 @@ class Debuggee:
         self._say_terminated()
 
     async def _hear_out(self, left: asyncio.Event) -> None:
-        """Wait until no more data arrives on a connection whose process has ended."""
+        """Wait until no more data arrives from an ended process."""
         heard = -1
         while heard != self.events.count and not left.is_set():
             heard = self.events.count
@@ -448,7 +448,7 @@ class Debuggee:
 
     @property
     def _was_replaced(self) -> bool:
-        """Whether the program has replaced itself by another one (``exec``), which has a session of its own."""
+        """Return whether the program has replaced itself by another (``exec``), which has its own session."""
         return self.children is not None and self.information.process_id in self.children.known
 
     async def _watch_debugpy(self, eager: EagerSide) -> None:
@@ -511,12 +511,12 @@ class Debuggee:
 
 
 OLDEST_SUPPORTED = (2, 12)
-"""Older torch is debugged as far as its internals are found: each feature looks for what it needs."""
+"""Older torch works as far as its internals are found: each feature probes for what it needs."""
 _FIRST_WITH_DYNAMO = (2, 0)
 
 
 def version_warning(information: ProcessInformation) -> str | None:
-    """Return a warning about the program's torch, None if all is well."""
+    """Return a warning about the program's torch, or None."""
     python = information.executable or "the program's Python"
     if information.torch_version is None:
         return (

@@ -1,9 +1,9 @@
-"""debugpy as the other backend during one run of the debugged program: waiting for it, its session, losing it.
+"""Runs debugpy as the other backend during one run of the program: connecting, session, loss.
 
-Made when the session wants ordinary Python debugged; lives as long as its ``Debuggee``. A launched program's debugpy
-connects to the server (``launching.listeners``), which speaks to it as debugpy's own adapter does. A program that
-already listens for debugpy has such an adapter, a process that ``debugpy.listen`` started. The server evaluates code
-through it, which loads the agent into the program. If debugpy fails, the session goes on without it. Used on the loop.
+Made if the session debugs ordinary Python; lives as long as its ``Debuggee``. A launched program's debugpy connects to
+the server (``launching.listeners``), which speaks to it as debugpy's own adapter does. A program that already listens
+for debugpy has such an adapter, a process that ``debugpy.listen`` started. The server evaluates code through it, which
+loads the agent into the program. If debugpy fails, the session goes on without it. Used on the loop.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _OURS = frozenset(
         "envFile",
     }
 )
-"""Options that are no business of debugpy's; secrets and addresses among them."""
+"""Options that debugpy does not need, among them secrets and addresses."""
 
 
 class DebugpyBackend(Backend):
@@ -80,7 +80,7 @@ class DebugpyBackend(Backend):
             raise StartRefused(ErrorId.CONNECT_TIMEOUT, f"debugpy in the program was not ready within {timeout:g} s")
 
     def forward(self, command: str, arguments: msgspec.Raw, on_response: Callable[[Response], None]) -> int:
-        """Send the client's request; a failure gets a reason even if debugpy gives it elsewhere or not at all."""
+        """Send the client's request; a failure gets a reason even if debugpy gives none or gives it elsewhere."""
 
         def answered(response: Response) -> None:
             on_response(response if response.success else _with_reason(response))
@@ -113,7 +113,7 @@ def debugpy_arguments(options: SessionOptions, given: dict[str, Any]) -> dict[st
     """Return the arguments of debugpy's ``launch`` or ``attach``."""
     arguments = {name: value for name, value in given.items() if name not in _OURS and not name.startswith("__")}
     arguments["justMyCode"] = options.just_my_code
-    # Threads stop one by one, as with the agent. If all stopped at once, a second thread at a breakpoint would never be
+    # Threads stop one by one, as with the agent. If all stopped, a second thread at a breakpoint would never be
     # reported.
     arguments["stopAllThreadsOnSuspend"] = arguments["steppingResumesAllThreads"] = False
     if isinstance(options, LaunchArguments):
@@ -129,10 +129,10 @@ def given_arguments(raw: msgspec.Raw) -> dict[str, Any]:
 
 
 def look_at_tensor(arguments: msgspec.Raw) -> tuple[str, msgspec.Raw]:
-    """Return the request that stands for ``TENSOR``, which debugpy does not know, with its arguments.
+    """Return the request that replaces ``TENSOR``, unknown to debugpy, and its arguments.
 
-    The program answers it in place of debugpy (``debuggee.eager.presentation``). The reference of the tensor's
-    children, or of the frame, leads debugpy to the thread.
+    Our code in the program answers it (``debuggee.eager.presentation``). The reference of the tensor's children, or of
+    the frame, leads debugpy to the thread.
     """
     wanted = decode(arguments, dict[str, Any], f"arguments of '{TENSOR}'")
     reference = wanted.get("variablesReference") or wanted.get("frameId")
@@ -151,7 +151,7 @@ class _LookedAt(msgspec.Struct):
 
 
 def tensor_looked_at(response: Response) -> Response:
-    """Return debugpy's answer to what ``look_at_tensor`` asks as that to ``TENSOR``."""
+    """Convert debugpy's answer to ``look_at_tensor``'s request into an answer to ``TENSOR``."""
     found = decode(response.body, _LookedAt, f"body of '{TENSOR}'")
     if bytes(found.tensor):
         return msgspec.structs.replace(response, body=found.tensor)
@@ -173,13 +173,13 @@ class EagerSide:
         self.backend: DebugpyBackend | None = None
         """Set while debugpy takes requests."""
         self.is_adopted = False
-        """Whether it debugged the program before the agent was there."""
+        """Whether debugpy debugged the program before the agent existed."""
         self.comes_as_program_did = False
-        """Whether it connects where the program has connected to itself, perhaps from another machine."""
+        """Whether it connects to the program's own address, perhaps from another machine."""
         self.left = asyncio.Event()
         """Set when debugpy's connection has ended."""
         self.has_taken_leave = False
-        """Whether it said before that it was about to."""
+        """Whether it announced its end."""
         self._client = client
         self._events = events
         self._given = given
@@ -259,7 +259,7 @@ _GREETING_SECONDS = 3.0
 
 
 class AdoptedDebugpy(EagerSide):
-    """debugpy in a program that listened for it before the session, by way of its adapter."""
+    """A debugpy that the program had before the session; reached through its adapter."""
 
     def __init__(
         self, client: Client, events: BackendEvents, given: dict[str, Any], connection: LoopConnection
@@ -268,9 +268,9 @@ class AdoptedDebugpy(EagerSide):
         super().__init__(client, events, given)
         self.is_adopted = True
         self._coming = DebugpyBackend(DEBUGPY, connection, self._take, self._on_closed)
-        # The session with it begins before the client's.
+        # Its session begins before the client's.
         self._coming.ids = ALONE
-        # The adapter in between gives requests other numbers.
+        # The adapter in between renumbers requests.
         self._coming.takes_cancel = False
         self._initialized = asyncio.Event()
 
@@ -281,7 +281,7 @@ class AdoptedDebugpy(EagerSide):
             self._events.take(backend, event)
 
     async def bring_agent(self, options: SessionOptions, address: str, token: str) -> None:
-        """Begin the session with debugpy, and have the program connect its agent to ``address``.
+        """Begin the session with debugpy, and make the program connect its agent to ``address``.
 
         Raises:
             StartRefused: debugpy refused, or did not answer in time.
@@ -309,11 +309,11 @@ class AdoptedDebugpy(EagerSide):
             raise StartRefused(ErrorId.CANNOT_ATTACH, text) from None
 
     async def until_here(self, timeout: float, agent_left: asyncio.Event) -> bool:
-        """Return whether debugpy is still connected; it was there before this session."""
+        """Return whether debugpy is still connected, as it was before this session."""
         return not self.left.is_set()
 
     async def introduce(self, options: SessionOptions) -> None:
-        """Pass requests to it from now on: the session has begun."""
+        """Pass requests to it from now on."""
         assert self._coming is not None
         self._coming.ids = DEBUGPY_IDS
         self.backend = self._coming
@@ -342,7 +342,7 @@ def _is_telemetry(event: Event) -> bool:
 
 
 class Greeted(Unheard):
-    """Receives an adapter's first events, by which debugpy's introduces itself."""
+    """Receives an adapter's first events, which identify debugpy's."""
 
     def __init__(self) -> None:
         super().__init__("debugpy's adapter")
@@ -355,5 +355,5 @@ class Greeted(Unheard):
 
 
 async def is_greeted_by_debugpy(connection: LoopConnection, greeted: Greeted) -> bool:
-    """Whether debugpy's adapter is at the other end of ``connection``, whose receiver is ``greeted``."""
+    """Return whether debugpy's adapter is at the other end of ``connection``; ``greeted`` receives its events."""
     return await until_any(_GREETING_SECONDS, greeted.by_debugpy.wait()) and not connection.is_closed

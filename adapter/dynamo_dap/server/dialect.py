@@ -1,7 +1,7 @@
-"""Converts between the client's and the backends' notation of places: lines and columns from 0 or 1, paths or URIs.
+"""Converts places between the client's form and the backends': lines and columns from 0 or 1, paths or URIs.
 
 Backends always get paths, and lines and columns from 1. Pure functions on raw JSON, used on the loop. Most clients use
-the backends' notation; their messages are not even decoded.
+the backends' form; their messages are not even decoded.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dynamo_dap.protocol.types import InitializeRequestArguments
 _LINES = frozenset({"line", "endLine"})
 _COLUMNS = frozenset({"column", "endColumn"})
 _FILES = frozenset({"source", "location", "module"})
-"""Where DAP has a ``path``: that of a ``Source`` or a ``Module``. In our own requests it stands beside a ``line``."""
+"""Where DAP has a ``path``: in a ``Source`` or a ``Module``. In our own requests it stands beside a ``line``."""
 _LISTS_OF_FILES = frozenset({"sources", "modules"})
 _OPAQUE = frozenset({"adapterData", "data", "variables", "env"})
 """Objects in which these names have other meanings."""
@@ -44,18 +44,18 @@ class Dialect:
 
     @property
     def is_common(self) -> bool:
-        """Whether nothing has to be translated."""
+        """Return whether no translation is needed."""
         return self == _COMMON
 
     def to_backend(self, raw: msgspec.Raw) -> msgspec.Raw:
-        """Return the client's arguments in the notation of backends."""
+        """Convert the client's arguments to the backends' form."""
         if self.is_common:
             return raw
         translation = _Translation(1 - self.first_line, 1 - self.first_column, _path_of_uri if self.has_uris else None)
         return translation.of(raw)
 
     def to_client(self, body: object) -> object:
-        """Return a body from a backend or the server in the client's notation."""
+        """Convert a body from a backend or the server to the client's form."""
         if self.is_common or body is None:
             return body
         translation = _Translation(self.first_line - 1, self.first_column - 1, _uri_of_path if self.has_uris else None)

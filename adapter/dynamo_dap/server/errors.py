@@ -1,6 +1,6 @@
-"""Why a request is refused: a stable id and a text for the user.
+"""Defines why a request is refused: a stable id and a text for the user.
 
-Raised on the loop, and turned into a failure response there.
+Raised on the loop, which turns it into a failure response.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from dynamo_dap.protocol.contract import ErrorId
 
 
 class RequestRefused(Exception):
-    """A request fails for a reason that a person should read."""
+    """A request fails for a reason that the user should read."""
 
     def __init__(self, error_id: ErrorId, text: str, *, message: str = "", show_user: bool = False) -> None:
-        """Keep DAP's short form (``cancelled``) as ``message``, or the text itself when there is none."""
+        """Use DAP's short form (``cancelled``) as ``message``, or the text if there is none."""
         super().__init__(text)
         self.error_id = error_id
         self.text = text

@@ -1,4 +1,4 @@
-"""The requests that the server answers itself, or shares out to every backend. Plain functions on the loop.
+"""Answers the requests that the server serves itself, or splits between the backends. Plain functions on the loop.
 
 Importing this module registers them.
 """
@@ -84,7 +84,7 @@ def attach(session: Session, raw: msgspec.Raw) -> Awaitable[None]:
     session.check_access(options.access_token)
     target = target_of(options)
     _warn(session, raw, AttachArguments)
-    # Over TCP "accessToken" is the server's token; "connect" can have the program's.
+    # Over TCP, "accessToken" is the server's token; the program's may be in "connect".
     token = target.access_token or (options.access_token if session.access.token is None else None)
     given = given_arguments(raw)
     if isinstance(target, HandedOverTarget):
@@ -166,7 +166,7 @@ async def restart(session: Session, arguments: _RestartArguments) -> None:
         raise
     session.job = job
     if session.is_configured:
-        # Not awaited: the answer to ``restart`` is to precede the first stop.
+        # Not awaited: the answer to ``restart`` must precede the first stop.
         for backend in debuggee.backends:
             backend.send("configurationDone", None, lambda response: None)
 
@@ -190,7 +190,7 @@ async def _discard(session: Session) -> None:
     session.phase = Phase.STARTING
     old.events.is_silent = True
     for thread_id in old.events.stopped_threads.held:
-        # VS Code would show the first stop that was not continued as the present one.
+        # VS Code would take the first stop that was not continued for the present one.
         session.client.event("continued", ContinuedEventBody(thread_id=thread_id, all_threads_continued=False))
     for thread_id in old.events.stopped_threads.ever_stopped:
         session.client.event("thread", ThreadEventBody(reason="exited", thread_id=thread_id))
@@ -224,7 +224,7 @@ async def _arm_again(session: Session, debuggee: Debuggee, remembered: Remembere
 
 @broadcasts("setBreakpoints", SetBreakpointsArguments)
 def set_breakpoints(session: Session, raw: msgspec.Raw, arguments: SetBreakpointsArguments) -> Sharing:
-    """Line breakpoints of one source."""
+    """Set one source's line breakpoints."""
     source = arguments.source
     if not source.path and not source.source_reference:
         text = "setBreakpoints arguments: a source needs a path or a reference - at `$.source`"
@@ -238,7 +238,7 @@ def set_breakpoints(session: Session, raw: msgspec.Raw, arguments: SetBreakpoint
     "setFunctionBreakpoints", SetFunctionBreakpointsArguments, brings=Capabilities(supports_function_breakpoints=True)
 )
 def set_function_breakpoints(session: Session, raw: msgspec.Raw, arguments: SetFunctionBreakpointsArguments) -> Sharing:
-    """Breakpoints by the name of the function."""
+    """Set breakpoints by function name."""
     return _remember(session, "setFunctionBreakpoints", "", raw, len(arguments.breakpoints))
 
 
@@ -250,13 +250,13 @@ def set_function_breakpoints(session: Session, raw: msgspec.Raw, arguments: SetF
 def set_instruction_breakpoints(
     session: Session, raw: msgspec.Raw, arguments: SetInstructionBreakpointsArguments
 ) -> Sharing:
-    """Breakpoints on instructions of a disassembly. A new process has other addresses: they are not set again."""
+    """Set breakpoints on instructions. A new process has other addresses, so they are not set again."""
     return _remember(session, "setInstructionBreakpoints", "", raw, len(arguments.breakpoints))
 
 
 @broadcasts("setDataBreakpoints", SetDataBreakpointsArguments, brings=Capabilities(supports_data_breakpoints=True))
 def set_data_breakpoints(session: Session, raw: msgspec.Raw, arguments: SetDataBreakpointsArguments) -> Sharing:
-    """Breakpoints on changes of variables while Dynamo traces."""
+    """Set breakpoints on changes of variables while Dynamo traces."""
     return _remember(session, "setDataBreakpoints", "", raw, len(arguments.breakpoints))
 
 
@@ -301,7 +301,7 @@ def threads(session: Session, raw: msgspec.Raw, arguments: NoArguments) -> Merge
 def _merge(answers: Answers) -> object:
     if len(answers) == 1:
         return answers[0][1]
-    # Both name the same threads; debugpy, which comes last, does so in the order in which they were started.
+    # Both name the same threads. debugpy, the last one, lists them in the order in which they started.
     known: dict[int, Thread] = {}
     for _, raw in reversed(answers):
         for thread in msgspec.json.decode(bytes(raw), type=_ThreadsBody).threads:
@@ -311,7 +311,7 @@ def _merge(answers: Answers) -> object:
 
 @handles("cancel", CancelArguments, brings=Capabilities(supports_cancel_request=True))
 def cancel(session: Session, arguments: CancelArguments) -> None:
-    """Cancel a request or a progress. Always a success: what has been answered meanwhile needs no cancelling."""
+    """Cancel a request or a progress. Succeeds always: an answered request needs no cancelling."""
     if arguments.request_id is not None and not session.cancel_task(arguments.request_id):
         session.router.cancel(arguments.request_id)
     if arguments.progress_id is not None and not session.cancel_start(arguments.progress_id):
@@ -332,6 +332,6 @@ def terminate(session: Session, arguments: TerminateArguments) -> None:
 )
 def disconnect(session: Session, arguments: DisconnectArguments) -> Awaitable[None]:
     """End the session: kill a launched program and detach from an attached one, unless the client says otherwise."""
-    # Begun at once, and not by a task that has yet to start: clients may close the connection right after.
+    # Begin at once, without a task: clients may close the connection right after this.
     session.end(kill=arguments.terminate_debuggee)
     return session.wait_until_program_left()

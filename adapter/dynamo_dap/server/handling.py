@@ -1,11 +1,11 @@
-"""Finds the handler of a request of the IDE: the table of handlers, and the decorators that fill it.
+"""Finds the handler of an IDE's request: the table of handlers, and the decorators that fill it.
 
-Filled while ``server.handlers`` is imported, read on the loop afterwards. There are three kinds of requests:
+Filled while ``server.handlers`` is imported; afterwards read on the loop. There are three kinds of requests:
 
-- *handled*: the server answers itself. A handler returns the body (or None), or raises ``RequestRefused``; it may be a
-  coroutine function, and then runs as a task that ``cancel`` can end.
+- *handled*: the server answers itself. A handler returns the body (or None), or raises ``RequestRefused``. A coroutine
+  function runs as a task that ``cancel`` can end.
 - *broadcast*: every backend gets the request, and the handler returns a function that merges their answers into one
-  body. It runs in the callback of the last answer, so the merged answer is sent before the events that followed it.
+  body. It runs in the callback of the last answer, so the merged answer precedes the events that followed it.
 - *forwarded*: one backend answers (``agent_capabilities.FORWARDED_REQUESTS``, custom requests).
 """
 
@@ -35,7 +35,7 @@ Broadcast = Callable[[Session, msgspec.Raw, A], Merge | Sharing]
 
 @dataclass(frozen=True)
 class Handler:
-    """How one request is served."""
+    """The way to serve one request."""
 
     command: str
     arguments: type
@@ -56,7 +56,7 @@ handlers: dict[str, Handler] = {}
 def handles(
     command: str, arguments: type[A], *, brings: Capabilities | None = None, before_initialize: bool = False
 ) -> Callable[[Handle[A]], Handle[A]]:
-    """Register the decorated function, which answers ``command``; ``brings`` are the capabilities that it adds."""
+    """Register the decorated function for ``command``; ``brings`` are the capabilities that it adds."""
 
     def register(function: Handle[A]) -> Handle[A]:
         _add(Handler(command, arguments, function, brings or Capabilities(), before_initialize=before_initialize))
@@ -68,7 +68,7 @@ def handles(
 def broadcasts(
     command: str, arguments: type[A], *, brings: Capabilities | None = None, after_end: bool = False
 ) -> Callable[[Broadcast[A]], Broadcast[A]]:
-    """Register the decorated function, which returns the ``Sharing`` or only the ``Merge`` of a broadcast.
+    """Register the decorated function, which returns a broadcast's ``Sharing`` or only its ``Merge``.
 
     It also gets the arguments as received. ``after_end``: the request is also taken after the program's end, without a
     backend.
@@ -90,7 +90,7 @@ def _add(handler: Handler) -> None:
 # -- serving -------------------------------------------------------------------------------------------------------
 
 _ARGUMENTS = FORWARDED_REQUESTS | EAGER_ARGUMENTS
-"""What the arguments of a request must be that one backend answers."""
+"""The arguments' type for each request that one backend answers."""
 
 
 def serve(session: Session, request: Request) -> None:
@@ -103,7 +103,7 @@ def serve(session: Session, request: Request) -> None:
         _handle(session, request, handler)
     elif (expected := _ARGUMENTS.get(request.command)) is not None:
         session.require_program()
-        # Malformed requests are not forwarded: debugpy, for example, crashes on some of them.
+        # Malformed requests are not forwarded: debugpy crashes on some of them.
         given: object = decode(request.arguments, expected, f"{request.command} arguments")
         _refuse_unknown_granularity(given)
         if isinstance(given, EvaluateArguments) and _names_option(given):
@@ -118,7 +118,7 @@ def serve(session: Session, request: Request) -> None:
 
 
 def _forward(session: Session, request: Request, given: object) -> None:
-    """Make a backend answer; other ranks of the job do the same, if they stop and step together."""
+    """Let a backend answer. Ranks of the job that step together do the same."""
     rank, thread_id = session.rank, getattr(given, "thread_id", None)
     does_it = request.command == "pause" or (rank is not None and rank.holds(thread_id))
     session.router.forward(request)
@@ -130,7 +130,7 @@ _GRANULARITIES = ("statement", "line", "instruction")
 
 
 def _refuse_unknown_granularity(given: object) -> None:
-    """DAP has a text there, which debugpy takes for a defect of its own."""
+    """Check the granularity of a step: debugpy reports an unknown one as its own defect."""
     granularity = getattr(given, "granularity", None)
     if granularity is not None and granularity not in _GRANULARITIES:
         text = f"unknown stepping granularity '{granularity}'; known are {', '.join(_GRANULARITIES)}"
@@ -138,7 +138,7 @@ def _refuse_unknown_granularity(given: object) -> None:
 
 
 def _names_option(given: EvaluateArguments) -> bool:
-    """Whether a line of the debug console shows or changes an option, and is not Python."""
+    """Return whether a line of the debug console shows or changes an option, and is not Python."""
     return given.context == "repl" and given.expression.lstrip().startswith(CONSOLE_PREFIX)
 
 

@@ -1,8 +1,8 @@
-"""Translates ids between the client and the two backends, by arithmetic rather than by a table.
+"""Translates ids between the client and the two backends by arithmetic, without a table.
 
-The backends number frames, variables, sources and locations independently of each other. The client sees ``2n`` for the
-agent's ``n`` and ``2n + 1`` for debugpy's. Thread ids are the same in both backends and are not translated, nor are
-breakpoint ids (``breakpoint_memory``). Pure functions on raw JSON, used on the loop.
+The backends number frames, variables, sources and locations independently. The client sees ``2n`` for the agent's ``n``
+and ``2n + 1`` for debugpy's. Thread ids are the same in both backends and are not translated, nor are breakpoint ids
+(``breakpoint_memory``). Pure functions on raw JSON, used on the loop.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ _FRAMES = "stackFrames"
 
 @dataclass(frozen=True)
 class IdSpace:
-    """One backend's share of the client's ids; ``step`` 1 for a backend that has them to itself."""
+    """One backend's share of the client's ids; ``step`` is 1 for a backend that has them alone."""
 
     remainder: int
     step: int
 
     def to_client(self, raw: msgspec.Raw) -> msgspec.Raw:
-        """Return a body of the backend's with the client's ids."""
+        """Translate the ids in a backend's body to the client's."""
         return raw if self.step == 1 else _translated(raw, lambda number: number * self.step + self.remainder)
 
     def to_backend(self, raw: msgspec.Raw) -> msgspec.Raw:
-        """Return arguments of the client's with the backend's ids."""
+        """Translate the ids in a client's arguments to the backend's."""
         return raw if self.step == 1 else _translated(raw, lambda number: number // self.step)
 
     def owns(self, number: int) -> bool:
-        """Whether the client's id ``number`` is the backend's."""
+        """Return whether the client's id ``number`` belongs to the backend."""
         return number % self.step == self.remainder
 
 
@@ -66,7 +66,7 @@ class References(msgspec.Struct, rename="camel"):
 
     @property
     def owned(self) -> int | None:
-        """The id that identifies the owner, None if there is none."""
+        """The id that identifies the owner, or None."""
         candidates = (
             self.frame_id,
             self.variables_reference,

@@ -1,6 +1,6 @@
-"""The local variables of ordinary frames, which debugpy sends along with their scopes: one request in place of two.
+"""Keeps ordinary frames' local variables, which debugpy sends along with their scopes: one request, not two.
 
-Clients ask for ``scopes`` and then for the ``variables`` of the first one. debugpy is asked for both at once
+Clients ask for ``scopes`` and then for the ``variables`` of the first one. debugpy gets one request for both
 (``LOCALS_ALONG``); the client's second request is answered here. These variables are used once, at once or never. They
 are dropped at each request that may change a value or resume a thread, at its answer, and after a stop, since other
 threads of the program have run. Used on the loop, one per session.
@@ -33,30 +33,30 @@ class _Asked(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
 
 
 class LocalsAlong:
-    """Answers that came along and that the client has not asked for yet."""
+    """Variables that arrived early, before the client asked for them."""
 
     def __init__(self) -> None:
         self._bodies: dict[int, tuple[float, msgspec.Raw]] = {}
-        """Bodies of answers to ``variables``, by reference, with their time of arrival."""
+        """By reference: bodies of answers to ``variables``, with their time of arrival."""
         self._changes = 0
 
     def heed(self, command: str) -> None:
-        """Drop noted values if ``command``, sent or answered now, may have changed them."""
+        """Drop kept values if ``command``, sent or answered now, may have changed them."""
         if command not in _LOOKS:
             self._changes += 1
             self._bodies.clear()
 
     @property
     def changes(self) -> int:
-        """How often noted values were dropped; note it with a request for scopes and compare at the answer."""
+        """How often kept values were dropped. Compare it between a request for scopes and the answer."""
         return self._changes
 
     def arguments(self, arguments: msgspec.Raw) -> msgspec.Raw:
-        """Return arguments for ``scopes`` that ask for the variables, too."""
+        """Return arguments for ``scopes`` that also ask for the variables."""
         return encode_body({**decode(arguments, dict[str, object], "arguments of 'scopes'"), LOCALS_ALONG: True})
 
     def keep(self, response: Response, changes: int) -> Response:
-        """Return debugpy's answer to ``scopes`` without the variables, which are noted if ``changes`` is unchanged."""
+        """Return debugpy's answer to ``scopes`` without the variables, which are kept if ``changes`` is unchanged."""
         if LOCALS_ALONG.encode() not in bytes(response.body):
             return response
         body = msgspec.json.decode(bytes(response.body), type=_Body)

@@ -1,4 +1,4 @@
-"""The server's log file: what a bug report needs, and the only place where the server's tracebacks go.
+"""Writes the server's log file: what a bug report needs, and the server's tracebacks.
 
 Set up once, at the start.
 """
@@ -14,7 +14,7 @@ _FORMAT = "%(asctime)s %(levelname)s server %(name)s: %(message)s"
 
 
 def set_up(path: Path | None) -> None:
-    """Log everything to ``path``, or nothing anywhere when it is None. Raises ``OSError``."""
+    """Log everything to ``path``; None logs nothing. Raises ``OSError``."""
     logger = logging.getLogger("dynamo_dap")
     logger.propagate = False
     asyncio_logger = logging.getLogger("asyncio")

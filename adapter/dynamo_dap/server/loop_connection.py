@@ -1,7 +1,7 @@
-"""A DAP connection as the asyncio loop sees it: everything received and every answer arrives on the loop, in order.
+"""Adapts a DAP connection to the asyncio loop: messages and answers arrive on the loop, in order.
 
-The connection's reader thread only posts to the loop. All methods are for the loop's thread, which they assert. Lives
-as long as its stream. Also how the loop waits for one of several things.
+The connection's reader thread only posts to the loop. All methods belong to the loop's thread, which they assert. Lives
+as long as its stream. ``until_any`` waits for one of several things.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class LoopConnection:
         self._connection.respond_error(request, text, error_id=error_id, message=message, show_user=show_user)
 
     def forward_response(self, request: Request, response: Response) -> None:
-        """Answer ``request`` with what another connection answered, its body unread."""
+        """Answer ``request`` with another connection's answer, whose body is not read."""
         self._assert_on_loop()
         if _log.isEnabledFor(logging.DEBUG):
             _log.debug("to %s: response to %d %s %s", self.name, request.seq, request.command, loggable(response.body))
@@ -120,7 +120,7 @@ class LoopConnection:
 
 
 class _Poster:
-    """Receives on the reader thread and posts to the loop. The receiver is looked up there, as it may have changed."""
+    """Posts what the reader thread receives to the loop, where it looks up the present receiver."""
 
     def __init__(self, owner: LoopConnection, loop: asyncio.AbstractEventLoop) -> None:
         self._owner = owner
@@ -155,7 +155,7 @@ class _Poster:
 
 
 class Unheard:
-    """Receives from a connection without an owner: messages of ``who`` before the handshake are only logged."""
+    """Receives from a connection without an owner: it only logs messages of ``who`` before the handshake."""
 
     def __init__(self, who: str) -> None:
         self._who = who
@@ -169,17 +169,17 @@ class Unheard:
         _log.debug("%s says '%s' before the handshake", self._who, event.event)
 
     def on_invalid_message(self, problem: str) -> None:
-        """Do nothing: the reply would reach nobody."""
+        """Do nothing: a reply would reach nobody."""
         _log.warning("%s sent an invalid message before the handshake: %s", self._who, problem)
 
     def on_closed(self, problem: str | None) -> None:
-        """Do nothing: the request in progress fails with the reason."""
+        """Do nothing: the pending request fails with the reason."""
 
 
 async def until_any(timeout: float, *waits: asyncio.Future[Any] | Coroutine[Any, Any, Any]) -> bool:
     """Wait until one of ``waits`` is done, at most ``timeout`` seconds; return whether one is.
 
-    Futures are left as they are, coroutines that are not done are cancelled.
+    Futures are left alone; unfinished coroutines are cancelled.
     """
     own = {asyncio.ensure_future(wait): asyncio.iscoroutine(wait) for wait in waits}
     try:

@@ -1,7 +1,7 @@
-"""Temporary folders of this server, for its user only. Used on the loop.
+"""Makes temporary folders of this server, for its user only. Used on the loop.
 
-One is where a launched program notes which generated code it is executing, so that a crash can be located: it is made
-when the program is started, and removed when its ``Debuggee`` is closed.
+In one of them a launched program notes which generated code it executes, so that a crash can be located. It is made
+when the program starts, and removed when its ``Debuggee`` is closed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PREFIX = "dynamo-dap-"
 _NAME = re.compile(_PREFIX + r"(\d+)-\w+")
 _LONGEST = 60
 _STALE_SECONDS = 3600.0
-"""What looks dead may live where its process has another number: in a container that shares the folder."""
+"""Age at which a dead server's folder is removed. The server may live in a container, with another process id."""
 
 
 def make_folder() -> Path:
@@ -31,7 +31,7 @@ def make_folder() -> Path:
 
 
 def make_folder_for_sockets() -> Path:
-    """Make such a folder where the names of sockets in it are not too long: they have some hundred characters."""
+    """Make such a folder with a short path: socket names are limited to about a hundred characters."""
     parent = _parent()
     return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=parent if len(parent) < _LONGEST else "/tmp"))
 
@@ -77,7 +77,7 @@ class CrashFolder:
         return {CRASH_CELL_VARIABLE: str(self._path)}
 
     def last_words(self, process_id: int | None) -> tuple[str, str] | None:
-        """Return the dead process's position in generated code, with the listing; None if it was in none."""
+        """Return where in generated code the process died, with the listing; None if it was in none."""
         if self._path is None or process_id is None:
             return None
         site = read_crash(str(self._path), process_id)

@@ -3,7 +3,7 @@
 The meeting is in the server process of the session that started the job, or attached to its first rank. Each rank's
 session connects, perhaps from another server process. It reports its stops and its user's commands, and the meeting
 makes the other ranks follow. Only the meeting decides, in the order of the reports. Used on the loop; lives as long as
-the run of the program. When it is closed, each rank goes on by itself.
+the run of the program. When it closes, each rank runs on by itself.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from dynamo_dap.server.loop_connection import LoopConnection
 _log = logging.getLogger(__name__)
 
 _PATIENCE = 2.0
-"""Seconds for the ranks that step together to arrive after the first of them."""
+"""Seconds that stepping ranks have to arrive after the first one."""
 
 
 class RankMeeting:
@@ -46,7 +46,7 @@ class RankMeeting:
         self._members: list[_Member] = []
         self._step: _Step | None = None
         self._late: set[_Member] = set()
-        """Those that have not come back from a step before the present one."""
+        """Ranks that have not returned from an earlier step."""
 
     @property
     def target(self) -> ConnectTarget:
@@ -120,7 +120,7 @@ class RankMeeting:
     # -- decisions -------------------------------------------------------------------------------------------
 
     def _pause_running(self) -> None:
-        """Pause every running rank; those that are about to end a step do so first."""
+        """Pause every running rank; ranks near the end of a step finish it first."""
         stepping = self._step.waiting if self._step is not None else frozenset[_Member]()
         for member in self._members:
             if not member.is_held and not member.is_asked and member not in stepping:
@@ -153,7 +153,7 @@ class RankMeeting:
                 self._report_divergence(member, leader)
 
     def _report_divergence(self, member: _Member, leader: _Member) -> None:
-        """Report that ``member`` takes no part in a step of the ``leader``; report it again after a change."""
+        """Report that ``member`` takes no part in a step of ``leader``; report it again after a change."""
         if member.is_held:
             text = f"{member.name} is held at {member.place}: it does not step with {leader.name}."
         elif member in self._late:
@@ -235,9 +235,9 @@ class _Member:
         self.place: Place | None = None
         """Where it is held; None while it runs."""
         self.is_asked = False
-        """Whether it is to pause, and has not done so yet."""
+        """Whether a requested pause is still pending."""
         self.reported_divergence: str | None = None
-        """What was said last of why it does not step with the others."""
+        """The last reported reason why it does not step with the others."""
         self._meeting = meeting
         connection.receiver = self
 

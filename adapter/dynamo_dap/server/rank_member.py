@@ -1,8 +1,8 @@
-"""A rank's session in the meeting of ranks that stop together (``rank_meeting``).
+"""Connects a rank's session to the meeting of ranks that stop together (``rank_meeting``).
 
-Reports the session's stops to the meeting, and carries out the meeting's decisions. Used on the loop; made when the
-session's program is there, lives as long as that. The meeting's requests to this session go the way of the client's, so
-that the client learns which thread resumes.
+Reports the session's stops to the meeting, and carries out the meeting's decisions. Used on the loop; lives as long as
+the session's program. The meeting's requests to this session take the same way as the client's, so that the client
+learns which thread resumes.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class RankMember:
     """The interface to the session."""
 
     def __init__(self, client: Client, router: Router, threads: Callable[[], StoppedThreads], name: str) -> None:
-        """Take ``threads``, which knows the backend that stopped a thread; ``name`` is the rank's."""
+        """Take ``threads``, which knows the backend that stopped a thread, and the rank's ``name``."""
         self._client = client
         self._router = router
         self._threads = threads
@@ -67,14 +67,14 @@ class RankMember:
         self._last: int | None = None
         """The thread that stopped last."""
         self._wants_pause = False
-        """Whether the program is to pause: somebody asked for that, and has not withdrawn it."""
+        """Whether the program should pause, because of a request that was not withdrawn."""
         self._was_withdrawn = False
         """Whether it was withdrawn since the last stop."""
         self._asking = 0
-        """How many requests about that have no answer yet."""
+        """How many of these requests have no answer yet."""
 
     async def join(self, target: ConnectTarget) -> None:
-        """Join the meeting at ``target``; warn the user when it cannot be reached."""
+        """Join the meeting at ``target``; warn the user if it cannot be reached."""
         try:
             connected = await asyncio.wait_for(_connected(target), _TIMEOUT)
             connection = LoopConnection(SocketStream(connected), "ranks", Unheard("the meeting of the ranks"))
@@ -106,7 +106,7 @@ class RankMember:
             return
         was_withdrawn, self._was_withdrawn = self._was_withdrawn, False
         if reason == "pause" and was_withdrawn and not self._wants_pause:
-            # The pause was withdrawn, but the thread reached a line before it could learn of that.
+            # The pause was withdrawn, but the thread reached a line before that arrived.
             asyncio.get_running_loop().call_soon(self._resume, thread_id, "continue", None)
             return
         self._last = thread_id
@@ -131,7 +131,7 @@ class RankMember:
         return thread_id in self._threads().held
 
     def goes(self, command: str, granularity: str | None) -> None:
-        """Report that the user has resumed a held thread by ``command``, or asked to ``pause``."""
+        """Report that the user resumed a held thread by ``command``, or asked to ``pause``."""
         if command == "pause":
             self._wants_pause = True
         elif command == "continue" or command in _STEPS:
@@ -216,7 +216,7 @@ class RankMember:
     def _ask(
         self, command: str, arguments: dict[str, object], answer: Callable[[Response], None] = lambda reported: None
     ) -> None:
-        """Make the program's debuggers answer a request that is not the client's."""
+        """Make the program's debuggers answer a request from the meeting."""
         request = Request(-next(self._numbers), command, encode_body(arguments))
         try:
             self._router.forward(request, answer)

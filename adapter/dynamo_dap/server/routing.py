@@ -1,7 +1,7 @@
-"""Decides which backend gets a request, and tracks the requests that are not answered yet.
+"""Decides which backend gets a request, and tracks requests without an answer.
 
-Used on the loop, one per session. Answers are passed on in plain callbacks and not through tasks, so that a response
-leaves before the events that followed it, without a further turn of the loop.
+Used on the loop, one per session. Answers are passed on in plain callbacks, not in tasks. So a response leaves before
+the events that followed it, without a further turn of the loop.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ _ONE_CONTINUED = msgspec.Raw(b'{"allThreadsContinued": false}')
 
 Answers = Sequence[tuple[Backend, msgspec.Raw]]
 Merge = Callable[[Answers], object]
-"""Merges the backends' bodies into the one for the IDE; there are none when a program runs without debugging."""
+"""Merges the backends' bodies into the IDE's; there are none if a program runs without debugging."""
 
 Answer = Callable[[Response], None]
 
 Share = Callable[[Backend, msgspec.Raw], "msgspec.Raw | None"]
-"""Returns a backend's part of the arguments; None when the request does not concern it."""
+"""Returns a backend's part of the arguments; None if the request does not concern it."""
 
 
 def _everything(_backend: Backend, arguments: msgspec.Raw) -> msgspec.Raw:
@@ -60,14 +60,14 @@ def _everything(_backend: Backend, arguments: msgspec.Raw) -> msgspec.Raw:
 
 @dataclass(frozen=True)
 class Sharing:
-    """How a request for every backend is split, and their answers merged."""
+    """How to split a request for every backend, and how to merge the answers."""
 
     merge: Merge
     share: Share = _everything
     meanwhile: Callable[[str], object] | None = None
-    """Makes the answer while the program is suspended, given the reason; None where the reason is a refusal."""
+    """Makes the answer while the program is suspended, given the reason; None if the reason is a refusal."""
     say_late: Callable[[Any], None] = lambda body: None
-    """Gets the merged answer that came after that one."""
+    """Gets the merged answer that follows such an answer."""
 
 
 class Router:
@@ -85,17 +85,17 @@ class Router:
         self._backends = backends
         self._stopped_threads = stopped_threads
         self._in_flight: dict[int, list[tuple[Backend, int]]] = {}
-        """By the client's ``seq``: who has the request, under which ``seq``."""
+        """By the client's ``seq``: the backend that has the request, and its ``seq`` there."""
         self._asked: dict[int, Request] = {}
-        """Those of them that the client waits for."""
+        """Those for which the client waits."""
         self._shared: dict[int, Sharing] = {}
-        """How those that went to every backend are answered."""
+        """How to answer requests that went to every backend."""
         self._suspension = suspension
         self._looks_again: asyncio.TimerHandle | None = None
         self._locals = LocalsAlong()
 
     def forward(self, request: Request, answer: Answer | None = None) -> None:
-        """Make the owner of ``request`` answer it: to the client, or to ``answer`` if the server asks by itself."""
+        """Let the owner of ``request`` answer it: to the client, or to ``answer`` if the server asks by itself."""
         references = decode(request.arguments, References, f"{request.command} arguments")
         backend = self._owner(request, references)
         self._refuse_in_python(request, backend, references)
@@ -137,7 +137,7 @@ class Router:
         self._in_flight[request.seq] = [(backend, seq)]
 
     def _answers_itself(self, request: Request, backend: Backend) -> bool:
-        """Answer without ``backend`` if it need not or cannot answer; return whether that was done."""
+        """Answer without ``backend`` if it need not or cannot answer; return whether that happened."""
         known = self._known(request, backend)
         if known is None:
             return self._answers_while_suspended(request)
@@ -156,7 +156,7 @@ class Router:
             raise RequestRefused(ErrorId.NO_PAST, text)
 
     def _known(self, request: Request, backend: Backend) -> object | None:
-        """Return the body of the answer if it is known without ``backend``; else None."""
+        """Return the body of the answer if ``backend`` is not needed for it; else None."""
         if request.command in EAGER_REQUESTS and backend.name != DEBUGPY:
             return EAGER_REQUESTS[request.command]
         if request.command == "dataBreakpointInfo" and backend.name == DEBUGPY:
@@ -166,7 +166,7 @@ class Router:
         return None
 
     def forward_to_agent(self, request: Request, command: str, arguments: msgspec.Raw) -> None:
-        """Make the agent answer ``request`` by what it answers to another."""
+        """Let the agent answer ``request`` by its answer to another one."""
         agent = next((backend for backend in self._backends() if backend.name == AGENT), None)
         if agent is None:
             raise RequestRefused(ErrorId.AGENT_GONE, "the program runs without debugging")
@@ -184,9 +184,9 @@ class Router:
         self._in_flight[request.seq] = [(agent, agent.forward(command, arguments, answered))]
 
     def broadcast(self, request: Request, sharing: Sharing) -> None:
-        """Send every backend its part of ``request`` and answer it with their answers merged.
+        """Send every backend its part of ``request`` and merge their answers.
 
-        Backends that fail are left out; when all fail, the first failure is the answer.
+        Backends that fail are left out; if all fail, the first failure is the answer.
         """
         if request.command == "threads" and self._answers_while_suspended(request):
             return
@@ -211,7 +211,7 @@ class Router:
         self._client.forward_response(request, response)
 
     def _answers_while_suspended(self, request: Request) -> bool:
-        """Answer from known facts if the program is suspended; return whether that was done.
+        """Answer from known facts if the program is suspended; return whether that happened.
 
         Raises: RequestRefused: it is suspended, and the answer is unknown.
         """
@@ -238,7 +238,7 @@ class Router:
             self._looks_again = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look_again)
 
     def _give_up(self, request: Request) -> None:
-        """Answer a request that reached the program, which cannot answer now; its own answer is dropped."""
+        """Answer a request that reached the program, which cannot answer now; drop its own answer."""
         del self._asked[request.seq]
         known = self._suspension.known(request)
         if request.command in _RESUMING:
@@ -255,7 +255,7 @@ class Router:
                 self._client.refuse(request, refusal)
 
     def cancel(self, request_id: int) -> bool:
-        """Ask the backend that serves request ``request_id`` to cancel it. False if no backend serves it."""
+        """Ask the backend that serves request ``request_id`` to cancel it. Return False if none serves it."""
         holders = self._in_flight.get(request_id, [])
         for backend, seq in holders:
             if backend.takes_cancel:
@@ -269,7 +269,7 @@ class Router:
                 backend.send("cancel", {"progressId": progress_id}, _ignore)
 
     def _owner(self, request: Request, references: References) -> Backend:
-        """Return the only backend; with two, the owner follows from the thread or the id in ``request``."""
+        """Return the only backend; with two, find the owner by the thread or the id in ``request``."""
         backends = self._backends()
         if not backends:
             raise RequestRefused(ErrorId.AGENT_GONE, "the program runs without debugging")
@@ -339,7 +339,7 @@ class _Collector:
 
 
 def _is_agents(command: str) -> bool:
-    """Whether debugpy does not know ``command``: it would never answer."""
+    """Return whether debugpy does not know ``command``: it would never answer."""
     return command in _AGENT_ONLY or command.startswith(CUSTOM_PREFIX)
 
 
@@ -368,7 +368,7 @@ def _as_the_clients(command: str, backend: Backend, response: Response) -> Respo
 
 
 def _ignore(response: Response) -> None:
-    """Do nothing: nothing depends on this answer."""
+    """Ignore this answer."""
 
 
 _NAME = re.compile(r"<generated \d+: ([^>]*)>$")
@@ -376,9 +376,9 @@ _MARK = b"<generated "
 
 
 def _label(stack: msgspec.Raw) -> msgspec.Raw:
-    """Return the body of debugpy's answer to ``stackTrace`` with frames of code that Dynamo generated labelled.
+    """Label frames of code that Dynamo generated in debugpy's answer to ``stackTrace``; return the body.
 
-    They are recognised by the file name that the agent gave such code (``debuggee.torch_api.generated_names``).
+    The agent gave such code a recognizable file name (``debuggee.torch_api.generated_names``).
     """
     if _MARK not in bytes(stack):
         return stack

@@ -1,4 +1,4 @@
-"""One IDE connection: its phases, its program, and its end.
+"""Manages one IDE connection: its phases, its program, and its end.
 
 Used on the loop; lives as long as the connection. Several may exist at once (over TCP); they share nothing. Connections
 call it back, and each request whose handler is a coroutine runs as a task.
@@ -59,7 +59,7 @@ class Phase(Enum):
 
 
 def refusal_in(phase: Phase) -> RequestRefused | None:
-    """Return why a request for the program cannot be served in ``phase``, None if it can."""
+    """Return why a request for the program cannot be served in ``phase``, or None."""
     if phase is Phase.RUNNING:
         return None
     return RequestRefused(*_REFUSALS[phase])
@@ -98,11 +98,11 @@ class Session:
         self.breakpoints = BreakpointMemory()
         self.phase = Phase.NEW
         self.debuggee: Debuggee | None = None
-        """The program's present life; kept after its end."""
+        """The program's present run; kept after its end."""
         self.job: Job | None = None
-        """What was launched, to be launched again by ``restart``."""
+        """The launched job, for ``restart``."""
         self.given: dict[str, Any] = {}
-        """The arguments that it was launched with."""
+        """The arguments of that launch."""
         self.rank: RankMember | None = None
         """Its part among ranks that stop together."""
         self.filters: frozenset[str] | None = None
@@ -110,7 +110,7 @@ class Session:
         self.is_configured = False
         """Whether ``configurationDone`` was received."""
         self.closed: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        """Done when nothing of the session is left; the exit status for a process that served only it."""
+        """Done when the session is fully closed; the exit status for a process that served only it."""
         self._tasks: dict[int, asyncio.Task[None]] = {}
         """The server's own work on requests, by their ``seq``."""
         self._ending: asyncio.Task[None] | None = None
@@ -138,7 +138,7 @@ class Session:
         return task is not None
 
     def answer_later(self, request: Request, result: Awaitable[object]) -> None:
-        """Answer ``request`` when its ``result`` is there; ``cancel`` can end that."""
+        """Answer ``request`` when ``result`` is done; ``cancel`` can end that."""
         task = asyncio.get_running_loop().create_task(self._finish(request, result), name=request.command)
         self._tasks[request.seq] = task
 
@@ -155,14 +155,14 @@ class Session:
             self._tasks.pop(request.seq, None)
 
     def require_program(self) -> None:
-        """Raise ``RequestRefused`` unless there is a program to ask."""
+        """Raise ``RequestRefused`` unless there is a program."""
         if (refusal := refusal_in(self.phase)) is not None:
             raise refusal
 
     # -- the program -----------------------------------------------------------------------------------------------
 
     def new_debuggee(self, start_method: StartMethod, name: str, *, is_local: bool = True) -> Debuggee:
-        """Make the program's next life."""
+        """Create the program's next run."""
         return Debuggee(self.client, self.breakpoints, start_method, name, self._on_debuggee_end, is_local=is_local)
 
     def start(self, debuggee: Debuggee, bring_up: Coroutine[Any, Any, None]) -> Coroutine[Any, Any, None]:
@@ -198,13 +198,13 @@ class Session:
         debuggee.events.on_stopped = member.stopped
 
     def check_access(self, given: str | None) -> None:
-        """Raise ``RequestRefused`` unless the client may use this server, by the token that it has ``given``."""
+        """Raise ``RequestRefused`` unless ``given`` is the token for this server."""
         self.access.check(given)
         self.client.trust()
         self._on_access()
 
     def refuse_second_start(self) -> None:
-        """Raise ``RequestRefused`` when the session has, or had, a program."""
+        """Raise ``RequestRefused`` if the session has or had a program."""
         if self.phase is not Phase.NEW:
             raise RequestRefused(ErrorId.STARTED_TWICE, "this session has a program already; start another session")
 
@@ -227,7 +227,7 @@ class Session:
             self.require_program()
 
     def give_up(self, text: str) -> None:
-        """Report that the program cannot start, and have the IDE end the session."""
+        """Report that the program cannot start, and let the IDE end the session."""
         if self.phase is not Phase.ENDED:
             self.phase = Phase.ENDED
             self.client.output(text, "important")
@@ -255,7 +255,7 @@ class Session:
     # -- the end ---------------------------------------------------------------------------------------------------
 
     async def wait_until_program_left(self) -> None:
-        """Wait, after ``end``, until the program is detached or has ended."""
+        """After ``end``, wait until the program is detached or has ended."""
         await self._left_program.wait()
 
     def end(self, *, kill: bool | None = None, exit_status: int = 0) -> None:
@@ -308,7 +308,7 @@ class Session:
         """Ignore it: DAP clients send no events."""
 
     def on_invalid_message(self, problem: str) -> None:
-        """Say what could not be read, and go on."""
+        """Report what could not be read, and go on."""
         self.client.output(f"dynamo-dap received an invalid message: {problem}", "important")
 
     def on_closed(self, problem: str | None) -> None:
@@ -327,7 +327,7 @@ class Session:
 
 
 def _cancel(task: asyncio.Task[None]) -> None:
-    """Cancel ``task`` once it has begun: one that never begins would leave its request without an answer."""
+    """Cancel ``task`` once it has begun: a task that never begins would leave its request unanswered."""
     asyncio.get_running_loop().call_soon(task.cancel)
 
 

@@ -1,4 +1,4 @@
-"""Starts a debuggee: launches a job, as the server's child or in a terminal, or connects to a program that listens.
+"""Starts a debuggee: launches a job, as the server's child or in a terminal, or connects to a listening program.
 
 Used on the loop, as tasks.
 """
@@ -47,7 +47,7 @@ _CONNECT_TIMEOUT = 10.0
 
 
 async def launch(debuggee: Debuggee, job: Job, client: Client, given: dict[str, Any]) -> None:
-    """Start ``job`` and begin the session with its agent; nothing of it is left when that fails.
+    """Start ``job`` and begin the session with its agent; clean up if that fails.
 
     ``given`` are the client's ``launch`` arguments.
 
@@ -75,8 +75,8 @@ async def attach(
 ) -> None:
     """Connect to the program that ``options`` name, or wait for it, and begin the session with its agent.
 
-    ``given`` are the client's ``attach`` arguments. ``token`` is the program's access token; when None, it is looked
-    for in the user's own files.
+    ``given`` are the client's ``attach`` arguments. ``token`` is the program's access token; if None, it is read from
+    the user's own files.
 
     Raises: StartRefused: nobody listens there, or the program refused the session.
     """
@@ -91,7 +91,7 @@ async def attach(
     else:
         debuggee.slow_start.waits_for("connecting to the program")
         connected = await _connect(target)
-        # Only now: a program that is starting has written its token when it can be connected to.
+        # Only now: a starting program writes its token before it accepts connections.
         token = token or read_token_file(target.host, target.port)
         if token is not None:
             await _connect_to_agent(debuggee, target, connected, token, options.launch_timeout)
@@ -130,7 +130,7 @@ async def _connect_to_agent(
 async def _await_program(
     debuggee: Debuggee, target: ListenTarget, options: AttachArguments, client: Client, given: dict[str, Any]
 ) -> None:
-    """Listen until a program connects that shows the token; the client can cancel this."""
+    """Listen until a program with the token connects; the client can cancel this."""
     debuggee.connecting_programs = connecting_programs = ConnectingPrograms(client, given, options, target)
     debuggee.slow_start.waits_for("waiting for a program that calls dynamo_dap.connect()")
     debuggee.adopt_agent(*await connecting_programs.first())
@@ -264,7 +264,7 @@ class Starter:
     listener: AgentListener
     crash_folder: CrashFolder
     debugpy: Invitation | None = None
-    """Where debugpy connects, when it is wanted."""
+    """Where debugpy connects, if it is wanted."""
 
     async def start(self, on_agent: OnAccepted) -> OwnedProcess:
         """Start the process; ``on_agent`` is called when its agent connects, never when run without debugging.

@@ -1,9 +1,9 @@
-"""Starts the debugged program in a terminal and reports to the server how it ends. ``python supervisor.py JOB``.
+"""Starts the debugged program in a terminal and reports its end to the server. ``python supervisor.py JOB``.
 
-A process of its own, with the server's Python, in the terminal that the IDE opened. ``JOB`` is a JSON file that only
-its owner can read; it is removed as soon as it is read. The main thread waits for the program; the connection's reader
-thread takes requests of the server. When the server dies, the program is killed. The program is the terminal's
-foreground process group, so that Ctrl-C goes to it alone.
+Its own process, with the server's Python, in the terminal that the IDE opened. ``JOB`` is a JSON file that only its
+owner can read; it is removed once read. The main thread waits for the program; the connection's reader thread takes
+requests of the server. When the server dies, the program is killed. The program is the terminal's foreground process
+group, so that Ctrl-C reaches it alone.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 _TERMINAL = 0
 _IGNORED = (signal.SIGINT, signal.SIGQUIT, signal.SIGTTOU)
-"""What the keyboard sends is for the program. SIGTTOU: we give the terminal away, and are in the background then."""
+"""Keyboard signals, which are for the program. SIGTTOU: we give away the terminal, and are then in the background."""
 _PASSED_ON = (signal.SIGHUP, signal.SIGTERM)
-"""What is sent to us when the terminal or the session is closed; the program's end still has to be reported."""
+"""Signals at the end of the terminal or the session. They are passed on, and the program's end is still reported."""
 _ANSWER_TIMEOUT = 10.0
 
 
@@ -92,7 +92,7 @@ def _wait(program: subprocess.Popen[bytes]) -> int:
     while True:
         _, status = os.waitpid(program.pid, os.WUNTRACED)
         if os.WIFSTOPPED(status):
-            # Ctrl-Z: there is no shell to bring it back to the foreground, so it goes on.
+            # Ctrl-Z: no shell could resume it in the foreground, so let it go on.
             if os.WSTOPSIG(status) == signal.SIGTSTP:
                 os.killpg(program.pid, signal.SIGCONT)
             continue
@@ -116,7 +116,7 @@ def _connect(job: dict[str, Any], orders: _Orders, introduced: dict[str, object]
 
 
 class _Orders:
-    """Carries out what the server asks, on the connection's reader thread."""
+    """Carries out the server's requests, on the connection's reader thread."""
 
     def __init__(self, program: subprocess.Popen[bytes] | None) -> None:
         self.connection: Connection | None = None

@@ -1,6 +1,6 @@
-"""Recognizes a program that a signal has suspended, and answers from what it said before.
+"""Recognizes a program that a signal has suspended, and answers from what it reported before.
 
-Such a program answers nothing until somebody sends it SIGCONT. Used on the loop; lives as long as its session.
+Such a program answers nothing until it gets SIGCONT. Used on the loop; lives as long as its session.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dynamo_dap.protocol.messages import Request
 from dynamo_dap.server.errors import RequestRefused
 
 LOOK_SECONDS = 2.0
-"""How long an answer may take before it is looked whether the program is suspended."""
+"""Seconds without an answer after which to check whether the program is suspended."""
 _LOOKING = frozenset({"exceptionInfo", "loadedSources", "modules", "scopes", "source", "stackTrace", "variables"})
 _MOST = 128
 _LONGEST = 64 * 1024
@@ -37,16 +37,16 @@ class Suspension:
         self._threads: msgspec.Raw | None = None
 
     def is_seen_at_once(self) -> bool:
-        """Whether it is suspended; only on systems where the lookup is cheap enough for each request."""
+        """Return whether it is suspended; only on systems where this is cheap enough for each request."""
         return _HAS_PROC and self.is_suspended()
 
     def is_suspended(self) -> bool:
-        """Whether the program is on this machine, and a signal keeps it from running."""
+        """Return whether a signal keeps the program from running, if it is on this machine."""
         process_id = self._process_id()
         return process_id is not None and _state_of(process_id) == "T"
 
     def keep(self, request: Request, body: msgspec.Raw) -> None:
-        """Remember an answer, for as long as nothing has run."""
+        """Remember an answer, while nothing runs."""
         if request.command == "threads":
             self._threads = body
         elif request.command not in _LOOKING:
@@ -85,7 +85,7 @@ _HAS_PROC = Path("/proc/self/stat").exists()
 
 
 def _state_of(process_id: int) -> str:
-    """Return the letter for the state of a process of this user; empty if it is unknown."""
+    """Return the letter for the state of a process of this user; empty if unknown."""
     if _HAS_PROC:
         with contextlib.suppress(OSError, IndexError):
             entry = Path("/proc", str(process_id))

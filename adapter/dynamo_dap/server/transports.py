@@ -1,6 +1,6 @@
 """Starts sessions: one over stdin and stdout, as IDEs start debug adapters, or any number over TCP.
 
-Runs the loop on the main thread until the session or a signal ends it, and ends every launched program then.
+Runs the loop on the main thread until the session or a signal ends it; then ends every launched program.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 @contextlib.contextmanager
 def _on_end_signals(end: Callable[[], None]) -> Iterator[None]:
-    """Call ``end`` on the running loop at every signal that asks the process to end."""
+    """Call ``end`` on the running loop at every signal that ends processes."""
     loop = asyncio.get_running_loop()
     for number in _ENDING:
         loop.add_signal_handler(number, end)
@@ -58,7 +58,7 @@ _log = logging.getLogger(__name__)
 
 
 class CannotListen(Exception):
-    """The address cannot be listened on; the message is for the user."""
+    """The address is not available for listening; the message is for the user."""
 
 
 @dataclass(frozen=True)

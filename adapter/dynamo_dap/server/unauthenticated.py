@@ -1,7 +1,7 @@
 """Limits connections that have not shown a token yet: their number and their time.
 
-Every port of ours is open to each program of the machine. A silent connection must block neither the port nor the
-process, whose file descriptors all ports share. Used on the loop; lives as long as its port.
+Each program on the machine can connect to our ports. A silent connection must block neither the port nor the process,
+whose file descriptors all ports share. Used on the loop; lives as long as its port.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ _log = logging.getLogger(__name__)
 PATIENCE = 20.0
 """Seconds for a connection to show its token; editors send theirs with the second message."""
 MAXIMUM = 32
-"""Unauthenticated connections at once, at all ports; the oldest is closed when another comes."""
+"""Unauthenticated connections at all ports together; a further one closes the oldest."""
 _RETRY_INTERVAL = 0.02
 
 _CutOff = Callable[[], None]
 
 _of_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[_CutOff, UnauthenticatedConnections]] = WeakKeyDictionary()
-"""Who waits at which port, in the order in which they came."""
+"""The waiting connections of each port, in order of arrival."""
 
 
 async def connections_to(listening: socket.socket) -> AsyncIterator[socket.socket]:
-    """Yield connections until the task is cancelled, also after the process was out of file descriptors."""
+    """Yield connections until the task is cancelled, even if the process runs out of file descriptors."""
     loop = asyncio.get_running_loop()
     listening.setblocking(False)
     while True:
@@ -56,14 +56,14 @@ def _make_room() -> None:
 
 
 class UnauthenticatedConnections:
-    """Those of one port."""
+    """The unauthenticated connections of one port."""
 
     def __init__(self, patience: float = PATIENCE) -> None:
         self._patience = patience
         self._waiting: dict[_CutOff, asyncio.TimerHandle] = {}
 
     def admit(self, cut_off: _CutOff) -> None:
-        """Add a connection, to be ``cut_off`` unless it shows a token in time or has to make room."""
+        """Add a connection; ``cut_off`` closes it if it shows no token in time, or is the oldest of too many."""
         if len(_all()) >= MAXIMUM:
             _make_room()
         timer = asyncio.get_running_loop().call_later(self._patience, self._cut_off, cut_off)

@@ -1,4 +1,4 @@
-"""Commands that set, change and list breakpoints. As ``command_table``, which they are in once this is imported."""
+"""Commands that set, change and list breakpoints. Importing this adds them to ``command_table``."""
 
 # ruff: noqa: ARG001  (every command has an argument)
 
@@ -21,13 +21,13 @@ from dynamo_dap.terminal.debugger import Debugger, State
     repeats=False,
 )
 def add_breakpoint(debugger: Debugger, argument: str) -> None:
-    """Set a breakpoint at LINE, FILE:LINE or FUNCTION, where EXPR is true; without a place list them."""
+    """Set a breakpoint at LINE, FILE:LINE or FUNCTION, optionally if EXPR is true; without a place, list all."""
     _add(debugger, argument, is_temporary=False)
 
 
 @command("tbreak", Group.BREAK, "PLACE ...", example="tbreak model.py:18", complete=complete_place, repeats=False)
 def add_temporary_breakpoint(debugger: Debugger, argument: str) -> None:
-    """Set a breakpoint that goes away when it is hit."""
+    """Set a breakpoint that is removed at its first hit."""
     _add(debugger, argument, is_temporary=True)
 
 
@@ -46,7 +46,7 @@ def list_breakpoints(debugger: Debugger, argument: str) -> None:
     repeats=False,
 )
 def clear_breakpoints(debugger: Debugger, argument: str) -> None:
-    """Remove breakpoints by number or by line; without either all of them, after a question."""
+    """Remove breakpoints by number or line; without either, remove all after a question."""
     chosen = _chosen(debugger, argument) if argument else list(debugger.breakpoints.all)
     if not argument and chosen and not debugger.prompt.confirms("Clear all breakpoints?"):
         return
@@ -58,26 +58,26 @@ def clear_breakpoints(debugger: Debugger, argument: str) -> None:
 
 @command("enable", Group.BREAK, "N ...", example="enable 1", complete=complete_breakpoints)
 def enable_breakpoints(debugger: Debugger, argument: str) -> None:
-    """Stop at these breakpoints again."""
+    """Enable breakpoints."""
     _change(debugger, argument, lambda one: setattr(one, "is_enabled", True))
 
 
 @command("disable", Group.BREAK, "N ...", example="disable 1 2", complete=complete_breakpoints)
 def disable_breakpoints(debugger: Debugger, argument: str) -> None:
-    """Keep these breakpoints, but do not stop at them."""
+    """Disable breakpoints without removing them."""
     _change(debugger, argument, lambda one: setattr(one, "is_enabled", False))
 
 
 @command("condition", Group.BREAK, "N [EXPR]", example="condition 1 i == 3", complete=complete_breakpoints)
 def set_condition(debugger: Debugger, argument: str) -> None:
-    """Stop at a breakpoint only where EXPR is true; without EXPR always."""
+    """Stop at a breakpoint only if EXPR is true; without EXPR, always."""
     word, _, condition = argument.partition(" ")
     _change(debugger, word, lambda one: one.set_condition(condition.strip() or None))
 
 
 @command("ignore", Group.BREAK, "N [COUNT]", example="ignore 1 10", complete=complete_breakpoints)
 def ignore_hits(debugger: Debugger, argument: str) -> None:
-    """Do not stop at the next COUNT hits of a breakpoint."""
+    """Ignore the next COUNT hits of a breakpoint."""
     word, _, times = argument.partition(" ")
     (breakpoint,) = _chosen(debugger, word)[:1]
     breakpoint.ignored_hits = number(times.strip() or "0")
@@ -93,9 +93,9 @@ def ignore_hits(debugger: Debugger, argument: str) -> None:
     repeats=False,
 )
 def set_commands(debugger: Debugger, argument: str) -> None:
-    """Run the commands that follow, up to 'end', at each hit of a breakpoint, the newest by default.
+    """Run the following commands, up to 'end', at each hit of a breakpoint; the newest by default.
 
-    'silent' as the first one leaves the stop unsaid; a command that lets the program go on is the last.
+    'silent' as the first one hides the stop; a command that resumes the program must be the last.
     """
     if debugger.prompt.read is None:
         raise UsageError("there is no prompt that could read the commands")
@@ -118,7 +118,7 @@ def set_commands(debugger: Debugger, argument: str) -> None:
     repeats=False,
 )
 def set_exception_filters(debugger: Debugger, argument: str) -> None:
-    """Stop at the given kinds of exceptions and compile events only; without one list what there is."""
+    """Stop only at the given kinds of exceptions and compile events; without one, list them."""
     offered = debugger.client.capabilities.exception_breakpoint_filters or []
     names = argument.split()
     for name in names:

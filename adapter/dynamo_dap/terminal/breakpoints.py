@@ -1,6 +1,6 @@
-"""The breakpoints of a terminal session, as the user types them: ``model.py:12 hit >= 3 if x.dim() == 2 log seen {x}``.
+"""Keeps a terminal session's breakpoints as typed, for example ``model.py:12 hit >= 3 if x.dim() == 2 log seen {x}``.
 
-They are numbered for the user, and set again when the program is restarted. Used on the prompt's thread, which also
+They have numbers for the user, and are set again when the program restarts. Used on the prompt's thread, which also
 handles the server's events about them.
 """
 
@@ -16,11 +16,11 @@ from dynamo_dap.terminal.client import Client
 
 
 class UsageError(Exception):
-    """A command or an argument is invalid here; the text says what is valid."""
+    """A command or an argument is invalid now; the text says what is valid."""
 
 
 class Quit(Exception):
-    """The user leaves."""
+    """The user quits."""
 
 
 USAGE = "FILE:LINE | LINE | FUNCTION, then any of: mode MODE, hit COUNT, if CONDITION, log MESSAGE (in this order)"
@@ -59,7 +59,7 @@ class BreakpointRequest:
 
 
 def parse_place(text: str, current_path: str | None) -> BreakpointRequest:
-    """Read ``text``; a bare line number is one of ``current_path``.
+    """Parse ``text``; a bare line number belongs to ``current_path``.
 
     Raises:
         UsageError: the text is not a place; says what one looks like.
@@ -82,7 +82,7 @@ def parse_place(text: str, current_path: str | None) -> BreakpointRequest:
 
 
 def shown_path(path: str) -> str:
-    """Shorten a path for people: relative to the current directory or to the packages, when it is below them."""
+    """Return a path relative to the current directory or to the packages, if it is below them."""
     _, installed, in_package = path.rpartition("/site-packages/")
     if installed:
         return in_package
@@ -106,7 +106,7 @@ def _existing(path: str, current_path: str | None) -> str:
 
 
 def find_file(path: str, current_path: str | None) -> str | None:
-    """Find a file from the current directory or beside the current file, as pdb also without its ``.py``."""
+    """Find a file in the current directory or beside the current file, also without its ``.py``, as pdb does."""
     given = Path(path).expanduser()
     folders = [Path.cwd(), *([Path(current_path).parent] if current_path is not None else [])]
     for folder in folders:
@@ -124,10 +124,10 @@ class Breakpoint:
     place: BreakpointRequest
     is_temporary: bool = False
     answer: Answer = field(default_factory=lambda: Answer(verified=False))
-    """What the server made of it."""
+    """The server's answer."""
     is_enabled: bool = True
     ignored_hits: int = 0
-    """How many of the next hits must not stop."""
+    """How many of the next hits to ignore."""
     commands: list[str] = field(default_factory=list)
     """Commands to run at each hit."""
 
@@ -137,7 +137,7 @@ class Breakpoint:
         return self.answer.line or self.place.line
 
     def set_condition(self, condition: str | None) -> None:
-        """Stop only where ``condition`` is true, or always."""
+        """Stop only if ``condition`` is true, or always."""
         self.place = replace(self.place, condition=condition)
 
 
@@ -177,12 +177,12 @@ class BreakpointList:
         raise UsageError(f"there is no breakpoint {number}: 'break' lists them")
 
     def send_all(self, client: Client) -> None:
-        """Send all of them to the server: a session begins."""
+        """Send all of them to the server when a session begins."""
         for place in {breakpoint.place.path: breakpoint.place for breakpoint in self.all}.values():
             self.send_for(client, place)
 
     def send_for(self, client: Client, place: BreakpointRequest) -> None:
-        """Send the server the breakpoints in the file of ``place``, or about all function breakpoints."""
+        """Send the server the breakpoints in the file of ``place``, or all function breakpoints."""
         concerned = [one for one in self.all if one.place.path == place.path and one.is_enabled]
         places = [breakpoint.place for breakpoint in concerned]
         if place.path is None:

@@ -1,8 +1,8 @@
-"""A DAP client: an IDE's end of one debug session, without presentation, and the server as its child process.
+"""Implements a DAP client, without presentation, and runs the server as its child process.
 
-Requests are methods that block until the answer is there, or a deadline has passed; they are called on any thread but
-the connection's reader. Events and reverse requests are handed on by the reader thread in their order of arrival. A
-client lives as long as its connection; the server is started and ended by whichever thread owns the session.
+Requests are methods that block until the answer arrives or a deadline passes. Any thread but the connection's reader
+may call them. The reader thread passes on events and reverse requests in order of arrival. A client lives as long as
+its connection; the thread that owns the session starts and ends the server.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ INTRODUCTION = InitializeRequestArguments(
     supports_variable_type=True,
     supports_variable_paging=True,
 )
-"""How the terminal introduces itself to the server."""
+"""The terminal's arguments for ``initialize``."""
 
 
 DEFAULT_COMMAND = (
@@ -86,7 +86,7 @@ class Server(Protocol):
         """Its DAP stream."""
 
     def end(self, grace: float = ...) -> None:
-        """Make it end, within ``grace`` seconds."""
+        """End it within ``grace`` seconds."""
 
 
 class ServerProcess:
@@ -99,7 +99,7 @@ class ServerProcess:
         environment: Mapping[str, str] | None = None,
         standard_error: IO[bytes] | int | None = None,
     ) -> None:
-        """Start ``command``; ``standard_error`` is as for ``subprocess``, inherited when None."""
+        """Start ``command``; ``standard_error`` is as for ``subprocess``, inherited if None."""
         self._process = subprocess.Popen(
             list(command),
             stdin=subprocess.PIPE,
@@ -135,7 +135,7 @@ class ServerProcess:
             raise TimeoutError(f"the server (process {self.process_id}) did not end within {timeout:g} s") from None
 
     def end(self, grace: float = 5.0) -> None:
-        """Close the stream, which asks the server to end, and kill it when it has not within ``grace`` seconds."""
+        """Close the stream, which asks the server to end; kill it after ``grace`` seconds."""
         self.stream.close()
         try:
             self._process.wait(grace)
@@ -149,14 +149,14 @@ T = TypeVar("T")
 
 OnEvent = Callable[[Event], None]
 OnReverseRequest = Callable[[Request], object]
-"""Serves a request of the server's (``runInTerminal``) and returns the response's body."""
+"""Serves a request of the server (``runInTerminal``) and returns the response's body."""
 
 DEFAULT_TIMEOUT = 60.0
-"""Seconds that a request may take: importing torch on a busy machine is the slowest thing behind one."""
+"""Seconds that a request may take; the slowest one waits for torch's import on a busy machine."""
 
 
 class PendingResponse:
-    """The answer to a request, to come."""
+    """The future answer to a request."""
 
     def __init__(self, command: str) -> None:
         self.command = command
@@ -170,7 +170,7 @@ class PendingResponse:
 
     @property
     def has_failed(self) -> bool:
-        """Whether the answer has come and is a failure."""
+        """Whether the answer has arrived and is a failure."""
         return self._response is not None and not self._response.success
 
     def result(self, timeout: float = DEFAULT_TIMEOUT) -> msgspec.Raw:
@@ -188,7 +188,7 @@ class PendingResponse:
 
 
 def _visible(body: msgspec.Raw) -> msgspec.Raw:
-    """Return a body in which no name, value or message moves the cursor of a terminal."""
+    """Return a body in which no text moves the cursor of a terminal."""
     return msgspec.Raw(json_with_visible_controls(bytes(body)))
 
 
@@ -211,7 +211,7 @@ class Client:
         self._on_closed = on_closed
         self._reverse_requests = dict(reverse_requests or {})
         self._is_decided = threading.Event()
-        """Whether a launch or attach came so far that breakpoints can be set, or failed."""
+        """Whether a launch or attach failed, or allows to set breakpoints now."""
         self.connection = Connection(stream, "server")
         self.connection.start(self)
 
@@ -231,15 +231,15 @@ class Client:
             self.connection.respond(request, body)
 
     def on_event(self, event: Event) -> None:
-        """Hand an event on."""
-        # The screen knows which output is the program's own.
+        """Pass an event on."""
+        # The screen must distinguish the program's own output.
         is_output = event.event == "output"
         self._on_event(event if is_output else Event(event.event, _visible(event.body)))
         if event.event == "initialized":
             self._is_decided.set()
 
     def on_invalid_message(self, problem: str) -> None:
-        """Give up the connection: the server sent something that is not a DAP message."""
+        """Close the connection: the server sent something that is not a DAP message."""
         self._on_closed(f"the server sent a message that cannot be read: {problem}")
 
     def on_closed(self, problem: str | None) -> None:
@@ -271,7 +271,7 @@ class Client:
     # -- the beginning and the end of a session --------------------------------------------------------------------
 
     def initialize(self, arguments: InitializeRequestArguments) -> Capabilities:
-        """Introduce this client and learn what the server can do."""
+        """Introduce this client and get the server's capabilities."""
         self.capabilities = self.ask("initialize", arguments, Capabilities)
         return self.capabilities
 
@@ -301,7 +301,7 @@ class Client:
         return pending
 
     def configuration_done(self) -> None:
-        """Say that every breakpoint is set: the program may run."""
+        """Report that every breakpoint is set: the program may run."""
         self.request("configurationDone")
 
     def close(self) -> None:
@@ -334,7 +334,7 @@ class Client:
         return self.ask("threads", None, ThreadsResponseBody).threads
 
     def stack_trace(self, thread_id: int, start: int = 0, levels: int | None = None) -> StackTraceResponseBody:
-        """Frames of a stopped thread, innermost first, from ``start`` on."""
+        """Return frames of a stopped thread, innermost first, from ``start`` on."""
         arguments = StackTraceArguments(thread_id=thread_id, start_frame=start or None, levels=levels)
         return self.ask("stackTrace", arguments, StackTraceResponseBody)
 
@@ -355,12 +355,12 @@ class Client:
         return self.ask("evaluate", arguments, EvaluateResponseBody)
 
     def completions(self, text: str, column: int, frame_id: int | None) -> list[CompletionItem]:
-        """Completions of ``text`` at the 1-based ``column``."""
+        """Return completions of ``text`` at the 1-based ``column``."""
         arguments = CompletionsArguments(text=text, column=column, frame_id=frame_id)
         return self.ask("completions", arguments, CompletionsResponseBody).targets
 
     def exception_info(self, thread_id: int) -> ExceptionInfoResponseBody:
-        """Return what the thread stopped at, when it stopped at an exception."""
+        """Return the exception at which the thread stopped."""
         return self.ask("exceptionInfo", ExceptionInfoArguments(thread_id=thread_id), ExceptionInfoResponseBody)
 
     def source(self, reference: int) -> SourceResponseBody:
@@ -372,7 +372,7 @@ class Client:
     def resume(self, command: str, thread_id: int, granularity: str | None = None) -> bool:
         """Send ``continue``, ``next``, ``stepIn``, ``stepOut`` or ``stepBack``; ``granularity`` is for steps.
 
-        Returns whether every thread goes on, and not this one alone.
+        Return whether every thread resumes, not only this one.
         """
         arguments: dict[str, object] = {"threadId": thread_id}
         if granularity is not None:
@@ -384,7 +384,7 @@ class Client:
         return self.ask(command, arguments, ContinueResponseBody).all_threads_continued is not False
 
     def pause(self, thread_id: int) -> None:
-        """Ask a thread to stop where it is."""
+        """Ask to stop a thread at its present place."""
         self.request("pause", PauseArguments(thread_id=thread_id))
 
 

@@ -1,4 +1,4 @@
-"""The table of the prompt's commands, into which the modules of commands register theirs.
+"""Holds the prompt's commands, which the command modules register.
 
 Filled while those modules are imported, then only read.
 """
@@ -14,7 +14,7 @@ from dynamo_dap.terminal.debugger import Debugger
 
 Run = Callable[[Debugger, str], None]
 Complete = Callable[[Debugger, str], Iterable[tuple[str, int]]]
-"""Completions of an argument: what to insert, and how many characters before the cursor it replaces."""
+"""Returns completions of an argument: what to insert, and how many characters before the cursor it replaces."""
 
 _NAMES = """
 a alias args b break bt c cl clear commands condition cont continue d debug disable display down enable exceptions exit
@@ -22,7 +22,7 @@ h help ignore interact j jump l list ll longlist n next p pp q quit r restart re
 u unalias undisplay unt until up w whatis where
 """
 PDB_NAMES = frozenset(_NAMES.split())
-"""Names of pdb's commands: as in pdb, such a command wins over a variable of its name."""
+"""Names of pdb's commands. As in pdb, they win over variables of the same name."""
 
 
 class Group(Enum):
@@ -77,12 +77,12 @@ def command(
 
 
 def find(name: str) -> Command | None:
-    """Return the command with this name; names are never cut short."""
+    """Return the command with this full name."""
     return next((one for one in commands if name in one.names), None)
 
 
 def number(text: str) -> int:
-    """Read a number that is not negative.
+    """Parse a number that is not negative.
 
     Raises:
         UsageError: it is not such a number.
@@ -93,7 +93,7 @@ def number(text: str) -> int:
 
 
 def count(text: str) -> int:
-    """Read how often to do something; once without a number.
+    """Parse a repeat count; 1 without a number.
 
     Raises:
         UsageError: it is not a number from 1 on.

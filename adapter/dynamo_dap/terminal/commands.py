@@ -1,4 +1,4 @@
-"""All commands of the prompt: importing this fills ``command_table``, in the order in which ``help`` shows them."""
+"""Imports all command modules, which fills ``command_table`` in the order in which ``help`` shows them."""
 
 from dynamo_dap.terminal import (
     breakpoint_commands,

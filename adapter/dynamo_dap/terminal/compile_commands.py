@@ -1,6 +1,6 @@
-"""Commands at the prompt about what is compiled: cache entries, lines that differ, torch's options, saved calls.
+"""Commands about compiled code: cache entries, lines that differ, torch's options, saved calls.
 
-As ``command_table``, which they are in once this is imported.
+Importing this adds them to ``command_table``.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ def compare(debugger: Debugger, argument: str) -> None:  # noqa: ARG001  (every 
 
 @command("entries", Group.COMPILED, "[FUNCTION]", example="entries Model.forward")
 def show_entries(debugger: Debugger, argument: str) -> None:
-    """Show torch's cache entries of a function, or of all: guards, generated code, graphs, where it resumes."""
+    """Show a function's cache entries, or all: guards, generated code, graphs, where it resumes."""
     with debugger.screen.paged():
         debugger.screen.code(_entries(debugger, argument or None).text.rstrip())
 
 
 @command("forget", Group.COMPILED, "FUNCTION [COMPILE-ID]", example="forget fn 0/1", repeats=False)
 def forget_entries(debugger: Debugger, argument: str) -> None:
-    """Make torch forget a cache entry (0/1), or all that was compiled of a function and of what resumes it."""
+    """Make torch forget a cache entry (0/1), or everything it compiled for a function and its resume functions."""
     name, _, compile_id = argument.partition(" ")
     if not name:
         raise UsageError("give a function, and perhaps the id of an entry: forget fn 0/1")
@@ -55,7 +55,7 @@ def _entries(debugger: Debugger, function: str | None) -> EntriesBody:
 
 @command("record-call", Group.COMPILED, "[--no-data] [FOLDER]", example="record-call saved/call-2", repeats=False)
 def record_call(debugger: Debugger, argument: str) -> None:
-    """Save the call that this thread is in as a folder, for: dynamo-dap replay FOLDER."""
+    """Save the current thread's call to a folder, for: dynamo-dap replay FOLDER."""
     words = argument.split(maxsplit=1)
     has_data = words[:1] != ["--no-data"]
     folder = (words if has_data else words[1:]) and argument.removeprefix("--no-data").strip()
@@ -66,6 +66,6 @@ def record_call(debugger: Debugger, argument: str) -> None:
 
 @command("set", Group.SESSION, "[OPTION [VALUE]]", example="set stance force_eager")
 def set_option(debugger: Debugger, argument: str) -> None:
-    """Set what torch does from now on (stance, backend, compileOnly, torchLogs, torchConfig, cache), or show it."""
+    """Change a torch option from now on (stance, backend, compileOnly, torchLogs, torchConfig, cache), or show it."""
     answer = debugger.client.request(SET_OPTION, SetOptionArguments(argument))
     debugger.screen.say(decode(answer, SetOptionBody, f"body of '{SET_OPTION}'").result)

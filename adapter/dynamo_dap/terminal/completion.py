@@ -1,7 +1,7 @@
-"""Completion at the prompt: commands, names and attributes, files and lines, breakpoints.
+"""Completes at the prompt: commands, names and attributes, files and lines, breakpoints.
 
-Each function gets the text that was typed of an argument, and returns what to insert and how many characters before
-the cursor it replaces. Runs on the prompt's thread.
+Each function gets an argument's typed text, and returns what to insert and how many characters before the cursor it
+replaces. Runs on the prompt's thread.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Completions = list[tuple[str, int]]
 
 
 def complete_expression(debugger: Debugger, expression: str) -> Completions:
-    """Complete names and attributes of the selected frame, by the server."""
+    """Complete names and attributes of the selected frame, through the server."""
     targets = debugger.client.completions(expression, len(expression) + 1, debugger.frame_id())
     word = re.search(r"\w*$", expression)
     length = len(word[0]) if word else 0
@@ -40,7 +40,7 @@ def complete_path(debugger: Debugger, path: str) -> Completions:
 
 
 def complete_place(debugger: Debugger, place: str) -> Completions:
-    """Complete a file, a line behind its colon, or a function of the current file; then a condition."""
+    """Complete a file, a line after its colon, or a function of the current file; then a condition."""
     words = re.match(r"\S+(?:,|\s+if)\s+(?P<condition>.*)", place)
     if words is not None:
         return complete_expression(debugger, words["condition"])
@@ -72,7 +72,7 @@ def complete_listing_form(debugger: Debugger, argument: str) -> Completions:  # 
 
 
 def _files(begun: str) -> Completions:
-    """Python files, and folders to continue with."""
+    """Yield Python files, and folders to continue with."""
     folder, slash, name = begun.rpartition("/")
     try:
         entries = sorted(Path(folder or slash or ".").expanduser().iterdir())

@@ -1,7 +1,7 @@
-"""The state of a terminal session: the program, its stopped threads, the selected frame, and waits for stops.
+"""Holds the state of a terminal session: program, stopped threads, selected frame; waits for stops.
 
 All on the prompt's thread; the client's reader thread only puts events into a queue. A ``Debugger`` lives as long as
-the command; each run of the program has a server and a client of its own.
+the command; each run of the program has its own server and client.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class StillRunning(Exception):
 
 
 class _GiveUp:
-    """Replaces an event if the wait was cancelled."""
+    """Replaces an event if the user cancelled the wait."""
 
 
 class _Closed:
@@ -87,12 +87,12 @@ class Debugger:
         self.state = State.ENDED
         self.exit_code: int | None = None
         self.stops: dict[int, StoppedEventBody] = {}
-        """The stopped threads, those that stopped first in front."""
+        """The stopped threads, in the order in which they stopped."""
         self.thread_id: int | None = None
         self.selected = 0
         """Number of the selected frame, 0 for the innermost."""
         self.patience: float | None = None
-        """Seconds to wait for a stop; None waits without an end, as Ctrl-C is there."""
+        """Seconds to wait for a stop; None waits until Ctrl-C."""
         self._request = request
         self._configuration = dict(configuration)
         self._events: queue.SimpleQueue[Event | _Closed | _GiveUp] = queue.SimpleQueue()
@@ -101,7 +101,7 @@ class Debugger:
         self._last_shown: tuple[str, str | None] | None = None
         self._steps_by_instruction = False
         self._pauses_next_thread = False
-        """Whether a pause was asked for before the program had a thread."""
+        """Whether to pause the program once it has a thread."""
         self._client: Client | None = None
         self._start_server = start_server
         self._terminal = terminal
@@ -122,7 +122,7 @@ class Debugger:
         return self._client
 
     def begin(self) -> None:
-        """Start a server and the program, up to where breakpoints are set.
+        """Start a server and the program, until breakpoints can be set.
 
         Raises:
             RequestFailed: the program cannot be started; the text says why.
@@ -212,7 +212,7 @@ class Debugger:
             self._take_continued(None if everything else thread_id)
 
     def leave_inner_frames(self) -> bool:
-        """Run until the selected frame is the innermost one; return whether its line is the one that it was at.
+        """Run until the selected frame is the innermost; return whether it is still at its line.
 
         If something else stops the thread, or the line is done, show that stop.
         """
@@ -244,7 +244,7 @@ class Debugger:
         self.show_stop()
 
     def _has_stepped(self, thread_id: int) -> bool:
-        """Whether the thread stopped because a step is done."""
+        """Return whether the thread stopped at the end of a step."""
         stop = self.stops.get(thread_id)
         return stop is not None and stop.reason == "step" and self.thread_id == thread_id
 
@@ -254,7 +254,7 @@ class Debugger:
         return frame.name, (frame.source.path or frame.source.name or "") if frame.source is not None else ""
 
     def travel(self, command: str, arguments: object) -> None:
-        """Make the current thread go to another snapshot of its trace, and wait for the stop there."""
+        """Move the current thread to another snapshot of its trace, and wait for the stop there."""
         self._steps_by_instruction = False
         thread_id = self.stopped_thread()
         self.client.request(command, arguments)
@@ -262,13 +262,13 @@ class Debugger:
         self.wait()
 
     def go_to(self, thread_id: int, target: int) -> None:
-        """Jump to a target of ``gotoTargets`` and wait for the stop there, which may come after the answer."""
+        """Jump to a target of ``gotoTargets`` and wait for the stop there, which may follow the answer."""
         self.client.request("goto", GotoArguments(thread_id, target))
         self._take_continued(thread_id)
         self.wait()
 
     def change(self, ask: Callable[[], T]) -> T:
-        """Send a request that may lead to another stop in a changed trace, then wait for it."""
+        """Send a request that may cause a stop in a changed trace, then wait for it."""
         thread_id = self.thread_id
         before = None if thread_id is None else self.stops.get(thread_id)
         try:
@@ -289,7 +289,7 @@ class Debugger:
         self.show_stop()
 
     def _wait(self) -> None:
-        """Wait, showing output on the way."""
+        """Wait; show output meanwhile."""
         is_over = False
         end = None if self.patience is None else time.monotonic() + self.patience
         while not is_over:
@@ -373,7 +373,7 @@ class Debugger:
 
     @property
     def total_frames(self) -> int:
-        """How many frames the whole stack has."""
+        """Return the variables behind a reference, none for 0; a server may give more than ``at_most``."""
         return max(self._total_frames, len(self.frames()))
 
     def frame(self) -> StackFrame:
@@ -397,7 +397,7 @@ class Debugger:
         return self.client.variables(reference, count=at_most) if reference else []
 
     def select_frame(self, number: int) -> None:
-        """Select a frame, the nearest there is, and show it."""
+        """Select a frame, or the nearest, and show it."""
         if number < 0:
             self.screen.note("this is the innermost frame")
         elif number >= len(self.frames()):
@@ -407,7 +407,7 @@ class Debugger:
         self.show_frame()
 
     def show_listings_as(self, form: str) -> None:
-        """Make frames of generated code show it as statements or as instructions, and show the selected frame."""
+        """Show generated code as statements or as instructions, and show the selected frame."""
         # For a program that is restarted.
         self._configuration["listing"] = form
         if self._client is not None:
@@ -417,13 +417,13 @@ class Debugger:
         self.show_frame_anew()
 
     def show_frame_anew(self) -> None:
-        """Ask for the frames again, and show the selected one."""
+        """Request the frames again, and show the selected one."""
         if self.thread_id is not None:
             self._frames = None
             self.show_frame()
 
     def current_path(self) -> str | None:
-        """Return the file of a bare line number: the selected frame's, or the program's."""
+        """Return the file for a bare line number: the selected frame's, or the program's."""
         if self.thread_id is not None and self.frames():
             source = self.frame().source
             if source is not None and source.path:
@@ -440,7 +440,7 @@ class Debugger:
         body = self.stops[self.thread_id]
         frame = self.frames()[0] if self.frames() else None
         headline = body.description or body.reason
-        # Our own text repeats it at length; the text of an ordinary exception adds to the headline.
+        # Our own text repeats the headline; an ordinary exception's text adds to it.
         is_more = body.reason == "exception" and body.text and not body.text.startswith(headline)
         why = f"{headline}: {body.text}" if is_more else body.text or headline
         hit = self.breakpoints.hit(body.hit_breakpoint_ids or [])
@@ -462,11 +462,11 @@ class Debugger:
         self._remove_temporary(body)
 
     def displays(self) -> Displays:
-        """Return what to show at each stop in the selected frame's function."""
+        """Return the expressions to show at each stop in the selected frame's function."""
         return self.prompt.displays.setdefault(self._function(), Displays())
 
     def value_to_display(self, expression: str) -> str:
-        """Evaluate without effects; a failure is shown as its reason."""
+        """Evaluate without side effects; show a failure as its reason."""
         try:
             return self.client.evaluate(expression, self.frame_id(), "watch").result
         except RequestFailed as failed:
@@ -484,7 +484,7 @@ class Debugger:
         context: int = CONTEXT_LINES,
         only: tuple[int, int] | None = None,
     ) -> None:
-        """Show the selected frame's source: ``context`` lines to either side, or ``only`` some lines."""
+        """Show the selected frame's source: ``context`` lines on each side, or ``only`` some lines."""
         frame = self.frame()
         if with_name:
             self.screen.stack([frame], self.selected, first=self.selected)

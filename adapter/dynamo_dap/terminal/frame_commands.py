@@ -1,4 +1,4 @@
-"""Commands that look around: threads, frames, source lines. As ``command_table``, which they are in once imported."""
+"""Commands for threads, frames and source lines. Importing this adds them to ``command_table``."""
 
 # ruff: noqa: ARG001  (every command has an argument)
 
@@ -63,13 +63,13 @@ def show_threads(debugger: Debugger, argument: str) -> None:
 
 @command("thread", Group.LOOK, "N", example="thread 2")
 def select_thread(debugger: Debugger, argument: str) -> None:
-    """Go to another stopped thread."""
+    """Select another stopped thread."""
     debugger.select_thread(number(argument))
 
 
 @command("list l", Group.LOOK, "[. | LINE | FIRST, LAST]", example="l 16, 30")
 def show_source(debugger: Debugger, argument: str) -> None:
-    """Show the source: what follows, around the current line ('.') or another, or from one line to another."""
+    """Show source lines: the next ones, those around the current line ('.') or another, or a range."""
     first, comma, last = (part.strip() for part in argument.partition(","))
     next_listed = debugger.prompt.next_listed
     if comma:
@@ -141,7 +141,7 @@ def show_source_of_object(debugger: Debugger, argument: str) -> None:
     complete=complete_listing_form,
 )
 def show_listings_as(debugger: Debugger, argument: str) -> None:
-    """Show generated code as Python, or its bytecode; also before the program starts."""
+    """Show generated code as Python or as bytecode; also before the program starts."""
     if argument not in LISTING_FORMS:
         raise UsageError(f"give {' or '.join(LISTING_FORMS)}")
     debugger.show_listings_as(argument)
@@ -149,7 +149,7 @@ def show_listings_as(debugger: Debugger, argument: str) -> None:
 
 @command("patch", Group.COMPILED, "[N:] INSTRUCTION", example="patch 12: LOAD_CONST 30", repeats=False)
 def patch_instruction(debugger: Debugger, argument: str) -> None:
-    """Run another instruction here, or at number N of the listing, from the next call on: NOP, LOAD_FAST x, swap."""
+    """Replace this instruction, or number N of the listing, from the next call on: NOP, LOAD_FAST x, swap."""
     if not argument:
         raise UsageError("give an instruction, for instance: patch LOAD_FAST x")
     debugger.stopped_thread()
@@ -175,7 +175,7 @@ def _around(line: int) -> tuple[int, int]:
 
 
 def _function(debugger: Debugger) -> Function | None:
-    """Return the function of the selected frame; None for a module's own lines, and for generated code."""
+    """Return the selected frame's function; None for module-level lines and for generated code."""
     frame = debugger.frame()
     if frame.source is None or not frame.source.path:
         return None

@@ -30,13 +30,13 @@ def function_around(lines: Sequence[str], line: int) -> Function | None:
 
 
 def function_at(lines: Sequence[str], line: int) -> Function | None:
-    """Return the function or class that begins at ``line``, with a decorator perhaps."""
+    """Return the function or class that begins at ``line``, or its decorator."""
     found = next((one for one in _definitions(lines) if line in (_first_line(one), one.lineno)), None)
     return None if found is None else _described(found)
 
 
 def function_names(lines: Sequence[str]) -> list[str]:
-    """Return the names of the functions, those of methods without their class."""
+    """Return the names of functions, and of methods without their class."""
     return [one.name for one in _definitions(lines) if not isinstance(one, ast.ClassDef)]
 
 

@@ -1,4 +1,4 @@
-"""Commands about commands: ``help``, ``alias``. As ``command_table``, which they are in once this is imported."""
+"""Commands about commands: ``help``, ``alias``. Importing this adds them to ``command_table``."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def overview() -> str:
 
 
 def _name(one: Command) -> str:
-    """Join a name and its shortest form, so that no line break parts them."""
+    """Join a name and its shortest form so that no line break separates them."""
     short = min(one.names, key=len)
     return one.names[0] if short == one.names[0] else f"{one.names[0]}\N{NO-BREAK SPACE}{short}"
 
 
 @command("alias", Group.SESSION, "[NAME [COMMAND]]", example="alias pi p %1.shape, %1.dtype", repeats=False)
 def set_alias(debugger: Debugger, argument: str) -> None:
-    """Name a command; %1, %2 stand for its arguments, %* for all. Without a command show what there is."""
+    """Define a command name; %1, %2 are its arguments, %* all of them. Without a command, show the definitions."""
     name, _, replacement = argument.partition(" ")
     aliases = debugger.prompt.aliases
     if replacement.strip():
@@ -61,6 +61,6 @@ def set_alias(debugger: Debugger, argument: str) -> None:
 
 @command("unalias", Group.SESSION, "NAME", example="unalias pi")
 def remove_alias(debugger: Debugger, argument: str) -> None:
-    """Forget an alias."""
+    """Remove an alias."""
     if debugger.prompt.aliases.pop(argument, None) is None:
         raise UsageError(f"{argument!r} is not an alias: 'alias' lists them")

@@ -1,4 +1,4 @@
-"""Reads commands: from the command line or a file, from a prompt with history and completion, or from a pipe.
+"""Reads commands from the command line or a file, from a prompt with history and completion, or from a pipe.
 
 Read on the prompt's thread.
 """
@@ -28,10 +28,10 @@ class LineSource(Protocol):
     """A source of commands, one after the other."""
 
     echoes: bool
-    """Whether to print the command, since nobody has seen it being typed."""
+    """Whether to print each command, because nobody typed it visibly."""
 
     def read(self, prompt: str) -> str | None:
-        """Show ``prompt`` to a person and return the next line; None at the end.
+        """Show ``prompt`` to the user and return the next line; None at the end.
 
         Raises:
             KeyboardInterrupt: Ctrl-C was pressed.
@@ -39,7 +39,7 @@ class LineSource(Protocol):
 
 
 class GivenLines:
-    """Commands given beforehand, then those of ``following``."""
+    """Yields given commands, then those of ``following``."""
 
     def __init__(self, lines: Iterable[str], following: LineSource) -> None:
         self._lines: Iterator[str] = iter(lines)
@@ -84,10 +84,10 @@ class PromptLines:
 
 
 def standard_lines(complete: Complete) -> LineSource:
-    """Return a prompt when standard input is a terminal, else a reader of its lines."""
+    """Return a prompt if standard input is a terminal, else a reader of its lines."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         return PipedLines()
-    # A shell that starts this in the background makes it ignore Ctrl-C, which pauses the program here.
+    # A shell that starts this in the background makes it ignore Ctrl-C, which must pause the program.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     return PromptLines(complete)
 

@@ -1,6 +1,7 @@
-"""Runs the program in the terminal of the prompt, so that it can read what is typed.
+"""Runs the program in the prompt's terminal, so that it can read typed input.
 
-The client's reader thread starts it. It leads a session of its own: Ctrl-C is for the prompt, which pauses the program.
+The client's reader thread starts it. It leads its own process session: Ctrl-C is for the prompt, which pauses the
+program.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The state of a prompt between two commands, and questions to the user.
+"""Keeps a prompt's state between commands, and asks the user questions.
 
-Used on the prompt's thread; lives as long as the debugger, over restarts of the program.
+Used on the prompt's thread; lives as long as the debugger, across restarts of the program.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ class PromptState:
     """The memory of one prompt."""
 
     read: Callable[[str], str | None] | None = None
-    """Reads a further line of a command after showing a prompt; None where nobody types."""
+    """Shows a prompt and reads a further line of a command; None if nobody types."""
     is_interactive: bool = False
-    """Whether a person answers, and not a script."""
+    """Whether a user answers, not a script."""
     last_line: str = ""
     """What Enter repeats."""
     aliases: dict[str, str] = field(default_factory=dict)
     displays: dict[tuple[str, str], Displays] = field(default_factory=dict)
     """What to show at each stop in a function, by its name and file."""
     next_listed: int | None = None
-    """The line with which ``list`` goes on."""
+    """The line at which ``list`` continues."""
     shown_tensor: Shown | None = None
     """The tensor of the last ``show``."""
     pending_commands: list[str] = field(default_factory=list)
-    """Commands of the breakpoints that were hit last."""
+    """The remaining commands of the breakpoints hit last."""
 
     def confirms(self, question: str) -> bool:
-        """Ask a person; without one the answer is yes."""
+        """Ask the user; without one, return True."""
         if not self.is_interactive or self.read is None:
             return True
         return (self.read(f"{question} [y/N] ") or "").strip().lower() in ("y", "yes")

@@ -1,4 +1,4 @@
-"""Finds whether typed text is Python, and whether a statement is complete. Pure functions; any thread."""
+"""Checks whether typed text is Python, and whether a statement is complete. Pure functions; any thread."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def is_complete(lines: Sequence[str]) -> bool:
 
 
 def goes_on(lines: Sequence[str], further: str) -> bool:
-    """Whether ``further`` is a part of the incomplete statement that ``lines`` begin."""
+    """Return whether ``further`` continues the incomplete statement in ``lines``."""
     text = "\n".join(lines)
     if _is_within_brackets(text):
         return True

@@ -1,6 +1,6 @@
-"""Commands that let the program go on, go back in a trace, or try what would be if something were different.
+"""Commands that resume the program, go back in a trace, or try a change (what-if).
 
-As ``command_table``, which they are in once this is imported.
+Importing this adds them to ``command_table``.
 """
 
 # ruff: noqa: ARG001  (every command has an argument)
@@ -62,7 +62,7 @@ def step_out(debugger: Debugger, argument: str) -> None:
 
 @command("until unt", Group.RUN, "[LINE]", example="until 18")
 def run_until(debugger: Debugger, argument: str) -> None:
-    """Run to a later line of this function: past a loop, or to LINE; or until it returns."""
+    """Run to a later line of this function, past a loop or to LINE, or until it returns."""
     here = debugger.frame().line
     target = number(argument) if argument else here + 1
     if target <= here:
@@ -86,7 +86,7 @@ def step_in_instruction(debugger: Debugger, argument: str) -> None:
 
 @command("jump j", Group.RUN, "LINE", example="jump 16")
 def jump(debugger: Debugger, argument: str) -> None:
-    """Go on at another line of this function; in a trace, apart from the program."""
+    """Continue at another line of this function; in a trace, without affecting the program."""
     line, thread_id = number(argument), debugger.stopped_thread()
     if debugger.selected:
         raise UsageError("only the innermost frame can jump: 'frame 0' selects it")
@@ -111,7 +111,7 @@ def pause(debugger: Debugger, argument: str) -> None:
 
 @command("restart run", Group.RUN, "[ARGUMENT ...]", example="run --epochs 3", repeats=False)
 def restart(debugger: Debugger, argument: str) -> None:
-    """Run the program again from its beginning, with other arguments if any are given; breakpoints stay."""
+    """Run the program from its beginning, optionally with other arguments; breakpoints stay."""
     if argument:
         try:
             debugger.set_program_arguments(shlex.split(argument))
@@ -127,7 +127,7 @@ def restart(debugger: Debugger, argument: str) -> None:
 
 @command("quit q exit", Group.SESSION, repeats=False)
 def leave(debugger: Debugger, argument: str) -> None:
-    """End the program and leave; a program that was attached to runs on."""
+    """End the program and quit; detach from an attached program."""
     raise Quit
 
 
@@ -136,13 +136,13 @@ def leave(debugger: Debugger, argument: str) -> None:
 
 @command("back rnext rn", Group.PAST, "[COUNT]", example="back 2")
 def step_back(debugger: Debugger, argument: str) -> None:
-    """Step back to the line before, in a trace: over what it called."""
+    """Step back to the line before, in a trace, over calls."""
     debugger.resume("stepBack", count=count(argument))
 
 
 @command("rcontinue rc", Group.PAST)
 def reverse(debugger: Debugger, argument: str) -> None:
-    """Go back to the breakpoint before, in a trace."""
+    """Go back to the previous breakpoint, in a trace."""
     debugger.resume("reverseContinue")
 
 
@@ -158,7 +158,7 @@ def origin(debugger: Debugger, argument: str) -> None:
 
 @command("timeline", Group.PAST, "[NUMBER]", example="timeline 12")
 def timeline(debugger: Debugger, argument: str) -> None:
-    """Show the statements that the trace has visited around this one, or go to one of them."""
+    """Show the statements that the trace visited around this one, or go to one of them."""
     thread_id = debugger.stopped_thread()
     if argument:
         if not argument.isdigit():
@@ -171,7 +171,7 @@ def timeline(debugger: Debugger, argument: str) -> None:
 
 @command("assign", Group.PAST, "NAME = EXPRESSION", example="assign n = 5")
 def assign(debugger: Debugger, argument: str) -> None:
-    """Give a variable another value; in a trace, it goes on with that apart from the program."""
+    """Give a variable another value; in a trace, continue with it without affecting the program."""
     name, equals, value = argument.partition("=")
     if not equals or not name.strip() or not value.strip():
         raise UsageError("assign NAME = EXPRESSION, for instance: assign n = 5")
@@ -183,7 +183,7 @@ def assign(debugger: Debugger, argument: str) -> None:
 
 @command("whatif diff", Group.PAST)
 def what_if(debugger: Debugger, argument: str) -> None:
-    """Show how the graph of the trace that was changed last differs from the program's own."""
+    """Show how the last changed trace's graph differs from the program's own."""
     body = decode(debugger.client.request(WHAT_IF), WhatIfBody, f"body of '{WHAT_IF}'")
     for change in body.changes:
         debugger.screen.note(f"changed: {change}")

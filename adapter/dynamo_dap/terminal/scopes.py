@@ -8,7 +8,7 @@ from dynamo_dap.terminal.debugger import Debugger
 
 
 def find_scope(debugger: Debugger, name: str) -> Scope:
-    """Find the selected frame's scope of that name; case does not matter and ``_`` stands for a space.
+    """Find a scope of the selected frame by its name; case does not matter, ``_`` means a space.
 
     Raises:
         UsageError: it has none; says which there are.
@@ -27,7 +27,7 @@ def find_reference(debugger: Debugger, path: list[str]) -> int:
     ``path`` begins with a scope, a local or an expression; names of children follow.
 
     Raises:
-        UsageError: a name on the way is not there.
+        UsageError: a name in the path does not exist.
     """
     try:
         reference = find_scope(debugger, path[0]).variables_reference
@@ -47,6 +47,6 @@ def find_reference(debugger: Debugger, path: list[str]) -> int:
 
 
 def local_variables(debugger: Debugger) -> list[Variable]:
-    """Return the selected frame's local variables; none where it has no such scope."""
+    """Return the selected frame's local variables; none if it has no such scope."""
     found = next((scope for scope in debugger.scopes() if scope.name == "Locals"), None)
     return [] if found is None else debugger.children(found.variables_reference)

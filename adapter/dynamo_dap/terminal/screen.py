@@ -1,6 +1,6 @@
-"""Prints what the user sees: stops, source excerpts, stacks, values and the program's output, with rich.
+"""Prints what the user sees, with rich: stops, source excerpts, stacks, values, the program's output.
 
-Used on the prompt's thread. It gets protocol types, wherever they come from.
+Used on the prompt's thread. It gets protocol types from any source.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CONTEXT_LINES = 4
 _OBVIOUS_TYPES = ("str", "int", "float", "bool", "NoneType", "tuple", "list", "dict")
 _THEME = "ansi_dark"
 _LINE_END = re.compile(r"(?:\r\n|[\n\v\f\r\x1c-\x1e\x85\u2028\u2029])(?!\Z)")
-"""Whatever a reader may take for the end of a line, but for the one at the end of a text."""
+"""Everything that a reader may take for a line end, except one at the end of a text."""
 _ARROW, _DOT = "▶", "●"
 
 
@@ -32,22 +32,22 @@ class Screen:
     """Prints to a console."""
 
     def __init__(self, console: Console, *, marks_program: bool = False) -> None:
-        """With ``marks_program`` exactly the program's own output lines begin with ``PROGRAM_MARK``."""
+        """With ``marks_program``, the program's output lines begin with ``PROGRAM_MARK``, and no others."""
         self.console = console
         self._marks_program = marks_program
         self.printed: list[str] = []
-        """What the program printed, if that is marked."""
+        """The program's output, if it is marked."""
         self._is_mid_line = False
         self._category = ""
-        """Of the output that was shown last."""
+        """Category of the last output."""
         self.output_count = 0
-        """How many pieces of output were shown; one ``print`` makes several."""
+        """Number of shown pieces of output; one ``print`` makes several."""
         self.ask: Callable[[str], str | None] | None = None
-        """Asks the person at the terminal; None where there is none."""
+        """Asks the user at the terminal; None if there is none."""
 
     @contextlib.contextmanager
     def paged(self) -> Iterator[None]:
-        """Page the output inside this context if a person reads it and it is longer than the screen."""
+        """Page the output inside this context if a user reads it and it is longer than the screen."""
         if self.ask is None or not self.console.is_terminal:
             yield
             return
@@ -69,7 +69,7 @@ class Screen:
     # -- words -----------------------------------------------------------------------------------------------------
 
     def say(self, text: str | Text) -> None:
-        """Print a line of the debugger's."""
+        """Print a line of the debugger."""
         self._begin_line()
         if self._marks_program:
             # A value or a message can contain lines that look like ours.
@@ -81,12 +81,12 @@ class Screen:
         self.say(Text(text, style="dim"))
 
     def comment(self, text: str) -> None:
-        """Print a comment of a script."""
+        """Print a script's comment."""
         self.say("")
         self.say(Text(text, style="italic blue"))
 
     def command(self, prompt: str, line: str) -> None:
-        """Print a command that was not typed at the terminal."""
+        """Print a command that nobody typed at the terminal."""
         self.say(Text(prompt, "bold magenta").append(line, "bold"))
 
     def problem(self, text: str) -> None:
@@ -116,7 +116,7 @@ class Screen:
         self._is_mid_line = not text.endswith("\n")
 
     def _marked(self, text: str) -> str:
-        """Return text with the mark at the beginning of each of its lines."""
+        """Return text with the mark before each line."""
         marked = _LINE_END.sub(f"\n{PROGRAM_MARK}", text)
         return marked if self._is_mid_line else f"{PROGRAM_MARK}{marked}"
 
@@ -128,7 +128,7 @@ class Screen:
     # -- stops and sources -----------------------------------------------------------------------------------------
 
     def stop(self, why: str, frame: StackFrame | None, thread: str | None) -> None:
-        """Print why and where a thread stopped; ``thread`` is its name when that matters."""
+        """Print why and where a thread stopped; ``thread`` is its name, if needed."""
         line = Text()
         line.append(f"{_DOT} ", "bold red")
         line.append(why, "bold")
@@ -151,7 +151,7 @@ class Screen:
         context: int = CONTEXT_LINES,
         only: tuple[int, int] | None = None,
     ) -> None:
-        """Print the lines around ``around`` (the frame's own by default), or ``only`` these, with marks beside them."""
+        """Print the lines around ``around`` (default: the frame's line), or ``only`` these, with marks."""
         if not lines:
             self.note("(no source text)")
             return
@@ -182,7 +182,7 @@ class Screen:
     # -- the stack -------------------------------------------------------------------------------------------------
 
     def stack(self, frames: Sequence[StackFrame], selected: int, *, first: int = 0, total: int = 0) -> None:
-        """Print a call stack, innermost frame first, whose frames are numbered from ``first`` on."""
+        """Print a call stack, innermost frame first; ``first`` is the number of its first frame."""
         name_width = max((len(frame.name) for frame in frames), default=0)
         number_width = len(f"#{first + len(frames)}")
         for number, frame in enumerate(frames, start=first):
@@ -197,7 +197,7 @@ class Screen:
             self.note(f"... {total - first - len(frames)} more frames")
 
     def timeline(self, timeline: TimelineBody, around: int = 12) -> None:
-        """Print the statements that were visited next to the one that is shown, each with its number."""
+        """Print the statements visited around the shown one, with their numbers."""
         entries = timeline.entries
         here = max((at for at, entry in enumerate(entries) if entry.snapshot <= timeline.current), default=0)
         first, last = max(here - around, 0), min(here + around + 1, len(entries))
@@ -259,7 +259,7 @@ class Screen:
             self.say(Text(scope.name, "bold").append(f"  {count}" if count else "", "dim"))
 
     def variable(self, variable: Variable, depth: int = 0) -> None:
-        """Print a name, its value and a mark when there is more below; ``depth`` levels further right."""
+        """Print a name, its value and a mark if it has children, indented by ``depth`` levels."""
         line = Text("  " * depth)
         line.append("▸ " if variable.variables_reference else "  ", "dim")
         is_virtual = variable.presentation_hint is not None and variable.presentation_hint.kind == "virtual"
@@ -299,7 +299,7 @@ def _place(frame: StackFrame) -> str:
 
 
 def _carets(line: str, frame: StackFrame) -> str:
-    """Return carets below the current instruction's part of the line; empty if it is the whole line."""
+    """Return carets below the current instruction's part of the line; empty for the whole line."""
     if frame.end_column is None or frame.end_line not in (None, frame.line):
         return ""
     start, end = frame.column - 1, frame.end_column - 1

@@ -1,4 +1,4 @@
-"""``show``: a tensor as text, page by page: rows that fit the screen, statistics, a histogram in one line.
+"""Shows a tensor as text, page by page: rows that fit the screen, statistics, a one-line histogram.
 
 Used on the prompt's thread; a ``Shown`` lives until another tensor is shown.
 """
@@ -30,7 +30,7 @@ _MARKS = {"nan": "bold white on magenta", "inf": "bold black on yellow"}
 
 @dataclass
 class Shown:
-    """The tensor that was shown last, and how far."""
+    """The tensor shown last, and the next rows."""
 
     expression: str
     row: int = 0

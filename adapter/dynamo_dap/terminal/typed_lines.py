@@ -1,7 +1,7 @@
 """Runs typed lines: a command, an expression, a statement, or a block of them.
 
-A line whose first word is not a command is Python. So is a call or an assignment whose first word is one. A command
-that pdb does not have yields to a variable of its name. Used on the prompt's thread.
+A line is Python if its first word is not a command, or if it is a call or an assignment. A command that pdb lacks
+yields to a variable of its name. Used on the prompt's thread.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _INSTEAD = {
     "variables": _VARIABLES,
     "watch": "'display EXPRESSION' shows a value at each stop where it changed",
 }
-"""What to type for a word of other debuggers."""
+"""The command here for a word of other debuggers."""
 
 
 def execute(debugger: Debugger, text: str) -> None:
-    """Run a typed line, several commands with ``;;`` between, or a block; an empty line repeats the last.
+    """Run a typed line, several commands separated by ``;;``, or a block; an empty line repeats the last.
 
     Raises: UsageError: the command is impossible now.
     """
@@ -86,7 +86,7 @@ def _in_frame(debugger: Debugger, expression: str) -> list[tuple[str, int]]:
 def read_block(
     debugger: Debugger, line: str, read: Callable[[str], str | None], put_back: Callable[[str], None]
 ) -> str:
-    """Read the further lines of a statement that ``line`` begins, up to an empty line or one that is not part of it."""
+    """Read the rest of the statement that begins with ``line``, up to an empty line or one outside it."""
     found = _find_command(debugger, line.strip())
     if not line.strip() or (found is not None and found[0].complete is not complete_expression):
         return line
@@ -96,7 +96,7 @@ def read_block(
         if further is None:
             break
         if not goes_on(lines, further):
-            # An empty line ends the block; another line is the next one to run.
+            # An empty line ends the block; any other line is the next one to run.
             if further.strip():
                 put_back(further)
             break
@@ -132,7 +132,7 @@ def _execute_block(debugger: Debugger, text: str) -> None:
 
 
 def _run_commands_of_breakpoints(debugger: Debugger) -> None:
-    """Run the commands of the breakpoints that were hit. The next stop's commands replace those not yet run."""
+    """Run the commands of the breakpoints that were hit. They replace remaining commands of the last stop."""
     waiting = debugger.prompt.pending_commands
     while waiting:
         _execute_line(debugger, waiting.pop(0))
@@ -186,14 +186,14 @@ def _advice(word: str) -> str:
 
 
 def _is_repeated(text: str) -> bool:
-    """Whether Enter may repeat this: no command that asks a question or restarts the program."""
+    """Return whether Enter may repeat this: no command that asks a question or restarts the program."""
     found = _FIRST_WORD.fullmatch(text.partition("\n")[0])
     command = find(found["name"]) if found is not None else None
     return command is None or command.repeats
 
 
 def _replace_alias(debugger: Debugger, line: str) -> str:
-    """Put the words of a line into its alias: ``%1``, ``%2``, and ``%*`` for all."""
+    """Substitute a line's words into its alias: ``%1``, ``%2``, and ``%*`` for all."""
     name, *words = line.split()
     replaced = debugger.prompt.aliases.get(name)
     if replaced is None:

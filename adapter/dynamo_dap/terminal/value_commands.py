@@ -23,17 +23,17 @@ _TENSORS = 20
 _TENSOR_LEVELS = 3
 """Limits on the tensors of a printed container."""
 _OUTPUT_GRACE = 0.2
-"""Seconds to wait for what a statement may have printed."""
+"""Seconds to wait for a statement's output."""
 _RETURNED = "(return) "
-"""How the name of a returned value begins among the variables."""
+"""Prefix of a returned value's name among the variables."""
 
 
 def show_children(
     debugger: Debugger, reference: int, levels: int, depth: int = 0, *, indexed: int | None = None
 ) -> None:
-    """Print the first children behind ``reference``, and ``levels - 1`` further levels below them.
+    """Print the first children behind ``reference``, and ``levels - 1`` levels below them.
 
-    ``indexed`` is how many items there are, if that is known.
+    ``indexed`` is the number of items, if known.
     """
     # Neither compute nor send a list of a million items.
     children = debugger.children(reference, at_most=_PAGE + 1)
@@ -51,7 +51,7 @@ def show_children(
 
 @command("print p", Group.VALUES, "EXPRESSION", example="p x.shape, y.mean()", complete=complete_expression)
 def evaluate(debugger: Debugger, argument: str) -> None:
-    """Evaluate in the selected frame. 'print' may be left out; '!' before a statement makes sure that it is one."""
+    """Evaluate in the selected frame. 'print' is optional; '!' forces a statement."""
     if not argument:
         raise UsageError("give an expression, for instance: print x.shape")
     shown = debugger.screen.output_count
@@ -70,7 +70,7 @@ def evaluate(debugger: Debugger, argument: str) -> None:
 
 @command("pp", Group.VALUES, "EXPRESSION", example="pp config", complete=complete_expression)
 def evaluate_and_open(debugger: Debugger, argument: str) -> None:
-    """Evaluate, and show a container's items or an object's attributes one to a line."""
+    """Evaluate, and show a container's items or an object's attributes, one per line."""
     if not argument:
         raise UsageError("give an expression, for instance: pp config")
     result = _value(debugger, argument)
@@ -91,7 +91,7 @@ def show_type(debugger: Debugger, argument: str) -> None:
 
 @command("why", Group.VALUES, "EXPRESSION", example="why x.shape[0]", complete=complete_expression)
 def explain_size(debugger: Debugger, argument: str) -> None:
-    """Show why sizes of a tensor are static or dynamic in a trace: marks, settings, earlier calls, conditions."""
+    """Show why a tensor's sizes are static or dynamic in a trace: marks, settings, earlier calls, conditions."""
     expression, dimension = _size_in(argument)
     shown = _value(debugger, expression)
     children = debugger.children(shown.variables_reference) if shown.variables_reference else []
@@ -110,7 +110,7 @@ def explain_size(debugger: Debugger, argument: str) -> None:
 
 
 def _size_in(text: str) -> tuple[str, int | None]:
-    """Return the tensor of ``x.shape[0]``, ``x.size(0)`` or ``x.shape``, and which of its sizes; else the text."""
+    """Split ``x.shape[0]``, ``x.size(0)`` or ``x.shape`` into tensor and size number; else return the text."""
     if not text:
         raise UsageError("give a size, a tensor or a number, for instance: why x.shape[0]")
     found = _SIZE.fullmatch(text.strip())
@@ -127,7 +127,7 @@ _SIZE = re.compile(
 
 @command("display", Group.VALUES, "[EXPRESSION]", example="display x.shape", complete=complete_expression)
 def display(debugger: Debugger, argument: str) -> None:
-    """Show an expression now and at each stop in this function where it changed; without one list all of them."""
+    """Show an expression now, and again at each stop in this function that changed it; without one, list all."""
     debugger.stopped_thread()
     values = debugger.displays().values
     if argument:
@@ -142,7 +142,7 @@ def display(debugger: Debugger, argument: str) -> None:
 
 @command("undisplay", Group.VALUES, "[EXPRESSION]", example="undisplay x.shape")
 def undisplay(debugger: Debugger, argument: str) -> None:
-    """Do not show an expression any more; without one, none of this function."""
+    """Stop showing an expression; without one, all expressions of this function."""
     debugger.stopped_thread()
     if not argument:
         debugger.displays().values.clear()
@@ -152,7 +152,7 @@ def undisplay(debugger: Debugger, argument: str) -> None:
 
 @command("retval rv", Group.VALUES)
 def show_returned(debugger: Debugger, argument: str) -> None:
-    """Show the return value of the function that the last step left."""
+    """Show the return value of the last step."""
     returned = [one for one in local_variables(debugger) if one.name.startswith(_RETURNED)]
     if not returned:
         raise UsageError("no returned value is known: in a trace 'stack' has it on top")
@@ -161,7 +161,7 @@ def show_returned(debugger: Debugger, argument: str) -> None:
 
 @command("exceptions", Group.VALUES)
 def show_exception(debugger: Debugger, argument: str) -> None:
-    """Show the exception of this stop and those that led to it."""
+    """Show the exception at this stop and its causes."""
     detail = debugger.client.exception_info(debugger.stopped_thread()).details
     depth = 0
     while detail is not None:
@@ -173,7 +173,7 @@ def show_exception(debugger: Debugger, argument: str) -> None:
 
 @command("interact", Group.VALUES, repeats=False)
 def interact(debugger: Debugger, argument: str) -> None:
-    """Take each line as Python, in the selected frame, until Ctrl-D or exit()."""
+    """Run each line as Python in the selected frame, until Ctrl-D or exit()."""
     read = debugger.prompt.read
     if read is None:
         raise UsageError("there is no prompt that could read the lines")
@@ -199,7 +199,7 @@ def _value(debugger: Debugger, expression: str) -> EvaluateResponseBody:
 
 
 def _show_tensors(debugger: Debugger, reference: int, depth: int = 1) -> None:
-    """Print the tensors of a container with their data, which the container's own text leaves out."""
+    """Print a container's tensors with their data, which the container's own text omits."""
     children = debugger.children(reference, at_most=_TENSORS + 1)
     for child in children[:_TENSORS]:
         is_virtual = child.presentation_hint is not None and child.presentation_hint.kind == "virtual"
@@ -214,7 +214,7 @@ def _show_tensors(debugger: Debugger, reference: int, depth: int = 1) -> None:
 
 @command("show", Group.VALUES, "[EXPRESSION]", example="show x[0, 5:9]", complete=complete_expression)
 def show_tensor(debugger: Debugger, argument: str) -> None:
-    """Show a tensor: rows, statistics, a histogram; x[0, 5:9] for a part, without an expression its next rows."""
+    """Show a tensor: rows, statistics, a histogram; x[0, 5:9] for a part; without an expression, the next rows."""
     debugger.stopped_thread()
     if argument:
         debugger.prompt.shown_tensor = Shown(argument)
@@ -225,7 +225,7 @@ def show_tensor(debugger: Debugger, argument: str) -> None:
 
 @command("expand", Group.VALUES, "PATH [DEPTH]", example="expand config/weights/0", complete=complete_path)
 def expand(debugger: Debugger, argument: str) -> None:
-    """Show what is below a value, given by an expression or by names of scopes and children with '/' between."""
+    """Show the children of a value: an expression, or names of scopes and children separated by '/'."""
     path, _, depth = argument.partition(" ")
     if not path:
         raise UsageError("give a path, for instance: expand config/weights/0 or expand graph")
@@ -236,7 +236,7 @@ def expand(debugger: Debugger, argument: str) -> None:
 
 @command("scopes", Group.VALUES)
 def show_scopes(debugger: Debugger, argument: str) -> None:
-    """List the groups of variables that this frame has."""
+    """List this frame's groups of variables."""
     debugger.screen.scopes(debugger.scopes())
 
 

@@ -1,8 +1,8 @@
-"""Translates the entries of one log into the events of a record. One thread.
+"""Translates one log's entries into the events of a record. One thread.
 
-The same record results as from our own files, so that reports, advice, checks and views need not know its source. What
-torch's log does not have (values of names, lines traced) stays empty. Details are left out beyond a bound, so that a
-log of gigabytes fits into memory.
+The record equals one from our own files, so that reports, advice, checks and views need not know its source. What
+torch's log lacks (values of names, lines traced) stays empty. Details are left out beyond a bound, so that a log of
+gigabytes fits into memory.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ from dynamo_dap.trace_logs.event_texts import (
 from dynamo_dap.trace_logs.graph_texts import SourceText, parsed_graph
 
 UNWANTED = frozenset({"chromium_event", "describe_storage", "describe_tensor", "describe_source", "dump_file"})
-"""Kinds that a record has no place for: most of a log."""
+"""Kinds without a place in a record: most of a log."""
 DETAILS_BOUND = 64 * 1024 * 1024
-"""Bytes of graphs and guards in the log that are kept as nodes and guards."""
+"""Bytes of the log's graphs and guards that are kept as nodes and guards."""
 _COMPILES = 200_000
 _SHAPES = 2000
 _PROBLEM = 4000
@@ -131,10 +131,10 @@ class _Version(msgspec.Struct):
 
 @dataclass
 class _InProgress:
-    """A compile that the log has the beginning of."""
+    """A compile whose beginning is in the log."""
 
     id: str
-    """In the record."""
+    """Its id in the record."""
     attempt: int = 0
     reasons: list[str] = field(default_factory=list)
     """Kinds of logged breaks that ended an attempt."""
@@ -146,17 +146,17 @@ class _InProgress:
 
 
 class Translation:
-    """Fills a record from entries, in the order of the log."""
+    """Fills a record from a log's entries, in order."""
 
     def __init__(self, record: Record, mapped: Callable[[str], str], details_bound: int = DETAILS_BOUND) -> None:
-        """Fill ``record``; ``mapped`` returns where a file of the log's machine is here."""
+        """Fill ``record``; ``mapped`` maps a file of the log's machine to one here."""
         self.record = record
         self.torch: str | None = None
         self.rank: int | None = None
         self.outermost: str | None = None
         """The file of the outermost frame: the program."""
         self.quoted: defaultdict[str, dict[int, str]] = defaultdict(dict)
-        """Lines of the user's that the log quotes, by path and line."""
+        """The user's lines that the log quotes, by path and line."""
         self.unreadable = 0
         self._mapped = mapped
         self._details = details_bound
@@ -164,7 +164,7 @@ class Translation:
         self._by_end: dict[str, str | None] = {}
         self._ongoing: dict[str, _InProgress] = {}
         self._waiting: dict[str, Recompiled] = {}
-        """Why an earlier compile could not be used, by the id of the compile that has not begun yet."""
+        """Why earlier compiles could not be used, by the id of a compile that has not begun yet."""
         self._functions: dict[tuple[str, str], Place] = {}
         self._handlers = {
             "str": self._interned,
@@ -179,7 +179,7 @@ class Translation:
         }
 
     def take(self, entry: Entry) -> None:
-        """Take an entry in; count and leave out one that torch has not written so."""
+        """Translate an entry; count and skip it if torch did not write it like that."""
         handler = self._handlers.get(entry.kind)
         if handler is None:
             return
@@ -325,7 +325,7 @@ class Translation:
         if known is None or shape is None:
             return
         compiled, found = known
-        # Torch's own lines stand behind: a symbol that the backend makes has no user stack.
+        # Torch's own lines are behind: a symbol that the backend makes has no user stack.
         stack = self._stack(shape.user_stack)
         place = stack[-1].place if stack else None
         if entry.kind == "create_symbol" and shape.symbol:
@@ -378,7 +378,7 @@ class Translation:
         self._take(ended)
 
     def _begin_late(self, identifier: str, facts: dict[str, Any]) -> None:
-        """Begin a compile whose beginning is not in the log: that was cut off, or the limit was reached before."""
+        """Begin a compile without a beginning in the log, which was cut off, or reached its limit before."""
         path, line = facts.get("co_filename"), facts.get("co_firstlineno")
         if isinstance(path, str):
             self._begin(identifier, str(facts.get("co_name") or "?"), Place(self._path(path), max(1, line or 1)), [])
@@ -434,7 +434,7 @@ class Translation:
         del compiled.kernels[_KERNELS:]
         if isinstance(path, str) and path not in compiled.files:
             compiled.files.append(path)
-        # That of a backward pass comes after the compile has ended.
+        # A backward pass's compile ends after the forward's compile.
         found.kernels, found.artifacts = compiled.kernels, compiled.files
 
     # -- artifacts -------------------------------------------------------------------------------------------------
@@ -467,7 +467,7 @@ class Translation:
         inside = next((at for at, one in enumerate(stack) if one.place.path == path and one.function in whole.name), 0)
         found.stack = stack[inside:]
         if inside and not whole.stack:
-            # Torch leaves callers out of what it logs of the first compile.
+            # Torch logs the first compile without callers.
             whole.stack, whole.caller = stack[:inside], stack[inside - 1].place
             self.outermost = self.outermost or stack[0].place.path
         compiled.broke = True

@@ -1,6 +1,6 @@
-"""Lists and extracts what a trace log holds for each compile: graphs, guards, code, artifacts, chromium events.
+"""Lists and extracts a trace log's content for each compile: graphs, guards, code, artifacts, chromium events.
 
-Reads the log as a stream, and decodes the payload of what is asked for only. One thread.
+Streams the log, and decodes only the requested payload. One thread.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ class Content:
     """One piece of a log that can be extracted."""
 
     compile_id: str
-    """``-`` for what belongs to no compile."""
+    """``-`` for content without a compile."""
     attempt: int
     name: str
-    """``dynamo_output_graph``, ``fx_graph_cache_miss``; a further one of the compile has a number: ``...#2``."""
+    """``dynamo_output_graph``, ``fx_graph_cache_miss``; further ones of a compile have a number: ``...#2``."""
     size: int
     """Bytes."""
     is_whole: bool
-    """Whether the payload has the digest that torch wrote."""
+    """Whether the payload has torch's digest."""
     entry: Entry
 
 
 def contents_of(log: Path) -> Iterator[Content]:
-    """Yield every piece with a text of its own, in the order of the log.
+    """Yield every piece that has a text, in the log's order.
 
     Raises:
         UnreadableRecord: the log cannot be read.
@@ -67,7 +67,7 @@ def contents_of(log: Path) -> Iterator[Content]:
 
 
 def text_of(log: Path, compile_id: str, name: str) -> str:
-    """Return the text of one piece: its payload, or the entry's JSON where it has none.
+    """Return the text of one piece: its payload, or else the entry's JSON.
 
     Raises:
         UnreadableRecord: there is none of that name.

@@ -1,8 +1,8 @@
-"""Reads the entries of one log of torch's, as a stream of bounded memory. One thread.
+"""Reads the entries of one torch log as a stream, in bounded memory. One thread.
 
-An entry is a line with a prefix as glog writes it (``V1124 18:58:20.614000 7084 torch/_dynamo/utils.py:2350] ``) and
-JSON; an entry with ``has_payload`` continues in lines that begin with a tab. A log may be cut off or torn: whatever is
-not an entry is counted and left out.
+An entry is a line with glog's prefix (``V1124 18:58:20.614000 7084 torch/_dynamo/utils.py:2350] ``) and JSON; an entry
+with ``has_payload`` continues in lines that begin with a tab. A log may be cut off or torn: everything else is counted
+and skipped.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dynamo_dap.records.texts import may_have_controls, without_controls
 
 _BLOCK = 4 * 1024 * 1024
 _LONGEST = 64 * 1024 * 1024
-"""Bytes of an entry. A longer one is left out."""
+"""Bytes of the longest entry that is read."""
 _PREFIX = re.compile(
     rb"[VIWEC](?P<month>\d\d)(?P<day>\d\d) (?P<time>\d\d:\d\d:\d\d\.\d+) (?P<process>\d+) [^\]\n]*\] (?=\{)"
 )
@@ -31,7 +31,7 @@ _ARTIFACT = re.compile(rb'\{"artifact": \{"name": "(?P<name>[^"\\]*)"')
 _HEADER = 4096
 _TORN = re.compile(rb"\n(?!\t)")
 _OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-"""Characters that a terminal or an editor would obey; tab and line feed are left."""
+"""Characters that a terminal or an editor would obey, except tab and line feed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +41,14 @@ class Entry:
     kind: str
     """Its first key: ``dynamo_start``, ``artifact`` ..."""
     name: str
-    """Of an artifact: ``recompile_reasons``; else empty."""
+    """An artifact's name, ``recompile_reasons``; else empty."""
     process: int
     time: str
     """``1124 18:58:20.614000``: month, day and time of that machine."""
     metadata: bytes
     """JSON, without control characters."""
     content: bytes
-    """The lines of the payload as they are in the log."""
+    """The payload's lines, as in the log."""
 
     @property
     def payload(self) -> str:
@@ -56,7 +56,7 @@ class Entry:
         return harmless(self.content.replace(b"\n\t", b"\n")[1:].decode(errors="replace")) if self.content else ""
 
     def is_whole(self, digest: str | None) -> bool:
-        """Whether the payload is the one that torch wrote, by its MD5."""
+        """Whether the payload has torch's MD5."""
         if digest is None:
             return not self.content
         text = self.content.replace(b"\n\t", b"\n")[1:]
@@ -69,13 +69,13 @@ def harmless(text: str) -> str:
 
 
 class LogReader:
-    """Reads a log from its beginning to its end. Entries of ``unwanted`` kinds are passed over undecoded."""
+    """Reads a log to its end. Entries of ``unwanted`` kinds are skipped undecoded."""
 
     def __init__(self, path: Path, unwanted: frozenset[str] = frozenset()) -> None:
         self._path = path
         self._unwanted = unwanted
         self.entries = 0
-        """How many there were, unwanted ones included."""
+        """How many entries there were, unwanted ones included."""
         self.unreadable = 0
         """Pieces that are not entries, or too long."""
 
@@ -91,7 +91,7 @@ class LogReader:
         """Yield the text from each start of an entry to the next."""
         rest = b""
         while block := file.read(_BLOCK):
-            # A start may be cut in two by the end of a block.
+            # The end of a block may cut a start in two.
             searched = max(0, len(rest) - 16)
             rest += block
             begin = 0
@@ -136,7 +136,7 @@ class LogReader:
 
 
 def _indented(content: bytes) -> bytes:
-    """Return the lines that belong to the payload: torn lines of another entry may follow it."""
+    """Return the payload's lines: torn lines of another entry may follow it."""
     torn = _TORN.search(content)
     return content if torn is None else content[: torn.start()]
 
@@ -151,7 +151,7 @@ class Frame(msgspec.Struct, gc=False):
 
 
 class Context(msgspec.Struct, gc=False):
-    """What every entry about a compile has."""
+    """The common part of every entry about a compile."""
 
     frame_id: int | None = None
     frame_compile_id: int | None = None

@@ -1,4 +1,4 @@
-"""Parses what torch writes into a log as text: guards, graph breaks, reasons of recompiles. Pure."""
+"""Parses the texts in torch's log: guards, graph breaks, reasons of recompiles. Pure."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SKIPPED = "the function is skipped: it runs eagerly"
 FULL_GRAPH = "an error: fullgraph=True"
 
 Full = Callable[[str], str | None]
-"""Returns the full path of a shortened one; None unless exactly one file of the log matches it."""
+"""Returns a shortened path's full path; None unless exactly one file of the log matches it."""
 
 
 def resumed(name: str) -> tuple[str, int] | None:
@@ -53,7 +53,7 @@ def resumed(name: str) -> tuple[str, int] | None:
 
 @dataclass
 class ParsedGuards:
-    """The guards of a compile, and the lines that their comments quote."""
+    """A compile's guards, and the lines that their comments quote."""
 
     count: int
     guards: list[Guard]
@@ -80,7 +80,7 @@ def parsed_guards(text: str, full: Full) -> ParsedGuards:
 
 
 def as_written(source: str) -> str:
-    """Return what is guarded, without torch's ``L[...]`` around locals: ``x.size()[0]``."""
+    """Return the guarded expression, without torch's ``L[...]`` around locals: ``x.size()[0]``."""
     return re.sub(r"^[LG]\['(\w+)'\]", r"\1", source)
 
 

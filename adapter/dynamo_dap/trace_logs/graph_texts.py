@@ -1,7 +1,7 @@
 """Parses graphs as torch prints them (``print_readable``). Pure.
 
-Each statement is a node; the comment above it has the user's line. A graph may be of any torch from 2.6 on, and may be
-cut off: what cannot be read is left out.
+Each statement is a node; the comment above it has the user's line. A graph may come from any torch since 2.6, and may
+be cut off: unreadable parts are left out.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _METHOD = re.compile(r"[A-Za-z_]\w*\.(?P<method>\w+)\(")
 
 @dataclass
 class SourceText:
-    """A line of the user's, as the log has it."""
+    """A user's line, as in the log."""
 
     place: Place
     text: str
@@ -47,7 +47,7 @@ class ParsedGraph:
 
 
 def parsed_graph(text: str, index: int = 0) -> ParsedGraph:
-    """Return the graph that torch has printed; one without nodes for what cannot be read."""
+    """Return the graph that torch printed; without nodes if it is unreadable."""
     lines: list[SourceText] = []
     nodes = [node for _, node in numbered_nodes(text, lines)]
     operations = sum(node.operation.startswith("call_") for node in nodes)

@@ -1,7 +1,7 @@
 """Finds torch's trace logs in a folder, and reads one as a record. Any process; one thread per log.
 
-Paths of the machine that wrote a log are mapped to files here. A file here counts as the same source only if every line
-that the log quotes is in it: then the record gets its digests, and editors mark its lines.
+Paths of the machine that wrote a log are mapped to files here. A file here counts as the same source only if it
+contains every line that the log quotes: then the record gets its digests, and editors mark its lines.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _NAME = re.compile(r"dedicated_log_torch_trace_(?:rank_(?P<rank>\d+)_)?\w*\.log"
 _SIGN = re.compile(rb"[VIWEC]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ [^\]\n]*\] \{")
 _LOGS = 10_000
 Mappings = Sequence[tuple[str, str]]
-"""Folders of the machine that wrote a log, each with the folder here that has the same files."""
+"""Folders of the machine that wrote a log, each with the corresponding folder here."""
 
 
 def is_trace(path: Path) -> bool:
-    """Whether a path is a folder with trace logs of torch's, or one such log."""
+    """Return whether a path is a folder with torch's trace logs, or one such log."""
     if path.is_dir():
         return bool(logs_in(path))
     try:
@@ -41,7 +41,7 @@ def is_trace(path: Path) -> bool:
 
 
 def logs_in(path: Path) -> list[Path]:
-    """Return the logs of a folder, by rank and name; the path itself where it is a log."""
+    """Return a folder's logs, by rank and name; the path itself if it is a log."""
     if not path.is_dir():
         return [path]
     found = [each for each in path.iterdir() if _NAME.fullmatch(each.name) and each.is_file()]
@@ -56,7 +56,7 @@ def _rank_in_name(log: Path) -> int | None:
 
 
 def chosen_log(path: Path) -> Path:
-    """Return the log of a trace that a report is about: that of rank 0, or the largest.
+    """Return the log to report on: rank 0's, or the largest.
 
     Raises:
         UnreadableRecord: there is none.
@@ -175,7 +175,7 @@ def _started(log: Path, translation: Translation, process: int, rank: int | None
 
 
 def read_ranks(path: Path, mappings: Mappings = ()) -> dict[int, Record]:
-    """Return the records of all ranks in a folder of trace logs; of several logs of one rank, the one that says most.
+    """Return the records of all ranks in a folder of trace logs; for each rank, its most complete log.
 
     Raises:
         UnreadableRecord: the folder has no log of a rank.
@@ -213,7 +213,7 @@ def mappings_of(given: Iterable[str]) -> Mappings:
 
 
 class PathMap:
-    """Maps a path of the machine that wrote a log to one here. Remembers its answers."""
+    """Maps paths of the machine that wrote a log to paths here. Caches its answers."""
 
     def __init__(self, mappings: Mappings) -> None:
         # The most specific folder wins.
@@ -221,7 +221,7 @@ class PathMap:
         self._known: dict[str, str] = {}
 
     def __call__(self, path: str) -> str:
-        """Return the path here; the path itself where no mapping is for it."""
+        """Return the path here; the path itself without a mapping."""
         known = self._known.get(path)
         if known is None:
             known = self._known[path] = self._found(path)
@@ -232,14 +232,14 @@ class PathMap:
             pure: type[PurePath] = PureWindowsPath if "\\" in remote else PurePosixPath
             with contextlib.suppress(ValueError):
                 rest = pure(path).relative_to(remote)
-                # A log may be anybody's: it must not lead out of the folder.
+                # A log may come from anybody: it must not lead out of the folder.
                 if ".." not in rest.parts:
                     return str(Path(local, *rest.parts))
         return path
 
 
 def _lines_now(path: str) -> list[str]:
-    """Return the lines of a file here; none if it is not source code. A language server reads it again and again."""
+    """Return the lines of a file here; none if it is not source code. Cached for the language server."""
     if not is_readable_source(path):
         return []
     try:

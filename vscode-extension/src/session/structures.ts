@@ -323,13 +323,13 @@ export interface Place {
 
 /** One compile of one frame. */
 export interface Compile {
-    /** Dynamo's compile id, `0/1`; with `#2` appended when the program had it before `torch.compiler.reset()`. */
+    /** Dynamo's compile id, `0/1`, with `#2` if the program had it before `torch.compiler.reset()`. */
     id: string;
-    /** The frame: `fn`, `fn (resumed at line 8)`. */
+    /** The frame's name: `fn`, `fn (resumed at line 8)`. */
     name: string;
     state: "tracing" | "compiled" | "skipped" | "failed";
     place?: Place;
-    /** What it took, without the time that a debugger held it. */
+    /** Its duration, without stops of a debugger. */
     seconds?: number;
     /** Why earlier compiles could not be used, one sentence each. */
     recompiled?: string[];
@@ -340,58 +340,58 @@ export interface Compile {
     guardCount?: number;
     /** Its dynamic sizes and numbers. */
     symbols?: Symbol[];
-    /** Why each size of its inputs is static or dynamic; cut off at a bound. */
+    /** Why each input size is static or dynamic; up to a bound. */
     sizes?: Size[];
-    /** Why it was skipped, or failed. */
+    /** Why it was skipped or failed. */
     problem?: string;
-    /** Where the user's code was that it failed at. */
+    /** The user's line that caused the failure. */
     problemPlace?: Place;
-    /** Where the functions go on that run what follows a graph break. */
+    /** Lines at which functions resume after a graph break. */
     resumes?: Place[];
     backend?: string;
-    /** Seconds of torch's phases: `dynamo`, `aot_autograd`, `inductor` ...; torch counts a debugger's stops in. */
+    /** Seconds of torch's phases: `dynamo`, `aot_autograd`, `inductor` ...; they include a debugger's stops. */
     phases?: Record<string, number>;
     specializations?: Specialization[];
     /** Files that the backend wrote: Inductor's output code. */
     artifacts?: string[];
-    /** In these files: the fused kernels, and those of libraries that are called. */
+    /** The kernels in these files: fused ones, and library kernels that they call. */
     kernels?: string[];
-    /** How often caches of compiled graphs were hit, missed and bypassed: `FX graph cache hit`. */
+    /** Hits, misses and bypasses of caches of compiled graphs: `FX graph cache hit`. */
     caches?: Record<string, number>;
-    /** What each cache answered, in this order. */
+    /** Each cache's answer, in order. */
     lookups?: CacheLookup[];
-    /** What happened to symbolic sizes: from torch's trace logs only. */
+    /** Events of symbolic sizes, from torch's trace logs only. */
     shapes?: ShapeEvent[];
-    /** The limit that was exceeded: `recompile_limit`. The function runs eagerly then. */
+    /** The exceeded limit, `recompile_limit`. The function then runs eagerly. */
     limit?: string;
     /** The user's line that called the function. */
     caller?: Place;
-    /** Who called, torch left out, outermost first. */
+    /** The callers without torch, outermost first. */
     stack?: StackLine[];
-    /** What FSDP does with its module. */
+    /** FSDP's settings for its module. */
     sharding?: Sharding;
-    /** Which module its method belongs to: 1 for the first that was compiled; modules of one class share the code. */
+    /** The module of its method: 1 for the first that was compiled. Modules of one class share the code. */
     module?: number;
-    /** What happened to its CUDA graphs; nothing where none were wanted. */
+    /** Events of its CUDA graphs; empty if there are none. */
     cudaGraphs?: CudaGraph[];
-    /** Its calls that raised, each kind once; cut off at a bound. */
+    /** Its calls that raised, once per kind; up to a bound. */
     raised?: RaisedCall[];
-    /** Whether nodes, guards and stacks are kept no longer: see `Record.shorten`. */
+    /** Whether its nodes, guards and stacks were dropped: see `Record.shorten`. */
     isShortened?: boolean;
 }
 
 /** A node of a graph. */
 export interface GraphNode {
     name: string;
-    /** FX's: `placeholder`, `call_function` ... */
+    /** FX's name: `placeholder`, `call_function` ... */
     operation: string;
     target: string;
-    /** What it computes, by its metadata: `f32[3, 4]`. */
+    /** Its result, by metadata: `f32[3, 4]`. */
     value?: string;
     place?: Place;
-    /** What it computes, as Python: `x + 1`. */
+    /** Its computation, as Python: `x + 1`. */
     expression?: string;
-    /** An input as the user wrote it, `self.fc.weight`: expressions have this in place of `name`. */
+    /** An input as the user wrote it, `self.fc.weight`: expressions contain this, not `name`. */
     userName?: string;
 }
 
@@ -402,9 +402,9 @@ export interface Guard {
     type: string;
     /** The user's line that caused it. */
     place?: Place;
-    /** What is guarded, as the user wrote it: `self.weight`. */
+    /** The guarded value, as the user wrote it: `self.weight`. */
     source?: string;
-    /** The condition as a person says it; missing where torch's words are that. */
+    /** The condition in plain words; missing if torch's words are plain. */
     text?: string;
 }
 
@@ -536,52 +536,52 @@ export interface LostValue {
     reason: string;
 }
 
-/** A guard of an earlier compile that failed, so that a call was compiled again. */
+/** A guard of an earlier compile that failed and so caused a recompile. */
 export interface GuardFailure {
     compileId: string;
     /** The guard that failed, in torch's words. */
     expression: string;
-    /** The whole sentence that torch logs. */
+    /** The sentence that torch logs. */
     reason: string;
-    /** The user's line that had installed the guard. */
+    /** The user's line that installed the guard. */
     place?: Place;
     valueThen?: string;
     valueNow?: string;
-    /** What differs from before, as a person says it; missing where torch's words are that. */
+    /** The difference from before in plain words; missing if torch's words are plain. */
     text?: string;
-    /** What torch itself advises. */
+    /** Torch's own advice. */
     hint?: string;
 }
 
 /** One pass of Dynamo's analysis over a function. */
 export interface Attempt {
-    /** 1 for the first. */
+    /** Counted from 1. */
     number: number;
     /** Why the analysis started again after this attempt; missing for the last. */
     restarted?: string;
 }
 
-/** A graph that was given to the backend. */
+/** A graph that Dynamo passed to the backend. */
 export interface GraphSummary {
     index: number;
     name: string;
     nodeCount: number;
     /** Nodes that compute something; `torch._dynamo.explain` does not count methods among its ops. */
     operationCount: number;
-    /** What DistributedDataParallel had it cut into, each compiled by itself. */
+    /** The parts into which DistributedDataParallel cut it, each compiled by itself. */
     buckets?: Bucket[];
 }
 
 /** Something that Dynamo could not trace. */
 export interface GraphBreak {
-    /** Torch's name of the kind of break: `Data-dependent branching`; the first line of its message without one. */
+    /** Torch's name of the kind of break, `Data-dependent branching`; otherwise the first line of its message. */
     reason: string;
     place?: Place;
     explanation?: string;
     hints?: string[];
-    /** What torch calls the developer debug context. */
+    /** Torch's developer debug context. */
     context?: string;
-    /** The graph-break id of torch's registry: `GB0059`. */
+    /** Its id in torch's registry of graph breaks: `GB0059`. */
     id?: string;
     /** Torch's page about it. */
     link?: string;
@@ -591,11 +591,11 @@ export interface GraphBreak {
     stack?: StackLine[];
     /** Torch's whole text. */
     message?: string;
-    /** Whether it is a hook of FSDP's, which keeps Dynamo out: `explanation` and `hints` are not torch's then. */
+    /** Whether it is a hook of FSDP, which keeps Dynamo out. Then `explanation` and `hints` are ours, not torch's. */
     atFsdpHook?: boolean;
-    /** What a data-dependent branch asks, as the user may write it at the line: `n == 3`. */
+    /** The condition of a data-dependent branch, as the user may write it at the line: `n == 3`. */
     condition?: string;
-    /** The numbers in it that depend on data. */
+    /** The condition's numbers that depend on data. */
     data?: DataSymbol[];
 }
 
@@ -603,22 +603,22 @@ export interface GraphBreak {
 export interface Symbol {
     /** `s77` */
     name: string;
-    /** The inputs that it stands for, as the user wrote them: `x.size()[0]`. */
+    /** The inputs that it represents, as the user wrote them: `x.size()[0]`. */
     source: string;
-    /** In the call that was compiled. */
+    /** Its value in the call that was compiled. */
     value?: string;
-    /** What it may be: `2 … ∞`. */
+    /** Its possible values: `2 … ∞`. */
     range?: string;
 }
 
 /** Why a size of an input is static or dynamic. */
 export interface Size {
-    /** As the user wrote it: `x.shape[0]`; `12 sizes of parameters and buffers` for these together. */
+    /** As the user wrote it: `x.shape[0]`; `12 sizes of parameters and buffers` for all of them together. */
     source: string;
     state: "dynamic" | "static" | "specialized";
-    /** `s77`; nothing for a size that never was a symbol. */
+    /** `s77`; missing for a size that never was a symbol. */
     symbol?: string;
-    /** In the call that was compiled. */
+    /** Its value in the call that was compiled. */
     value?: string;
     /** In order of creation. */
     reasons?: SizeReason[];
@@ -631,7 +631,7 @@ export interface Specialization {
     place?: Place;
 }
 
-/** The answer of one cache of compiled graphs for a compile. */
+/** One cache's answer to a compile. */
 export interface CacheLookup {
     /** `FX graph cache`, `AOTAutograd cache` */
     cache: string;
@@ -640,7 +640,7 @@ export interface CacheLookup {
     key?: string;
     /** Why it was bypassed. */
     reason?: string;
-    /** The parts of the key, each with a digest: `[abc...] inductor_config[cpp.threads]: -1`; cut off at a bound. */
+    /** The parts of the key, each with a digest: `[abc...] inductor_config[cpp.threads]: -1`; up to a bound. */
     components?: string[];
     /** Seconds of compile time that a hit saved, as torch counts them. */
     saved?: number;
@@ -662,22 +662,22 @@ export interface StackLine {
     function: string;
 }
 
-/** FSDP's (`fully_shard`) settings for the parameters of the compiled method's module. */
+/** FSDP's (`fully_shard`) settings for the module of the compiled method. */
 export interface Sharding {
-    /** The module in the model, in the call that was compiled: `layers.0`; empty for the model itself. */
+    /** The module's name in the compiled call: `layers.0`; empty for the model itself. */
     name: string;
     parameters: number;
-    /** Bytes of them all, gathered. */
+    /** Bytes of its gathered parameters. */
     size: number;
-    /** Over how many they are sharded. */
+    /** Over how many ranks they are sharded. */
     ranks: number;
-    /** Whether they were whole when the compile began: a hook had gathered them, in no graph. */
+    /** Whether a hook outside any graph had gathered them before the compile. */
     isGathered: boolean;
     /** Whether they are freed after the forward, and gathered again for the backward. */
     isShardedAgain: boolean;
 }
 
-/** Events of CUDA graphs of a compile, for one reason at one line. */
+/** Events of a compile's CUDA graphs, for one reason at one line. */
 export interface CudaGraph {
     outcome: "recorded" | "skipped" | "partial" | "re-recorded" | "overwritten";
     cause?: "cpu" | "devices" | "mutation" | "dynamic shape" | "incompatible operation" | "address" | "size" | "liveness" | "re-record limit" | "forward" | "kept output" | "other";
@@ -685,7 +685,7 @@ export interface CudaGraph {
     text?: string;
     /** The user's line that caused it. */
     place?: Place;
-    /** The user's line that called, for what happened while the program ran. */
+    /** The user's calling line, for an event while the program ran. */
     caller?: Place;
     isBackward?: boolean;
     /** How often. */
@@ -696,11 +696,11 @@ export interface CudaGraph {
 export interface RaisedCall {
     /** `IndexError: index 7 is out of bounds` */
     problem: string;
-    /** Which operation or kernel raised. */
+    /** The operation or kernel that raised. */
     operation?: string;
     /** The lines that the operation or kernel computes. */
     places?: Place[];
-    /** The user's innermost line that ran: of a custom operator's kernel, or of a backend. */
+    /** The user's innermost line that ran, in a custom operator's kernel or in a backend. */
     kernel?: Place;
     /** The user's line that called the function. */
     caller?: Place;
@@ -743,7 +743,7 @@ export interface CacheEntry {
     lastMiss?: EntryMiss;
 }
 
-/** A part of a graph: the gradients of its parameters are reduced together, while those of others are computed. */
+/** A part of a graph whose parameters' gradients are reduced together, while others are computed. */
 export interface Bucket {
     /** Bytes of the parameters. */
     size: number;
@@ -755,19 +755,19 @@ export interface Bucket {
 
 /** A number that the program computes from data: `mask.nonzero().shape[0]`. */
 export interface DataSymbol {
-    /** Torch's: `u0`. */
+    /** Torch's name: `u0`. */
     name: string;
     /** As the user may write it at the break: `n`, `found.shape[0]`. */
     userName?: string;
-    /** What made it: `nonzero`. */
+    /** The operation that made it: `nonzero`. */
     operation?: string;
     /** The user's line that made it. */
     place?: Place;
-    /** What it may be: `0 … 6`. */
+    /** Its possible values: `0 … 6`. */
     range?: string;
 }
 
-/** One reason why a size is what it is. */
+/** One reason for the state of a size. */
 export interface SizeReason {
     kind: "mark" | "automatic dynamic" | "setting" | "0/1 specialization" | "parameter" | "module" | "first call" | "specialization" | "condition" | "equal size" | "other";
     /** `it was 3 in an earlier call` */

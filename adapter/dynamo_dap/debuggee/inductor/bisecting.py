@@ -1,8 +1,8 @@
-"""One run of a bisection: counts what torch's ``CompilerBisector`` may leave out, and reports what one such thing is.
+"""Counts, in one run of a bisection, what torch's ``CompilerBisector`` may disable, and describes one of these items.
 
-Torch itself leaves out decompositions, passes and lowerings as its environment variables say; this only listens, and
-changes settings that the bisector has for the same purpose. Runs on the thread that compiles, in a process that is made
-for this run. Installed for the life of that process.
+Torch itself disables decompositions, passes and lowerings through its environment variables. This module listens, and
+changes the settings that the bisector has for that. Runs on the compiling thread, in a process made for this run, and
+stays installed for the life of that process.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _PLACES = 5
 
 
 class BisectedRun:
-    """Counts, for the life of its process."""
+    """Counts items, for the life of its process."""
 
     def __init__(self, number: int | None, settings: Mapping[str, object]) -> None:
-        """Bisect with ``settings`` of Inductor's; ``number`` is the thing to report, counted from 0."""
+        """Bisect with Inductor's ``settings``, and describe the item ``number``, counted from 0."""
         self.body = BisectedBody()
         self._number = number
         self._settings = dict(settings)
@@ -42,7 +42,7 @@ class BisectedRun:
         self._patches = Patches(BISECTING.name, self._fail)
 
     def begin(self) -> None:
-        """Listen as soon as torch has what is listened to. Before the program."""
+        """Start listening when torch imports the modules. Called before the program runs."""
         when_imported("torch._inductor.compiler_bisector", self._install)
         if self._number is not None:
             when_imported("torch.fx.passes.graph_transform_observer", self._watch_passes)
@@ -94,7 +94,7 @@ class BisectedRun:
 
 
 def _nodes(module: Any) -> dict[str, tuple[str, str, BisectedPlace | None]]:
-    """Return text, operation and place of each node of a graph, by its name."""
+    """Return each node's text, operation and place, by its name."""
     nodes = getattr(getattr(module, "graph", None), "nodes", ())
     return {node.name: (str(node.format_node()), str(node.target), _place_of(node)) for node in nodes}
 
@@ -104,7 +104,7 @@ def _changed(
     before: Mapping[str, tuple[str, str, BisectedPlace | None]],
     after: Mapping[str, tuple[str, str, BisectedPlace | None]],
 ) -> BisectedThing:
-    """Return what a pass did: the operations that it took out or changed, those that it made, and their places."""
+    """Return what a pass did: the operations that it removed or changed, those that it made, and their places."""
     gone = [known for node, known in before.items() if node not in after or after[node][0] != known[0]]
     made = [known for node, known in after.items() if node not in before or before[node][0] != known[0]]
     places = [place for *_, place in (*gone, *made) if place is not None]

@@ -1,9 +1,9 @@
-"""Observes AOTAutograd and Inductor at work on a graph: what each stage made, and what each part of it came from.
+"""Observes AOTAutograd and Inductor at work on a graph: what each stage made, and from what.
 
-Functions of torch that a graph passes through are wrapped while stages are explored, and restored afterwards. Meanwhile
-torch notes from which node each node was made (``provenance_tracking_level``), and takes no compiled graph from its
-caches: what comes from there passes through no stage. Wrappers run on the compiling thread, or on the one that runs a
-backward pass for the first time; the original always runs, even if ours fails.
+While stages are explored, torch's functions that a graph passes through are wrapped. Meanwhile torch notes from which
+node each node was made (``provenance_tracking_level``), and does not use its caches: a cached graph passes through no
+stage. Wrappers run on the compiling thread, or on the thread that first runs a backward pass. The original always runs,
+even if ours fails.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ ORIGINS = Feature("which line each kernel computes", _LEVEL, _GRAPH_CACHE)
 RUNNABLE = Feature("the graph as a program among the stages of a compile", _RUNNABLE)
 
 _NAMED_ELSEWHERE = ("torch._inductor.codegen.cpp", "torch._inductor.codegen.triton")
-"""Modules that hold the function of ``_KERNEL`` by a name of their own."""
+"""Modules that import the function of ``_KERNEL`` under another name."""
 FORWARD, BACKWARD = "forward", "backward"
 
 
@@ -81,25 +81,25 @@ class IrOperation:
     """An operation of Inductor's scheduler."""
 
     name: str
-    """``op3``; of a fused one ``op0_op1``."""
+    """``op3``, or ``op0_op1`` if fused."""
     text: str
     members: tuple[str, ...]
-    """The operations that were fused into it: itself, if none were."""
+    """The operations that were fused into it, or itself."""
     origins: tuple[str, ...]
     """Nodes of the post-grad graph that it computes."""
     lowerings: list[str] = field(default_factory=list)
-    """Functions of Inductor's that made it of them."""
+    """Inductor functions that made it."""
     reasons: list[str] = field(default_factory=list)
-    """Why it is there as it is: a fallback, a copy."""
+    """Why Inductor made it this way: a fallback, a copy."""
     not_fused: list[tuple[str, str]] = field(default_factory=list)
-    """Other operations, and why it was not fused with them."""
+    """Other operations, and why each was not fused with this one."""
     wanting: tuple[str, ...] = ()
-    """Nodes of the post-grad graph that it copies an input for."""
+    """Nodes of the post-grad graph for which it copies an input."""
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """A call of a kernel, or of a library's function, in the output code."""
+    """A call of a kernel, or of a library function, in the output code."""
 
     name: str
     """``cpp_fused_add_0``, ``extern_kernels.mm``"""
@@ -115,10 +115,10 @@ class StageObserver:
     """Takes what each stage made. ``direction`` is ``FORWARD`` or ``BACKWARD``."""
 
     def pre_grad(self, before: Callable[[], Any], graph: Any) -> None:
-        """Pre-grad passes have changed ``graph``; ``before`` gives what ``look`` had said of it."""
+        """Pre-grad passes have changed ``graph``; ``before`` is what ``look`` returned for it."""
 
     def look(self, graph: Any) -> Any:
-        """Report a graph that passes are about to change; what is returned is given back when they have."""
+        """Describe a graph before passes change it; the result is passed on when they have."""
 
     def joint(self, graph: Any) -> None:
         """AOTAutograd has made the joint graph."""
@@ -130,7 +130,7 @@ class StageObserver:
         """AOTAutograd has made a forward, a backward, or an inference graph."""
 
     def divided(self, saved: dict[str, int], recomputed: dict[str, int]) -> None:
-        """Nodes of the forward graph that are kept for the backward pass, and those that it computes again: bytes."""
+        """Nodes of the forward graph saved for the backward pass, and those recomputed there, with their bytes."""
 
     def post_grad(self, direction: str, before: Callable[[], Any], graph: Any) -> None:
         """Post-grad passes have changed ``graph``."""
@@ -146,7 +146,7 @@ class StageObserver:
 
 
 def compile_id() -> str | None:
-    """Return the id of the compile that this thread works on, also in a backward pass: ``0/1``."""
+    """Return the id of this thread's compile, also in a backward pass: ``0/1``."""
     if AOT_STAGES.problem is not None:
         return None
     found = AOT_STAGES.resolve(_COMPILE_ID)()
@@ -154,9 +154,9 @@ def compile_id() -> str | None:
 
 
 def made_from(node: Any) -> list[list[tuple[str, int]]]:
-    """Return what a node was made from: for each, the way back, the nearest first.
+    """Return the ways from a node back to those that it was made from, each with the nearest node first.
 
-    A step of the way is the name of a node, and what identifies its graph: the ``id`` it had at that time.
+    A step of the way is a node's name and its graph's ``id`` at that time.
     """
     return [list(_way_back(each)) for each in node.meta.get("from_node") or ()]
 
@@ -172,7 +172,7 @@ def _way_back(source: Any) -> Iterator[tuple[str, int]]:
 
 
 def forward_of(node: Any) -> tuple[list[str], int | None]:
-    """Return what identifies the operation of Dynamo's graph that a node, maybe of a backward pass, belongs to.
+    """Return what identifies the operation of Dynamo's graph that a node belongs to, also in a backward pass.
 
     Its names there, the innermost last, and the number that autograd gave to the operation.
     """
@@ -181,13 +181,13 @@ def forward_of(node: Any) -> tuple[list[str], int | None]:
 
 
 def copied_by(node: Any) -> Any:
-    """Return the node whose value is written back into an input: AOTAutograd adds such copies, from no line."""
+    """Return the node whose value AOTAutograd writes back into an input. Such copies belong to no line."""
     is_copy = str(node.target) == "aten.copy_.default" and len(node.args) > 1
     return node.args[1] if is_copy and hasattr(node.args[1], "meta") else None
 
 
 def described_input(placeholder: Any) -> tuple[str, Any] | None:
-    """Return what an input of AOTAutograd's is: ``("input", 3)``, ``("gradient", 0)`` (of an output) ..."""
+    """Describe an input of an AOTAutograd graph: ``("input", 3)``, ``("gradient", 0)`` (of an output) ..."""
     description = placeholder.meta.get("desc")
     kind = type(description).__name__
     if kind == "PlainAOTInput":
@@ -206,15 +206,15 @@ class ExploredStages:
         """Install nothing yet."""
         self._observer = observer
         self._patches = Patches("exploring compiles")
-        # The program may have inputs and kernels that these cannot take; the rest is there all the same.
+        # A program may have inputs and kernels that these wrappers cannot handle; the others still work.
         self._costs, self._programs = Patches("costs of kernels"), Patches("programs that run a graph")
         self._lock = lock("hooks of stages", Level.HOOKS)
         self._thread = threading.local()
 
     def install(self) -> list[str]:
-        """Report stages from now on; return what this torch cannot report, at the first time.
+        """Report stages from now on; return, the first time, what this torch cannot report.
 
-        Call when a backend is about to be called: Inductor is slow to import, and not to be imported by Dynamo itself.
+        Call before a backend is called: Inductor is slow to import, and Dynamo itself must not import it.
         """
         with self._lock:
             if self._patches.is_installed:
@@ -301,7 +301,7 @@ class ExploredStages:
             self._reasons().copied(outcome.result, calling_frame().f_code.co_name)
 
     def _around(self, owner: Any, name: str, report: Callable[[Callable[[], Any], Any], None]) -> None:
-        """Watch passes over a graph module. Their calls for the bodies of operators are not reported."""
+        """Watch passes over a graph module, but not over the bodies of operators."""
 
         def watch(module: Any, *_: Any, **__: Any) -> Generator[None, Outcome, None]:
             running = self._running()
@@ -410,7 +410,7 @@ def _operation(node: Any, members: list[Any], holder: dict[str, str], reasons: R
 def _origins(operations: Any) -> tuple[str, ...]:
     """Return the nodes of the graph that operations of Inductor's IR compute.
 
-    A call of a library's function computes one; its other origins are those of its operands.
+    A call of a library function computes one; its other origins belong to its operands.
     """
     found: dict[str, None] = {}
     for each in operations:
@@ -422,7 +422,7 @@ def _origins(operations: Any) -> tuple[str, ...]:
 
 
 def _divided(forward: Any, backward: Any) -> tuple[dict[str, int], dict[str, int]]:
-    """Return the nodes that are kept for the backward pass, and those of the forward pass that it computes again."""
+    """Return the nodes saved for the backward pass, and the forward nodes that it recomputes."""
     known = {str(node.name): node for node in forward.nodes if node.op in ("placeholder", "call_function")}
     inputs = {str(node.name) for node in backward.nodes if node.op == "placeholder"}
     again = {

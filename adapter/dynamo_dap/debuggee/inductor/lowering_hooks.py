@@ -1,10 +1,9 @@
-"""Reports that AOTAutograd, a pass, or Inductor is about to work on operations.
+"""Reports each operation that AOTAutograd, a pass, or Inductor is about to work on.
 
-What a pass inserts is reported as soon as its line is known, and what it changes in place when it is over.
+A node that a pass inserts is reported once its line is known; a change in place is reported after the pass.
 
-Functions of torch have hooks while somebody wants to know. Meanwhile no compiled graph comes from torch's caches:
-nothing works on one that does. Hooks run on the compiling thread, or on the one that runs a backward pass for the first
-time.
+Torch's functions are hooked only while a listener needs them. Meanwhile torch does not use its caches, because nothing
+works on a cached graph. Hooks run on the compiling thread, or on the thread that first runs a backward pass.
 """
 
 from __future__ import annotations
@@ -55,35 +54,35 @@ class Work:
     """What torch is about to do, or a pass has just done."""
 
     stage: str
-    """One of ``TRACES``, ``PUTS_IN`` ..., as a person says it."""
+    """One of ``TRACES``, ``PUTS_IN`` ..., as shown to the user."""
     what: str
     """The operations: ``relu (aten.relu.default)``."""
     nodes: tuple[Any, ...]
-    """Those of the graph that it is about."""
+    """The nodes that the work is on."""
     operation: Any
-    """What torch works on: a node, or one of the scheduler's."""
+    """A node, or an operation of the scheduler."""
     by: Any
-    """The function of torch's that is about to run."""
+    """The torch function that is about to run."""
 
 
 class LoweringHooks:
     """The wrappers. One for the process; ``install`` and ``remove`` on any thread."""
 
     def __init__(self, on_work: Callable[[Work], None]) -> None:
-        """Report work that is about to begin to ``on_work``."""
+        """Pass each work that is about to begin to ``on_work``."""
         self._on_work = on_work
         self._patches = Patches("breakpoints of mode lowering")
         self._lock = lock("hooks of lowering", Level.HOOKS)
 
     @property
     def is_installed(self) -> bool:
-        """Whether anything is wrapped."""
+        """Whether any function is wrapped."""
         return self._patches.is_installed
 
     def install(self) -> list[str]:
-        """Report work from now on; return what this torch cannot report, at the first time.
+        """Report work from now on; return, the first time, what this torch cannot report.
 
-        Call when a backend is about to be called: Inductor is slow to import, and not to be imported by Dynamo itself.
+        Call before a backend is called: Inductor is slow to import, and Dynamo itself must not import it.
         """
         with self._lock:
             if self._patches.is_installed:
@@ -113,7 +112,7 @@ class LoweringHooks:
             self._patches.remove()
 
     def _before(self, name: str, work_of: Callable[..., Work | None]) -> None:
-        """Wrap a method: ``work_of`` gets its arguments, and returns what it is about to do."""
+        """Wrap a method: ``work_of`` gets its arguments and returns the work that it will do."""
         owner, attribute = owner_of(name)
         original = getattr(owner, attribute)
 
@@ -128,7 +127,7 @@ class LoweringHooks:
 
     @staticmethod
     def _traced(original: Any, _: Any, node: Any) -> Work | None:
-        # AOTAutograd runs the graph once before, to see what it changes.
+        # AOTAutograd first runs the graph to see what it changes; that run is not reported.
         if node.op != "call_function" or TRACING.resolve(_PROXIES)() is None:
             return None
         return Work(TRACES, _text(node), (node,), node, original)
@@ -176,15 +175,15 @@ class LoweringHooks:
 
 
 class _Changes:
-    """What passes do to a graph, in one run of them."""
+    """Collects the changes that one run of passes makes to a graph."""
 
     def __init__(self, graph: Any, report: Callable[[str, Any], None]) -> None:
-        """Report a stage and a node by ``report``."""
+        """Report each changed node, with its stage, by ``report``."""
         self._report = report
         self._graph = graph
         self._before = {node: _form(node) for node in graph.graph.nodes}
         self._made: dict[Any, None] = {}
-        """What was put in and is not reported: passes say a little later which line it is of."""
+        """Inserted nodes that are not reported yet: passes set their line a little later."""
 
     def created(self, node: Any) -> None:
         """Note a new node of the graph."""
@@ -204,7 +203,7 @@ class _Changes:
             self._report(TAKES_OUT, node)
 
     def ended(self) -> None:
-        """Report the nodes whose function or constants the passes have changed."""
+        """Report the nodes whose function or constants the passes changed."""
         self._report_made()
         for node in self._graph.graph.nodes:
             before = self._before.get(node)
@@ -218,14 +217,14 @@ class _Changes:
 
 
 def _form(value: Any) -> object:
-    """Return a key that stays equal while a node does the same as before, on whichever operands."""
+    """Return a key that stays equal while a node computes the same, on any operands."""
     if hasattr(value, "op") and hasattr(value, "all_input_nodes"):
         return value.target, _form(value.args), _form(value.kwargs)
     if isinstance(value, list | tuple):
         return tuple(None if hasattr(each, "all_input_nodes") else _form(each) for each in value)
     if isinstance(value, dict):
         return tuple(value), _form(list(value.values()))
-    # Of equal symbols torch would have to know that they are.
+    # Comparing symbols would make torch guard on them.
     return (type(value), repr(value)) if is_exactly(value, (bool, int, float, str, type(None))) else id(value)
 
 
@@ -233,7 +232,7 @@ _CACHES = (("torch._inductor.config", "fx_graph_cache"), ("torch._functorch.conf
 
 
 def use_no_caches(patches: Patches) -> None:
-    """Make torch take no compiled graph from its caches, as one of ``patches``."""
+    """Keep torch from using its caches of compiled graphs, as one of ``patches``."""
     for module, name in _CACHES:
         config = sys.modules.get(module)
         if config is not None and hasattr(config, name):
@@ -254,7 +253,7 @@ def _origins(scheduled: Iterable[Any]) -> tuple[Any, ...]:
 
 
 def place_of(function: Any) -> tuple[str, int, str]:
-    """Return file, line and name of a function of torch's."""
+    """Return file, line and name of a torch function."""
     while hasattr(function, "__wrapped__"):
         function = function.__wrapped__
     code = getattr(function, "__code__", None)

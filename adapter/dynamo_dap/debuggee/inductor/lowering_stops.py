@@ -1,9 +1,9 @@
-"""Breakpoints of mode ``lowering``: they stop while AOTAutograd, a pass or Inductor works on what came from a line.
+"""Stops at breakpoints of mode ``lowering``: while AOTAutograd, a pass or Inductor works on a line's operations.
 
-The thread is held in ordinary Python, inside torch: what torch is about to do stands on top of the stack, the user's
-line under it, then the functions of torch's that are running. A step ends at the next work for the same line; a step in
-leads into torch's Python, where the user debugs that (``justMyCode`` is off). Part of the compile-time engine; runs on
-the compiling thread, or on the one that runs a backward pass for the first time.
+The thread is held inside torch. The stack shows what torch is about to do, then the user's line, then the torch
+functions that are running. A step ends at the next work on the same line; a step in enters torch's Python if the user
+debugs that (``justMyCode`` is off). Part of the compile-time engine; runs on the compiling thread, or on the thread
+that first runs a backward pass.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class LoweringStops(CompileObserver):
     # -- the compiling thread --------------------------------------------------------------------------------------
 
     def graph_made(self, compiling: FrameCompile | None, graph: Any) -> None:
-        """Install the hooks of Inductor, which is about to be called."""
+        """Install Inductor's hooks just before it is called."""
         for problem in self._hooks.install():
             if problem not in self._reported:
                 self._reported.add(problem)
@@ -95,7 +95,7 @@ class LoweringStops(CompileObserver):
 
         path, line, _ = lines[-1]
         text = f"{work.stage} {work.what}, from line {line}"
-        # The program's modes would see, and trace, what is computed at the stop.
+        # The program's modes would trace what is computed at the stop.
         with data_reading():
             self._host.hold(
                 Stop(
@@ -112,7 +112,7 @@ class LoweringStops(CompileObserver):
         self._step_in()
 
     def _step_in(self) -> None:
-        """Go on in torch's own Python, if the user steps into it."""
+        """Continue in torch's Python, if the user steps into it."""
         step = self._host.steps.current()
         is_wanted = step is not None and step.kind is StepKind.IN and not self._host.options.just_my_code
         if is_wanted and self._host.eager_debugger.is_active:
@@ -133,7 +133,7 @@ def _ends_at(step: Step, lines: Sequence[_Line]) -> bool:
 
 
 def _lines_of(work: Work) -> list[list[_Line]]:
-    """Return the stacks of lines that operations came from, each once, the innermost line last."""
+    """Return the distinct stacks of lines that operations came from, the innermost line last."""
     found: dict[tuple[_Line, ...], None] = {}
     for node in work.nodes:
         stack = [(at.path, at.line, function) for at, function in user_places(node) if not is_torch_file(at.path)]
@@ -192,7 +192,7 @@ class _WorkFrame(Frame):
 
 
 class _LineFrame(Frame):
-    """The user's line that an operation came from; nothing of it runs."""
+    """The user's line that an operation came from. None of its code runs at the stop."""
 
     def __init__(self, path: str, line: int, function: str) -> None:
         self._path, self._line, self._function = path, line, function
@@ -214,5 +214,5 @@ class _LineFrame(Frame):
         return Position(self._line)
 
     def scopes(self) -> Sequence[ScopeOfFrame]:
-        """None: it has been traced, and there are no values of it."""
+        """Return no scopes: the line was traced, and its values are gone."""
         return ()

@@ -1,7 +1,7 @@
-"""What Inductor knows of the cost of its operations, and why it did not do better: sizes, FLOPs, memory, reasons.
+"""Collects costs of Inductor's operations and why they are not cheaper: sizes, FLOPs, memory, reasons.
 
-``Reasons`` notes what Inductor says while it lowers and fuses one graph; ``figures`` asks its scheduler when the code
-is written, as torch itself does then for its own metrics. Both on the compiling thread; nothing outlives a graph.
+``Reasons`` notes Inductor's messages while it lowers and fuses one graph. ``figures`` asks the scheduler when the code
+is written, as torch does for its own metrics. Both run on the compiling thread; nothing outlives a graph.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ MAXIMUM_REASONS = 12
 
 @dataclass(frozen=True)
 class Figures:
-    """What an operation of the scheduler costs; None for what nobody knows."""
+    """What an operation of the scheduler costs; None where unknown."""
 
     read: int | None = None
-    """Bytes, as Inductor estimates them: each buffer once."""
+    """Bytes, as Inductor estimates them; each buffer counts once."""
     written: int | None = None
     flops: int | None = None
     memory: int | None = None
@@ -55,7 +55,7 @@ class Figures:
 
 
 def figures(lowering: Any) -> dict[str, Figures]:
-    """Return what each operation of a graph's schedule costs, by its name. Within the graph's compile only."""
+    """Return the cost of each operation of a graph's schedule, by its name. Only while the graph compiles."""
     nodes = list(lowering.scheduler.nodes)
     memory = _memory(lowering, nodes) if MEMORY.problem is None else []
     found = {}
@@ -79,7 +79,7 @@ def _memory(lowering: Any, nodes: Sequence[Any]) -> list[int]:
 
 
 def _flops(node: Any) -> int | None:
-    """As the scheduler's ``estimate_flops``, which would count into torch's own counters."""
+    """Return the scheduler's ``estimate_flops``, without adding to torch's own counters."""
     found = []
     for each in node.get_nodes():
         if each.node is not None and (each.is_extern() or each.is_template()):
@@ -91,7 +91,7 @@ def _flops(node: Any) -> int | None:
 
 
 def lowerings_of(operation: Any) -> list[str]:
-    """Return which functions of Inductor's made an operation: ``aten.relu.default by relu (lowering.py:7)``."""
+    """Return which Inductor functions made an operation: ``aten.relu.default by relu (lowering.py:7)``."""
     if LOWERED_BY.problem is not None:
         return []
     known = LOWERED_BY.resolve(_LOWERINGS)
@@ -113,7 +113,7 @@ def _unwrapped(function: Any) -> Any:
 
 
 def reasons_of(operation: Any) -> list[str]:
-    """Return why an operation of the IR is a call of ATen's own kernel, if it is."""
+    """Return why an IR operation calls ATen's own kernel, if it does."""
     if type(operation).__name__ != "FallbackKernel":
         return []
     target = getattr(operation, "op_overload", None) or getattr(operation.get_origin_node(), "target", None)
@@ -124,28 +124,28 @@ def reasons_of(operation: Any) -> list[str]:
 
 
 class Reasons:
-    """What Inductor said of the operations of one graph."""
+    """Inductor's reasons for the operations of one graph."""
 
     def __init__(self) -> None:
-        """Nothing so far."""
+        """Begin without reasons."""
         self._not_fused: dict[tuple[str, str], str] = {}
         self._copies: dict[str, str] = {}
         self._wanting: dict[str, tuple[str, ...]] = {}
 
     def not_fused(self, why: Any) -> None:
-        """Note the reason that a ``WhyNoFuse`` has just got."""
+        """Note the reason of a new ``WhyNoFuse``."""
         reason = str(why.reason % why.args) if why.args else str(why.reason)
         if _NOTHING_IN_COMMON not in reason:
             named = reason.replace("node1", why.name1).replace("node2", why.name2)
             self._not_fused[why.name1, why.name2] = " ".join(named.split())
 
     def copied(self, made: Any, caller: str) -> None:
-        """Note a copy of an operand that an operation asked for; ``caller`` is the function of Inductor's."""
+        """Note a copy that an operation asked for; ``caller`` is the Inductor function."""
         node = getattr(COPIES.resolve(_GRAPH).graph, "current_node", None)
         operation = str(made.data.data.get_operation_name())
         wanted = "in other strides" if caller.startswith("require") else "by itself"
         if node is not None and node.op == "placeholder":
-            # An input is given the strides that its users want before they are lowered.
+            # Inductor first gives an input the strides that its users want, then lowers them.
             users = [str(each.name) for each in node.users if each.op == "call_function"]
             self._wanting[operation] = tuple(users)
             who = ", ".join(users[:MAXIMUM_REASONS]) or "an operation"
@@ -154,17 +154,17 @@ class Reasons:
         self._copies[operation] = f"a copy: {who} wants its operand {wanted} ({caller})"
 
     def of_operation(self, name: str) -> list[str]:
-        """Return why there is an operation, as it was before fusion."""
+        """Return why an operation exists, as it was before fusion."""
         return [self._copies[name]] if name in self._copies else []
 
     def wanting(self, name: str) -> tuple[str, ...]:
-        """Return the nodes that want an operation's copy of an input."""
+        """Return the nodes for which an operation copies an input."""
         return self._wanting.get(name, ())
 
     def of_fused(self, members: Sequence[str], holder: dict[str, str]) -> Iterator[tuple[str, str]]:
-        """Yield the operations that one was not fused with, and why not.
+        """Yield the operations that one was not fused with, and why.
 
-        ``holder`` has for each operation what it was fused into.
+        ``holder`` maps each operation to its fused one.
         """
         own = set(members)
         seen: set[tuple[str, str]] = set()
@@ -179,7 +179,7 @@ class Reasons:
 
 
 def is_in_memory(operand: Any) -> bool:
-    """Return whether an operand is a buffer, or a view of one: what is not is computed in place of being copied."""
+    """Return whether an operand is a buffer or a view of one. Anything else is computed, not copied."""
     buffer = sys.modules["torch._inductor.ir"].Buffer
     while operand is not None and not isinstance(operand, buffer):
         operand = getattr(operand, "data", None)
@@ -187,5 +187,5 @@ def is_in_memory(operand: Any) -> bool:
 
 
 def _members(name: str) -> set[str]:
-    """Return the operations of a fused one: it is named after them."""
+    """Return the parts of a fused operation, which its name lists."""
     return set(name.split("_"))

@@ -1,7 +1,7 @@
-"""Writes the stages of one compile as documents, and finds what each part of one was made from.
+"""Writes the stages of one compile as documents, and finds the origin of each part.
 
-Called on the thread that compiles, or that runs the backward pass for the first time. One ``StageDocuments`` for each
-compile that is explored; it keeps texts and names, no object of torch's.
+Called on the compiling thread, or on the thread that first runs a backward pass. Each explored compile has one
+``StageDocuments``, which keeps texts and names, no torch object.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _NOT_FUSED = "not fused with"
 _COPYING = ("aten.clone.", "aten.copy.", "aten.copy_.")
 _DEFINITION = re.compile(r"^(?P<name>\w+) = async_compile\.(?P<kind>\w+)\(.*'''$")
 _KERNEL_PATH = "# kernel path: "
-"""How Inductor says in which file a kernel is by itself."""
+"""Inductor's comment with the file of a single kernel."""
 _CALL = re.compile(r"^\s*# \[Provenance debug handles\] (?P<name>.+)$")
 _FRAME_NAME = re.compile(r"\W+")
 
@@ -53,13 +53,13 @@ class StageDocuments:
         self.documents: dict[str, Document] = {}
         self._parts: dict[str, Part] = {}
         self._graphs: dict[str, tuple[int, dict[str, str]]] = {}
-        """Of each graph's document: what identifies the graph, and the operation of each node."""
+        """For each graph's document: the graph's identity, and the operation of each node."""
         self._names: dict[str, str] = {}
-        """What the user would write for inputs of AOTAutograd's graphs."""
+        """Inputs of AOTAutograd's graphs, as the user would write them."""
         self._inputs: list[str] = []
         self._outputs: list[str] = []
         self._of_number: dict[int, list[str]] = {}
-        """Parts of Dynamo's graph, by the number that autograd gave to the operation."""
+        """Parts of Dynamo's graph, by autograd's number of the operation."""
 
     # -- graphs ----------------------------------------------------------------------------------------------------
 
@@ -76,9 +76,9 @@ class StageDocuments:
         return _bounded("\n".join(line for line, _ in graph_lines(graph, self._function, self._texts(graph))) + "\n")
 
     def graph(self, identifier: str, title: str, graph: Any, before: str | None = None) -> Document:
-        """Write a graph; ``before`` is what it was before the passes of this stage."""
+        """Write a graph; ``before`` is its text before this stage's passes."""
         document = Document(identifier, title, "python", "", before)
-        # What is written back comes from a part of the same document.
+        # A value written back comes from a part of the same document.
         self.documents[identifier] = document
         operations = {str(node.name): str(node.op) for node in nodes_of(graph)}
         previous = self._previous(identifier)
@@ -120,7 +120,7 @@ class StageDocuments:
         return known[which] if kind == "input" else f"{known[which]}.grad"
 
     def _previous(self, identifier: str) -> str | None:
-        """Return the document of the graph that a stage's graph has kept the names of."""
+        """Return the earlier document whose names a stage's graph has kept."""
         has_joint = "joint" in self.documents
         passes = ["joint-passes", "joint"] if has_joint else ["forward"]
         found = {
@@ -137,7 +137,7 @@ class StageDocuments:
         name = str(node.name)
         found = [part for way in made_from(node) if (part := self._nearest(way)) is not None]
         if previous is not None and self._graphs[previous][1].get(name) == str(node.op):
-            # It was there, and may have taken the place of others.
+            # It existed before, and may have replaced others.
             found = [f"{previous}:{name}", *found]
         if found or node.op != "call_function":
             return list(dict.fromkeys(found))
@@ -158,7 +158,7 @@ class StageDocuments:
         return None
 
     def _number(self, identifier: str, node: Any, part: Part) -> None:
-        """Note which part of Dynamo's graph an operation's number is of: its backward pass has the same."""
+        """Note which part of Dynamo's graph has an operation's number. Its backward pass has the same number."""
         number = node.meta.get("seq_nr")
         if identifier == "joint" and number is not None and part.parents:
             self._of_number.setdefault(number, part.parents)
@@ -172,7 +172,7 @@ class StageDocuments:
         below, places, lines = f"{direction}-{'ir' if fused else 'post-grad'}", _Places(document), _Lines()
         for each in operations:
             known = self._known(below, each.members if fused else each.origins)
-            # As they stand in the document below: Inductor reports them in any order.
+            # In the order of the document: Inductor reports them in any order.
             parents = sorted(known, key=lambda parent: self._parts[parent].first)
             own = self._inherited(parents, places)
             own = own or self._inherited(self._known(f"{direction}-post-grad", each.wanting), places)
@@ -194,7 +194,7 @@ class StageDocuments:
         return f"{fused} ({shown})" if shown else fused
 
     def divided(self, saved: dict[str, int], recomputed: dict[str, int]) -> list[Document]:
-        """Note what is kept for the backward pass, and what that computes again."""
+        """Note which nodes the backward pass gets saved, and which it recomputes."""
         facts = (
             ("forward", {name: {"saved": size} for name, size in saved.items()}),
             ("backward", {name: {"recomputed": size} for name, size in recomputed.items()}),
@@ -202,7 +202,7 @@ class StageDocuments:
         return [self._changed(identifier, changes) for identifier, changes in facts if changes]
 
     def _changed(self, identifier: str, changes: dict[str, dict[str, Any]]) -> Document:
-        """Give parts of a document more facts."""
+        """Add facts to parts of a document."""
         document = self.documents[identifier]
         for index, part in enumerate(document.parts):
             if part.name in changes:
@@ -211,7 +211,7 @@ class StageDocuments:
         return document
 
     def code(self, direction: str, text: str, kernels: Sequence[Kernel], costs: dict[str, Figures]) -> list[Document]:
-        """Write the output code, then the kernels that it defines, by themselves; report what operations cost."""
+        """Write the output code, then each kernel that it defines; report the costs of operations."""
         fused = f"{direction}-fused"
         peak = max((each.memory for each in costs.values() if each.memory is not None), default=None)
         facts = {
@@ -274,7 +274,7 @@ class StageDocuments:
         return found or self._known(f"{direction}-post-grad", kernel.origins)
 
     def _holding(self, direction: str, operations: Iterable[str]) -> list[str]:
-        """Return the fused operations that some operations were fused into: kernels know the single ones."""
+        """Return the fused operations that contain some operations: kernels know only the single ones."""
         fused, wanted = self.documents.get(f"{direction}-fused"), set(operations)
         return [
             f"{direction}-fused:{part.name}"
@@ -350,7 +350,7 @@ class _Places:
         return self._indices[key]
 
     def of_node(self, node: Any) -> tuple[list[int], list[int]]:
-        """Return the line that a node computes, and its callers: torch's own lines only where there is no other."""
+        """Return the line that a node computes, and its callers. Torch's own lines count only if there is no other."""
         stack = [StackLine(Place(at.path, at.line), function) for at, function in user_places(node)]
         users = [each for each in stack if not is_torch_file(each.place.path)] or stack
         indices = [self.index(each) for each in users]
@@ -370,7 +370,7 @@ def _comments(document: Document, lines: Sequence[int], mark: str) -> list[str]:
 
 
 def _definitions(lines: Sequence[str]) -> Iterator[tuple[str, tuple[int, int, str]]]:
-    """Yield the kernels that output code defines: name, first and last line, from 1, and how it is compiled."""
+    """Yield the kernels that output code defines: name, first and last line (from 1), and how each is compiled."""
     begun: tuple[str, int, str] | None = None
     for number, line in enumerate(lines, start=1):
         if begun is None and (match := _DEFINITION.match(line)) is not None:
@@ -381,7 +381,7 @@ def _definitions(lines: Sequence[str]) -> Iterator[tuple[str, tuple[int, int, st
 
 
 def _path_comment(lines: Sequence[str], definition: int) -> list[str]:
-    """Return the comment that says in which file a kernel is, of those above its definition (an index)."""
+    """Return the index of the comment above a kernel's definition that names its file."""
     for index in range(definition - 1, -1, -1):
         if not lines[index].startswith("#"):
             break
@@ -391,7 +391,7 @@ def _path_comment(lines: Sequence[str], definition: int) -> list[str]:
 
 
 def _calls(lines: Sequence[str]) -> Iterator[tuple[str, int, int]]:
-    """Yield the calls of kernels in output code: name with handle, first and last line, from 1."""
+    """Yield the kernel calls in output code: name with handle, first and last line (from 1)."""
     for number, line in enumerate(lines, start=1):
         match = _CALL.match(line)
         if match is not None:
@@ -407,7 +407,7 @@ def _note(node: Any) -> str:
 
 
 def _why(node: Any) -> list[str]:
-    """Return why a copy is in a graph, where the user did not write it."""
+    """Return why a graph contains a copy that the user did not write."""
     target = str(node.target)
     if copied_by(node) is not None:
         return ["a copy: the program changes an input in place, and this writes it back"]
@@ -418,13 +418,13 @@ def _why(node: Any) -> list[str]:
 
 
 def _together(parts: Sequence[Part]) -> dict[str, Any]:
-    """Return what a kernel costs that computes operations: sums, of memory the most."""
+    """Return the cost of a kernel that computes operations: sums, but the maximum of memory."""
 
     def total(found: Iterable[int | None], combine: Callable[[list[int]], int]) -> int | None:
         known = [each for each in found if each is not None]
         return combine(known) if known else None
 
-    # One kernel may hold several loops that could not become one.
+    # One kernel may hold several loops that Inductor could not fuse.
     inside = tuple(f"{_NOT_FUSED} {each.name} " for each in parts)
     return {
         "read": total((each.read for each in parts), sum),

@@ -1,7 +1,7 @@
 """Explores compiles: collects the stages of each one as documents, for requests and for a file.
 
-``StageCollector`` gets the stages on compiling threads; requests are answered on the agent's reader thread. One per
-process, while a session or a command explores.
+Compiling threads add the stages; the agent's reader thread answers requests. One ``StageCollector`` per process, while
+a session or a command explores.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dynamo_dap.debuggee.wrapping.locks import Level, reentrant_lock
 from dynamo_dap.explore.model import Document, Explored, in_order
 
 _MAXIMUM_COMPILES = 200
-"""Later ones are not explored: each keeps its texts."""
+"""Later compiles are not explored: each keeps its texts."""
 
 OnDocuments = Callable[[Explored, list[Document]], None]
 
@@ -34,10 +34,9 @@ class StageCollector(CompileObserver, StageObserver):
     """Collects the stages of every compile."""
 
     def __init__(self, on_documents: OnDocuments, is_wanted: Callable[[], bool], report: Callable[[str], None]) -> None:
-        """Collect stages. ``on_documents`` gets each new document, with its compile, which has no documents there.
+        """Collect stages. ``on_documents`` gets each new document, with its compile, which has no documents then.
 
-        ``is_wanted`` says whether anything is explored; ``report`` gets what this torch cannot report, as text for the
-        user.
+        ``is_wanted`` says whether to explore; ``report`` gets a text for the user about what this torch cannot report.
         """
         self._is_wanted = is_wanted
         self._on_documents = on_documents
@@ -45,18 +44,18 @@ class StageCollector(CompileObserver, StageObserver):
         self._stages = ExploredStages(self)
         self._compiles: dict[str, tuple[Explored, StageDocuments]] = {}
         self._newest: dict[str, str] = {}
-        """By Dynamo's compile id, which a program that resets Dynamo has again."""
+        """By Dynamo's compile id, which repeats in a program that resets Dynamo."""
         self._lock = reentrant_lock("explored compiles", Level.FEATURES)
 
     def arm(self) -> None:
-        """Explore from now on, if that is wanted."""
+        """Explore from now on, if ``is_wanted`` says so."""
         if self._is_wanted():
             HOOKS.want(self, (CompileObserver.compile_began, CompileObserver.graph_made))
         else:
             self.close()
 
     def close(self) -> None:
-        """Explore no more; what is known stays."""
+        """Stop exploring; what is known stays."""
         HOOKS.want(self, ())
         self._stages.remove()
 
@@ -88,7 +87,7 @@ class StageCollector(CompileObserver, StageObserver):
                 self._newest[compiling.compile_id] = identifier
 
     def graph_made(self, compiling: FrameCompile | None, graph: Any) -> None:
-        """Keep Dynamo's graph, and install the hooks of the backend that is about to be called."""
+        """Keep Dynamo's graph, and install hooks for the backend that is about to be called."""
         for problem in self._stages.install():
             self._report(f"dynamo-dap: {problem}\n")
         if compiling is not None:
@@ -127,7 +126,7 @@ class StageCollector(CompileObserver, StageObserver):
         self._make(compile_id(), lambda made: [made.graph(direction, f"{direction.capitalize()} graph", graph)])
 
     def divided(self, saved: dict[str, int], recomputed: dict[str, int]) -> None:
-        """Keep which nodes the backward pass gets, and which it computes again."""
+        """Keep which nodes are saved for the backward pass, and which it recomputes."""
         self._make(compile_id(), lambda made: made.divided(saved, recomputed))
 
     def post_grad(self, direction: str, before: Callable[[], Any], graph: Any) -> None:
@@ -144,5 +143,5 @@ class StageCollector(CompileObserver, StageObserver):
         self._make(compile_id(), lambda made: made.code(direction, text, kernels, costs))
 
     def runnable(self, direction: str, text: str) -> None:
-        """Keep the graph that Inductor was given, as a program."""
+        """Keep Inductor's input graph, as a program."""
         self._make(compile_id(), lambda made: [made.runnable(direction, text)])

@@ -1,7 +1,7 @@
-"""Copies of what a launch is given, in the CPU's memory: what the interpreter runs on, so that the launch is unchanged.
+"""Copies a launch's arguments into the CPU's memory, where the interpreter runs on them; the launch is unchanged.
 
-Each storage is copied once and whole: arguments that share memory share it in the copies. What the interpreter wrote
-there is compared with what the launch itself wrote. The thread that launches.
+Each storage is copied once and whole: arguments that share memory share it in the copies. Afterwards the interpreter's
+results are compared with the launch's. The thread that launches.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from dynamo_dap.debuggee.triton.pointers import argument_of
 
 _RELATIVE = {"torch.float16": 1e-2, "torch.bfloat16": 4e-2, "torch.float32": 1e-3, "torch.float64": 1e-6}
 _COARSE = 1e-1
-"""Of numbers of eight bits."""
+"""For eight-bit numbers."""
 _ROUNDED = 1e-2
-"""Of float32 where products are rounded to TF32, which has as many bits as float16."""
+"""For float32 if products are rounded to TF32, which has as many bits as float16."""
 _ATOMIC_WITHOUT_MASK = "atomic compare-and-swap"
 
 
@@ -29,17 +29,17 @@ class CannotCopy(Exception):
 
 
 class OutsideOfCopies(Exception):
-    """The kernel accesses what it was not given; the message is for the user."""
+    """The kernel accesses memory that it was not given; the message is for the user."""
 
 
 @dataclass(frozen=True)
 class KernelDifference:
-    """The first element that the interpreter and the launch wrote differently."""
+    """The first element for which interpreter and launch wrote different values."""
 
     name: str
-    """The parameter's."""
+    """The parameter's name."""
     facts: str
-    """Of its tensor: ``Tensor f32[10] cuda:0``."""
+    """The tensor: ``Tensor f32[10] cuda:0``."""
     index: tuple[int, ...]
     interpreted: object
     launched: object
@@ -57,26 +57,26 @@ class KernelDifference:
 
     @property
     def text(self) -> str:
-        """How much differs."""
+        """Says how much differs."""
         of = f"{self.count} of {self.elements} elements of {self.name} ({self.facts})"
         return f"{of} {'differs' if self.count == 1 else 'differ'}; largest difference {self.largest:.3g}"
 
 
 class ArgumentCopies:
-    """What a kernel is given, and its copies, by the parameters' names."""
+    """A kernel's arguments and their copies, by parameter name."""
 
     def __init__(self, given: Mapping[str, Any], on_left_out: Callable[[str], None]) -> None:
-        """Copy it; ``on_left_out`` is called once, for an access to what was not copied.
+        """Copy the arguments; ``on_left_out`` is called once, at an access to memory that was not copied.
 
         Raises:
-            CannotCopy: something has data that cannot be read.
+            CannotCopy: an argument has unreadable data.
         """
         self._storages: dict[int, Any] = {}
-        """The copies, by the address of what they are copies of."""
+        """The copies, by the address of the original."""
         self._ranges: list[tuple[int, int]] = []
         self._on_left_out = on_left_out
         self.is_complete = True
-        """Whether the interpreter could access all that the kernel accesses."""
+        """Whether the interpreter could access everything that the kernel accesses."""
         self._tensors: list[tuple[str, Any, Any]] = []
         with data_reading():
             self.values = {name: self._copied(name, value) for name, value in given.items()}
@@ -123,7 +123,7 @@ class ArgumentCopies:
     # -- what the interpreter may access ---------------------------------------------------------------------------
 
     def within(self, what: str, pointers: Any, lanes: Any) -> Any:
-        """Return which of the ``lanes`` of an access point into the copies; see ``launches.Memory``."""
+        """Return which of an access's ``lanes`` point into the copies; see ``launches.Memory``."""
         numpy: Any = sys.modules["numpy"]
         addresses = pointers.data
         size = max(1, pointers.get_element_ty().primitive_bitwidth // 8)
@@ -147,10 +147,10 @@ class ArgumentCopies:
     # -- what was written ------------------------------------------------------------------------------------------
 
     def first_difference(self, *, rounds_products: bool = False) -> KernelDifference | None:
-        """Compare the copies with the tensors, now that the launch has written to these; None: within tolerance.
+        """Return the first difference between the copies and the written tensors; None within tolerance.
 
-        Numbers that are not whole may differ by a part of the largest one, as they are added up in another order.
-        ``rounds_products`` says whether the launch rounds what it multiplies, which the interpreter does not.
+        Floats may differ by a fraction of the largest one, because sums run in another order. ``rounds_products`` says
+        whether the launch rounds products, which the interpreter does not.
         """
         least = _ROUNDED if rounds_products else 0.0
         with data_reading():

@@ -1,4 +1,4 @@
-"""What the values of a kernel in Triton's interpreter hold: data as tensors of torch's, pointers, masks.
+"""Reads values of a kernel in Triton's interpreter: data as torch tensors, pointers, masks.
 
 The thread that runs the kernel, while it is held. Data is shared with the interpreter, and only read.
 """
@@ -21,7 +21,7 @@ _STORED_AS_BITS = {
     "fp8e4nv": "float8_e4m3fn",
     "fp8e4b8": "float8_e4m3fnuz",
 }
-"""By Triton's name: torch's type for what the interpreter keeps as whole numbers of the same size."""
+"""By Triton's name: the torch type of data that the interpreter keeps as whole numbers of the same size."""
 _SHORT = {"fp": "f", "int": "i", "uint": "u"}
 
 
@@ -30,14 +30,14 @@ class Block:
     """A block, or a scalar: numbers, or pointers."""
 
     dtype: str
-    """As in a listing: ``f32``, ``i1``; for pointers that of what they point to."""
+    """As in a listing: ``f32``, ``i1``; for pointers the type of their elements."""
     shape: tuple[int, ...]
     data: Any
-    """A tensor; of pointers the elements that they point to, None where that is not known."""
+    """A tensor; for pointers the elements that they point to, or None if unknown."""
     is_pointer: bool = False
     argument: Argument | None = None
     masked: int = 0
-    """How many lanes were masked when it was loaded."""
+    """How many lanes were masked at the load."""
 
     @property
     def sized(self) -> str:
@@ -46,19 +46,19 @@ class Block:
 
     @property
     def is_mask(self) -> bool:
-        """Whether it is of truth values."""
+        """Whether it holds truth values."""
         return self.dtype == "i1" and not self.is_pointer
 
 
 def block_of(value: Any) -> Block | None:
-    """Return what a ``tl.tensor`` holds; None if it is not an array: a pointer to a block."""
+    """Return the data of a ``tl.tensor``; None if it is not an array (a pointer to a block)."""
     handle = value.handle
     data: Any = getattr(handle, "data", None)
     if not hasattr(data, "dtype") or not hasattr(handle, "dtype"):
         return None
     # A scalar's array has one element.
     shape = tuple(int(size) for size in data.shape) if _is_block(value) else ()
-    # That of the handle is another one after a comparison.
+    # After a comparison the handle has another type.
     dtype = value.type.scalar
     pointed_to = getattr(dtype, "element_ty", None)
     if pointed_to is None:
@@ -80,7 +80,7 @@ def short_name(dtype: Any) -> str:
 
 
 def number_of(element: Any, dtype: Any) -> Any:
-    """Return a number of an array of the interpreter's, as Python has it."""
+    """Return an element of an interpreter array as a Python number."""
     return _tensor(element, (), str(dtype)).item()
 
 
@@ -91,7 +91,7 @@ def _tensor(data: Any, shape: tuple[int, ...], dtype: str) -> Any:
         raise FeatureMissing("there is no torch to show it with")
     array: Any = numpy.array(data).reshape(shape)
     if array.dtype.kind == "u" and array.dtype.itemsize > 1 and dtype not in _STORED_AS_BITS:
-        # Torch computes little on these.
+        # Torch supports few operations on these types.
         array = array.astype(numpy.int64)
     tensor = torch.from_numpy(array)
     kept_as = getattr(torch, _STORED_AS_BITS.get(dtype, ""), None)

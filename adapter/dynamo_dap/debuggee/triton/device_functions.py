@@ -1,6 +1,6 @@
-"""The functions of libdevice, with which GPUs compute, as torch computes them: Triton's interpreter has none of them.
+"""Implements libdevice's functions, which GPUs have and Triton's interpreter lacks, by torch's.
 
-Put in while a kernel is interpreted; the thread that runs it.
+Installed while a kernel is interpreted; the thread that runs it.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _BY_THE_SAME_NAME = (
 )
 # fmt: on
 _TESTS = {"isnan": "isnan", "isinf": "isinf", "finitef": "isfinite", "isfinited": "isfinite", "signbit": "signbit"}
-"""They give whole numbers."""
+"""Their results are whole numbers."""
 _ROUNDED = ("llrint", "llround")
 
 
 def device_functions() -> Iterator[tuple[Any, str, Callable[..., Any]]]:
-    """Yield what takes the place of each: the module, the name there, the function."""
+    """Yield each replacement: the module, the name there, the function."""
     module: Any = sys.modules.get(_MODULE)
     torch: Any = sys.modules["torch"]
     if module is None:
@@ -64,7 +64,7 @@ def device_functions() -> Iterator[tuple[Any, str, Callable[..., Any]]]:
 
 
 def _call(own: Callable[..., Any], kind: Any, *values: Any) -> Any:
-    """Call one of torch's on blocks, of which there is at least one; the result has its shape, all together."""
+    """Call a torch function on one or more blocks; the result has their broadcast shape."""
     torch: Any = sys.modules["torch"]
     language: Any = sys.modules["triton.language"]
     numpy: Any = sys.modules["numpy"]

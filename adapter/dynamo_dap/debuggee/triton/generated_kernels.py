@@ -1,4 +1,4 @@
-"""Observes launches of Triton kernels in Inductor's code, the user's own kernels included.
+"""Observes launches of Triton kernels in Inductor's code, including the user's own kernels.
 
 Inductor launches its kernels by itself. Wrapped when the program imports that part of Inductor, for the life of the
 process; on the threads that launch kernels.
@@ -22,7 +22,7 @@ _GRID = f"{_MODULE}:GridExpr.from_meta"
 GENERATED_KERNELS = Feature("looking into Triton kernels that Inductor generated", _AUTOTUNER, _GRID)
 
 Given = tuple[tuple[Any, ...], dict[str, Any], Any]
-"""What a kernel is launched with: arguments, keyword arguments, grid."""
+"""A launch's input: arguments, keyword arguments, grid."""
 
 
 class Launching(Protocol):
@@ -35,7 +35,7 @@ class Launching(Protocol):
 def watch_generated_launches(
     is_alert: Callable[[], bool], look_into: Callable[[Any, Callable[[], Given]], Launching | None]
 ) -> None:
-    """Have ``look_into`` called with the kernel of each launch that is about to be made, while ``is_alert``."""
+    """Call ``look_into`` with the kernel before each launch, while ``is_alert``."""
     when_imported(_MODULE, lambda: _watch(is_alert, look_into))
 
 
@@ -55,7 +55,7 @@ def _watch(is_alert: Callable[[], bool], look_into: Callable[[Any, Callable[[], 
         with looked.launching():
             return own(self, *args, stream=stream, benchmark_run=benchmark_run, **kwargs)
 
-    # debugpy cannot step out of a file of ours, so this function has Inductor's file.
+    # debugpy cannot step out of our files, so this function claims Inductor's file.
     run.__code__ = run.__code__.replace(co_filename=str(sys.modules[_MODULE].__file__))
     autotuner.run = functools.wraps(own)(run)
 
@@ -64,7 +64,7 @@ _kernels: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
 
 def _kernel_of(autotuner: Any) -> Any:
-    """Return the kernel, or the user's function behind it; None if this process has no source of it."""
+    """Return the kernel, or the user's function behind it; None if this process lacks its source."""
     if autotuner not in _kernels:
         kernel = autotuner.fn
         if kernel.fn is None:
@@ -76,7 +76,7 @@ def _kernel_of(autotuner: Any) -> Any:
 
 
 def _original(kernel: Any) -> Any:
-    """Return the kernel of the user's that Inductor has copied into its own code; ``kernel`` for one of Inductor's."""
+    """Return the user's kernel that Inductor copied into its code; ``kernel`` for one of Inductor's own."""
     registry: Any = getattr(sys.modules["triton.runtime.jit"], "_triton_jit_function_registry", {})
     name, text = kernel.__name__, kernel.src.strip()
     path = kernel.fn.__code__.co_filename
@@ -103,7 +103,7 @@ def _given(autotuner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Giv
 
 
 def _config_of(autotuner: Any) -> Any:
-    """Return the configuration that is launched. Before the first launch, return the first candidate."""
+    """Return the configuration that will be launched: before the first launch, the first candidate."""
     for found in (autotuner.launchers, autotuner.compile_results):
         if found:
             return found[0].config

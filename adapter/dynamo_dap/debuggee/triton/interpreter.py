@@ -1,7 +1,7 @@
-"""Hooks into Triton's interpreter: one observer gets each launch, each program, each access to memory.
+"""Hooks into Triton's interpreter: one observer gets each launch, program, and access to memory.
 
-Put in once the program has imported the interpreter, for the life of the process, in sessions that want kernels
-interpreted. The observer is called on the threads that launch kernels.
+Installed once the program has imported the interpreter, for the life of the process, in sessions that interpret
+kernels. The observer is called on the threads that launch kernels.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from dynamo_dap.protocol.contract import TRITON_INTERPRET_VARIABLE
 _INTERPRETER = "triton.runtime.interpreter"
 _AUTOTUNER = "triton.runtime.autotuner"
 MASKED = "dynamo_dap_masked"
-"""The attribute of a loaded block's handle with how many of its lanes were masked."""
+"""The attribute of a loaded block's handle that counts its masked lanes."""
 NUMBER = "dynamo_dap_number"
-"""The attribute of a kernel, or of what wraps one, with its number."""
+"""The attribute of a kernel, or of its wrapper, with its number."""
 
 
 class Observer(Protocol):
     """Observes kernels."""
 
     def unobserved(self) -> AbstractContextManager[None]:
-        """Observe nothing inside: no code of the program runs there, though it may look so."""
+        """Observe nothing inside: Triton's own work there may look like the program's."""
 
     def is_programs_launch(self) -> bool:
-        """Whether the program launches what is about to be launched, and no expression at a stop."""
+        """Return whether the program makes this launch, not an expression at a stop."""
 
     def program_begins(self, launch: Launch) -> None:
         """Observe that the next program of a launch is about to run."""
@@ -72,7 +72,7 @@ _is_followed = False
 
 
 def interpret(observer: Observer, begin: Callable[[], None], on_problem: Callable[[str], None]) -> None:
-    """Make the program's kernels run in Triton's interpreter, from when it imports Triton: ``begin`` is called then.
+    """Run the program's kernels in Triton's interpreter; call ``begin`` when it imports Triton.
 
     Raises:
         CannotInterpret: it has imported Triton already, for a GPU.
@@ -187,12 +187,12 @@ def _rewrite_unobserved(function: Any) -> None:
 
 
 def note_arguments(launch: Launch, name: str, value: Any) -> None:
-    """Note the tensors of what a kernel is given as ``name``."""
+    """Note the tensors of a kernel's argument ``name``."""
     if isinstance(value, tuple):
         for index, each in enumerate(value):
             note_arguments(launch, f"{name}[{index}]", each)
         return
-    # What a tensor is wrapped in (``triton.reinterpret``, a descriptor) has it as its base.
+    # Wrappers of a tensor (``triton.reinterpret``, a descriptor) have it as their base.
     tensor = value if hasattr(value, "untyped_storage") else getattr(value, "base", None)
     if hasattr(tensor, "untyped_storage"):
         argument = Argument.of(name, tensor)
@@ -203,7 +203,7 @@ def note_arguments(launch: Launch, name: str, value: Any) -> None:
 
 
 def _follow_pointers(module: Any) -> None:
-    """Give the type of each argument's pointer a mark: all pointers that are computed of it have the same type."""
+    """Mark the type of each argument's pointer: every pointer computed from it has the same type."""
     own = module._implicit_cvt
 
     @functools.wraps(own)
@@ -224,7 +224,7 @@ def _follow_pointers(module: Any) -> None:
 
 
 class _Operation(NamedTuple):
-    """What a method of the builder's does, and the positions of its arguments."""
+    """A method of the builder: its effect, and the positions of its arguments."""
 
     what: str
     pointers: int
@@ -237,12 +237,12 @@ _OPERATIONS = {
     "create_masked_store": _Operation("store", 0, 2, values=1),
     "create_atomic_rmw": _Operation("atomic operation", 1, 3),
     "create_atomic_cas": _Operation("atomic compare-and-swap", 0),
-    # Newer than Triton 3.7; they load and store as the first two.
+    # Newer than Triton 3.7; they work like the first two.
     "create_atomic_load": _Operation("atomic load", 0, 1),
     "create_atomic_store": _Operation("atomic store", 0, 2),
 }
 _SEMANTICS, _IS_VOLATILE = "sem", "is_volatile"
-"""Parameters, the positions of which are others in each version."""
+"""Parameters whose positions vary with the version."""
 _ORDERS = {
     "ACQUIRE": Order.ACQUIRE,
     "RELEASE": Order.RELEASE,
@@ -271,7 +271,7 @@ def _follow_products(builder: Any) -> None:
 
 
 class _InAtomic(threading.local):
-    """Whether the calling thread is inside of an atomic operation."""
+    """Whether the calling thread is inside an atomic operation."""
 
     is_on = False
 
@@ -330,12 +330,12 @@ def _access(operation: _Operation, given: dict[str, Any], lanes: Any) -> Access:
 
 
 def _array(mask: Any) -> Any:
-    """Return a mask as an array, as that of a block pointer is already; None if the operation has no mask."""
+    """Return a mask as an array, which a block pointer's mask already is; None if the operation has no mask."""
     return mask if mask is None or hasattr(mask, "all") else mask.data
 
 
 def _as_mask(mask: Any, lanes: Any) -> Any:
-    """Return a mask with other lanes, of the kind of ``mask``."""
+    """Return a mask for other lanes, of the same kind as ``mask``."""
     if hasattr(mask, "all"):
         return lanes
     changed = copy.copy(mask)
@@ -350,12 +350,12 @@ _kernels: WeakValueDictionary[int, Any] = WeakValueDictionary()
 
 
 def kernel_of(number: int) -> Any:
-    """Return the kernel, or what wraps one, that has ``number``."""
+    """Return the kernel, or its wrapper, with ``number``."""
     return _kernels[number]
 
 
 def _count(cls: Any) -> None:
-    """Give a number to the instances of a class: a graph has the number in place of the kernel."""
+    """Give each instance of a class a number: a graph has it in place of the kernel."""
     own = cls.__init__
 
     @functools.wraps(own)
@@ -370,7 +370,7 @@ def _count(cls: Any) -> None:
 
 
 def _tune_by_first(autotuner: Any) -> None:
-    """Take the first configuration: how long each takes on a GPU cannot be measured here, and needs one."""
+    """Take the first configuration: timing them needs a GPU."""
 
     @functools.wraps(autotuner.run)
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:

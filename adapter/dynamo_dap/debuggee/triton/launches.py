@@ -1,8 +1,7 @@
-"""Launches of kernels in Triton's interpreter: their grid, the program that runs, the tensors that they were given.
+"""Tracks launches of kernels in Triton's interpreter: their grid, the running program, the tensors.
 
-A launch lives from the call of a kernel to its return, on the thread that makes it; a kernel that runs another one has
-two. Which launch a frame is of is also asked on other threads, while the one of the frame is held. Nothing here imports
-Triton or torch.
+A launch lives from the call of a kernel to its return, on the thread that makes it; nested kernels have one each. Other
+threads may ask for a frame's launch while the frame's thread is held. Nothing here imports Triton or torch.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import Any, Protocol
 from dynamo_dap.debuggee.wrapping.weak_collections import WeakKeyDictionary
 
 MARK = "dynamo_dap_argument"
-"""The attribute of a pointer's type that says which argument it began as. Whatever is computed of it has its type."""
+"""The attribute of a pointer's type with the argument it began as. Pointers computed from it keep the type."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,22 +24,22 @@ class Argument:
     """A tensor that a kernel was given."""
 
     name: str
-    """The parameter's."""
+    """The parameter's name."""
     tensor: Any
     address: int
     element_size: int
     extent: int
-    """Elements from the first in memory to the last: more than there are, where the tensor has gaps."""
+    """Elements from the first to the last in memory: more than the tensor has, if it has gaps."""
 
     @classmethod
     def of(cls, name: str, tensor: Any) -> Argument:
-        """Return what is known of a tensor of torch's."""
+        """Describe a torch tensor."""
         sizes, strides = tuple(tensor.size()), tuple(tensor.stride())
         extent = 0 if 0 in sizes else 1 + sum((size - 1) * step for size, step in zip(sizes, strides, strict=True))
         return cls(name, tensor, int(tensor.data_ptr()), int(tensor.element_size()), extent)
 
     def contains(self, address: int) -> bool:
-        """Whether an element of it begins before ``address`` and ends after it."""
+        """Whether ``address`` lies inside one of its elements."""
         return self.address <= address < self.address + self.extent * self.element_size
 
 
@@ -48,7 +47,7 @@ class Memory(Protocol):
     """The memory of the copies that a launch runs on."""
 
     def within(self, what: str, pointers: Any, lanes: Any) -> Any:
-        """Return which of the ``lanes`` (None: all) of an access point into it: ``lanes`` itself where all do.
+        """Return which of an access's ``lanes`` (None: all) point into it; ``lanes`` itself if all do.
 
         Raises:
             OutsideOfCopies: some do not, and the operation ``what`` has no mask.
@@ -63,25 +62,25 @@ class Launch:
     """The kernel, as the interpreter runs it."""
     grid: tuple[int, int, int] = (1, 1, 1)
     program: tuple[int, int, int] | None = None
-    """The program that runs; None before the first."""
+    """The running program; None before the first."""
     arguments: dict[int, Argument] = field(default_factory=dict)
     """By ``id`` of the tensor that the interpreter computes on."""
     constants: dict[str, object] = field(default_factory=dict)
     """The ``constexpr`` parameters."""
     number: int = 0
-    """Of the program's launches of this kernel, counted from 1; 0 for one that is not the program's."""
+    """Number of this kernel's launch in the program, from 1; 0 if the program did not make it."""
     memory: Memory | None = None
-    """What a launch on copies may access; None for one on the tensors themselves."""
+    """What a launch on copies may access; None for a launch on the tensors themselves."""
     rounds_products: bool = False
-    """Whether it multiplies float32 by ``tl.dot`` in TF32, Triton's default: a device rounds to ten bits there."""
+    """Whether ``tl.dot`` multiplies float32 in TF32, Triton's default: a device rounds to ten bits there."""
 
     @property
     def name(self) -> str:
-        """The kernel's."""
+        """The kernel's name."""
         return self.function.__name__
 
     def argument_at(self, address: int) -> Argument | None:
-        """Return the tensor that an address lies in; None for none of the launch's."""
+        """Return the tensor that contains an address; None if it is not one of the launch's."""
         return next((one for one in self.arguments.values() if one.contains(address)), None)
 
 
@@ -101,15 +100,15 @@ class Launches:
 
     @property
     def current(self) -> Launch | None:
-        """The innermost on the calling thread; None if no kernel runs there."""
+        """The innermost launch on the calling thread; None if no kernel runs there."""
         running = self._of_thread.running
         return running[-1] if running else None
 
     @contextlib.contextmanager
     def running(self, launch: Launch, frame: int, is_programs: bool) -> Iterator[None]:
-        """Have it be the innermost inside.
+        """Make it the innermost launch inside the context.
 
-        ``frame`` is the ``id`` of the frame that makes it; ``is_programs`` is false where an expression of a stop does.
+        ``frame`` is the ``id`` of the frame that makes it; ``is_programs`` is false for an expression at a stop.
         """
         if is_programs:
             launch.number = self._counts[launch.function] = self._counts.get(launch.function, 0) + 1
@@ -128,7 +127,7 @@ class Launches:
 
     @property
     def are_any(self) -> bool:
-        """Whether a kernel runs on some thread."""
+        """Whether a kernel runs on any thread."""
         return bool(self._by_frame)
 
 
@@ -141,9 +140,9 @@ def text_of_index(index: tuple[int, ...]) -> str:
 
 
 def launch_in(frame: types.FrameType | None) -> tuple[Launch, types.FrameType | None] | None:
-    """Return the launch that ``frame`` is of, as the kernel or something that it called, and the frame that called it.
+    """Return the launch that ``frame`` belongs to, in the kernel or a function it called, and the launching frame.
 
-    None for other frames. On any thread, while that of the frame is held.
+    None for other frames. Any thread, while the frame's thread is held.
     """
     if not LAUNCHES.are_any:
         return None

@@ -1,10 +1,10 @@
-"""Makes Dynamo trace the launch of an interpreted kernel as one call of an operator, which then launches it.
+"""Makes Dynamo trace an interpreted kernel's launch as one call of an operator, which then launches it.
 
-Dynamo would trace into the interpreter, and fail there. The operator's operands are the kernel's tensors, those that it
-may write to apart, and numbers; the rest of the arguments is in a text. It has no gradient, as the launch has none.
+Dynamo would trace into the interpreter, and fail there. The operator's operands are numbers and the kernel's tensors,
+separately those that it may write to; a text holds the other arguments. It has no gradient, as the launch has none.
 
-``launch`` is called in place of every launch: by Dynamo, which traces it, and by programs, where it launches at once.
-The operator is called by what was compiled, on any thread of the program, and by code that runs a graph.
+``launch`` replaces every launch: Dynamo traces it, and in eager programs it launches at once. Compiled code, on any
+thread, and code that runs a graph call the operator.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _SCHEMA = (
     "str form) -> ()"
 )
 _READ, _WRITTEN, _INTEGER, _REAL, _TRUE, _FALSE, _NONE, _TYPE = "rwifTFNd"
-"""What a parameter has, in the text: a tensor, a number, a value by itself, a type of Triton's."""
+"""The kinds of parameters in the text: a tensor, a number, a plain value, a Triton type."""
 
 
 def install() -> None:
-    """Put ``launch`` in place of launches. Triton's interpreter and its autotuner have been imported."""
+    """Replace launches by ``launch``. Triton's interpreter and autotuner are already imported."""
     interface: Any = sys.modules["triton.runtime.jit"].KernelInterface
     own = interface.__getitem__
 
@@ -40,14 +40,14 @@ def install() -> None:
 
 
 def _as_of_triton(function: Any) -> Any:
-    """Make a function pass for one of Triton's own, whose place it takes: debugpy steps out of no file of ours."""
+    """Disguise a function as the Triton function that it replaces: debugpy steps out of no file of ours."""
     file_name = str(sys.modules["triton.runtime.jit"].__file__)
     function.__code__ = function.__code__.replace(co_filename=file_name)
     return function
 
 
 _launch: list[Callable[..., None]] = []
-"""``launch``, once there is Dynamo to trace it."""
+"""Contains ``launch`` once Dynamo can trace it."""
 _library: list[Any] = []
 
 
@@ -92,7 +92,7 @@ def _written_by(number: int) -> frozenset[str]:
 
 
 def innermost(kernel: Any) -> Any:
-    """Return the kernel that is wrapped for tuning or with heuristics."""
+    """Return the kernel inside its wrappers for tuning or heuristics."""
     while hasattr(kernel.fn, "arg_names"):
         kernel = kernel.fn
     return kernel
@@ -102,7 +102,7 @@ def innermost(kernel: Any) -> Any:
 
 
 def _make_launch(torch: Any, operator: Any) -> Callable[..., None]:
-    """Return ``launch``. What it refers to is all that Dynamo has to know when it traces it."""
+    """Return ``launch``. Dynamo needs to know only what this function refers to."""
     tensor, data_type = torch.Tensor, sys.modules["triton.language"].dtype
 
     @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]  # torch is untyped
@@ -132,7 +132,7 @@ def _make_launch(torch: Any, operator: Any) -> Callable[..., None]:
 
 
 def _configured(kernel: Any, given: dict[str, Any]) -> dict[str, Any]:
-    """Return what the grid may be computed from: with the values of the first configuration, and of heuristics."""
+    """Return the values from which the grid is computed: the first configuration, and heuristics."""
     known = dict(given)
     while hasattr(kernel.fn, "arg_names"):
         if hasattr(kernel, "configs"):
@@ -148,7 +148,7 @@ _Operands = tuple[list[Any], list[Any], list[Any], list[Any], str]
 
 
 def _operands(given: dict[str, Any], may_change: tuple[str, ...], tensor: Any, data_type: Any) -> _Operands | None:
-    """Return the operator's operands after the grid; None where something is neither a tensor nor a number."""
+    """Return the operator's operands after the grid; None if one is neither a tensor nor a number."""
     read: list[Any] = []
     changed: list[Any] = []
     integers: list[Any] = []

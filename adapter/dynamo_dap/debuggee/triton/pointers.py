@@ -1,4 +1,4 @@
-"""Where blocks of pointers point: into which argument of the launch, at which elements, and which of them are outside.
+"""Resolves blocks of pointers: the argument of the launch, the elements, and which are outside.
 
 Arrays are NumPy's, which Triton's interpreter computes with. The thread that runs the kernel.
 """
@@ -20,7 +20,7 @@ _MOST_LANES = 8
 def argument_of(handle: Any) -> Argument | None:
     """Return the argument that a block of pointers was computed from.
 
-    For a pointer of unknown origin, one that was an integer before, it is the argument in which its first lane lies.
+    For a pointer of unknown origin, formerly an integer, it is the argument that contains its first lane.
     """
     marked = getattr(handle.dtype, MARK, None)
     if isinstance(marked, Argument):
@@ -30,7 +30,7 @@ def argument_of(handle: Any) -> Argument | None:
 
 
 def offsets_of(handle: Any, argument: Argument) -> Any:
-    """Return the elements that a block of pointers points to, counted from the beginning of its argument."""
+    """Return the elements that a block of pointers points to, counted from the start of its argument."""
     numpy: Any = sys.modules["numpy"]
     distances = handle.data.astype(numpy.int64) - argument.address
     return numpy.floor_divide(distances, argument.element_size)
@@ -38,18 +38,18 @@ def offsets_of(handle: Any, argument: Argument) -> Any:
 
 @dataclass(frozen=True)
 class Outside:
-    """An access, some lanes of which are outside of the tensor."""
+    """An access with lanes outside the tensor."""
 
     what: str
     """``load``, ``store`` or the like."""
     argument: Argument
     lanes: int
-    """How many lanes there are, masked ones left out."""
+    """How many lanes there are, without masked ones."""
     shape: tuple[int, ...]
     wrong: tuple[tuple[tuple[int, ...], int], ...]
-    """The first of those outside: index in the block, element."""
+    """The first lanes outside: index in the block, element."""
     count: int
-    """How many are outside."""
+    """How many lanes are outside."""
 
     @property
     def headline(self) -> str:
@@ -58,7 +58,7 @@ class Outside:
 
     @property
     def text(self) -> str:
-        """Which lanes, at which elements, and what the tensor has."""
+        """Says which lanes are outside, at which elements, and what the tensor has."""
         lanes = [f"lane {_lane(index)} at element {element}" for index, element in self.wrong]
         more = [f"and {self.count - len(self.wrong)} more"] if self.count > len(self.wrong) else []
         extent = self.argument.extent
@@ -76,9 +76,9 @@ def _lane(index: Sequence[int]) -> str:
 
 
 def outside(what: str, handle: Any, mask: Any) -> Outside | None:
-    """Return the part of an access outside of its tensor; None if it has none, or the tensor is unknown.
+    """Return the part of an access outside its tensor; None if there is none, or the tensor is unknown.
 
-    ``mask`` is the array of lanes that take part, None for all.
+    ``mask`` is the array of active lanes, None for all.
     """
     numpy: Any = sys.modules["numpy"]
     argument = argument_of(handle)

@@ -1,10 +1,10 @@
-"""Which elements two programs of a launch access in no order, at least one of them with a plain store.
+"""Finds elements that two programs of a launch access without order, at least one by a plain store.
 
-The interpreter runs programs one after the other; a GPU runs them in any order. So each element of memory has noted
-with it which program stored it last, and which two loaded it last, and each access is compared with that. Atomic
-operations do not race. They order programs, as locks do: what a program did before it released an address comes before
-what another does after it acquires that. Notes live as long as their launch, and are bounded: what there was no room
-for is counted. Arrays are NumPy's. The thread that runs the kernel.
+The interpreter runs programs one after the other; a GPU runs them in any order. So each element of memory keeps which
+program stored it last, and which two loaded it last. Each access is compared with that. Atomic operations do not race.
+They order programs, as locks do: what a program did before it released an address comes before what another does after
+acquiring it. Notes live as long as their launch, and are bounded: accesses beyond the bound are counted. Arrays are
+NumPy's. The thread that runs the kernel.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 MOST_ELEMENTS = 16 * 2**20
-"""Elements of a launch that are noted, of stores and of loads: their notes take 192 MiB."""
+"""Elements of a launch that are noted, for stores and for loads: their notes take 192 MiB."""
 _PAGE_BITS = 12
 _PAGE = 1 << _PAGE_BITS
 _MOST_LOCKS = 64
-"""Lanes of an atomic operation that may be locks: a larger block counts something."""
+"""An atomic operation on more lanes is taken for a counter, not a lock."""
 
 Index = tuple[int, int, int]
 
@@ -35,7 +35,7 @@ class Place(NamedTuple):
 
 
 class Order(enum.Flag):
-    """What an atomic operation orders."""
+    """The order that an atomic operation establishes."""
 
     NOTHING = 0
     ACQUIRE = enum.auto()
@@ -44,26 +44,26 @@ class Order(enum.Flag):
 
 @dataclass(frozen=True, eq=False)
 class Access:
-    """A load, a store or an atomic operation that a program is about to make."""
+    """A load, a store or an atomic operation that a program is about to do."""
 
     what: str
     """``load``, ``store`` or the like."""
     pointers: Any
     """The interpreter's handle."""
     lanes: Any
-    """The array of lanes that take part, None for all."""
+    """The array of active lanes, None for all."""
     values: Any = None
-    """What is stored: the array."""
+    """The array that is stored."""
     order: Order | None = None
-    """Of atomic operations."""
+    """For atomic operations."""
     is_volatile: bool = False
 
     def addresses(self) -> Any:
-        """Return the addresses of the lanes that take part."""
+        """Return the addresses of the active lanes."""
         return self._taking_part(self.pointers.data)
 
     def stored(self) -> Any:
-        """Return the values of the lanes that take part."""
+        """Return the values of the active lanes."""
         return self._taking_part(self.values)
 
     @property
@@ -83,27 +83,27 @@ class Noted(NamedTuple):
     program: Index
     place: Place
     releases: int
-    """How often the program had released something before."""
+    """How many releases the program had made before."""
 
 
 @dataclass(frozen=True, eq=False)
 class Race:
-    """Two programs access the same elements, in no order."""
+    """Two programs access the same elements without order."""
 
     access: Access
     program: Index
     place: Place
     did: str
-    """What the other one has done: ``load`` or ``store``."""
+    """The other program's access: ``load`` or ``store``."""
     other: Noted
     addresses: tuple[int, ...]
-    """Of the elements."""
+    """The elements' addresses."""
     values: tuple[Any, Any] | None = None
-    """Of two stores: arrays of what is there and of what is stored, by element."""
+    """For two stores: arrays of the present and the new values, by element."""
 
     @property
     def differing(self) -> int | None:
-        """How many elements get another value; None where one of the programs loads."""
+        """How many elements change their value; None if one of the programs loads."""
         if self.values is None:
             return None
         before, after = map(_bits, self.values)
@@ -111,7 +111,7 @@ class Race:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What is the same in each pair of programs."""
+        """Identifies the race, whichever programs have it."""
         return self.did, self.other.place, self.access.what, self.place, bool(self.differing)
 
 
@@ -121,25 +121,25 @@ def _bits(array: Any) -> Any:
 
 
 class Elements:
-    """What the programs of one launch have done to each element of memory."""
+    """What the programs of one launch did to each element of memory."""
 
     def __init__(self, unit: int) -> None:
         self._unit = unit
-        """Bytes that are noted together: those of the smallest element."""
+        """Bytes per unit: the size of the smallest element."""
         self._noted: list[Noted] = []
         self._numbers: dict[tuple[Place, int], int] = {}
-        """Of the running program: its ``_noted``, from 1 on."""
+        """The running program's ``_noted``, from 1 on."""
         self._program: Index = (0, 0, 0)
         self._first = 1
-        """The first number that is the running program's."""
+        """The running program's first number."""
         self._stores: dict[int, Any] = {}
-        """By page: for each unit the number of who stored it last, 0 for nobody."""
+        """By page: for each unit the number of its last store, 0 for none."""
         self._loads: dict[int, Any] = {}
-        """Who loaded it last, and the last of another program."""
+        """The last load, and the last load by another program."""
         self._orders = _Orders()
         self._reported: set[tuple[object, ...]] = set()
         self.left_out = 0
-        """Elements for which there was no room, each as often as it was accessed."""
+        """Accesses to elements beyond the bound."""
 
     def program_begins(self, program: Index) -> None:
         """Begin the next program."""
@@ -149,11 +149,11 @@ class Elements:
         self._orders.program_begins(program)
 
     def reported(self, race: Race) -> None:
-        """Races of other programs at the same lines are not found again."""
+        """Report no more races at the same lines."""
         self._reported.add(race.key)
 
     def access(self, access: Access, place: Place) -> Race | None:
-        """Note an access; return the first race that it makes."""
+        """Note an access; return the first race that it causes."""
         if access.order is not None:
             self._orders.operation(access)
             return None
@@ -179,7 +179,7 @@ class Elements:
         return number
 
     def _compare_and_note(self, access: Access, number: int) -> list[tuple[str, Noted, list[Any]]]:
-        """Return what others have done to the same units, as arrays: at most one of each line and program."""
+        """Return the other programs' accesses to the same units, as arrays: at most one per line and program."""
         found: dict[tuple[str, int], list[Any]] = {}
         is_store = access.what == "store"
         for page, units in self._units(access):
@@ -217,7 +217,7 @@ class Elements:
     # -- units and pages -------------------------------------------------------------------------------------------
 
     def _units(self, access: Access) -> Iterator[tuple[int, Any]]:
-        """Return by page which units of it are accessed."""
+        """Return the accessed units of each page."""
         numpy: Any = sys.modules["numpy"]
         size, addresses = access.size, access.addresses()
         if size % self._unit or (addresses % self._unit).any():
@@ -234,7 +234,7 @@ class Elements:
                 yield int(pages[begin]), units[begin:end] & (_PAGE - 1)
 
     def _page(self, pages: dict[int, Any], page: int, rows: int, count: int) -> Any:
-        """Return the notes of a page; None where there is no room."""
+        """Return the notes of a page; None beyond the bound."""
         found = pages.get(page)
         if found is None:
             if (len(pages) + 1) * _PAGE > MOST_ELEMENTS:
@@ -245,7 +245,7 @@ class Elements:
         return found
 
     def _refine(self, unit: int) -> None:
-        """Note fewer bytes together."""
+        """Use smaller units."""
         parts = self._unit // unit
         self._unit = unit
         numpy: Any = sys.modules["numpy"]
@@ -261,7 +261,7 @@ class Elements:
 
     def _race(self, access: Access, place: Place, did: str, other: Noted, units: list[Any]) -> Race:
         numpy: Any = sys.modules["numpy"]
-        # Of lanes with one address the last is what stays.
+        # Of lanes with the same address, the last one's value stays.
         addresses, lanes = numpy.unique(access.addresses()[::-1].astype(numpy.int64), return_index=True)
         parts = (addresses[:, None] + numpy.arange(0, access.size, self._unit)) // self._unit
         is_racing = numpy.isin(parts, numpy.concatenate(units)).any(axis=1)
@@ -282,7 +282,7 @@ def _note_load(loads: Any, units: Any, number: int, first: int) -> None:
 
 
 def _memory(addresses: Any, size: int) -> bytes:
-    """Return what is at some elements, the addresses of which rise: the other program has stored there."""
+    """Return the memory at some elements, whose addresses rise: what the other program stored."""
     numpy: Any = sys.modules["numpy"]
     begins = [0, *(numpy.flatnonzero(numpy.diff(addresses) != size) + 1).tolist(), len(addresses)]
     return b"".join(
@@ -291,14 +291,14 @@ def _memory(addresses: Any, size: int) -> bytes:
 
 
 class _Orders:
-    """Which programs of a launch have waited for which, by atomic operations."""
+    """Which programs of a launch have waited for which others, by atomic operations."""
 
     def __init__(self) -> None:
         self.releases = 0
-        """Of the running program."""
+        """For the running program."""
         self._program: Index = (0, 0, 0)
         self._released: dict[int, list[tuple[Index, int]]] = {}
-        """By address: who released it, and for the how manieth time it did so."""
+        """By address: the program that released it, and its count of releases."""
         self._acquired: dict[Index, list[tuple[int, int, int]]] = {}
         """By program: after how many releases, which address, and how often that had been released."""
 
@@ -321,7 +321,7 @@ class _Orders:
         self.releases += Order.RELEASE in access.order
 
     def is_ordered(self, noted: Noted) -> bool:
-        """Whether the running program has waited for another one to have done what is noted."""
+        """Return whether the running program has waited for what ``noted`` describes."""
         seen: dict[int, int] = {}
         waiting = list(self._acquired.get(self._program, ()))
         while waiting:

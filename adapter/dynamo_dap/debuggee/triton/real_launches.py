@@ -1,9 +1,9 @@
-"""Launches of kernels that are compiled for a device: one that is debugged runs in the interpreter first.
+"""Interprets a launch of a kernel that is compiled for a device, before the launch itself.
 
-That is on copies of what it is given; the launch itself then goes on as it would have. Put in when the program imports
-Triton, for the life of the process. The interpreter patches the language that kernels are written in, for all threads:
-it runs one launch at a time, and what is compiled meanwhile on other threads waits. Nothing else of Triton's changes.
-On the threads that launch kernels.
+The interpreter works on copies of the arguments; the launch then goes on unchanged. Installed when the program imports
+Triton, for the life of the process. The interpreter patches the language that kernels are written in, for all threads.
+So it runs one launch at a time, and compiles on other threads wait meanwhile. Nothing else in Triton changes. On the
+threads that launch kernels.
 """
 
 from __future__ import annotations
@@ -38,28 +38,28 @@ _SECONDS_UNTIL_REPORTED = 2.0
 
 @dataclass(frozen=True)
 class Wish:
-    """The observations that a launch is interpreted for."""
+    """What to observe in a launch."""
 
     is_of_all_programs: bool
     """Whether to interpret every program, not only the chosen one."""
     is_compared: bool = False
-    """Whether to compare what the launch wrote with what the interpreter wrote."""
+    """Whether to compare the results of launch and interpreter."""
 
 
 class LaunchObserver(Protocol):
-    """Who decides about launches."""
+    """Decides which launches to interpret."""
 
     def is_alert(self) -> bool:
-        """Whether something may be wanted of some launch. Asked at every launch."""
+        """Return whether any launch may be wanted. Asked at every launch."""
 
     def wish(self, function: types.FunctionType, *, is_entered: bool) -> Wish | None:
-        """Return what to observe of a launch that is about to begin; None for nothing.
+        """Return what to observe in the launch that is about to begin; None for nothing.
 
         Asked at every launch. ``is_entered`` says whether a step goes into the kernel.
         """
 
     def chosen(self, launch: Launch) -> tuple[int, int, int] | None:
-        """Return the program in which to stop; None where the grid has no such program."""
+        """Return the program in which to stop; None if the grid lacks it."""
 
     def passed_over(self) -> AbstractContextManager[None]:
         """Let no step of the user end inside."""
@@ -68,14 +68,14 @@ class LaunchObserver(Protocol):
         """Show the user a text about a launch."""
 
     def differs(self, launch: Launch, difference: KernelDifference) -> None:
-        """Observe that a launch wrote something else than the interpreter did."""
+        """Observe that launch and interpreter wrote different values."""
 
 
 class _OfThread(threading.local):
     is_measuring = False
-    """Whether Triton measures how long configurations of a kernel take."""
+    """Whether Triton is timing configurations of a kernel."""
     functions: dict[int, types.FunctionType] | None = None
-    """While the interpreter runs: by ``id`` of the compiled function, what it runs for it."""
+    """While the interpreter runs: what it runs for each compiled function, by ``id``."""
 
 
 _of_thread = _OfThread()
@@ -84,7 +84,7 @@ _is_installed = False
 
 
 def watch(observer: LaunchObserver, programs: Observer) -> None:
-    """Have ``observer`` asked at each launch, from when the program imports Triton; ``programs`` learns what runs."""
+    """Ask ``observer`` at each launch once the program imports Triton; ``programs`` learns what runs."""
     global _observers, _is_installed
     _observers = observer, programs
     if not _is_installed:
@@ -96,7 +96,7 @@ def watch(observer: LaunchObserver, programs: Observer) -> None:
 
 
 def _as_of_triton(function: Any) -> Any:
-    """Make a function pass for one of Triton's own, whose place it takes: debugpy steps out of no file of ours."""
+    """Disguise a function as the Triton function that it replaces: debugpy steps out of no file of ours."""
     function.__code__ = function.__code__.replace(co_filename=str(sys.modules[_KERNELS].__file__))
     return function
 
@@ -159,7 +159,7 @@ def _name_of(kernel: Any) -> str:
 
 
 class LookedInto:
-    """A launch that has been looked into, and is about to be made."""
+    """A launch that was interpreted, and is about to be made."""
 
     def __init__(self, observer: LaunchObserver, programs: Observer) -> None:
         self._observer, self._programs = observer, programs
@@ -171,7 +171,7 @@ class LookedInto:
 
     @contextlib.contextmanager
     def launching(self) -> Iterator[None]:
-        """Make no step end inside, and compare what has been written then."""
+        """Keep steps from ending inside, then compare what was written."""
         with self._observer.passed_over():
             yield
         if self._compared is not None:
@@ -189,9 +189,9 @@ class LookedInto:
 
 
 def look_into(kernel: Any, given: Callable[[], Given], *, is_entered: bool = True) -> LookedInto | None:
-    """Run a launch that is about to be made in the interpreter, on copies, if anybody wants to look into it.
+    """Interpret a launch that is about to be made, on copies, if a wish covers it.
 
-    Whatever goes wrong there is reported, and the program goes on. ``is_entered`` says whether steps go in.
+    Failures are reported, and the program goes on. ``is_entered`` says whether steps go in.
     """
     if _observers is None or _of_thread.is_measuring or _of_thread.functions is not None:
         return None
@@ -283,7 +283,7 @@ def _refuse_capture() -> None:
 
 
 def names_of(function: types.FunctionType) -> dict[str, Any]:
-    """Return what the names in a function stand for that are not its own."""
+    """Return the values of a function's global and free names."""
     closure = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     return {**function.__globals__, **{name: cell.cell_contents for name, cell in closure}}
 
@@ -292,7 +292,7 @@ _rewritten: WeakKeyDictionary[types.FunctionType, types.FunctionType] = WeakKeyD
 
 
 def _interpreted(kernel: Any) -> types.FunctionType:
-    """Return what the interpreter runs for a kernel, with global variables of its own: those of now."""
+    """Return what the interpreter runs for a kernel, with its own copy of the present global variables."""
     scope = dict(names_of(kernel.fn))
     function = _rewritten.get(kernel.fn)
     if function is None:
@@ -307,7 +307,7 @@ def _interpreted(kernel: Any) -> types.FunctionType:
 
 
 def _rewrite(own: types.FunctionType, scope: dict[str, Any]) -> types.FunctionType:
-    """Make Triton rewrite a kernel for its interpreter, which leaves its traces in ``scope``, not in the program."""
+    """Make Triton rewrite a kernel for its interpreter; the result goes into ``scope``, not into the program."""
     function = types.FunctionType(own.__code__, scope, own.__name__, own.__defaults__, own.__closure__)
     function.__kwdefaults__, function.__annotations__ = own.__kwdefaults__, own.__annotations__
     function.__module__, function.__qualname__ = own.__module__, f"{own.__qualname__}.dynamo_dap"
@@ -344,7 +344,7 @@ class _Language:
 
     @contextlib.contextmanager
     def as_interpreted(self, interpreter: Any, name: str) -> Iterator[None]:
-        """Have it patched inside."""
+        """Patch it for the interpreter inside the context."""
         modules = {"tl": sys.modules["triton.language"], "core": sys.modules["triton.language.core"]}
         of_all = types.SimpleNamespace(__globals__=modules)
         with self._held(lambda: f"the launch of {name}"):
@@ -358,7 +358,7 @@ class _Language:
                 self._owner = self._patches = None
 
     def as_compiled(self, name: Callable[[], str]) -> AbstractContextManager[None]:
-        """Have it as it is, inside."""
+        """Restore Triton's own inside the context."""
         if self._owner == threading.get_ident():
             return self._restored()
         return self._held(lambda: f"compiling {name()}")

@@ -1,8 +1,8 @@
-"""Which parameters of a kernel it may write to, by its text.
+"""Finds the parameters that a kernel may write to, from its text.
 
-An operator has to declare what it changes. That is the pointer of each store and atomic operation, with all that it
-was computed from. What is handed to another function is looked for there, and is written to where that is unknown.
-Pure; the thread that traces a launch.
+An operator must declare what it changes: the pointers of stores and atomic operations, with everything they were
+computed from. For an argument of another function, that function is read; if it cannot be read, the argument counts as
+written. Pure; the thread that traces a launch.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _DEEPEST = 8
 
 
 def written_parameters(function: types.FunctionType, names: tuple[str, ...]) -> frozenset[str]:
-    """Return the parameters, of those in ``names``, that may be written to: all where there is no text to read."""
+    """Return the parameters among ``names`` that may be written to; all if there is no text to read."""
     try:
         return frozenset(names) & _Reader(function, _DEEPEST).written()
     except (OSError, TypeError, SyntaxError, StopIteration):
@@ -36,7 +36,7 @@ class _Reader(ast.NodeVisitor):
         self._names: Mapping[str, Any] = function.__globals__
         self._depth = depth
         self._sources = {argument.arg: {argument.arg} for argument in _parameters(self._tree.args)}
-        """By variable: the parameters from which it was computed."""
+        """For each variable, the parameters from which it was computed."""
         self._written: set[str] = set()
 
     def written(self) -> set[str]:
@@ -60,18 +60,18 @@ class _Reader(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> None:
-        """As an assignment."""
+        """Handle it as an assignment."""
         self._assign(node.target, node.value)
         self.generic_visit(node)
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
-        """As an assignment."""
+        """Handle it as an assignment."""
         if node.value is not None:
             self._assign(node.target, node.value)
         self.generic_visit(node)
 
     def visit_For(self, node: ast.For) -> None:
-        """As an assignment."""
+        """Handle it as an assignment."""
         self._assign(node.target, node.iter)
         self.generic_visit(node)
 
@@ -82,7 +82,7 @@ class _Reader(ast.NodeVisitor):
                 self._sources.setdefault(name.id, set()).update(sources)
 
     def _sources_of(self, value: ast.expr) -> set[str]:
-        """Return the parameters that a value is computed from; what is loaded from memory is not a pointer to it."""
+        """Return the parameters that a value is computed from; a value loaded from memory does not point into it."""
         if isinstance(value, ast.Call) and _called(value) == "load":
             return set()
         found = set(self._sources.get(value.id, ())) if isinstance(value, ast.Name) else set()
@@ -120,7 +120,7 @@ class _Reader(ast.NodeVisitor):
                 self._written |= self._sources_of(value)
 
     def _written_by(self, called: Any) -> set[str] | None:
-        """Return what a function writes to, by name and by position; None if it cannot be read."""
+        """Return the parameters that a function writes to, by name and by position; None if it cannot be read."""
         function = getattr(called, "fn", None)
         if self._depth == 0 or not isinstance(function, types.FunctionType):
             return None

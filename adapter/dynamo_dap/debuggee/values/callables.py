@@ -58,7 +58,7 @@ class Functions(Family):
     kind = "method"
 
     def text(self, value: types.FunctionType, width: int, depth: int, view: View) -> str:
-        """Return ``function name(parameters)``; one that ``torch.compile`` returned as the user's."""
+        """Return ``function name(parameters)``; a function that ``torch.compile`` returned shows as the user's."""
         original = compiled_original(value)
         if type(original) is types.FunctionType:
             word = "disabled" if is_disabled(value) else "compiled"
@@ -82,7 +82,7 @@ class Functions(Family):
         return Deferred(make)
 
     def location(self, value: types.FunctionType) -> Location | None:
-        """Return where its ``def`` is; of one that ``torch.compile`` returned, where the user's is."""
+        """Return where its ``def`` is; for a result of ``torch.compile``, the user's ``def``."""
         original = compiled_original(value)
         return location_of_code((original if type(original) is types.FunctionType else value).__code__)
 
@@ -307,7 +307,7 @@ class Generators(Family):
     """Generators and coroutines: where they are, and their locals."""
 
     def text(self, value: Any, width: int, depth: int, view: View) -> str:
-        """Return the kind, the function and the line where it waits."""
+        """Return the kind, the function and the line where it is suspended."""
         code, frame = _code_and_frame(value)
         name = f"{qualified_name_of(type(value))} {qualified_name(code)}"
         return f"{name} (finished)" if frame is None else f"{name} (at line {frame.f_lineno})"
@@ -320,7 +320,7 @@ class Generators(Family):
         return locals_of(frame, with_expressions=False)
 
     def location(self, value: Any) -> Location | None:
-        """Return the line where it waits, else where it is written."""
+        """Return the line where it is suspended, else its definition."""
         code, frame = _code_and_frame(value)
         place = location_of_code(code)
         return Location(place.path, frame.f_lineno) if place and frame is not None and frame.f_lineno else place
@@ -348,7 +348,7 @@ class Exceptions(Family):
         return f"{qualified_name_of(type(value))}({inside})"
 
     def children(self, value: BaseException, expression: str | None, view: View) -> Children | None:
-        """Return arguments, what the object stores, cause, context, and the lines it came through."""
+        """Return arguments, stored attributes, cause, context, and the lines of the traceback."""
 
         def make() -> list[Variable]:
             parts = [attribute_variable("args", _arguments_of(value), expression, view)]

@@ -1,6 +1,6 @@
-"""Builtin containers and their subclasses, read through the builtin type's own methods.
+"""Shows builtin containers and their subclasses, read through the builtin type's own methods.
 
-A subclass that overrides ``__getitem__`` or ``__iter__`` is read past its overrides. Runs on the held thread.
+Overrides of ``__getitem__`` or ``__iter__`` in a subclass are not called. Runs on the held thread.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dynamo_dap.debuggee.values.paging import in_pages
 from dynamo_dap.debuggee.values.type_facts import class_dictionary, mro_of, qualified_name_of
 
 _LEAST_WIDTH = 8
-"""Characters below which another item is not begun."""
+"""With fewer characters left, no further item is shown."""
 
 
 class IndexedItems(Children):
@@ -50,7 +50,7 @@ class IndexedItems(Children):
         return self._named()
 
     def indexed(self, start: int, count: int) -> Sequence[Variable]:
-        """Return one page of items; those that vanished meanwhile (another thread) are left out."""
+        """Return one page of items, without those that another thread removed meanwhile."""
         variables: list[Variable] = []
         for index in range(max(start, 0), min(start + count, self._count)):
             path = f"{self._expression}[{index}]" if self._expression else None
@@ -62,7 +62,7 @@ class IndexedItems(Children):
 
 
 def items_text(opening: str, items: Iterable[str], count: int, closing: str, width: int, counted: str = "items") -> str:
-    """Return items between brackets, as many as fit, then how many there are when some are left out."""
+    """Return the items that fit between brackets, then the total count if some are left out."""
     parts: list[str] = []
     rest = f" ({count} {counted})"
     left = width - len(opening) - len(closing) - len(rest)
@@ -84,7 +84,7 @@ def _previews(items: Iterator[Any], width: int, depth: int, view: View) -> Itera
 
 
 class Sequences(Family):
-    """What has items by number: lists, tuples, deques."""
+    """Lists, tuples, deques: items by number."""
 
     width = PREVIEW_OF_CONTAINER
 

@@ -14,7 +14,7 @@ from dynamo_dap.debuggee.values.paging import in_pages
 def locals_of(frame: types.FrameType, with_expressions: bool = True) -> Children:
     """Return the frame's local, cell and free variables: parameters first, as the code declares them.
 
-    ``with_expressions=False`` for a frame in which nothing can be evaluated: a generator that waits.
+    ``with_expressions=False`` for a frame in which nothing can be evaluated: a suspended generator.
     """
 
     def make() -> Sequence[Variable]:
@@ -30,7 +30,7 @@ def locals_of(frame: types.FrameType, with_expressions: bool = True) -> Children
 
 
 def globals_of(frame: types.FrameType) -> Children:
-    """Return the module's globals: names that the frame's code uses first, then the others in pages, Dynamo's last."""
+    """Return the module's globals: those that the frame's code uses first, the others in pages, Dynamo's last."""
     names = [name for name in frame.f_globals if type(name) is str and name != "__builtins__"]
     names, dynamos = parted(names, is_dynamos_global)
     used = [name for name in dict.fromkeys(frame.f_code.co_names) if name in set(names)]
@@ -49,7 +49,7 @@ def globals_of(frame: types.FrameType) -> Children:
 
 
 def with_group(variables: Sequence[Variable], is_dynamos: Callable[[str], bool]) -> list[Variable]:
-    """Return ``variables`` with Dynamo's own, by their names, in a group at the end."""
+    """Return ``variables``, with Dynamo's own (by name) grouped at the end."""
     users, dynamos = parted(variables, lambda variable: is_dynamos(variable.name))
     return [*users, _group(len(dynamos), Fixed(tuple(dynamos)))] if dynamos else users
 

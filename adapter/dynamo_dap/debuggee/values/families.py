@@ -1,4 +1,4 @@
-"""Families of types: each decides how its values are shown: their text, children, and where they are defined.
+"""Maps types to families, which decide how values are shown: text, children, place of definition.
 
 Families register for types, or for names of types whose module may not be imported yet (torch, numpy). ``present``
 picks the family along the method resolution order. Runs on the held thread; families are stateless and live as long as
@@ -28,23 +28,23 @@ DEPTH_OF_PREVIEW = 3
 """How many containers deep a text looks; deeper ones show as ``[…]``."""
 
 PREVIEW_OF_CONTAINER = 120
-"""Characters after which a container's text counts the rest: it stands in one line of a pane, its items are below."""
+"""After so many characters a container's text only counts the rest: it fits one line of a pane."""
 
 
 class Family:
-    """How values of some types are shown. A subclass gives what is not the same for all objects."""
+    """How values of some types are shown. The defaults suit any object."""
 
     kind: str | None = None
     """DAP ``VariablePresentationHint.kind`` of the values."""
     width: int = MAXIMUM_TEXT
-    """Characters of the text in a pane; the clipboard gets more."""
+    """Width of the text in a pane; the clipboard gets more."""
 
     def text(self, value: Any, width: int, depth: int, view: View) -> str:
-        """Return the value as text of about ``width`` characters; ``depth`` more containers may be opened."""
+        """Return the value as text of about ``width`` characters, opening ``depth`` more levels of containers."""
         return f"<{qualified_name_of(type(value))} object>"
 
     def children(self, value: Any, expression: str | None, view: View) -> Children | None:
-        """Return what is below the value; ``expression`` gives the value again in a watch, None if nothing does."""
+        """Return what is below the value; ``expression`` evaluates to the value in a watch, or is None."""
         return None
 
     def location(self, value: Any) -> Location | None:
@@ -68,9 +68,9 @@ class Family:
 
 _families: dict[type | str, Family] = {}
 _families_by_id: dict[int, Family] = {}
-"""By ``id`` of the type: classes of the program may have no hash."""
+"""By ``id`` of the type: classes of the program may not be hashable."""
 _found: dict[int, tuple[weakref.ref[type], Family]] = {}
-"""By ``id`` of the type, which is not kept alive: guards of Dynamo end with the classes that they are about."""
+"""By ``id`` of the type, held weakly: Dynamo's guards end with the classes they check."""
 
 
 def family_for(*types: type | str) -> Callable[[type[Family]], type[Family]]:
@@ -110,14 +110,14 @@ def _find(cls: type) -> Family:
 
 
 class View:
-    """How values look from where they are shown. What is below a value is shown through the view that showed it.
+    """Shows values, and what is below them, in one way.
 
-    This one shows what objects hold. While Dynamo traces, objects have pending changes: a trace has a view of its own,
-    which shows them as applied.
+    This one shows what objects hold. While Dynamo traces, objects have pending changes, which the view of a trace shows
+    as applied.
     """
 
     def value(self, value: object, expression: str | None = None) -> Value:
-        """Return any Python object as it is shown; ``expression`` gives it again in a watch."""
+        """Return any Python object as it is shown; ``expression`` evaluates to it in a watch."""
         try:
             return self.shown(value, expression)
         except Interrupted:
@@ -136,28 +136,28 @@ class View:
             return f"<{qualified_name_of(type(value))}: {type(problem).__name__}>"
 
     def shown(self, value: object, expression: str | None) -> Value:
-        """As ``value``, for objects that are not broken."""
+        """Return the same as ``value``, for objects that are not broken."""
         seen = self.seen(value)
         return family_of(seen).present(seen, expression, self)
 
     def little_data(self, value: Any) -> str | None:
-        """Return the elements of what stands for a small tensor; None if they are not at hand."""
+        """Return the elements of a small tensor's representation; None if they are not at hand."""
         return None
 
     def seen(self, value: object) -> object:
-        """Return what is shown in the place of ``value``."""
+        """Return the object to show in place of ``value``."""
         return value
 
 
 PLAIN = View()
-"""What objects hold, and nothing else."""
+"""Shows what objects hold, and nothing else."""
 
 
 def present(value: object, expression: str | None = None) -> Value:
     """Return any Python object as it is shown.
 
     No code of the object's class runs: builtin containers and scalars are read through their builtin type, other
-    objects through their storage. ``expression`` gives the value again in a watch.
+    objects through their storage. ``expression`` evaluates to the value in a watch.
     """
     return PLAIN.value(value, expression)
 

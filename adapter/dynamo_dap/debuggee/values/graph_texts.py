@@ -55,15 +55,15 @@ _EXPRESSION = re.compile(r"[A-Za-z_]\w*(?:[.\[(].*)?")
 
 
 def names_of_inputs(graph: Any) -> dict[Any, str]:
-    """Return what the user would write for each input that has such a name, by placeholder.
+    """Return inputs as the user would write them, by placeholder.
 
-    None that is also the name of an operation of the graph: ``x = x + 1`` could be either.
+    Without names that an operation of the graph also has: ``x = x + 1`` would be ambiguous.
     """
     nodes = nodes_of(graph)
     taken = {str(node.name) for node in nodes}
     found: dict[Any, str] = {}
     for node in nodes:
-        # A size is known by its symbol, which the shapes have as well.
+        # Show a size by its symbol, as the shapes do.
         if node.op == "placeholder" and not is_symbolic(example_of(node)):
             name = user_expression(source_of_input(node))
             if name and name not in taken and _EXPRESSION.fullmatch(name):
@@ -80,7 +80,7 @@ class GraphTexts:
         self.names = names_of_inputs(graph) if names is None else names
 
     def name(self, node: Any) -> str:
-        """Return what the node is called: an input as the user wrote it."""
+        """Return the node's name, for an input as the user wrote it."""
         return self.names.get(node) or str(node.name)
 
     def node(self, node: Any) -> str:
@@ -137,7 +137,7 @@ class GraphTexts:
 
 
 def result_text(node: Any) -> str:
-    """Return what the node gives: ``f32[3, 4] cpu``; empty when it is not known."""
+    """Return the node's result: ``f32[3, 4] cpu``; empty when unknown."""
     return example_text(example_of(node))
 
 
@@ -160,7 +160,7 @@ def graph_text(graph: Any, name: str, texts: GraphTexts | None = None) -> str:
 
 
 def graph_lines(graph: Any, name: str, texts: GraphTexts) -> Iterator[tuple[str, Any]]:
-    """Yield the lines of ``graph_text``, each with the node that it is of, if it is of one."""
+    """Yield the lines of ``graph_text``, each with its node, if it has one."""
     nodes = nodes_of(graph)
     inputs = [node for node in nodes if node.op == "placeholder"]
     yield f"def {name}({', '.join(roots_of(texts.name(node) for node in inputs))}):", None

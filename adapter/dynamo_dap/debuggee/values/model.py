@@ -1,7 +1,7 @@
-"""How a value is shown: its text, and children that are made only when asked for.
+"""Models a shown value: its text, and children that are made on demand.
 
-Everything the Variables pane shows is a ``Value``. Engines make them, the agent gives their children references and
-sends them. All of it runs on the held thread, and lives no longer than the pause.
+Everything the Variables pane shows is a ``Value``. Engines make them; the agent numbers their children and sends them.
+All of it runs on the held thread, and lives no longer than the pause.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Interrupted(BaseException):
 
 
 def text_of_raised(error: BaseException) -> str:
-    """Return an exception of the user's code as ``Type: text``; its own ``__str__`` may raise, too."""
+    """Return an exception of the user's code as ``Type: text``, even if its own ``__str__`` raises."""
     if isinstance(error, KeyboardInterrupt):
         forget_interrupt()
     try:
@@ -38,9 +38,10 @@ def text_of_raised(error: BaseException) -> str:
 
 
 def forget_interrupt() -> None:
-    """Make Python forget a ``KeyboardInterrupt`` that came out of ``exec`` of a text and was caught since.
+    """Make Python forget a ``KeyboardInterrupt`` that left an ``exec`` of a text and was then caught.
 
-    It notes that one in C, until it executes the next text, and would end the program by SIGINT after its last line.
+    Python notes it in C until it executes the next text. Otherwise it would end the program by SIGINT after its last
+    line.
     """
     exec("pass")
 
@@ -75,7 +76,7 @@ class Value:
     attributes: tuple[str, ...] = ()
     """DAP ``VariablePresentationHint.attributes``: ``readOnly``, ``constant``, ``rawString`` ..."""
     lazy: bool = False
-    """Not computed yet: the text is a placeholder, and asking for the children computes one child, the real value."""
+    """Not computed yet: the text is a placeholder, and the only child is the real value."""
     location: Location | None = None
     """Where the value itself is defined: a function's code, a class."""
     memory_reference: str | None = None
@@ -88,17 +89,17 @@ class Variable:
     name: str
     value: Value
     evaluate_name: str | None = None
-    """An expression that gives this value again in a watch; None when there is none."""
+    """An expression that gives this value in a watch; None if there is none."""
     declaration: Location | None = None
     """The line that created it."""
 
 
 class Watchable(Protocol):
-    """What a data breakpoint may be about."""
+    """What a data breakpoint can watch."""
 
     @property
     def name(self) -> str:
-        """The variable's."""
+        """The variable's name."""
 
     @property
     def function(self) -> str:
@@ -110,18 +111,18 @@ class Watchable(Protocol):
 
 
 class Children(ABC):
-    """The variables below a value or a scope. Made lazily, paged, and never more than asked for."""
+    """The variables below a value or a scope. Made lazily, paged, and only as far as requested."""
 
     are_traced_locals: ClassVar[bool] = False
-    """Whether they are local variables of a function that is traced, whose past may be known."""
+    """Whether they are locals of a traced function, whose past may be known."""
 
     def can_write(self, name: str) -> bool:
-        """Return whether ``write`` sets the one of this name: clients offer to set nothing else."""
+        """Return whether ``write`` can set the child ``name``. Clients offer to set no other child."""
         return False
 
     @property
     def is_of_tensor(self) -> bool:
-        """Whether the value above them is a tensor, which can be looked at: see ``tensor``."""
+        """Whether the value above them is a tensor, which ``tensor`` returns."""
         return False
 
     def tensor(self) -> Any:
@@ -151,11 +152,11 @@ class Children(ABC):
         return ()
 
     def watched(self, name: str) -> Watchable | None:
-        """Return what a data breakpoint on the child called ``name`` is about; None if there can be none."""
+        """Return what a data breakpoint on the child ``name`` watches; None if there can be none."""
         return None
 
     def write(self, name: str, expression: str) -> Value:
-        """Set the child called ``name`` to the value of ``expression``, and return the new value.
+        """Set the child ``name`` to the value of ``expression``, and return the new value.
 
         Raises:
             WriteRefused: this child cannot be set; nothing was changed.
@@ -179,7 +180,7 @@ class Deferred(Children):
     """Named children that are computed when first asked for."""
 
     def __init__(self, make: Callable[[], Sequence[Variable]], count: int | None = None) -> None:
-        """Take ``count``, the number of children, when it is known without computing them."""
+        """Take the number of children as ``count``, if it is known without computing them."""
         self._make = make
         self._count = count
         self._made: Sequence[Variable] | None = None
@@ -197,7 +198,7 @@ class Deferred(Children):
 
 
 class Followed(Children):
-    """Children, and behind the named ones others that are computed when they are asked for."""
+    """Children, followed by named ones that are computed on demand."""
 
     def __init__(
         self,
@@ -214,7 +215,7 @@ class Followed(Children):
 
     @property
     def is_of_tensor(self) -> bool:
-        """Whether they are a tensor's."""
+        """Whether they belong to a tensor."""
         return self._tensor is not None or (self._children is not None and self._children.is_of_tensor)
 
     def tensor(self) -> Any:
@@ -258,8 +259,10 @@ class VirtualSource:
     text: Callable[[], str]
     mime_type: str = "text/x-python"
     key: object = field(default=None, compare=True)
-    """Two sources with the same key (not None) are one document with one DAP ``sourceReference``, whose ``text`` may be
-    called on any thread at any time. Without a key the document belongs to the pause that made it."""
+    """Sources with the same key (not None) are one document with one ``sourceReference``.
+
+    Its ``text`` may be called on any thread at any time. A document without a key lives as long as its pause.
+    """
 
 
 MAXIMUM_TEXT = 400

@@ -41,12 +41,12 @@ _NOTHING = object()
 
 
 def stored_attribute(value: Any, name: str, missing: object) -> Any:
-    """Return what ``value`` or its class stores, methods bound; ``missing`` for a property or nothing at all."""
+    """Return the attribute that ``value`` or its class stores, methods bound; ``missing`` for a property or none."""
     for slot, stored in slots_of(value):
         if slot == name:
             return stored
     dictionary = instance_dictionary(value)
-    # A lookup, not a search: a module may have thousands. No method of a subclass of ``dict`` is called.
+    # A lookup, not a search: a module may have thousands. A ``dict`` subclass's methods are not called.
     stored = dict.get(dictionary, name, _NOTHING)
     if stored is not _NOTHING:
         return stored
@@ -81,13 +81,13 @@ def attributes_of(value: object, expression: str | None, view: View) -> list[Var
 
 
 def attribute_variable(name: str, value: object, expression: str | None, view: View) -> Variable:
-    """Return an attribute of what ``expression`` gives."""
+    """Return one attribute of the object that ``expression`` gives."""
     path = f"{expression}.{name}" if expression and name.isidentifier() else None
     return Variable(name, view.value(value, path), path)
 
 
 def class_variable(value: object, expression: str | None, view: View) -> Variable:
-    """Return the object's class as its last child: where its methods and constants are, and where it is defined."""
+    """Return the object's class as its last child: it leads to its methods, constants and definition."""
     path = f"type({expression})" if expression else None
     return Variable("class", view.value(type(value), path), path)
 
@@ -117,7 +117,7 @@ class ObjectFamily(Family):
 
 
 def dataclass_fields(value: object) -> list[tuple[str, Any]] | None:
-    """Return the filled fields of a dataclass's object, those not meant for its ``repr`` left out; None for others."""
+    """Return the filled fields of a dataclass object that its ``repr`` would show; None for others."""
     declared = find_in_type(value, "__dataclass_fields__")
     if type(declared) is not dict:
         return None
@@ -143,7 +143,7 @@ def fields_text(name: str, fields: list[tuple[str, Any]], width: int, depth: int
 
 
 _LEAST_WIDTH = 12
-"""Characters below which another item is not begun."""
+"""With fewer characters left, no further item is shown."""
 
 
 @family_for(type)
@@ -180,12 +180,12 @@ class Classes(Family):
         return Deferred(lambda: [*bases(), *in_pages(len(entries()), page).named()])
 
     def location(self, value: type) -> Location | None:
-        """Return the first line of the class, as far as it follows from its methods."""
+        """Return the first line of the class, as far as its methods show it."""
         return location_of_class(value)
 
 
 def location_of_class(cls: type) -> Location | None:
-    """Return the place of a class: its first line where Python keeps it (3.13), else its first method's."""
+    """Return the place of a class: its first line if Python keeps it (3.13), else that of its first method."""
     dictionary = class_dictionary(cls)
     methods = [item.__code__ for item in dictionary.values() if type(item) is types.FunctionType]
     module = sys.modules.get(module_of(cls))

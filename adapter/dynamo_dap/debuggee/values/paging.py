@@ -1,7 +1,7 @@
-"""Children in pages: a dictionary with a million keys must not be sent, nor computed, at once.
+"""Pages children: a dictionary with a million keys is neither computed nor sent at once.
 
-List-like things are paged by DAP itself (``indexedVariables``); named children beyond a page are put into groups that
-open on demand. Runs on the held thread; objects live as long as the pause.
+DAP itself pages lists (``indexedVariables``). Named children beyond a page go into groups that open on demand. Runs on
+the held thread; objects live as long as the pause.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def in_pages(
 ) -> Children:
     """Return ``count`` named children, those beyond the first page in groups.
 
-    ``page(start, stop)`` computes one page; ``before`` computes what stands in front of the first.
+    ``page(start, stop)`` computes one page; ``before`` computes children in front of the first.
     """
     return Deferred(lambda: [*before(), *_page_or_groups(0, count, page)])
 
@@ -60,7 +60,7 @@ def _group(start: int, stop: int, page: Callable[[int, int], Sequence[Variable]]
 
 
 def unique_names(variables: Iterable[Variable]) -> list[Variable]:
-    """Return the variables, later ones of the same name with a number behind it: DAP names children by name."""
+    """Return the variables with unique names, made by adding a number: DAP identifies children by name."""
     seen: dict[str, int] = {}
     result: list[Variable] = []
     for variable in variables:

@@ -34,7 +34,7 @@ _MAXIMUM_LENGTH = 120
 
 
 def values_then_and_now(failure: Failure, frame: Any) -> tuple[str | None, str | None]:
-    """Return both; None where one is not known. ``frame`` represents in torch the frame about to run."""
+    """Return a value's texts before and now; None where unknown. ``frame`` is torch's for the one about to run."""
     then, now = then_and_now(failure, frame)
     if isinstance(now, str) and type(now) is not str:
         # Torch has written it already.

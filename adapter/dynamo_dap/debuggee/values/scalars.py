@@ -19,7 +19,7 @@ from dynamo_dap.debuggee.values.objects import ObjectFamily, attributes_of
 from dynamo_dap.debuggee.values.type_facts import instance_dictionary, qualified_name_of
 
 _LONG_INTEGER = 1_000
-"""Bits: beyond, the digits say nothing, take quadratic time, and Python may refuse to make them."""
+"""Bits: longer numbers are not worth reading, take quadratic time, and Python may refuse to write them."""
 
 
 @family_for(type(None), type(Ellipsis), type(NotImplemented), bool)
@@ -140,14 +140,14 @@ _EXACT_REPRESENTATION: tuple[type, ...] = (
 
 
 class ExactlyRepresented(ObjectFamily):
-    """Standard types whose ``repr`` is short, cheap and not the user's. A subclass is shown as any object."""
+    """Standard types with a short, cheap ``repr`` that is not the user's. A subclass is shown as any object."""
 
     def text(self, value: Any, width: int, depth: int, view: View) -> str:
-        """Return the ``repr`` when the type is exactly one of the known."""
+        """Return the ``repr`` if the type is exactly one of these."""
         return repr(value) if is_exactly(value, _EXACT_REPRESENTATION) else super().text(value, width, depth, view)
 
     def children(self, value: Any, expression: str | None, view: View) -> Children | None:
-        """Return what a subclass stores; nothing below the standard types themselves."""
+        """Return what a subclass stores; standard types have no children."""
         return None if is_exactly(value, _EXACT_REPRESENTATION) else super().children(value, expression, view)
 
 

@@ -1,9 +1,8 @@
-"""A look at a tensor: a page of its elements, statistics with a histogram, a picture, or its difference from another.
+"""Looks at a tensor: a page of elements, statistics with a histogram, a picture, or a difference from another.
 
-However large the tensor is, only what is shown is read, and copied: a page, the elements that a picture has points for,
-or a sample. Nothing is left behind: no random number is drawn from the program's generators, and no gradient is
-recorded. Data of a device comes to the CPU part by part, because a person asked for it. Runs on the held thread;
-nothing outlives a request.
+However large the tensor is, only what is shown is read and copied: a page, the elements behind a picture's points, or a
+sample. No random number is drawn from the program's generators, and no gradient is recorded. A device's data is copied
+to the CPU part by part, because the user asked for it. Runs on the held thread; nothing outlives a request.
 """
 
 from __future__ import annotations
@@ -40,15 +39,15 @@ from dynamo_dap.protocol.tensor_looks import (
 _MOST_ELEMENTS = 10_000
 """Of one page."""
 _MOST_AT_ONCE = 2**20
-"""Elements that are computed with at a time."""
+"""Elements per computation."""
 _SAMPLE = 2**18
-"""Elements that stand for a larger tensor in statistics: each is somewhere else in memory."""
+"""Size of the sample that represents a larger tensor in statistics."""
 _MOST_FOR_STATISTICS = 2**22
-"""Elements up to which statistics are of all of them unasked: a few hundredths of a second."""
+"""Up to this size, statistics cover all elements without a request: a few hundredths of a second."""
 _MOST_DENSE = 2**24
-"""Elements up to which a sparse tensor is made dense."""
+"""Up to this size, a sparse tensor is made dense."""
 _MOST_SECONDS = 2.0
-"""For each of the two passes of statistics of every element: together less than an evaluation may take."""
+"""Limit for each of the two passes over every element: together less than an evaluation may take."""
 _BINS = 64
 _MOST_POINTS = 1024
 """Of a picture, in width and in height."""
@@ -63,7 +62,7 @@ Part = Callable[[Any], Any]
 
 
 def look(tensor: Any, arguments: TensorArguments, other: Any = None) -> TensorBody:
-    """Return the part of ``tensor`` that is asked for, or of its difference from ``other``.
+    """Return the requested part of ``tensor``, or of its difference from ``other``.
 
     Raises:
         EvaluationError: it cannot be shown; the text says why.
@@ -92,14 +91,14 @@ def _name(tensor: Any) -> str:
 
 
 class _Looked:
-    """A tensor, or the difference of two, of which parts are taken."""
+    """A tensor, or the difference of two, to take parts of."""
 
     def __init__(self, tensor: Any, other: Any) -> None:
         self._tensor, self.note = _dense(tensor)
         _check_class(self._tensor)
         self.text = tensor_text(tensor)
         self._other = None
-        # As which its numbers are written.
+        # The dtype in which its numbers are written.
         self.dtype = "torch.float32" if self._tensor.is_quantized else str(self._tensor.dtype)
         self.shape = [int(size) for size in self._tensor.shape]
         if other is not None:
@@ -116,16 +115,16 @@ class _Looked:
         return math.prod(self.shape)
 
     def part(self, take: Part) -> Any:
-        """Return on the CPU what ``take`` gives of the tensor, with the numbers that it has."""
+        """Apply ``take`` to the tensor; return the result on the CPU, with the tensor's own numbers."""
         part = _on_the_cpu(take(self._tensor))
         if self._other is None:
             return part
         first, second = _wide(part), _wide(_on_the_cpu(take(self._other)))
-        # Of two equal infinities the difference would be NaN.
+        # The difference of two equal infinities would be NaN.
         return (first - second).masked_fill(first == second, 0)
 
     def numbers(self, take: Part) -> Any:
-        """Return such a part as float64; of complex numbers the magnitudes."""
+        """Apply ``take``; return the result as float64, complex numbers as magnitudes."""
         part = self.part(take)
         return (part.abs() if part.is_complex() else part).to(sys.modules["torch"].float64)
 
@@ -144,7 +143,7 @@ def _on_the_cpu(part: Any) -> Any:
 
 
 def _check_class(data: Any) -> None:
-    """Refuse what wraps other tensors: what its operations give has no memory of its own."""
+    """Refuse wrappers of other tensors: the results of their operations have no memory of their own."""
     part = data[(slice(0, 0),) * min(data.dim(), 1)]
     if type(part) is sys.modules["torch"].Tensor:
         return
@@ -155,7 +154,7 @@ def _check_class(data: Any) -> None:
 
 
 def _dense(tensor: Any) -> tuple[Any, str | None]:
-    """Return what has rows and columns, without autograd, and what it is if it is not the tensor itself."""
+    """Return a strided tensor without autograd, and how it differs from the tensor itself."""
     torch: Any = sys.modules["torch"]
     if not is_tensor(tensor):
         raise EvaluationError(f"this is not a tensor, but of the type {name_of(type(tensor))}")
@@ -197,7 +196,7 @@ def _nested_count(data: Any) -> int:
 
 
 def _selected(looked: _Looked, given: Sequence[int | None] | None, shown: int) -> tuple[tuple[Any, ...], list[int]]:
-    """Return an index that leaves the shown dimensions, as many as ``shown`` at most, and the sizes of these."""
+    """Return an index that keeps at most ``shown`` dimensions, and their sizes."""
     shape = looked.shape
     selection = list(given) if given is not None else _default_selection(len(shape), shown)
     if len(selection) != len(shape):
@@ -206,7 +205,7 @@ def _selected(looked: _Looked, given: Sequence[int | None] | None, shown: int) -
     if len(left) > shown:
         raise EvaluationError(f"{len(left)} dimensions are left to be shown, where {shown} can be")
     for number, (size, index) in enumerate(zip(shape, selection, strict=True)):
-        # An empty dimension has no index 0 either, and then there is nothing to show.
+        # An empty dimension has no index 0, so there is nothing to show.
         if index is not None and not -size <= index < max(size, 1):
             raise EvaluationError(f"dimension {number} has {size} elements: there is no index {index}")
     return tuple(slice(None) if index is None else index for index in selection), left
@@ -261,7 +260,7 @@ def _statistics(looked: _Looked, is_whole: bool) -> TensorStatistics:
 
 
 def _histogram_in_chunks(looked: _Looked, total: _Total, counted: int, deadline: float) -> TensorHistogram | None:
-    """Count the elements that the statistics are of; fewer when that takes too long."""
+    """Count the elements behind the statistics in intervals; fewer of them if that takes too long."""
     histogram, done = total.empty_histogram(looked.dtype), 0
     if histogram is None:
         return None
@@ -275,7 +274,7 @@ def _histogram_in_chunks(looked: _Looked, total: _Total, counted: int, deadline:
 
 
 def _chunks(shape: list[int], index: tuple[Any, ...] = ()) -> Iterator[Part]:
-    """Yield what takes the tensor apart into pieces small enough, without a copy of more than one."""
+    """Yield functions that each take one small piece of the tensor. At most one piece is copied at a time."""
     left = shape[len(index) :]
     if math.prod(left) <= _MOST_AT_ONCE:
         yield lambda tensor: tensor[index]
@@ -292,7 +291,7 @@ def _chunks(shape: list[int], index: tuple[Any, ...] = ()) -> Iterator[Part]:
 
 
 def _at_random(shape: list[int]) -> Part:
-    """Return what takes a sample, the same one each time; with a generator of its own."""
+    """Return a function that takes a sample, always the same, by its own random generator."""
     torch: Any = sys.modules["torch"]
     generator = torch.Generator(device="cpu")
     generator.manual_seed(0)
@@ -309,7 +308,7 @@ def _index(number: int, shape: Sequence[int]) -> list[int]:
 
 
 class _Total:
-    """What chunks of numbers have in common; means and squares are joined without loss."""
+    """The totals over chunks; means and squares are combined without loss."""
 
     def __init__(self) -> None:
         self.count = self.nans = self.positive_infs = self.negative_infs = self.zeros = self.finite = 0
@@ -348,7 +347,7 @@ class _Total:
         self.finite = total
 
     def _note(self, name: str, start: int, found: Any) -> None:
-        """Note where the first of ``found`` is: chunks come in the order of the elements."""
+        """Note where ``found`` is first true: chunks come in the order of the elements."""
         if name not in self._places and bool(found.any()):
             self._places[name] = start + int(found.reshape(-1).to(sys.modules["torch"].uint8).argmax())
 
@@ -357,7 +356,7 @@ class _Total:
         return {name: _index(number, shape) for name, number in self._places.items()}
 
     def empty_histogram(self, dtype: str) -> TensorHistogram | None:
-        """Return the intervals: of few whole numbers one for each."""
+        """Return the intervals; few whole numbers get one each."""
         if not self.finite or not math.isfinite(self.high - self.low):
             return None
         if _is_whole_number(dtype) and self.high - self.low < _BINS and self._is_exact:
@@ -368,7 +367,7 @@ class _Total:
         return TensorHistogram(self.low, self.high, [0] * _BINS)
 
     def reported(self, dtype: str, of: str, histogram: TensorHistogram | None) -> TensorStatistics:
-        """Return what was counted."""
+        """Return the totals as reported to clients."""
         statistics = TensorStatistics(
             self.count, of, self.nans, self.positive_infs, self.negative_infs, self.zeros, histogram=histogram
         )
@@ -380,7 +379,7 @@ class _Total:
 
     @property
     def _is_exact(self) -> bool:
-        """Whether float64 has held all whole numbers exactly."""
+        """Whether float64 held all whole numbers exactly."""
         return max(abs(self.low), abs(self.high)) <= _LARGEST_EXACT
 
     def _text(self, number: float, dtype: str) -> str:
@@ -409,7 +408,7 @@ def _count(histogram: TensorHistogram, numbers: Any) -> None:
 
 
 def _pictures_of(shape: list[int]) -> list[str]:
-    """Return as what a tensor can be drawn, the likeliest first."""
+    """Return the ways to draw a tensor, the likeliest first."""
     kinds: list[str] = []
     if len(shape) >= 3:
         *_, first, middle, last = shape
@@ -418,7 +417,7 @@ def _pictures_of(shape: list[int]) -> list[str]:
         )
         kinds = [kind for kind, channels in images if channels in (1, 3)]
         kinds += [TILES, HEAT_MAP] if middle == last and first > 1 else [HEAT_MAP, TILES]
-        # Heads and batches are four as often as red, green, blue and alpha are.
+        # Heads and batches have the size 4 as often as red, green, blue and alpha.
         kinds += [kind for kind, channels in images if channels == 4]
     else:
         kinds = [HEAT_MAP]
@@ -426,7 +425,7 @@ def _pictures_of(shape: list[int]) -> list[str]:
 
 
 def _is_image(height: int, width: int) -> bool:
-    """Whether the sizes are those of a picture: not a sequence of long vectors."""
+    """Whether the sizes look like a picture, not like a sequence of long vectors."""
     return min(height, width) >= _SMALLEST_IMAGE and max(height, width) <= _LONGEST_SIDE * min(height, width)
 
 
@@ -467,7 +466,7 @@ def _picture(looked: _Looked, arguments: TensorArguments) -> TensorPicture:
 
 
 def _tile(index: tuple[Any, ...], number: int | None) -> Part:
-    """Return what takes the rows and columns of one tile."""
+    """Return a function that takes the rows and columns of one tile."""
 
     def take(tensor: Any) -> Any:
         shown = tensor[index] if number is None else tensor[index][number]
@@ -565,13 +564,13 @@ def _image(
 
 
 def _bytes_of(numbers: Any) -> bytes:
-    """Return the bytes of a tensor of them: numpy, which could do it, may not be installed."""
+    """Return the bytes of a byte tensor: numpy may not be installed."""
     whole = numbers.contiguous()
     return ctypes.string_at(whole.data_ptr(), whole.numel())
 
 
 def _range_of_colours(numbers: Any, dtype: str) -> tuple[float, float]:
-    """Return what black and full colour are: 0 and 255, 0 and 1, else the least and the greatest that there is."""
+    """Return the values of black and full colour: 0 and 255, 0 and 1, else the least and the greatest value."""
     finite = numbers[numbers.isfinite()]
     low, high = (float(finite.min()), float(finite.max())) if finite.numel() else (0.0, 1.0)
     if low >= 0 and high <= 255 and _is_whole_number(dtype) and dtype != "torch.bool":

@@ -1,6 +1,6 @@
-"""Tensors and numpy's arrays: by metadata, statistics when asked for, elements in pages. torch is never imported here.
+"""Shows tensors and numpy arrays: metadata, statistics on demand, elements in pages. Never imports torch.
 
-A tensor's data is read only when a person opens a lazy child or a page of elements, and never that of a fake tensor.
+A tensor's data is read only when the user opens a lazy child or a page of elements. A fake tensor's data is never read.
 Runs on the held thread.
 """
 
@@ -54,7 +54,7 @@ class Tensors(Family):
     kind = "data"
 
     def text(self, value: Any, width: int, depth: int, view: View) -> str:
-        """Return dtype, shape, device, whether it requires a gradient, and the data if that is little and at hand."""
+        """Return dtype, shape, device, requires_grad, and the data if it is short and at hand."""
         return with_data(tensor_text(value), little_data(value), width, depth)
 
     def children(self, value: Any, expression: str | None, view: View) -> Children | None:
@@ -63,7 +63,7 @@ class Tensors(Family):
 
 
 def with_data(text: str, data: str | None, width: int, depth: int) -> str:
-    """Return a tensor's text with its data: in a container only if both fit into ``width`` characters."""
+    """Return a tensor's text with its data; in a container only if both fit into ``width`` characters."""
     if data is None:
         return text
     whole = f"{text} = {data}"
@@ -106,7 +106,7 @@ class TensorChildren(Children):
     """Metadata and lazy statistics by name, elements (rows) by index."""
 
     def __init__(self, tensor: Any, expression: str | None, view: View) -> None:
-        """Use ``expression`` to get the tensor again in a watch, ``view`` to show what is below it."""
+        """Evaluate ``expression`` to the tensor in a watch; show what is below it by ``view``."""
         self._tensor = tensor
         self._view = view
         self._expression = expression
@@ -118,7 +118,7 @@ class TensorChildren(Children):
 
     @property
     def is_of_tensor(self) -> bool:
-        """They are."""
+        """Return True."""
         return True
 
     def tensor(self) -> Any:
@@ -132,7 +132,7 @@ class TensorChildren(Children):
 
     @property
     def named_count(self) -> int:
-        """How many ``named`` gives: asked for with each tensor that is shown, whether it is opened or not."""
+        """Return the number of ``named`` children, which the client gets with each shown tensor."""
         count = 5 + (facts_of(self._tensor).stride is not None) + sum(1 for _ in self._own())
         if self._fake:
             return count
@@ -141,7 +141,7 @@ class TensorChildren(Children):
         return count + 2 + has_gradient + (len(STATISTICS) if self._dimensions else 1)
 
     def named(self) -> Sequence[Variable]:
-        """Return metadata, autograd's part, statistics not yet computed, attributes the program added."""
+        """Return metadata, autograd's part, lazy statistics, and attributes that the program added."""
         variables = [*self._named_with_path(metadata_variables(facts_of(self._tensor))), *self._autograd()]
         if not self._fake:
             variables += self.statistics()
@@ -163,7 +163,7 @@ class TensorChildren(Children):
                 yield name
 
     def indexed(self, start: int, count: int) -> Sequence[Variable]:
-        """Return one page of rows: numbers of a vector, else smaller tensors."""
+        """Return one page of rows: numbers for a vector, else smaller tensors."""
         stop = min(start + count, self._rows)
         if stop <= start:
             return ()
@@ -209,17 +209,17 @@ class TensorChildren(Children):
 
 
 def lazy_variable(name: str, compute: Callable[[], Value]) -> Variable:
-    """Return a child whose value is computed when a person asks for it."""
+    """Return a child whose value is computed when the user asks for it."""
     below = Deferred(lambda: [Variable(name, compute())], count=1)
     return Variable(name, Value("…", children=below, lazy=True, kind="virtual"))
 
 
 STATISTICS = ("min", "max", "mean", "std", "NaNs", "Infs", "zeros")
-"""What ``statistic`` computes; of a tensor without dimensions ``value``."""
+"""The statistics that ``statistic`` computes; a tensor without dimensions has only ``value``."""
 
 
 def statistic(tensor: Any, name: str) -> Value:
-    """Compute one of ``STATISTICS``, or ``value``, over the tensor's data; the text says why when it cannot be."""
+    """Compute one of ``STATISTICS``, or ``value``, over the tensor's data; the text says why if that fails."""
     torch: Any = sys.modules["torch"]
     try:
         with data_reading():
@@ -243,7 +243,7 @@ def _numbers(vector: Any) -> list[Value]:
 
 
 _PACKED = {"torch.float32": ("f", range(6, 10)), "torch.float16": ("e", range(3, 6)), "torch.bfloat16": (None, (4,))}
-"""Formats of ``struct`` for the floats narrower than Python's, and how many digits they need at least and at most."""
+"""``struct`` formats of the floats narrower than Python's, and how many digits each needs at least and at most."""
 
 
 def number_text(number: object, dtype: str) -> str:
@@ -264,13 +264,13 @@ def _magnitude(data: Any) -> Any:
 
 
 def _reducible(torch: Any, data: Any) -> Any:
-    """Small floats have no reductions of their own on every device."""
+    """Convert small floats, which not every device can reduce."""
     small = data.is_floating_point() and data.element_size() < 2
     return data.to(torch.float32) if small else _magnitude(data)
 
 
 def _exact(torch: Any, data: Any) -> Any:
-    """Whole numbers have no means of their own."""
+    """Convert whole numbers, which have no mean."""
     is_exact = data.is_floating_point() or data.is_complex()
     return _reducible(torch, data) if is_exact else data.to(torch.float64)
 
@@ -306,7 +306,7 @@ class Sizes(Family):
 
 @family_for("torch.SymInt", "torch.SymFloat", "torch.SymBool")
 class SymbolicNumbers(Family):
-    """Symbolic numbers: their expression, and the number of this call."""
+    """Symbolic numbers: the expression, and the value in this call."""
 
     kind = "data"
 
@@ -325,7 +325,7 @@ class Modules(Family):
     """``nn.Module``: parameters, buffers, submodules, then other attributes."""
 
     def text(self, value: Any, width: int, depth: int, view: View) -> str:
-        """Return ``Linear module``; ``extra_repr`` is the user's code and is not called."""
+        """Return ``Linear module``. ``extra_repr`` is the user's code and is not called."""
         return f"<{self.type_name(value)} module>"
 
     def children(self, value: Any, expression: str | None, view: View) -> Children | None:
@@ -372,7 +372,7 @@ class ArrayChildren(Children):
     """Metadata and lazy statistics by name, elements (rows) by index."""
 
     def __init__(self, array: Any, expression: str | None, view: View) -> None:
-        """Use ``expression`` to get the array again in a watch, ``view`` to show what is below it."""
+        """Evaluate ``expression`` to the array in a watch; show what is below it by ``view``."""
         self._view = view
         self._array = array
         self._expression = expression
@@ -383,7 +383,7 @@ class ArrayChildren(Children):
         return int(self._array.shape[0]) if self._array.ndim else 0
 
     def named(self) -> Sequence[Variable]:
-        """Return shape, strides, dtype, and statistics not yet computed."""
+        """Return shape, strides, dtype, and lazy statistics."""
         facts = [
             Variable(name, self._view.value(getattr(self._array, name)), self._path(f".{name}")) for name in _METADATA
         ]

@@ -1,4 +1,4 @@
-"""Values of Triton kernels in its interpreter: blocks, pointers, masks, constants, and the program that runs.
+"""Shows values of Triton kernels in its interpreter: blocks, pointers, masks, constants, the running program.
 
 Triton is never imported here. Runs on the held thread.
 """
@@ -40,11 +40,11 @@ class Blocks(Family):
         return f"{text} ({block.masked} of {block.data.numel()} masked)" if block.masked else text
 
     def type_name(self, value: Any) -> str | None:
-        """Return the name by which programs know it."""
+        """Return the name that programs use for it."""
         return "tl.tensor"
 
     def children(self, value: Any, expression: str | None, view: View) -> Children | None:
-        """Return the elements in pages, and of a pointer the tensor."""
+        """Return the elements in pages, and for a pointer its tensor."""
         block = block_of(value)
         if block is None:
             return Deferred(lambda: _block_pointer_variables(value.handle))
@@ -74,7 +74,7 @@ class BlockChildren(TensorChildren):
         self._of_block = expression
 
     def named(self) -> Sequence[Variable]:
-        """Return type and shape, statistics, and of pointers the tensor."""
+        """Return type and shape, statistics, and for pointers the tensor."""
         block = self._block
         facts = [("dtype", block.dtype), ("shape", f"[{', '.join(map(str, block.shape))}]")]
         variables = [Variable(name, Value(text, kind="property")) for name, text in facts]
@@ -135,7 +135,7 @@ class Constants(Family):
 def program_scope(frame: types.FrameType, is_user_file: Callable[[str], bool]) -> ScopeOfFrame | None:
     """Return the scope that describes the program of ``frame``; None if it runs no kernel.
 
-    ``is_user_file`` says whose line a launch is. On any thread while that of the frame is held; the children are
+    ``is_user_file`` decides which line is the launch. Any thread, while the frame's thread is held. The children are
     computed on that one.
     """
     found = launch_in(frame)
@@ -190,7 +190,7 @@ def _launch_text(launch: Launch, caller: types.FrameType | None) -> str:
 
 
 def _language_name(frame: types.FrameType) -> str | None:
-    """Return the name that the frame's module has for ``triton.language``: ``tl``."""
+    """Return the frame's name for ``triton.language``: ``tl``."""
     language = sys.modules.get("triton.language")
     names = (name for name, value in frame.f_globals.items() if value is language and type(name) is str)
     return None if language is None else next(names, None)

@@ -71,7 +71,7 @@ def instance_dictionary(value: object) -> dict[str, Any]:
 
 
 def slots_of(value: object) -> Iterator[tuple[str, Any]]:
-    """Yield name and value of every slot that is filled, base classes first."""
+    """Yield name and value of every filled slot, base classes first."""
     for cls in reversed(mro_of(type(value))):
         if not is_python_class(cls):
             continue
@@ -84,15 +84,15 @@ def slots_of(value: object) -> Iterator[tuple[str, Any]]:
 
 
 def is_python_class(cls: type) -> bool:
-    """Whether a class statement made ``cls``: the members of C types are not what users call slots or attributes."""
+    """Whether a class statement made ``cls``. Users do not call members of C types slots or attributes."""
     return bool(_flags(cls) & (_HEAP_TYPE | _IMMUTABLE_TYPE) == _HEAP_TYPE)
 
 
 _flags = type.__dict__["__flags__"].__get__
 _HEAP_TYPE = 1 << 9
-"""``Py_TPFLAGS_HEAPTYPE``. From version to version more C types of the standard library are on the heap, too."""
+"""``Py_TPFLAGS_HEAPTYPE``. Newer versions put more C types of the standard library on the heap."""
 _IMMUTABLE_TYPE = 1 << 8
-"""``Py_TPFLAGS_IMMUTABLETYPE``: those are; no class that a class statement made is."""
+"""``Py_TPFLAGS_IMMUTABLETYPE``: such C types have it; a class from a class statement never does."""
 
 
 VARIABLE, FUNCTION, METHOD, PROPERTY, FIELD = "variable", "function", "method", "property", "field"
@@ -109,7 +109,7 @@ _PROPERTIES = (property, types.GetSetDescriptorType, types.MemberDescriptorType)
 
 
 def kind_of(value: object) -> str:
-    """Return what DAP calls a name that stands for ``value``, where it completes what is typed."""
+    """Return DAP's completion kind for a name of ``value``."""
     if is_a(value, types.ModuleType):
         return "module"
     if is_a(value, type):
@@ -118,7 +118,7 @@ def kind_of(value: object) -> str:
 
 
 def kinds_in(value: object) -> dict[str, str]:
-    """Return the names of what a real object has -> what DAP calls them."""
+    """Return the names of a real object's members, with DAP's completion kinds."""
     cls = type(value)
     if has_base(cls, type):
         assert isinstance(value, type)
@@ -127,7 +127,7 @@ def kinds_in(value: object) -> dict[str, str]:
 
 
 def kinds_of_members(cls: type, own: Mapping[str, object]) -> dict[str, str]:
-    """Return the names of what an object has -> what DAP calls them: its ``own``, then those of its class, sorted."""
+    """Return the names of an object's members with DAP's completion kinds: ``own``, then its class's, sorted."""
     is_module = has_base(cls, types.ModuleType)
     kinds: dict[str, str] = {}
     for name, value in own.items():

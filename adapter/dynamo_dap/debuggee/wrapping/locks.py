@@ -1,8 +1,8 @@
-"""Makes the locks of what runs in the program, each with a name and a level.
+"""Makes the locks of the debugged program's side, each with a name and a level.
 
-A thread that holds a lock takes further ones of higher levels only (``Level``), so no two threads can wait for each
-other. A lock may be tried in any order: nobody waits then. Dynamo's compile lock comes before all but ``LENT``: a
-thread that traces holds it while it takes ours. The tests check the order of ours (``check_order``); otherwise these
+A thread that holds a lock takes only further ones of higher levels (``Level``), so no two threads can wait for each
+other. A lock may be tried in any order, because nobody waits then. Dynamo's compile lock comes before all levels but
+``LENT``: a tracing thread holds it while it takes ours. The tests check our order (``check_order``); otherwise these
 are plain locks of Python. Any thread; most locks live as long as the process.
 """
 
@@ -16,34 +16,34 @@ from enum import IntEnum
 from typing import Protocol
 
 CHECKED = "_dynamo_dap_checks_locks"
-"""The attribute that ``sys`` has in programs under test: their locks check the order."""
+"""The attribute of ``sys`` in programs under test: their locks check the order."""
 
 
 class Level(IntEnum):
-    """How far inside a lock is: a thread that holds one takes those of higher levels only."""
+    """A lock's level: a thread that holds one takes only those of higher levels."""
 
     LENT = 1
-    """A saved trace that is looked at, or a kernel that is interpreted: held as long as a thread is held in it."""
+    """A saved trace that is shown, or a kernel that is interpreted: held while a thread is held in it."""
     PROCESS = 2
-    """Of which a process has one: the agent, the listener, a recording."""
+    """Things that a process has once: the agent, the listener, a recording."""
     SETTINGS = 3
-    """What the client has set: breakpoints, options of torch."""
+    """The client's settings: breakpoints, options of torch."""
     SOURCES = 4
     """Facts about source files."""
     FEATURES = 5
-    """What features keep of traces, compiles and calls."""
+    """Features' facts about traces, compiles and calls."""
     OBSERVERS = 6
-    """Who wants to hear of compiles."""
+    """Listeners for compiles."""
     HOOKS = 7
     """Which hooks are installed."""
     PATCHES = 8
-    """Functions that are wrapped."""
+    """Wrapped functions."""
     DATA = 9
     """Tables. A thread that holds one calls nothing that takes a lock."""
 
 
 class Lock(Protocol):
-    """What a lock is used for here."""
+    """A lock's interface."""
 
     def __enter__(self) -> bool:
         """Wait for it, and take it."""
@@ -54,14 +54,14 @@ class Lock(Protocol):
         """Release it."""
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """Take it; False if another thread has it that long."""
+        """Take it; return False if another thread keeps it that long."""
 
     def release(self) -> None:
         """Release it."""
 
 
 def lock(name: str, level: Level) -> Lock:
-    """Make a lock, to be taken once by a thread."""
+    """Make a lock that a thread can take once."""
     plain = threading.Lock()
     return _Checked(name, level, plain) if _is_checked else plain
 
@@ -82,13 +82,13 @@ _held = threading.local()
 
 
 def check_order() -> None:
-    """Have each lock that is made from now on raise when it is taken in a wrong order."""
+    """Make each later lock raise if it is taken in a wrong order."""
     global _is_checked
     _is_checked = True
 
 
 class _Checked:
-    """A lock that knows what its thread holds."""
+    """A lock that knows which locks its thread holds."""
 
     def __init__(self, name: str, level: Level, plain: Lock, *, is_reentrant: bool = False) -> None:
         self.name, self.level = name, level

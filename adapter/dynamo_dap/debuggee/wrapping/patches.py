@@ -1,14 +1,14 @@
-"""Wraps functions of other packages while a feature needs them; our failures never reach the program.
+"""Wraps other packages' functions while a feature needs them; our failures never reach the program.
 
 ``Patches`` are the hooks of one feature. All hooks of a function share one wrapper, whichever features they belong to.
-The wrapper goes when its last hook goes. It adds one frame to the stack.
+Removing the last hook removes the wrapper. It adds one frame to the stack.
 
-If somebody else has replaced a function meanwhile, theirs stays, and ours inside it only passes calls on. The next hook
-wraps what stands there then.
+If other code has replaced a function meanwhile, theirs stays, and ours inside it only passes calls on. The next hook
+wraps the function that is there then.
 
-A hook that raises an ``Exception`` switches its feature off for the life of the process. The program's call goes on as
-if there were no hook. Any other ``BaseException`` is meant for the caller, and passes: ``TraceIsOver`` ends a replay.
-Hooks run on the thread that calls the function; they are installed and removed on any thread.
+A hook that raises an ``Exception`` switches its feature off for the life of the process. The program's call continues
+as if there were no hook. Any other ``BaseException`` is meant for the caller, and passes: ``TraceIsOver`` ends a
+replay. Hooks run on the thread that calls the function; any thread installs and removes them.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ class Outcome(NamedTuple):
 
 
 class Given(NamedTuple):
-    """The arguments that the original gets in place of the caller's."""
+    """Other arguments for the original."""
 
     arguments: tuple[Any, ...]
     named: dict[str, Any]
 
 
 class Result(NamedTuple):
-    """What the caller gets in place of what the original returns."""
+    """Another result for the caller."""
 
     value: Any
 
 
 class Refusal(BaseException):
-    """Raised by a hook: the call is to fail with an error that is meant for the program."""
+    """Raised by a hook: the call must fail with an error for the program."""
 
     def __init__(self, error: Exception) -> None:
         """Raise ``error`` to the caller."""
@@ -59,7 +59,7 @@ class Refusal(BaseException):
 Around = Callable[..., Generator[Given | None, Outcome, Result | None]]
 """Gets the call's arguments, yields once where the original runs, and may return another result.
 
-A generator that returns before it yields answers the call in place of the original.
+A generator that returns before it yields answers the call instead of the original.
 """
 
 
@@ -70,7 +70,7 @@ def answering(value: object) -> Generator[None, Outcome, Result]:
 
 
 reporters: list[Callable[[str], None]] = []
-"""Each gets a line for the user when a feature is switched off, while the exception is being handled."""
+"""Each gets a line for the user when a feature is switched off, while the exception is handled."""
 _lock = reentrant_lock("patches", Level.PATCHES, is_new_in_forks=True)
 _groups: WeakSet[Patches] = WeakSet()
 
@@ -79,7 +79,7 @@ class Patches:
     """The hooks of one feature."""
 
     def __init__(self, feature: str, on_failure: Callable[[], None] | None = None) -> None:
-        """Name it ``feature`` for users; ``on_failure`` cleans its state up when it is switched off."""
+        """Name it ``feature`` for users; ``on_failure`` cleans up its state when it is switched off."""
         self.feature = feature
         self.is_off = False
         """Whether one of its hooks failed."""
@@ -94,11 +94,11 @@ class Patches:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the functions that it has hooks of."""
+        """The names of its hooked functions."""
         return tuple(str(place.name) for place, _ in self._hooks)
 
     def before(self, owner: Any, name: str | int, hook: Callable[..., object]) -> None:
-        """Call ``hook`` with the arguments of each call of ``owner.name`` before it runs.
+        """Call ``hook`` with the arguments before each call of ``owner.name``.
 
         ``owner`` is a module, a class, or a list or dictionary of functions. A hook of a class method gets the class
         first.
@@ -106,7 +106,7 @@ class Patches:
         self._add(owner, name, _Hook(self, hook))
 
     def after(self, owner: Any, name: str | int, hook: Callable[..., object]) -> None:
-        """Call ``hook`` with the result and the arguments of each call of ``owner.name`` that returns."""
+        """Call ``hook`` with result and arguments after each call of ``owner.name`` that returns."""
         self._add(owner, name, _Hook(self, hook, is_after=True))
 
     def around(self, owner: Any, name: str | int, hook: Around) -> None:
@@ -126,7 +126,7 @@ class Patches:
                     added[0].remove(added[1])
 
     def replace(self, owner: Any, name: str, value: object) -> None:
-        """Have ``owner.name`` be ``value``, which is not a function."""
+        """Set ``owner.name`` to ``value``, which is not a function."""
         if not self.is_off:
             with _lock:
                 place = _place_of(owner, name, _Value)
@@ -134,7 +134,7 @@ class Patches:
                 self._hooks.append((place, value))
 
     def guarded(self, function: Callable[P, R], otherwise: R) -> Callable[P, R]:
-        """Return ``function`` for somebody else to call: if it fails they get ``otherwise``, and the feature is off."""
+        """Return ``function`` for other code to call: a failure returns ``otherwise``, and switches the feature off."""
 
         @functools.wraps(function)
         def guarded(*arguments: P.args, **named: P.kwargs) -> R:
@@ -199,7 +199,7 @@ def calling_frame() -> types.FrameType:
 
 
 class _Hook:
-    """A function to be called before or after the original; it never raises an ``Exception``."""
+    """A function to call before or after the original; it never raises an ``Exception``."""
 
     def __init__(self, patches: Patches, call: Callable[..., Any], *, is_after: bool = False) -> None:
         self.patches = patches
@@ -221,10 +221,10 @@ class _Running(NamedTuple):
 
 
 class _Around(_Hook):
-    """A generator to be run around the original."""
+    """A generator to run around the original."""
 
     def begin(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> _Running | Result | None:
-        """Run it until it yields; return what it answers the call with if it does not."""
+        """Run it until it yields; return its answer to the call if it does not."""
         try:
             generator = self.call(*arguments, **named)
             given = next(generator)
@@ -253,11 +253,11 @@ class _Call:
     __slots__ = ("_running", "answer", "given")
 
     def __init__(self, hooks: tuple[_Around, ...], arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-        """Run what has to run before the original."""
+        """Run the hooks before the original."""
         self._running: list[_Running] = []
         self.given = Given(arguments, named)
         self.answer: Result | None = None
-        """The caller's answer, if the original is not to run."""
+        """The caller's answer, if the original must not run."""
         try:
             for hook in hooks:
                 begun = hook.begin(*self.given)
@@ -292,17 +292,17 @@ class _Call:
 
 
 class _Place:
-    """What stands at ``owner.name``, as an attribute or an item."""
+    """The object at ``owner.name``, an attribute or an item."""
 
     def __init__(self, owner: Any, name: str | int) -> None:
         self._owner: Any = owner
         self.name: Any = name
         self._before: Any = None
-        """What stood there; ``_INHERITED`` if the owner has it from a base class."""
+        """The original; ``_INHERITED`` if the owner has it from a base class."""
         self._ours: Any = _NOTHING
 
     def add(self, hook: Any) -> None:
-        """Put one more hook there."""
+        """Add a hook."""
         raise NotImplementedError
 
     def remove(self, hook: Any) -> None:
@@ -331,7 +331,7 @@ class _Place:
 _NOTHING = object()
 _INHERITED = object()
 _places: dict[tuple[int, str | int], _Place] = {}
-"""Those where anything of ours is, by ``id`` of the owner and name."""
+"""Places with anything of ours, by ``id`` of the owner and name."""
 
 
 class _Function(_Place):
@@ -347,7 +347,7 @@ class _Function(_Place):
         if now is not self._ours:
             self._before = now
             found = getattr(self._owner, self.name) if now is _INHERITED else now
-            # Somebody else may have wrapped a wrapper of ours, which must not run the hooks as well.
+            # Other code may have wrapped our wrapper, which must not run the hooks as well.
             self._hooks = self._hooks.moved()
             kind = type(found) if isinstance(found, staticmethod | classmethod) else None
             wrapped = _wrapper(found if kind is None else found.__func__, self._hooks)
@@ -356,7 +356,7 @@ class _Function(_Place):
         self._hooks.set((*self._hooks.all, hook))
 
     def remove(self, hook: _Hook) -> None:
-        """Remove a hook; the last one puts the function back."""
+        """Remove a hook; with the last one, restore the function."""
         self._hooks.set(tuple(each for each in self._hooks.all if each is not hook))
         if not self._hooks.all:
             self._put_back()
@@ -369,7 +369,7 @@ class _Hooks:
         self.set(())
 
     def set(self, hooks: tuple[_Hook, ...]) -> None:
-        """Have these hooks, in this order."""
+        """Set the hooks, in order."""
         self.all = hooks
         self.around = tuple(hook for hook in hooks if isinstance(hook, _Around))
         plain = [hook for hook in hooks if not isinstance(hook, _Around)]
@@ -413,7 +413,7 @@ _WRAPPER: types.CodeType = _wrapper(lambda: None, _Hooks()).__code__
 
 
 class _Value(_Place):
-    """A value, for as long as anybody wants another one there."""
+    """A value that is replaced as long as any feature needs it."""
 
     def __init__(self, owner: Any, name: str | int) -> None:
         super().__init__(owner, name)
@@ -424,7 +424,7 @@ class _Value(_Place):
         return getattr(self._owner, self.name)
 
     def add(self, hook: Any) -> None:
-        """Put a value in place of the present one."""
+        """Replace the present value."""
         if not self._values:
             self._before = self._now()
         self._values.append(hook)

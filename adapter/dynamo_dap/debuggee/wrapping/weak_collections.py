@@ -1,9 +1,9 @@
-"""Weak sets and dictionaries whose callbacks Dynamo takes for code of ours.
+"""Makes weak sets and dictionaries whose callbacks Dynamo recognizes as ours.
 
 The library's ``WeakSet`` and its two dictionaries drop an entry in a Python function, which runs wherever the object
 dies. If it dies while a compiled function runs, Dynamo meets that function and counts a frame of the program. Its code
-must not be marked as skipped, since the collections of the program share it. So the collections here run copies of it,
-and ``never_compile_own_functions`` finds the copies in this module. Where a Python keeps its callback elsewhere, they
+must not be marked as skipped, since the program's collections share it. So the collections here run copies of it, and
+``never_compile_own_functions`` finds the copies in this module. If a Python version keeps its callback elsewhere, they
 are the library's own.
 """
 
@@ -43,7 +43,7 @@ def _use_own(collection: Any, own: FunctionType | None) -> None:
 
 
 class WeakSet(weakref.WeakSet[K]):
-    """Holds objects as long as somebody else does."""
+    """Holds objects weakly."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class WeakSet(weakref.WeakSet[K]):
 
 
 class WeakKeyDictionary(weakref.WeakKeyDictionary[K, V]):
-    """Maps objects, as long as somebody else holds them, to values."""
+    """Maps weakly held objects to values."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class WeakKeyDictionary(weakref.WeakKeyDictionary[K, V]):
 
 
 class WeakValueDictionary(weakref.WeakValueDictionary[K, V]):
-    """Maps keys to objects as long as somebody else holds them."""
+    """Maps keys to weakly held objects."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
-"""Fixes for a branch that depends on data. Each is right only for some data, so it is offered after a trial only.
+"""Fixes a branch that depends on data. Each fix suits only some data, so it is offered only after a trial.
 
 - ``torch._check`` of the condition, or of its opposite: the branch goes one way for all data;
-- ``torch._check_is_size`` of a number that is asked whether it can be a size;
+- ``torch._check_is_size`` of a number that a condition tests for being a size;
 - ``guard_or_false`` and ``statically_known_true``: the branch is not taken while Dynamo traces;
 - ``torch.cond``: both branches are in the graph.
 
@@ -42,7 +42,7 @@ _ON_A_TENSOR = "Data-dependent branching"
 
 
 def fixes_of_condition(situation: Situation, found: GraphBreak) -> Iterator[Fix]:
-    """Yield what lets the trace go on at a data-dependent branch."""
+    """Yield fixes that let the trace continue at a data-dependent branch."""
     statement = situation.document.statement_at(situation.line)
     if statement is None or isinstance(statement, ast.While | ast.For | Function):
         return
@@ -54,7 +54,7 @@ def fixes_of_condition(situation: Situation, found: GraphBreak) -> Iterator[Fix]
 
 
 def opposite(document: Document, test: ast.expr) -> str:
-    """Return the opposite of a condition as Python."""
+    """Return a condition's opposite as Python."""
     return _negated(test) or f"not ({document.source(test)})"
 
 
@@ -94,7 +94,7 @@ def _before(document: Document, line: int, what: str, check: str) -> Fix:
 
 
 def _possible_size(condition: ast.expr) -> str | None:
-    """Return the number whose being 0 or more, as each size is, decides a condition; None for every other one."""
+    """Return the number for which "it is 0 or more, like each size" decides the condition; else None."""
     match condition:
         case ast.Compare(ast.Name(name), [ast.Lt() | ast.GtE()], [ast.Constant(0)]):
             return name
@@ -126,7 +126,7 @@ def _guarded(situation: Situation, statement: ast.stmt) -> Iterator[Fix]:
 
 
 def _as_cond(document: Document, statement: ast.stmt) -> Iterator[Fix]:
-    """Yield a branch as ``torch.cond``, where each side is one value."""
+    """Yield a branch as ``torch.cond``, if each side is one value."""
     if not is_alone(document, statement) or not knows_torch(document, statement.lineno):
         return
     found = _of_expression(document, statement) or _of_branch(document, statement)
@@ -139,7 +139,7 @@ def _as_cond(document: Document, statement: ast.stmt) -> Iterator[Fix]:
 
 
 def _of_expression(document: Document, statement: ast.stmt) -> tuple[int, Sequence[str]] | None:
-    """Return the last line and the new text of ``y = a if test else b`` and ``return a if test else b``."""
+    """Return last line and new text for ``y = a if test else b`` and ``return a if test else b``."""
     match statement:
         case ast.Assign([ast.Name(name)], ast.IfExp() as value):
             begin = f"{name} = "
@@ -152,7 +152,7 @@ def _of_expression(document: Document, statement: ast.stmt) -> tuple[int, Sequen
 
 
 def _of_branch(document: Document, statement: ast.stmt) -> tuple[int, Sequence[str]] | None:
-    """Return these for an ``if`` whose sides return or assign one name; the other side may follow it."""
+    """Return the same for an ``if`` whose sides return or assign one name; the other side may follow it."""
     match statement:
         case ast.If(test, [ast.Return(ast.expr() as one)], []):
             other_side = _next(document, statement)
@@ -189,7 +189,7 @@ def _cond(document: Document, test: ast.expr, one: ast.expr, other: ast.expr) ->
 
 
 def _copied(document: Document, side: ast.expr) -> str:
-    """Return one side of the branch; torch.cond must not return an input itself."""
+    """Return one side of the branch as a copy if it is an input: torch.cond must not return an input itself."""
     return f"{side.id}.clone()" if isinstance(side, ast.Name) else _in_one_line(document, side)
 
 

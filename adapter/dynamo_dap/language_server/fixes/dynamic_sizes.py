@@ -1,9 +1,9 @@
-"""``torch._dynamo.maybe_mark_dynamic`` for a size that recompiles, before the call that was compiled first. Pure.
+"""Marks a size that recompiles by ``torch._dynamo.maybe_mark_dynamic``, before the first compiled call. Pure.
 
-It is torch's own advice: if the size is specialized after all, nothing changes. Only tensors can be marked, and a call
-may pass something else later, so each mark is below an ``isinstance``. The compile that followed shows what the size is
-tied to: everything with the same symbol is marked as well. Nothing is offered where the size became a constant again,
-or is tied to something that is not an argument of the call.
+This is torch's own advice: if the size is specialized after all, nothing changes. Only tensors can be marked, and a
+later call may pass something else, so each mark is below an ``isinstance``. The next compile shows which sizes share
+the symbol: all of them are marked. No fix is offered if the size became a constant again, or is tied to something that
+is not an argument of the call.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SHAPE = re.compile(r"^\w+\[(?P<sizes>[^\[\]]*)\]")
 _SYMBOL = re.compile(r"\bs\d+\b")
 _MARK = "torch._dynamo.maybe_mark_dynamic"
 _SIMPLE = (ast.Expr, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Return)
-"""Statements that evaluate what they hold once, from left to right."""
+"""Statements that evaluate their parts once, from left to right."""
 _NOT_ONCE = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.BoolOp, ast.IfExp)
 
 
@@ -33,7 +33,7 @@ def fixes(situation: Situation) -> Iterator[Fix]:
     failure = situation.finding.failure
     size = _SIZE.match(failure.expression) if failure else None
     if failure is None or size is None or min(int(size["then"]), int(size["now"])) < 2:
-        # Sizes 0 and 1 are always compiled for themselves.
+        # Sizes 0 and 1 always get their own compile.
         return
     compiles = situation.finding.function.compiles
     first = next((one for one in compiles if one.id == failure.compile_id), None)
@@ -62,9 +62,9 @@ def _words(indices: Sequence[int]) -> str:
 
 
 def _tied(compiles: Sequence[Compile], then: Compile, name: str, index: int) -> dict[str, list[int]] | None:
-    """Return the sizes of parameters that vary together with one, in the compile that made it vary.
+    """Return the parameters' sizes that vary together with one, in the compile that made it vary.
 
-    None if it is a constant there, or tied to what is not a parameter.
+    None if it is a constant there, or tied to something that is not a parameter.
     """
     if any(re.match(rf"(?:L\['{name}'\]|{name})\.size\(\)\[{index}\] == ", text) for text in _specialized(compiles)):
         return None
@@ -93,7 +93,7 @@ def _sizes(text: str) -> list[str]:
 
 
 def _is_tied_elsewhere(then: Compile, symbols: set[str], parameters: dict[str, list[int]]) -> bool:
-    """Whether a graph has another input with the symbol: a buffer, a global, a number."""
+    """Return whether a graph has another input with the symbol: a buffer, a global, a number."""
     inputs = [node for graph in then.graphs[:1] for node in graph.nodes if node.operation == "placeholder"]
     given = {f"L_{name}_" for name in parameters}
     return any(
@@ -110,7 +110,7 @@ def _is_tied_elsewhere(then: Compile, symbols: set[str], parameters: dict[str, l
 def _call(
     situation: Situation, document: Document, statement: ast.stmt, names: Sequence[str]
 ) -> tuple[ast.Call | None, dict[str, ast.expr]]:
-    """Return the call and its arguments; None for the call when several could be meant."""
+    """Return the call and its arguments; None for the call if several are possible."""
     place = situation.finding.function.place
     own = situation.document_of(place) if place is not None else None
     function = own.function_at(place) if own is not None else None
@@ -130,7 +130,7 @@ def _call(
 
 
 def _parts_at(statement: ast.stmt) -> Iterator[ast.AST]:
-    """Yield the parts of a statement that are in its own line: not the blocks below it."""
+    """Yield the parts of a statement in its own line, without the blocks below it."""
     for _, value in ast.iter_fields(statement):
         for one in value if isinstance(value, list) else [value]:
             if isinstance(one, ast.AST) and not isinstance(one, ast.stmt | ast.excepthandler):
@@ -138,7 +138,7 @@ def _parts_at(statement: ast.stmt) -> Iterator[ast.AST]:
 
 
 def _compiled_names(document: Document) -> set[str]:
-    """Return what is bound to a result of ``torch.compile``, or compiled in place."""
+    """Return the names that are bound to a result of ``torch.compile``, or compiled in place."""
     found = set()
     for node in ast.walk(document.tree or ast.Module([], [])):
         if isinstance(node, ast.Assign) and "compile(" in document.source(node.value):
@@ -166,7 +166,7 @@ def _given(call: ast.Call, function: Function, name: str) -> ast.expr | None:
 
 
 def _is_in_part_that_may_not_run(statement: ast.stmt, call: ast.Call) -> bool:
-    """Whether its statement may run the call many times or never: names may not exist before it."""
+    """Return whether its statement may run the call many times or never: names may not exist before it."""
     return any(
         isinstance(node, _NOT_ONCE) and any(one is call for one in ast.walk(node)) for node in ast.walk(statement)
     )
@@ -178,7 +178,7 @@ def _is_in_part_that_may_not_run(statement: ast.stmt, call: ast.Call) -> bool:
 def _edits(
     document: Document, statement: ast.stmt, arguments: dict[str, ast.expr], tied: dict[str, list[int]]
 ) -> list[Edit]:
-    """Return the edits; none where they would change when something is computed."""
+    """Return the edits; none if they would change when something is evaluated."""
     line = first_line(statement)
     indentation = document.indentation(line)
     before = document.text(line)[: document.column(line, statement.col_offset)]
@@ -213,7 +213,7 @@ def _names(name: str) -> Iterator[str]:
 
 
 def _comes_first(statement: ast.stmt, argument: ast.expr, moved: Sequence[ast.expr]) -> bool:
-    """Whether everything with an effect that is evaluated before an argument moves with it."""
+    """Return whether everything with a side effect that is evaluated before an argument moves with it."""
     if not isinstance(statement, _SIMPLE):
         return False
     start = argument.lineno, argument.col_offset

@@ -1,4 +1,4 @@
-"""Edits to the user's files, before they are converted for the client, and what all kinds of fixes have in common."""
+"""Defines edits to the user's files, before conversion for the client, and helpers of all fixes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LIBRARY = re.compile(r"[/\\](?:site-packages|dist-packages|lib[/\\]python\d+\.\
 
 @dataclass(frozen=True)
 class Edit:
-    """Replace a text; lines counted from 1, columns from 0 in characters. Nothing is replaced by an insertion."""
+    """Replaces a text; lines counted from 1, columns from 0 in characters. An insertion replaces nothing."""
 
     document: Document
     first_line: int
@@ -29,36 +29,36 @@ class Edit:
 
 
 def insert_lines(document: Document, line: int, *lines: str) -> Edit:
-    """Return the insertion of whole lines before a line."""
+    """Insert whole lines before a line."""
     return Edit(document, line, 0, line, 0, "".join(f"{one}\n" for one in lines))
 
 
 def replace_lines(document: Document, first: int, last: int, *lines: str) -> Edit:
-    """Return the replacement of whole lines, of which the last is not the file's last."""
+    """Replace whole lines, except the file's last."""
     return Edit(document, first, 0, last + 1, 0, "".join(f"{line}\n" for line in lines))
 
 
 @dataclass(frozen=True)
 class Fix:
-    """Something that a person might do about a finding."""
+    """A possible fix of a finding."""
 
     title: str
     edits: tuple[Edit, ...]
     settings: tuple[Setting, ...] = ()
-    """Settings of torch, of a fix that edits nothing."""
+    """Torch settings, for a fix without an edit."""
     needs_trial: bool = False
-    """Whether it assumes something of the data, so that it is offered only after a trial."""
+    """Whether it assumes something about the data, so that it is offered only after a trial."""
 
 
 @dataclass(frozen=True)
 class Situation:
-    """What a fix is made from."""
+    """The input of a fix."""
 
     finding: Finding
     document: Document
     """The finding's file."""
     line: int
-    """The finding's line now."""
+    """The finding's present line."""
     others: Sequence[Finding]
     """All findings of the file."""
     document_of: Callable[[Place], Document | None]
@@ -66,14 +66,14 @@ class Situation:
 
 
 def edited(document: Document, edits: Iterable[Edit]) -> str:
-    """Return a document's text with edits made, with plain line ends."""
+    """Return a document's text with edits, with plain line ends."""
     return edited_text(document.path, document.lines, edits, ["\n"] * (len(document.lines) - 1), "\n")
 
 
 def edited_text(path: str, lines: Sequence[str], edits: Iterable[Edit], ends: Sequence[str], newline: str) -> str:
-    """Return a file's text with edits made; all refer to the text before, insertions at one place keep their order.
+    """Return a file's text with edits, all relative to the text before; insertions at one place keep their order.
 
-    ``ends`` are the ends of the lines but the last; new lines end with ``newline``.
+    ``ends`` are the line ends without the last; new lines end with ``newline``.
     """
     text = "".join(line + end for line, end in zip(lines, [*ends, ""], strict=True))
     starts = [0]
@@ -89,14 +89,14 @@ def edited_text(path: str, lines: Sequence[str], edits: Iterable[Edit], ends: Se
         if one.document.path == path
     ]
     for start, end, _, edit in sorted(spans, key=lambda span: span[:3], reverse=True):
-        # The file's last line may have no end.
+        # The file's last line may have no line end.
         before = newline if start == len(text) and text and lines[-1] and start == end else ""
         text = text[:start] + before + edit.text.replace("\n", newline) + text[end:]
     return text
 
 
 def still_parses(fix: Fix) -> bool:
-    """Whether every file is still Python with the edits of a fix made."""
+    """Return whether every file is still valid Python after a fix."""
     for document in {edit.document.path: edit.document for edit in fix.edits}.values():
         try:
             ast.parse(edited(document, fix.edits))
@@ -106,7 +106,7 @@ def still_parses(fix: Fix) -> bool:
 
 
 def is_in_library(path: str) -> bool:
-    """Whether a file is an installed package's, or the standard library's: not the user's to edit."""
+    """Return whether a file belongs to an installed package or the standard library: the user must not edit it."""
     return _LIBRARY.search(path) is not None
 
 
@@ -126,12 +126,12 @@ def knows_torch(document: Document, at: int) -> bool:
         isinstance(node, ast.Name) and node.id == "torch" and not isinstance(node.ctx, ast.Load)
         for node in ast.walk(tree)
     )
-    # What is inside of a function runs when the whole file has been read.
+    # A function's body runs when the whole file has been read.
     return not rebound and any(function is not None or line < at for line in imported)
 
 
 def below_imports(document: Document) -> int | None:
-    """Return the line below the imports that the file begins with, if torch is imported there."""
+    """Return the line below the imports at the file's beginning, if torch is imported there."""
     last = None
     has_torch = False
     for node in document.tree.body if document.tree else ():
@@ -146,7 +146,7 @@ def below_imports(document: Document) -> int | None:
 
 
 def is_alone(document: Document, statement: ast.stmt) -> bool:
-    """Whether nothing else of the program is in the lines of a statement, so that lines may be put around it."""
+    """Return whether a statement's lines contain nothing else, so that lines may be put around it."""
     last = statement.end_lineno or statement.lineno
     before = document.text(statement.lineno)[: document.column(statement.lineno, statement.col_offset)]
     after = document.text(last)[document.column(last, statement.end_col_offset or 0) :].strip()

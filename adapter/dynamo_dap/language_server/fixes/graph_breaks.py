@@ -1,11 +1,11 @@
-"""Fixes for graph breaks, each offered only where the record says that it helps. Pure.
+"""Fixes graph breaks; each fix is offered only if the record says that it helps. Pure.
 
 - a call of ``torch._dynamo.graph_break()`` is removed;
 - a setting that torch's hint names is made below the imports;
-- ``torch._check`` before a branch on a size that depends on data, in the direction that held in every recorded call;
-- where the record does not say how such a branch goes: see ``data_dependence``;
+- ``torch._check`` before a branch on a size that depends on data, in the direction of every recorded call;
+- if the record does not say how such a branch goes: see ``data_dependence``;
 - a function that is cut into several graphs runs eagerly (``@torch.compiler.disable``);
-- a call that prints or logs is moved to the end of its function: the graph is no longer cut in two.
+- a call that prints or logs moves to the end of its function: the graph is no longer cut in two.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from dynamo_dap.records.model import Compile, Graph, GraphBreak, Node
 
 
 def fixes(situation: Situation) -> Iterator[Fix]:
-    """Yield what may be done about a graph break."""
+    """Yield possible fixes of a graph break."""
     found = situation.finding.graph_break
     if situation.finding.kind is not Kind.GRAPH_BREAK or found is None:
         return
     yield from _set(situation, found)
     if situation.finding.is_of_library:
-        # What is at the user's line is the call into it.
+        # The user's line only contains the call into it.
         return
     yield from _removed(situation)
     promised = list(_promised(situation, found))
@@ -91,11 +91,11 @@ def _is_graph_break(document: Document, call: ast.expr) -> bool:
 
 _SCALARS = "torch._dynamo.config.capture_scalar_outputs = True"
 _SETTINGS = (_SCALARS, "torch._dynamo.config.capture_dynamic_output_shape_ops = True")
-"""What only widens what Dynamo traces: others change what the program computes, or how it is compiled as a whole."""
+"""Settings that only widen what Dynamo traces. Others change results, or the whole compile."""
 _LOGGING = "torch._dynamo.config.reorderable_logging_functions"
 _TRACKER = re.compile(r"<class '[\w.]*\.(\w+)'>")
 _REORDERABLE = frozenset({"TensorVariable", "ConstantVariable", "StringFormatVariable"})
-"""What torch lets a function that runs after the graph be given."""
+"""What torch can pass to a function that runs after the graph."""
 _BUILTIN = re.compile(r"builtin operator `(?P<name>print)`")
 
 
@@ -119,9 +119,9 @@ def _set(situation: Situation, found: GraphBreak) -> Iterator[Fix]:
 
 
 def _prints_the_same_later(situation: Situation, statement: ast.stmt | None) -> bool:
-    """Whether no tensor is changed in place that may be printed after that.
+    """Return whether no tensor that may be printed later is changed in place.
 
-    In a function that is inlined torch 2.13 prints another value than it was given: the result of the caller.
+    In an inlined function torch 2.13 prints another value than it was given: the caller's result.
     """
     if len(situation.finding.stack) > 1:
         return False
@@ -135,7 +135,7 @@ def _prints_the_same_later(situation: Situation, statement: ast.stmt | None) -> 
 
 
 def _is_branched_on(situation: Situation) -> bool:
-    """Whether the number that would be captured is asked for at once: then the graph breaks there instead."""
+    """Return whether the captured number is tested at once: then the graph breaks there instead."""
     document = situation.document
     statement = document.statement_at(situation.line)
     function = document.function_around(situation.line)
@@ -167,13 +167,13 @@ def _promised(situation: Situation, found: GraphBreak) -> Iterator[Fix]:
 
 
 def _is_about_a_number(found: GraphBreak) -> bool:
-    """Whether the branch is on a symbolic number; of a tensor nothing can be promised to Dynamo."""
+    """Return whether the branch is on a symbolic number; nothing can be promised to Dynamo about a tensor."""
     context, message = found.context or "", found.message or ""
     return "SymNodeVariable" in context or "Could not guard on data-dependent expression" in message
 
 
 def _way_that_held(situation: Situation, statement: ast.If | ast.Assert) -> bool | None:
-    """Return how the branch went whenever it was met; None if it went both ways, or it is not known."""
+    """Return how the branch always went; None if it went both ways, or if that is unknown."""
     if isinstance(statement, ast.Assert):
         return True if _rest(situation) else None
     body = range(statement.body[0].lineno, (statement.body[-1].end_lineno or 0) + 1)
@@ -201,7 +201,7 @@ _DESCRIPTORS = frozenset(
 
 
 def _disabled(situation: Situation) -> Iterator[Fix]:
-    """Offer it for a function that is inlined and has graphs of its own: those go, the break at its call stays."""
+    """Offer it for an inlined function that has its own graphs: those go, the break at its call stays."""
     document = situation.document
     function = document.function_around(situation.line)
     if not isinstance(function, ast.FunctionDef) or not _is_inlined(situation, function):
@@ -220,7 +220,7 @@ def _disabled(situation: Situation) -> Iterator[Fix]:
 
 
 def _line_of_decorator(function: ast.FunctionDef, decorators: Sequence[str]) -> int:
-    """Return the line to put a decorator before: below every one that makes something else than a function."""
+    """Return the line for a new decorator: below every decorator that does not return a function."""
     line = first_line(function)
     for node, text in zip(function.decorator_list, decorators, strict=True):
         if text.split("(")[0].split(".")[-1] in _DESCRIPTORS:
@@ -233,14 +233,14 @@ def _is_generator(function: ast.FunctionDef) -> bool:
 
 
 def _is_inlined(situation: Situation, function: Function) -> bool:
-    """Whether a compiled function broke inside ``function``: it is compiled by itself then, and breaks again."""
+    """Return whether a compiled function broke inside ``function``, which alone is compiled and breaks again."""
     stacks = [other.stack for other in situation.others if len(other.stack) > 1]
     inside = range(first_line(function), (function.end_lineno or function.lineno) + 1)
     return any(situation.document.line_of(stack[-1].place) in inside for stack in stacks)
 
 
 def _graphs_of(situation: Situation, function: Function) -> int:
-    """Return how many graphs with operations were made of a function when it was compiled by itself."""
+    """Return how many graphs with operations a function has when it is compiled by itself."""
     lines = (first_line(function), function.lineno)
     return sum(
         _computes(graph)
@@ -298,7 +298,7 @@ def _moved(situation: Situation) -> Iterator[Fix]:
     function = document.function_around(situation.line)
     stack = situation.finding.stack
     if not isinstance(function, ast.FunctionDef) or len(stack) > 1:
-        # At the end of an inlined function it would still cut the graph of its caller.
+        # At the end of an inlined function it would still cut the caller's graph.
         return
     statement = next((one for one in function.body if one.lineno == situation.line), None)
     if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Call):
@@ -316,7 +316,7 @@ def _moved(situation: Situation) -> Iterator[Fix]:
 
 
 def _only_reports(document: Document, call: ast.Call) -> bool:
-    """Whether a call only prints or logs, and its arguments have no side effects."""
+    """Return whether a call only prints or logs, and its arguments have no side effects."""
     text = document.source(call.func)
     if text == "print":
         known = not _is_bound(document, "print")
@@ -341,7 +341,7 @@ def _is_bound(document: Document, name: str) -> bool:
 
 
 def _is_logger(document: Document, owner: str) -> bool:
-    """Whether a name is bound to what ``logging.getLogger`` returns."""
+    """Return whether a name is bound to a result of ``logging.getLogger``."""
     return any(
         isinstance(node, ast.Assign)
         and owner in [document.source(target) for target in node.targets]
@@ -352,7 +352,7 @@ def _is_logger(document: Document, owner: str) -> bool:
 
 
 def _is_plain(node: ast.expr) -> bool:
-    """Whether an expression reads local names and constants only."""
+    """Return whether an expression reads only local names and constants."""
     match node:
         case ast.Constant() | ast.Name():
             return True
@@ -384,7 +384,7 @@ def _can_move(situation: Situation, statement: ast.Expr, below: Sequence[ast.stm
 
 
 def _never_changes(situation: Situation, name: str) -> bool:
-    """Whether what a name stands for was a tensor or a constant in every compile."""
+    """Return whether a name was a tensor or a constant in every compile."""
     texts = [value.text for one in _parts(situation) for value in one.values if value.name == name]
     return bool(texts) and all(_TENSOR.match(text) or _is_constant(text) for text in texts)
 
@@ -397,7 +397,7 @@ def _is_constant(text: str) -> bool:
 
 
 def _graph_is_cut(situation: Situation) -> bool:
-    """Whether there are operations on both sides of the break, and none of those below changes a tensor in place."""
+    """Return whether both sides of the break have operations, and those below change no tensor in place."""
     rest = _rest(situation)
     if not rest or any(one.breaks for one in rest):
         return False
@@ -425,18 +425,18 @@ def _is_in_place(node: Node) -> bool:
 
 
 def _parts(situation: Situation) -> list[Compile]:
-    """Return every compile of the finding's function, and of its rest after breaks."""
+    """Return every compile of the finding's function and of its resume functions."""
     return situation.finding.function.compiles
 
 
 def _rest(situation: Situation) -> list[Compile]:
-    """Return the compiles of what follows the break."""
+    """Return the compiles of the resume functions after the break."""
     ending = f"(resumed at line {situation.finding.place.line})"
     return [one for one in _parts(situation) if one.name.endswith(ending)]
 
 
 def _changed(statement: ast.stmt) -> Iterator[str]:
-    """Yield names that a statement binds, stores into, or calls a method of that works in place."""
+    """Yield names that a statement binds, stores into, or changes by an in-place method."""
     for node in ast.walk(statement):
         if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
             yield node.id

@@ -1,1 +1,1 @@
-"""Starting a program under the debugger: options, the child process or the terminal's, the handshake with the agent."""
+"""Starts a program under the debugger: options, child process or terminal, handshake with the agent."""

@@ -1,7 +1,7 @@
-"""Finds a program's processes outside of the server's process groups: the ranks that a launcher has started.
+"""Finds a program's processes outside the server's process groups: the ranks that a launcher started.
 
-torchrun has each rank lead a session of its own, and cannot end them when it is killed itself. Read from ``/proc``;
-where that is missing none are found. Used on the loop.
+torchrun lets each rank lead its own session, and cannot end the ranks when it is killed. Read from ``/proc``; without
+that, none are found. Used on the loop.
 """
 
 from __future__ import annotations

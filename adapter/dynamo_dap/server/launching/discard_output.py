@@ -1,6 +1,6 @@
-"""Reads the pipes given as descriptor numbers to their end, and discards the data.
+"""Reads pipes, given as descriptor numbers, to their end, and discards the data.
 
-A process of its own, for a launched program that runs on after the session while its output still goes to our pipes.
+Runs as its own process for a launched program that outlives the session and still writes to our pipes.
 """
 
 from __future__ import annotations

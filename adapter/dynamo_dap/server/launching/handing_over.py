@@ -1,7 +1,8 @@
-"""Hands the connections of a program over from the server process that received them to the one with its session.
+"""Passes a program's connections from the server process that received them to the one with its session.
 
-The socket itself is sent, over a local one in a folder that only its user can enter. The session does not depend on the
-first process then. The giver runs on its loop as long as its session; the taker runs while its program starts.
+The socket itself is sent over a local socket, in a folder that only its user can enter. The session then no longer
+depends on the first process. The giver runs on its loop as long as its session; the taker runs while its program
+starts.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class _Claim(msgspec.Struct):
 
     token: str
     debugpy_token: str | None = None
-    """What the program's debugpy shows where the program has connected to; None when it is not wanted."""
+    """The token of the program's debugpy, which connects to the same address; None if it is not wanted."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Giver:
     """The end that has the connections."""
 
     def __init__(self, listener: ProgramListener) -> None:
-        """Hand over programs, and their debugpy, that arrive at ``listener``."""
+        """Pass on programs, and their debugpy, that arrive at ``listener``."""
         self._incoming = listener
         self._folder = make_folder_for_sockets()
         self._path = self._folder / "programs"
@@ -64,13 +65,13 @@ class Giver:
     def offer(
         self, connected: socket.socket, information: msgspec.Raw, on_taken: Callable[[], None], *, is_local: bool
     ) -> HandedOverTarget:
-        """Hand over a connection with its program's description; return where."""
+        """Offer a connection with its program's description; return the address."""
         token = secrets.token_urlsafe(32)
         self._waiting[token] = _Waiting(connected, information, on_taken)
         return HandedOverTarget(path=str(self._path), access_token=token, is_local=is_local)
 
     def withdraw(self, target: HandedOverTarget) -> bool:
-        """Close an offered connection; False if it was taken."""
+        """Close an offered connection; return False if it was taken."""
         waiting = self._waiting.pop(target.access_token, None)
         if waiting is not None:
             waiting.connected.close()
@@ -143,7 +144,7 @@ def _send(taker: socket.socket, text: bytes, connected: socket.socket) -> None:
 
 
 class NotTaken(Exception):
-    """The connection cannot be made; the message says why."""
+    """The connection cannot be taken over; the message says why."""
 
 
 class Taker:

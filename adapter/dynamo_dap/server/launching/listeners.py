@@ -1,7 +1,7 @@
-"""The loopback sockets to which a started program's agent and its debugpy connect, and how each is recognised.
+"""Listens on loopback for a started program's agent and debugpy, and authenticates them.
 
 Used on the loop. Each expected process has its own random token; a connection without a valid token gets a failure
-response and is closed. debugpy sends its token only when it is asked.
+response and is closed. debugpy sends its token only when asked.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from dynamo_dap.server.unauthenticated import UnauthenticatedConnections, connec
 _log = logging.getLogger(__name__)
 
 OnAccepted = Callable[[LoopConnection, msgspec.Raw], None]
-"""Gets a newcomer's connection, to set its receiver before anything else arrives, and the arguments of its request."""
+"""Gets a new connection, to set its receiver before anything else arrives, and its request's arguments."""
 
 
 class Listener:
-    """Listens on 127.0.0.1, on a free port, unless another address is given."""
+    """Listens on a free port of 127.0.0.1, unless another address is given."""
 
     who: ClassVar[str]
     """The expected programs, for log messages."""
 
     def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
-        """Begin to listen. Raises ``OSError`` when the address cannot be had."""
+        """Begin to listen. Raises ``OSError`` if the address is not available."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.create_server((host, port), family=family)
         self._unauthenticated = UnauthenticatedConnections()
@@ -68,7 +68,7 @@ class Listener:
 
 
 class AgentListener(Listener):
-    """The listener for agents."""
+    """Listens for agents."""
 
     who = "the agent"
 
@@ -96,7 +96,7 @@ class AgentListener(Listener):
 
 
 class _Newcomer:
-    """A connection that has yet to show its token."""
+    """A connection that has not shown its token yet."""
 
     def __init__(
         self,
@@ -171,11 +171,11 @@ class _SystemInfo(msgspec.Struct):
 
 
 OnDebugpy = Callable[[LoopConnection, int, "int | None"], None]
-"""Gets an authorised connection, the id of its process, and of that one's parent."""
+"""Gets an authorised connection, its process id, and its parent's."""
 
 
 class DebugpyListener(Listener):
-    """The listener for debugpy."""
+    """Listens for debugpy."""
 
     who = "debugpy"
 
@@ -190,7 +190,7 @@ class DebugpyListener(Listener):
         return Invitation(self.address, self._token)
 
     def receive(self, connected: socket.socket) -> None:
-        """Ask it for its token."""
+        """Ask the connection for its token."""
         # Its first messages are about pydevd's own start.
         stream = SocketStream(connected)
         self._begin_handshake(LoopConnection(stream, "debugpy", Unheard("debugpy"), is_trusted=False))

@@ -81,7 +81,7 @@ def target_of(options: AttachArguments) -> ConnectTarget | ListenTarget | Handed
 
 
 def token_wanted(target: ListenTarget) -> str | None:
-    """Return the token that connections to ``target`` must show; None to make one up.
+    """Return the token that connections to ``target`` must show; None to create one.
 
     Raises:
         StartRefused: other machines can connect without a token, or the token is not where the options say.
@@ -124,9 +124,9 @@ def agent_arguments(
 ) -> AgentOptions:
     """Return the arguments of the agent's ``attach`` request.
 
-    ``eager``: whether ordinary Python is debugged, which can be false although the user asked for it; ``invitation``:
-    the address for debugpy to connect to; ``children_file``: the file that invites child processes; ``adopts_debugpy``:
-    whether debugpy debugs the program already.
+    ``eager``: whether ordinary Python is debugged, which may be impossible although the user asked for it.
+    ``invitation``: the address for debugpy to connect to. ``children_file``: the file that invites child processes.
+    ``adopts_debugpy``: whether debugpy debugs the program already.
     """
     return AgentOptions(
         **{name: getattr(options, name) for name in DebuggingOptions.__struct_fields__},
@@ -139,7 +139,7 @@ def agent_arguments(
 
 
 def unknown_attributes(raw: msgspec.Raw, known: type[SessionOptions]) -> list[str]:
-    """Return a sentence for every attribute that no option has, with a suggestion where one is close."""
+    """Return a sentence for every unknown attribute, with a similar option's name if there is one."""
     given = msgspec.json.decode(bytes(raw), type=dict[str, msgspec.Raw] | None) or {}
     names = [*known.__struct_encode_fields__]
     return [_warning(name, names) for name in given if name not in names and not _is_foreign(name)]
@@ -187,7 +187,7 @@ _IDE_ATTRIBUTES = frozenset(
         "windows",
     }
 )
-"""What IDEs put into configurations for themselves."""
+"""Attributes that IDEs add for themselves."""
 
 _DEBUGPY_ATTRIBUTES = frozenset(
     {
@@ -209,4 +209,4 @@ _DEBUGPY_ATTRIBUTES = frozenset(
         "workspaceFolder",
     }
 )
-"""What a configuration for debugpy may hold; not a mistake here."""
+"""Attributes of a configuration for debugpy; not mistakes here."""

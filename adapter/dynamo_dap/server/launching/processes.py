@@ -1,4 +1,4 @@
-"""The debugged program as a process: the interface of the server to it, and a child process of the server.
+"""Manages the debugged program as a process: the server's interface to it, and a child process of the server.
 
 The child's output is captured (console ``internalConsole``). Used on the loop; one thread per child waits for its end
 and posts it. Lives from the start of the program to the end of the session, or to the restart.
@@ -28,14 +28,14 @@ class OwnedProcess(Protocol):
     """A process that belongs to the session. It ends with the session unless it is detached."""
 
     exited: asyncio.Future[int | None]
-    """Its exit code once it ended and its output was passed on: ``-N`` for death by signal N, None when unknown."""
+    """Its exit code once it has ended and its output was passed on: ``-N`` for death by signal N, None if unknown."""
 
     @property
     def recent_errors(self) -> str:
-        """The last lines that it wrote to stderr, empty when they went elsewhere."""
+        """The last lines of its stderr; empty if they went elsewhere."""
 
     def flush_output(self, *, whole_lines: bool) -> None:
-        """Pass on what it has written so far."""
+        """Pass on its output so far."""
 
     def terminate(self) -> None:
         """Ask it to end: SIGTERM to its whole group."""
@@ -47,11 +47,11 @@ class OwnedProcess(Protocol):
         """Detach it: it outlives the session, and its output is discarded."""
 
     def close(self) -> None:
-        """Kill the rest of the group, unless detached, and release everything. The end of the session."""
+        """Kill the rest of the group, unless detached, and release everything. At the end of the session."""
 
 
 def death_by_signal(exit_code: int) -> str | None:
-    """Return ``SIGSEGV (signal 11)`` for exit code -11, None for an exit code that is not a signal."""
+    """Return ``SIGSEGV (signal 11)`` for exit code -11; None if no signal ended it."""
     if exit_code >= 0:
         return None
     try:
@@ -62,16 +62,16 @@ def death_by_signal(exit_code: int) -> str | None:
 
 _CHUNK_BYTES = 64 * 1024
 _DRAIN_CHUNKS = 32
-"""More than a pipe holds: a descendant that goes on writing must not keep us at it for ever."""
+"""More than a pipe holds: a descendant that goes on writing must not keep us reading forever."""
 _REMEMBERED_CHARACTERS = 4000
 
 
 _GATHER_SECONDS = 0.003
-"""Without a buffer, a program writes small pieces, each ``^`` of a traceback by itself: they are gathered."""
+"""Seconds to gather output: an unbuffered program writes small pieces, such as each ``^`` of a traceback."""
 
 
 class OutputPump:
-    """Reads one pipe and hands out its text, decoded as UTF-8 across the borders of chunks."""
+    """Reads one pipe and passes on its text, decoded as UTF-8 across chunks."""
 
     def __init__(self, descriptor: int, on_text: Callable[[str], None]) -> None:
         """Take ``descriptor`` over and begin to read it on the running loop."""
@@ -81,7 +81,7 @@ class OutputPump:
         self._on_text = on_text
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._beginning = ""
-        """Of a line that waits for its end; handed out with what is read next."""
+        """An incomplete line, which is passed on with the next data."""
         self._loop = asyncio.get_running_loop()
         self._is_reading = True
         self._gathering: asyncio.TimerHandle | None = None
@@ -109,7 +109,7 @@ class OutputPump:
         self._hand_out("")
 
     def stop(self) -> None:
-        """Stop reading; what is in the pipe stays there."""
+        """Stop reading; the pipe keeps its contents."""
         if self._is_reading:
             self._is_reading = False
             self._loop.remove_reader(self.descriptor)
@@ -135,7 +135,7 @@ class OutputPump:
             self._loop.add_reader(self.descriptor, self._gather)
 
     def _read_chunk(self, *, whole_lines: bool = False) -> bool:
-        """Read once. False when nothing is there now, or ever again."""
+        """Read once. Return False if there is nothing now, or ever again."""
         try:
             data = os.read(self.descriptor, _CHUNK_BYTES)
         except BlockingIOError:
@@ -171,10 +171,10 @@ _DISCARD = Path(__file__).with_name("discard_output.py")
 class ChildProcess:
     """Runs the program as a child of the server (``OwnedProcess``).
 
-    The child leads a session and process group of its own, and reads a file, or nothing, as its standard input.
+    The child leads its own session and process group, and its standard input is a file or empty.
 
-    It stays a zombie until ``close``, where the system allows that: as long as it is one, no other process group can
-    have its id, and a kill cannot hit another program.
+    Where the system allows that, it stays a zombie until ``close``: meanwhile no other process group can get its id,
+    and a kill cannot hit another program.
     """
 
     def __init__(
@@ -227,16 +227,16 @@ class ChildProcess:
         return self._errors.recent
 
     def flush_output(self, *, whole_lines: bool) -> None:
-        """Pass on what is in the pipes."""
+        """Pass on the pipes' contents."""
         self._outputs.flush(whole_lines=whole_lines)
         self._errors.flush(whole_lines=whole_lines)
 
     def terminate(self) -> None:
-        """SIGTERM to the group."""
+        """Send SIGTERM to the group."""
         self._signal_group(signal.SIGTERM)
 
     def kill(self) -> None:
-        """SIGKILL to the group."""
+        """Send SIGKILL to the group."""
         self._signal_group(signal.SIGKILL)
 
     def let_go(self) -> None:
@@ -277,7 +277,7 @@ class ChildProcess:
                 os.killpg(self._child.pid, number)
 
     def _wait_for_end(self) -> None:
-        """Wait without reaping where the system can do that (on the child's own thread)."""
+        """Wait without reaping, where the system allows that (on the child's own thread)."""
         if hasattr(os, "waitid"):
             result = os.waitid(os.P_PID, self._child.pid, os.WEXITED | os.WNOWAIT)
             assert result is not None
@@ -320,7 +320,7 @@ def _not_started(command: Sequence[str], error: OSError) -> StartRefused:
 
 
 def _take_descriptor(pipe: IO[bytes] | None) -> int:
-    """Return a descriptor of our own for a pipe of ``Popen``, and close that."""
+    """Return our own descriptor for a pipe of ``Popen``, and close the original."""
     assert pipe is not None
     descriptor = os.dup(pipe.fileno())
     pipe.close()

@@ -33,7 +33,7 @@ _ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
 
 
 def environment_changes(env: Mapping[str, str | None], env_file: str | None, cwd: Path) -> Changes:
-    """Return the changes that the user asked for; ``env`` wins over the file.
+    """Return the user's environment changes; ``env`` wins over the file.
 
     Raises:
         StartRefused: the file cannot be read, or a name is not possible.
@@ -118,7 +118,7 @@ class Job:
 
     @property
     def name(self) -> str:
-        """What the program is called in the IDE."""
+        """The program's name in the IDE."""
         return {"program": self.target, "module": f"-m {self.target}", "code": "<code>"}[self.kind]
 
     def plain_command(self) -> list[str]:
@@ -137,7 +137,7 @@ class Job:
 
     @property
     def own_variables(self) -> dict[str, str]:
-        """Environment variables for running the program under the debugger: its children must not have them."""
+        """Environment variables for debugging the program; its children must not inherit them."""
         # An IDE needs output at once, not from a buffer.
         given = {**os.environ, **self.environment_changes}
         is_captured = self.options.console == "internalConsole"
@@ -145,9 +145,9 @@ class Job:
 
     @property
     def _is_python_itself(self) -> bool:
-        """Whether ``python`` is an interpreter, and not a command that runs one, whose options are its own.
+        """Return whether ``python`` is an interpreter, not a command that runs one and has its own options.
 
-        Frozen modules of the standard library have no file names to set breakpoints in, or to step into.
+        Frozen modules of the standard library have no files to set breakpoints in, or to step into.
         """
         return len(self.python) == 1 and Path(self.python[0]).name.startswith("python")
 
@@ -170,10 +170,10 @@ class Job:
 
 
 def prepare(options: LaunchArguments) -> Job:
-    """Check the arguments and make a job of them.
+    """Check the arguments and make a job from them.
 
     Raises:
-        StartRefused: with a text that names the attribute and what is wrong with it.
+        StartRefused: with a text that names the attribute and its problem.
     """
     try:
         return _prepared(options)

@@ -1,7 +1,7 @@
-"""Listens for programs that connect by themselves, perhaps from other machines: one address for all of them.
+"""Listens for programs that connect by themselves, perhaps from other machines: one address for all.
 
-Used on the loop. Unlike the other listeners, this one reads only the first message of a connection, so that it can give
-the socket to another process. A connection without an expected token is refused and reported.
+Used on the loop. Unlike the other listeners, this one reads only a connection's first message, so that it can pass the
+socket to another process. A connection without an expected token is refused and reported.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 class IncomingProgram:
-    """A connection whose first message showed the right token; it is answered once."""
+    """A connection whose first message had the right token; it is answered once."""
 
     def __init__(self, connected: socket.socket, request: Request) -> None:
         self.request = request
@@ -32,7 +32,7 @@ class IncomingProgram:
         self._connected = connected
 
     async def accept(self, body: object = None) -> socket.socket:
-        """Answer, and give the connection away. Raises ``OSError`` if the other end has closed it."""
+        """Accept it, and give up the connection. Raises ``OSError`` if the other end has closed it."""
         await asyncio.get_running_loop().sock_sendall(self._connected, acceptance(self.request, body))
         return self._connected
 
@@ -47,7 +47,7 @@ OnAccepted = Callable[[IncomingProgram], Awaitable[None]]
 
 
 class ProgramListener(Listener):
-    """Listens, and finds the receiver of a connection by its token."""
+    """Listens, and finds a connection's receiver by its token."""
 
     who = "programs that connect"
 
@@ -58,13 +58,13 @@ class ProgramListener(Listener):
         self._expected: dict[str, tuple[OnAccepted, bool]] = {}
 
     def expect(self, on_accepted: OnAccepted, *, token: str | None = None, repeatedly: bool = False) -> str:
-        """Expect one connection, or any number, and return the token to show: a random one, if none is given."""
+        """Expect one connection, or any number; return the token to show, a random one by default."""
         token = token or secrets.token_urlsafe(32)
         self._expected[token] = on_accepted, repeatedly
         return token
 
     def forget(self, token: str) -> None:
-        """Refuse this token from now on. Has no effect if it is refused already."""
+        """Refuse this token from now on, if it is still valid."""
         self._expected.pop(token, None)
 
     def receive(self, connected: socket.socket) -> None:

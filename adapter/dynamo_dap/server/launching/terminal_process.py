@@ -1,7 +1,7 @@
-"""A debugged program in a terminal of the IDE's (consoles ``integratedTerminal`` and ``externalTerminal``).
+"""Runs a debugged program in a terminal of the IDE (consoles ``integratedTerminal`` and ``externalTerminal``).
 
-The IDE runs ``supervisor.py`` there, which starts the program and reports over a connection of its own. Used on the
-loop; lives as long as that connection.
+The IDE runs ``supervisor.py`` there, which starts the program and reports over its own connection. Used on the loop;
+lives as long as that connection.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class TerminalCommand:
 
 
 class TerminalProcess:
-    """Runs the program in a terminal of the editor (``OwnedProcess``), by way of the supervisor there."""
+    """Runs the program in a terminal of the editor (``OwnedProcess``), through the supervisor there."""
 
     recent_errors = ""
 
@@ -56,7 +56,7 @@ class TerminalProcess:
         self._supervisor: LoopConnection | None = None
 
     async def start(self, what: TerminalCommand, client: Client, listener: AgentListener, timeout: float) -> None:
-        """Make ``client`` run the supervisor and wait until it has started the program.
+        """Make ``client`` run the supervisor, and wait until it has started the program.
 
         Raises:
             StartRefused: the client has no terminal, or the program did not start within ``timeout`` seconds.
@@ -89,18 +89,18 @@ class TerminalProcess:
             raise StartRefused(ErrorId.TERMINAL_FAILED, f"the IDE could not open a terminal: {error}") from None
 
     def flush_output(self, *, whole_lines: bool) -> None:
-        """Nothing: it goes to the terminal."""
+        """Do nothing: the output goes to the terminal."""
 
     def terminate(self) -> None:
-        """SIGTERM to the program's group."""
+        """Send SIGTERM to the program's group."""
         self._report("terminate")
 
     def kill(self) -> None:
-        """SIGKILL to the program's group."""
+        """Send SIGKILL to the program's group."""
         self._report("disconnect", {"terminateDebuggee": True})
 
     def let_go(self) -> None:
-        """Detach; the supervisor stays until the program ends, since it owns the terminal."""
+        """Detach; the supervisor owns the terminal, and stays until the program ends."""
         self._report("disconnect", {"terminateDebuggee": False})
 
     def close(self) -> None:
