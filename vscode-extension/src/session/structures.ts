@@ -39,7 +39,7 @@ export interface GuardsArguments {
     compileId: string;
 }
 
-/** Arguments of `STAGES`: of one compile with the parts of its documents, else of every compile without them. */
+/** Arguments of `STAGES`: one compile with the parts of its documents, or every compile without them. */
 export interface StagesArguments {
     compileId?: string;
 }
@@ -51,46 +51,46 @@ export interface ListingArguments {
 
 /** Arguments of `PATCH`. */
 export interface PatchArguments {
-    /** The address of the instruction, as a stack frame or `disassemble` gives it. */
+    /** The instruction's address, from a stack frame or `disassemble`. */
     instructionReference: string;
-    /** What to run there: an instruction as a listing shows it, several with `;` between, or `swap`. With its number in the listing and `:` before it, it is for that place in the same code. */
+    /** The replacement: an instruction as in a listing, several separated by `;`, or `swap`. With a number of the listing and `:` in front, it replaces that instruction of the same code. */
     instruction: string;
 }
 
 /** Arguments of `UNPATCH`. */
 export interface UnpatchArguments {
-    /** An address in the code whose patches to revert; missing for those of all code. */
+    /** An address in the code whose patches to revert; missing for all code. */
     instructionReference?: string;
 }
 
-/** Arguments of `TENSOR`. The tensor is named by `variablesReference`, else by `expression`. */
+/** Arguments of `TENSOR`. `variablesReference` identifies the tensor, else `expression`. */
 export interface TensorArguments {
     show?: "elements" | "statistics" | "picture";
-    /** Where the children of the tensor are. */
+    /** The reference of the tensor's children. */
     variablesReference?: number;
     expression?: string;
-    /** Where expressions are evaluated. */
+    /** The frame in which to evaluate expressions. */
     frameId?: number;
-    /** An expression for another tensor: what is shown is the difference. */
+    /** An expression for another tensor, to show the difference. */
     minus?: string;
-    /** For each dimension an index, or null where it is shown; missing: null for the last two, 0 before. */
+    /** For each dimension an index, or null if it is shown. By default null for the last two, 0 before. */
     selection?: (number | null)[];
     startRow?: number;
     rowCount?: number;
     startColumn?: number;
     columnCount?: number;
     picture?: "map" | "tiles" | "chw" | "hwc";
-    /** Of a picture, at most. */
+    /** A picture's maximum width. */
     width?: number;
     height?: number;
-    /** Whether statistics cover every element, however many there are; this may take long. */
+    /** Whether statistics cover every element, which may take long. */
     isWhole?: boolean;
 }
 
 /** Arguments of `TIMELINE`. */
 export interface TimelineArguments {
     threadId: number;
-    /** The first entry to return; missing: so that the shown snapshot is in the middle. */
+    /** The first entry to return; by default the shown snapshot is in the middle. */
     start?: number;
     count?: number;
 }
@@ -105,7 +105,7 @@ export interface GoToSnapshotArguments {
 /** Arguments of `RUN_BACK`. */
 export interface RunBackArguments {
     frameId: number;
-    /** A local variable of the frame; for `made` the name of a node. */
+    /** A local variable of the frame; for `made`, the name of a node. */
     name: string;
     to?: "bound" | "mutated" | "guarded" | "nan" | "made";
 }
@@ -117,29 +117,29 @@ export interface KeepArguments {
 
 /** Arguments of `ENTRIES`. */
 export interface EntriesArguments {
-    /** The name of a function, or the end of it (`forward`); missing for all. */
+    /** The name of a function, or its end (`forward`); missing for all. */
     function?: string;
 }
 
 /** Arguments of `FORGET`. */
 export interface ForgetArguments {
     functionId: number;
-    /** Of the entry; missing for all of the function and of its resume functions. */
+    /** The entry's id; missing for all entries of the function and its resume functions. */
     compileId?: string;
 }
 
 /** Arguments of `RECORD_CALL`. */
 export interface RecordCallArguments {
     threadId: number;
-    /** Where to; missing: a new folder below `saved-calls` in the program's working directory. */
+    /** The target; by default a new folder below `saved-calls` in the program's working directory. */
     folder?: string;
-    /** Whether what is in tensors is saved; else their shapes, types and strides. */
+    /** Whether to save the data of tensors, not only their shapes, types and strides. */
     hasData?: boolean;
 }
 
 /** Arguments of `SET_OPTION`. */
 export interface SetOptionArguments {
-    /** A name and a value, `stance force_eager`; with the name alone to ask, with nothing to ask for all. The value is as in launch.json, or plain: words for a list, `key=value` for an object; null for the program's own. */
+    /** A name and a value, `stance force_eager`; only a name shows the option, an empty text all options. The value is as in launch.json, or plain: words for a list, `key=value` for an object; null for the program's own. */
     text?: string;
 }
 
@@ -177,11 +177,11 @@ export interface StagesBody {
 
 /** Body of the response to `PATCH`. */
 export interface PatchBody {
-    /** The name of what calls run from now on, as in the stack. */
+    /** Name of the code that calls run from now on, as in the stack. */
     name: string;
     /** The instruction there. */
     instruction: string;
-    /** What Dynamo generated there. */
+    /** The instruction that Dynamo generated. */
     was: string;
 }
 
@@ -191,60 +191,60 @@ export interface UnpatchBody {
     count: number;
 }
 
-/** Body of the response to `TENSOR`: one of the three parts. */
+/** Body of the response to `TENSOR`, with one of the three parts. */
 export interface TensorBody {
     /** `Tensor f32[3, 4] cpu`. */
     text: string;
-    /** Of what is shown. */
+    /** The shape of the shown part. */
     shape: number[];
-    /** As what the tensor can be drawn, the likeliest first. */
+    /** How the tensor can be drawn, the likeliest way first. */
     pictures: ("map" | "tiles" | "chw" | "hwc")[];
-    /** What is shown in place of the tensor's own elements, if it is not these. */
+    /** What is shown instead of the tensor's own elements, if anything. */
     note?: string;
     elements?: string[][];
     statistics?: TensorStatistics;
     picture?: TensorPicture;
 }
 
-/** Body of the response to `COMPARISON`; one line of what `dynamo-dap compare --json` prints. */
+/** Body of the response to `COMPARISON`; one line of the output of `dynamo-dap compare --json`. */
 export interface ComparisonBody {
     function: string;
     compileId: string;
     backend: string;
-    /** Which call of the graph it is, of those that were looked at. */
+    /** The number of the call among those compared. */
     call: number;
     /** The cause of a difference, or that nothing differs, as readable text. */
     verdict: string;
     same: boolean;
-    /** Of what the compiled graph returned, the output that differs most. */
+    /** The output of the compiled graph that differs most. */
     outputs: Deviation;
-    /** The stage at fault. */
+    /** The wrong stage. */
     stage?: string;
-    /** The decomposition, pass or lowering without which nothing differs, if that is known. */
+    /** The decomposition, pass or lowering without which nothing differs, if known. */
     part?: string;
-    /** What was compiled to find the stage at fault: one stage more each time. */
+    /** The compiles that found the wrong stage, each with one stage more. */
     stages?: JudgedStage[];
     /** The first operation that differs. */
     operation?: string;
-    /** How its result, or the gradient that it passes back, differs. */
+    /** How its result differs, or the gradient that it passes back. */
     ofOperation?: Deviation;
-    /** Where the first line is that differs. */
+    /** The file of the first line that differs. */
     path?: string;
     line?: number;
     lines?: ComparedLine[];
     /** Why something is missing. */
     problem?: string;
-    /** Whether the call was compared; `verdict` says why not. */
+    /** Whether the call was compared; if not, `verdict` says why. */
     compared?: boolean;
-    /** The runs that the verdict is based on. */
+    /** The runs that prove the verdict. */
     evidence?: string[];
-    /** What a caller can observe and was not compared. */
+    /** What a caller can observe, but was not compared. */
     notCompared?: string[];
-    /** Elements of the outputs that are 0.0 in one graph and -0.0 in the other; these count as the same. */
+    /** Elements of the outputs that are 0.0 in one graph and -0.0 in the other; these count as equal. */
     zeros?: number;
-    /** Whether this is a backward pass through the call: its gradients were compared. */
+    /** Whether this is a backward pass of the call, whose gradients were compared. */
     isBackward?: boolean;
-    /** That of the call: a call and its backward passes have the same. */
+    /** Equal for a call and its backward passes. */
     token?: string;
 }
 
@@ -254,7 +254,7 @@ export interface TimelineBody {
     total: number;
     /** The snapshot that is shown. */
     current: number;
-    /** How many entries come before these. */
+    /** How many entries precede these. */
     start?: number;
 }
 
@@ -263,13 +263,13 @@ export interface WhatIfBody {
     function: string;
     compileId: string;
     changes: string[];
-    /** The code of its graph, empty for none; of a trace that is not over, as far as it is. */
+    /** The code of its graph; empty if there is none, incomplete if the trace has not ended. */
     graph: string;
     isOver: boolean;
     kept?: boolean;
     /** The code of the graph that the program runs; missing while its trace waits. */
     programGraph?: string;
-    /** From the program's graph to the changed one, as `diff -u` shows it. */
+    /** From the program's graph to the changed one, in the format of `diff -u`. */
     difference?: string;
     /** Why it ended early. */
     problem?: string;
@@ -284,7 +284,7 @@ export interface EntriesBody {
 
 /** Body of the response to `FORGET`. */
 export interface ForgetBody {
-    /** How many entries no longer serve a call. */
+    /** How many entries no longer serve calls. */
     count: number;
 }
 
@@ -293,15 +293,15 @@ export interface RecordCallBody {
     folder: string;
     function: string;
     lost?: LostValue[];
-    /** What is not as it was when the call began. */
+    /** What has changed since the call began. */
     notes?: string[];
-    /** How large the folder is. */
+    /** The size of the folder. */
     bytes?: number;
 }
 
-/** Body of the response to `SET_OPTION`, which can answer `evaluate` as well. */
+/** Body of the response to `SET_OPTION`, which can also answer `evaluate`. */
 export interface SetOptionBody {
-    /** The option as it is now, as readable text. */
+    /** The option's present value, as readable text. */
     result: string;
     variablesReference?: number;
 }
@@ -418,59 +418,59 @@ export interface ExploredBody {
 
 /** Statistics of all elements, or of a sample. */
 export interface TensorStatistics {
-    /** Of the elements that were looked at. */
+    /** How many elements were counted. */
     count: number;
     of: "all" | "sample" | "beginning";
     nans: number;
     positiveInfs: number;
     negativeInfs: number;
     zeros: number;
-    /** Of those that are finite, as are the others below. */
+    /** The minimum of the finite elements; so are the others below. */
     minimum?: string;
     maximum?: string;
     mean?: string;
     deviation?: string;
     histogram?: TensorHistogram;
-    /** The indices of `minimum`, `maximum`, and of the first `nan` and `inf`. None for a sample. */
+    /** The indices of `minimum`, `maximum`, and the first `nan` and `inf`. None for a sample. */
     places?: Record<string, number[]>;
 }
 
-/** A picture: one byte a point of a heat map, four (red, green, blue, alpha) of an image; tile after tile. */
+/** A picture, tile after tile: one byte per point of a heat map, four (red, green, blue, alpha) of an image. */
 export interface TensorPicture {
     width: number;
     height: number;
     tiles: number;
-    /** In base64. A byte of a heat map: 0 is `low`, 252 is `high`, 253 holds -inf, 254 inf, 255 NaN. */
+    /** In base64. In a heat map: 0 is `low`, 252 is `high`, 253 contains -inf, 254 inf, 255 NaN. */
     data: string;
     low: number;
     high: number;
-    /** How many rows of the tensor one of the picture stands for: their mean, or in an image the first. */
+    /** How many rows of the tensor a picture's row represents: their mean, in an image the first. */
     rowStep: number;
     columnStep: number;
-    /** Whether not every element counted. */
+    /** Whether only some elements counted. */
     isSampled?: boolean;
-    /** How many tiles there would be, if not all are here. */
+    /** The total number of tiles, if not all are here. */
     tileCount?: number;
 }
 
 /** How one stage's results differ from those of the stage before. */
 export interface Deviation {
-    /** Whether they are within the tolerances of `differences`. */
+    /** Whether the differences are within the tolerances of `differences`. */
     same: boolean;
     /** The largest difference; missing if one side has an Inf or a NaN, or the shapes differ. */
     largest?: number;
     rmse?: number;
-    /** The largest error against float64, where a run in it decided. */
+    /** The largest error against float64, if a float64 run decided. */
     error?: number;
-    /** That of the stage before. */
+    /** The same error of the stage before. */
     referenceError?: number;
 }
 
-/** Whether a call is right if its graph is compiled up to a stage. */
+/** Whether a call is right with its graph compiled up to a stage. */
 export interface JudgedStage {
-    /** As `dynamo-dap bisect` names it, or the backend. */
+    /** Its name in `dynamo-dap bisect`, or the backend. */
     name: string;
-    /** Missing: the graph cannot be compiled up to this stage alone. */
+    /** Missing if the graph cannot be compiled only up to this stage. */
     right?: boolean;
 }
 
@@ -480,13 +480,13 @@ export interface ComparedLine {
     line: number;
     function: string;
     text: string;
-    /** What the line put into the graph. */
+    /** The line's operations in the graph. */
     operations: string[];
-    /** The compiled graph's results against those of Dynamo's graph; missing where they cannot be had. */
+    /** How the compiled graph's results differ from those of Dynamo's graph; missing if unavailable. */
     compiled?: Deviation;
-    /** Those of Dynamo's graph against those of the function run as ordinary Python. */
+    /** How the results of Dynamo's graph differ from eager. */
     dynamo?: Deviation;
-    /** The gradients that the line's operations give in the compiled graph, against those of Dynamo's graph. */
+    /** How the gradients of the line's operations differ between the compiled graph and Dynamo's. */
     gradient?: Deviation;
 }
 
@@ -505,31 +505,31 @@ export interface TimelineEntry {
     mark?: string;
 }
 
-/** A function with cache entries: the user's, or a resume function of it. */
+/** A function with cache entries: the user's, or one of its resume functions. */
 export interface CachedFunction {
     /** For `FORGET`. */
     id: number;
-    /** `Model.forward`, `fn (resumed at line 8)`; of a decorator's wrapper, the functions that it wraps. */
+    /** `Model.forward`, `fn (resumed at line 8)`; for a decorator's wrapper, the functions that it wraps. */
     name: string;
     path: string;
-    /** Where it begins, or resumes. */
+    /** The line at which it begins or resumes. */
     line: number;
-    /** In the order in which they are tried. */
+    /** In the order in which torch tries them. */
     entries: CacheEntry[];
-    /** The name of the decorator's wrapper, if that is what was compiled. */
+    /** The name of the decorator's wrapper, if torch compiled that. */
     wrapper?: string;
     isResumeFunction?: boolean;
-    /** The line at which it goes on, as in `EntryResume`. */
+    /** The line at which it continues, as in `EntryResume`. */
     nextLine?: number;
     /** The condition under which it runs, as in `EntryResume`. */
     when?: string;
-    /** As the code of entries calls a resume function, each by a name of its own. */
+    /** Its names in the code of entries that call it as a resume function. */
     generatedNames?: string[];
 }
 
 /** A part of a call that could not be saved. */
 export interface LostValue {
-    /** Where it is, as the program would write it. */
+    /** Its place, as the program would write it. */
     path: string;
     /** Its class. */
     text: string;
@@ -721,7 +721,7 @@ export interface StageBody {
     places?: StackLine[];
 }
 
-/** How many elements lie in each of the intervals of equal width between two numbers. */
+/** Counts of elements in intervals of equal width between two numbers. */
 export interface TensorHistogram {
     low: number;
     high: number;
@@ -738,7 +738,7 @@ export interface CacheEntry {
     graphs: EntryGraph[];
     resumes: EntryResume[];
     memory: EntryMemory;
-    /** How many calls it has served since they are counted. */
+    /** How many calls it has served since counting began. */
     calls?: number;
     lastMiss?: EntryMiss;
 }
@@ -776,7 +776,7 @@ export interface SizeReason {
     place?: Place;
 }
 
-/** Some lines of a document that are one thing: a node, an operation, a kernel, a call of one. */
+/** Lines of a document that form one thing: a node, an operation, a kernel, a kernel call. */
 export interface Part {
     /** Unique in its document. */
     name: string;
@@ -785,68 +785,68 @@ export interface Part {
     last: number;
     /** What it was made from: `DOCUMENT:PART`. */
     parents?: string[];
-    /** The user's lines that it computes: indices of `Document.places`. */
+    /** The user's lines that it computes: indices into `Document.places`. */
     lines?: number[];
     /** The user's lines that called those, outermost first. */
     callers?: number[];
-    /** What else a person may want to know of it: a name in torch's texts, a size. */
+    /** Additional information: a name in torch's texts, a size. */
     note?: string;
-    /** What made it of its nodes: functions of Inductor's, each with its place. */
+    /** The Inductor functions that made it, each with its place. */
     lowerings?: string[];
-    /** Why it is there as it is: not fused with another, a fallback, a copy. */
+    /** Why it was made this way: not fused with another, a fallback, a copy. */
     why?: string[];
-    /** Bytes that it reads, each buffer once; of a kernel that is called often, all calls together. */
+    /** Bytes that it reads, each buffer once; for a repeated kernel, all calls together. */
     read?: number;
     written?: number;
     flops?: number;
-    /** Bytes of intermediate and resulting buffers in use while it runs, in a backward pass of saved ones, too. */
+    /** Bytes of intermediate and resulting buffers in use while it runs; in a backward pass also saved ones. */
     memory?: number;
-    /** Whether no other operation of its graph has more in use. */
+    /** Whether no other operation of its graph uses more. */
     isPeak?: boolean;
-    /** Bytes that are kept of it for the backward pass. */
+    /** Bytes saved for the backward pass. */
     saved?: number;
-    /** Bytes that the backward pass computes again of it. */
+    /** Bytes that the backward pass recomputes. */
     recomputed?: number;
 }
 
-/** A check that an entry makes of each call. */
+/** A check that an entry makes in each call. */
 export interface EntryGuard {
-    /** As a person says it. */
+    /** In plain words. */
     text: string;
     /** In torch's words. */
     expression: string;
     path?: string;
-    /** The user's line that asked for it. */
+    /** The user's line that caused it. */
     line?: number;
-    /** How often it did not pass, as far as that is known of it alone. */
+    /** How often it failed, as far as that is known of it alone. */
     failures?: number;
-    /** How often it or another check of the same object did not pass, where torch does not say which. */
+    /** How often it or another check of the same object failed, if torch does not say which. */
     objectFailures?: number;
 }
 
-/** A graph that the code of an entry calls. */
+/** A graph that an entry's code calls. */
 export interface EntryGraph {
     name: string;
     operations?: number;
-    /** As Python; missing where it was compiled before anything was recorded. */
+    /** As Python; missing if it was compiled before recording began. */
     code?: string;
 }
 
-/** A resume function that the code of an entry calls. */
+/** A resume function that an entry's code calls. */
 export interface EntryResume {
     name: string;
     path: string;
     /** Where it resumes. */
     line: number;
-    /** That line. */
+    /** The text of that line. */
     text: string;
     /** How many cache entries it has. */
     entries: number;
-    /** As the code of the entry calls it: the two of a branch may resume at one line. */
+    /** The name in the entry's code: the two functions of a branch may resume at one line. */
     generatedName?: string;
-    /** Where it goes on, if that is another line: the first of this side of a branch. */
+    /** The line at which it continues, if that differs: the first one of its side of the branch. */
     nextLine?: number;
-    /** Of the two of a branch: what the tested value is then. `true`, `false`, `None` or `not None`. */
+    /** For the two functions of a branch, the tested value: `true`, `false`, `None` or `not None`. */
     when?: string;
 }
 
@@ -856,9 +856,9 @@ export interface EntryMemory {
     /** Constants and buffers of the compiled graph; parameters are its inputs. */
     tensors: number;
     tensorCount: number;
-    /** What the backend wrote, as Python holds it; compiled kernels come on top. */
+    /** The backend's Python code; compiled kernels are not included. */
     backendCode: number;
-    /** Whether everything was looked at; if not, it is at least this. */
+    /** Whether everything was measured; otherwise these are lower bounds. */
     isWhole?: boolean;
 }
 
@@ -866,6 +866,6 @@ export interface EntryMemory {
 export interface EntryMiss {
     text: string;
     valueThen?: string;
-    /** In that call. */
+    /** The value in that call. */
     valueNow?: string;
 }
