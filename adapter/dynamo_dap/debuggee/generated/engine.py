@@ -236,6 +236,7 @@ class RunTimeEngine:
         known = self.codes.get(code)
         if known is not None and known.passes_for == now and self._calls.passes(known):
             known.hits += self.counts_calls
+            self._events.passes(known, code)
             return
         self._drop_step_that_ran_off()
         generated = self.codes.meet(code)

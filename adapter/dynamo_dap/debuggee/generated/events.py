@@ -46,6 +46,9 @@ class Source(Protocol):
     def watch_running(self, generated: GeneratedCode, frame: FrameType) -> None:
         """Report the events of ``frame``, which is on this thread's stack already."""
 
+    def passes(self, generated: GeneratedCode, code: CodeType) -> None:
+        """Report no events of a call that runs ``code`` and needs none."""
+
     def keep_only(self, wanted: set[int]) -> None:
         """Stop reporting generated code whose ``id(code)`` is not in ``wanted``. Any thread."""
 

@@ -55,6 +55,15 @@ class MonitoringEvents:
             events = self._monitoring.events
             self._monitoring.set_local_events(self._tool, code, events.INSTRUCTION | events.PY_RETURN)
 
+    def passes(self, generated: GeneratedCode, code: CodeType) -> None:
+        """Stop watching ``code``, unless a frame of another call still needs its events."""
+        key = id(code)
+        if key not in self._watched or not self._sink.is_followed_no_further(generated):
+            return
+        with self._lock:
+            if key in self._watched:
+                self._unwatch(key)
+
     def keep_only(self, wanted: set[int]) -> None:
         """Stop watching all other code."""
         with self._lock:

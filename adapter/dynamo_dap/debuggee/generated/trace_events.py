@@ -52,6 +52,9 @@ class TraceEvents:
         self._closed = False
         self._tracer().take_up(generated, frame)
 
+    def passes(self, generated: GeneratedCode, code: CodeType) -> None:
+        """Do nothing: a frame is traced only if its beginning is expected."""
+
     def keep_only(self, wanted: set[int]) -> None:
         """Do nothing: a traced frame stays traced to its end, and another thread cannot change that."""
 

@@ -54,7 +54,8 @@ _SKIPPING = re.compile(r"^(?:(?:skipping|disabling) cudagraphs? due to )+")
 _STACK = re.compile(r"\.?\s*Found from\s*:?\s*")
 _STACK_OF_INPUT = re.compile(r"\.?\s*input stack trace:\s*")
 _CAUSES = (
-    (re.compile(r"exceeding max re-recording limit"), LIMIT),
+    # Torch 2.15 has a second limit, for inputs that another graph made.
+    (re.compile(r"exceeding max re-recording limit|input re-recording threshold"), LIMIT),
     (re.compile(r"mutated inputs|input storage mutation"), MUTATION),
     (re.compile(r"^(?:cpu device|cpu ops|multiple devices: $|DeviceCopy ops)"), CPU),
     (re.compile(r"multiple devices"), DEVICES),
