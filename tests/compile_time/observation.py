@@ -24,6 +24,7 @@ from torch._dynamo import bytecode_transformation, pgo
 from torch._dynamo.convert_frame import register_bytecode_hook
 from torch._dynamo.symbolic_convert import InstructionTranslatorBase
 from torch._dynamo.utils import CleanupManager, counters
+from torch.fx.graph_module import _loader
 
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 
@@ -88,7 +89,7 @@ def observe(
     torch.manual_seed(0)
     random.seed(0)
     _have_numbers_of_one_width()
-    number, cleanups = _next_number(), CleanupManager.count
+    number, graph_number, cleanups = _next_number(), _loader.next_id, CleanupManager.count
     seen = Observation()
     codes: list[types.CodeType] = []
     results: list[Any] = []
@@ -122,6 +123,7 @@ def observe(
     seen.counters = (
         normalised(repr({group: dict(each) for group, each in counters.items()})),
         _next_number() - number,
+        _loader.next_id - graph_number,
         CleanupManager.count - cleanups,
         repr(pgo.get_code_state()),
     )

@@ -18,9 +18,11 @@ from collections.abc import Callable
 from typing import Any
 
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
-from dynamo_dap.debuggee.torch_api.generated_code import ONCE, REGISTER_HOOK, CannotReplace, run_once
+from dynamo_dap.debuggee.torch_api.generated_code import ONCE, CannotReplace, run_once
+from dynamo_dap.debuggee.torch_api.new_code import on_new_code
 from dynamo_dap.debuggee.torch_api.retracing import CachedCall, MadeCode
 from dynamo_dap.debuggee.torch_api.skipping import never_compile
+from dynamo_dap.debuggee.wrapping.patches import Patches
 
 _GRAPH = "__compiled_fn"
 
@@ -36,15 +38,17 @@ class ServedOnce:
         self._thread = threading.get_ident()
         self._code: types.CodeType | None = None
         self._generated: types.CodeType | None = None
-        self._handle: Any = ONCE.resolve(REGISTER_HOOK)(self._instead)
+        ONCE.require()
+        self._patches = Patches(ONCE.name)
+        on_new_code(self._patches, self._instead)
 
     def close(self) -> None:
         """End with the compile, and report if it made no code for the call."""
-        self._handle.remove()
+        self._patches.remove()
         if self._code is None:
             self._on_problem("nothing was compiled for the call, which runs as ordinary Python")
 
-    def _instead(self, original: types.CodeType, generated: types.CodeType) -> types.CodeType | None:
+    def _instead(self, original: types.CodeType, generated: types.CodeType, _: Any) -> types.CodeType | None:
         """Return what the cache entry runs first."""
         made = self._made.code
         if original is not self._call.code or threading.get_ident() != self._thread or made is None:

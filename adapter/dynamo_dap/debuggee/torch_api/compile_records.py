@@ -1,7 +1,7 @@
 """Keeps what Dynamo forgets once it has generated code: the graph, and which statements of the user's are replayed.
 
-It is saved by a hook that torch calls with each new code object, at the end of its compile. Runs on the compiling
-thread. A record lives as long as the function it is about.
+It is saved by a hook that gets each new code object, at the end of its compile. Runs on the compiling thread. A record
+lives as long as the function it is about.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, 
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.generated_code import cache_entry_of, original_of, user_function_of
 from dynamo_dap.debuggee.torch_api.graph import source_of_input, user_places
+from dynamo_dap.debuggee.torch_api.new_code import NEEDS, on_new_code
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.traced_paths import PATHS
 from dynamo_dap.debuggee.wrapping.locks import Level, lock
+from dynamo_dap.debuggee.wrapping.patches import Patches
 
-_REGISTER = "torch._dynamo.convert_frame:register_bytecode_hook"
 _COMPILE_ID = "torch._guards:CompileContext.current_compile_id"
 _OUTPUT_GRAPH = "torch._dynamo.output_graph:OutputGraph"
 
-RECORDING = Feature("what Dynamo recorded about generated code", _REGISTER, _COMPILE_ID, _OUTPUT_GRAPH)
+RECORDING = Feature("what Dynamo recorded about generated code", _COMPILE_ID, _OUTPUT_GRAPH, *NEEDS)
 
 _FRAMES_SEARCHED = 12
 
@@ -121,7 +122,7 @@ class CompileRecorder:
     def __init__(self, on_problem: Callable[[str], None]) -> None:
         """Log the exception being handled by ``on_problem``."""
         self._on_problem = on_problem
-        self._handle: Any = None
+        self._patches = Patches(RECORDING.name)
         self._lock = lock("recorder", Level.FEATURES)
         self._records: dict[int, dict[str, CompileRecord]] = {}
         self._references: dict[int, weakref.ref[CodeType]] = {}
@@ -130,16 +131,15 @@ class CompileRecorder:
     def install(self) -> None:
         """Record from now on. Any thread; harmless when it does."""
         with self._lock:
-            if self._handle is None and RECORDING.problem is None:
-                self._handle = RECORDING.resolve(_REGISTER)(self._on_code)
+            if not self._patches.is_installed and RECORDING.problem is None:
+                on_new_code(self._patches, self._on_code)
                 NOTED_PATHS.want(self, wanted=True)
 
     def remove(self) -> None:
         """Stop recording; existing records stay. Any thread."""
         with self._lock:
-            if self._handle is not None:
-                self._handle.remove()
-                self._handle = None
+            if self._patches.is_installed:
+                self._patches.remove()
                 NOTED_PATHS.want(self, wanted=False)
 
     def record_of(self, code: CodeType) -> CompileRecord | None:
@@ -166,15 +166,14 @@ class CompileRecorder:
         """Forget the newest compile of all threads: its code has run since, unnoticed. Any thread."""
         self._compiled = threading.local()
 
-    def _on_code(self, original: CodeType, code: CodeType) -> None:
+    def _on_code(self, original: CodeType, _: CodeType, output: Any) -> None:
         try:
-            self._record(original)
+            self._record(original, output)
         except Exception:  # noqa: BLE001  (a failure of ours must not become one of the compile)
             self._on_problem("recording a compile")
 
-    def _record(self, original: CodeType) -> None:
+    def _record(self, original: CodeType, output: Any) -> None:
         compile_id = RECORDING.resolve(_COMPILE_ID)()
-        output = _output_graph(sys._getframe(1))
         if compile_id is None or output is None:
             return
         codes = list(_traced(original, output))

@@ -34,7 +34,6 @@ _REGISTER_MARKED = "torch._C._dynamo.eval_frame:register_breakpoint_code"
 _SET_STRATEGY = "torch._C._dynamo.eval_frame:set_code_exec_strategy"
 _STRATEGY = "torch._C._dynamo.eval_frame:_FrameExecStrategy"
 _ACTION = "torch._C._dynamo.eval_frame:_FrameAction"
-REGISTER_HOOK = "torch._dynamo.convert_frame:register_bytecode_hook"
 _CLEANUPS = "torch._dynamo.utils:CleanupManager"
 _RESUME_FUNCTIONS = "torch._dynamo.resume_execution:ContinueExecutionCache.generated_code_metadata"
 
@@ -46,7 +45,6 @@ AS_PYTHON_CALLS = Feature("running a compiled function as ordinary Python", _SET
 REPLACING = Feature("patching generated code", _ORIGINALS, _CACHE_ENTRIES, _OUTPUT_CODES, _REGISTER_MARKED)
 ONCE = Feature(
     "applying what-if changes to a call",
-    REGISTER_HOOK,
     _CLEANUPS,
     _ORIGINALS,
     _CACHE_ENTRIES,

@@ -15,12 +15,11 @@ from collections.abc import Callable
 from typing import Any
 
 from dynamo_dap.debuggee.torch_api.features import Feature
+from dynamo_dap.debuggee.torch_api.new_code import NEEDS, on_new_code
 from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.debuggee.wrapping.patches import Patches
 
-_REGISTER = "torch._dynamo.convert_frame:register_bytecode_hook"
-
-NAMING = Feature("keeping debugpy out of generated code", _REGISTER)
+NAMING = Feature("keeping debugpy out of generated code", *NEEDS)
 
 _lock = lock("names of generated files", Level.DATA)
 _name_of_path: dict[str, str] = {}
@@ -69,24 +68,21 @@ class GeneratedNames:
         self._on_new_name = on_new_name
         self._is_wanted = is_wanted
         self._patches = Patches(NAMING.name)
-        self._handle: Any = None
 
     def install(self) -> None:
         """Install the hook; harmless if it is installed. Any thread.
 
         Raises:
-            FeatureMissing: this torch has no such hook.
+            FeatureMissing: this torch has no such place.
         """
-        if self._handle is None:
-            self._handle = NAMING.resolve(_REGISTER)(self._patches.guarded(self._rename, None))
+        if not self._patches.is_installed:
+            on_new_code(self._patches, self._rename)
 
     def remove(self) -> None:
         """Remove the hook; harmless if it is not installed. Any thread."""
-        if self._handle is not None:
-            self._handle.remove()
-            self._handle = None
+        self._patches.remove()
 
-    def _rename(self, original: types.CodeType, generated: types.CodeType) -> types.CodeType | None:
+    def _rename(self, original: types.CodeType, generated: types.CodeType, _: Any) -> types.CodeType | None:
         if not self._is_wanted():
             return None  # the hook changes nothing then
         return _hashable(generated.replace(co_filename=self._name_for(original.co_filename)))

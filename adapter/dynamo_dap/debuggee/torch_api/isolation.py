@@ -43,7 +43,8 @@ _SUMS = "torch._dynamo.utils:cumulative_time_spent_ns"
 _METRICS = "torch._dynamo.utils:_metrics_context_tls"
 _METRICS_CONTEXT = "torch._dynamo.metrics_context:MetricsContext"
 _NUMBERS = "torch._dynamo.bytecode_transformation:_unique_id_counter"
-COMPILES = (_LOCK, _COUNTERS, _TIMES, _SUMS, _METRICS, _METRICS_CONTEXT, _NUMBERS, _EVAL_FRAME, _STANCE)
+_GRAPH_NUMBERS = "torch.fx.graph_module:_loader.next_id"
+COMPILES = (_LOCK, _COUNTERS, _TIMES, _SUMS, _METRICS, _METRICS_CONTEXT, _NUMBERS, _GRAPH_NUMBERS, _EVAL_FRAME, _STANCE)
 """What a compile that the program does not notice needs: features that make one declare it too."""
 COMPILES_APART = Feature("compiling for looking only", *COMPILES)
 
@@ -71,6 +72,7 @@ def isolated(
         if compiles:
             stack.enter_context(COMPILES_APART.resolve(_LOCK))
         stack.enter_context(preserved_global_state())
+        stack.enter_context(_own_graph_numbers())
         if resets:
             stack.enter_context(not_reset())
         if transforms:
@@ -158,6 +160,12 @@ def _enter_eager() -> None:
             module._stance = _StanceOfThreads(module._stance)
         threads = module._stance.eager_threads
         threads[thread] = threads.get(thread, 0) + 1
+
+
+def is_dynamo_off() -> bool:
+    """Whether this thread is inside of ``dynamo_off``: what is compiled then is the debugger's own."""
+    stance: Any = sys.modules["torch._dynamo.eval_frame"]._stance
+    return type(stance) is _StanceOfThreads and threading.get_ident() in stance.eager_threads
 
 
 def _leave_eager() -> None:
@@ -385,6 +393,41 @@ def _restored_statistics(keeps_numbers: Callable[[], bool]) -> Iterator[None]:
         sums.update(summed)
         if not keeps_numbers():  # never give a name twice
             transformation._unique_id_counter = numbers
+
+
+class _GraphNumbers:
+    """The debugger's numbers for the names of graphs' code, ``<eval_with_key>.5``; they never end up in the program's.
+
+    One of the two is what torch counts on with: ours while any thread runs code of ours.
+    """
+
+    def __init__(self) -> None:
+        self._lock = lock("numbers of graphs", Level.DATA)
+        self._threads = 0
+        self._other = 1_000_000_000
+
+    def change(self, by: int) -> None:
+        """Count the threads that run code of ours."""
+        with self._lock:
+            if self._threads + by == 0 or self._threads == 0:
+                loader: Any = sys.modules["torch.fx.graph_module"]._loader
+                self._other, loader.next_id = loader.next_id, self._other
+            self._threads += by
+
+
+_graph_numbers = _GraphNumbers()
+
+
+@contextlib.contextmanager
+def _own_graph_numbers() -> Iterator[None]:
+    if COMPILES_APART.problem is not None:
+        yield
+        return
+    _graph_numbers.change(1)
+    try:
+        yield
+    finally:
+        _graph_numbers.change(-1)
 
 
 @contextlib.contextmanager
