@@ -1,1 +1,1 @@
-"""What puts the features together into the two engines that the agent asks."""
+"""Combines the features into the two engines that the agent calls."""

@@ -4,8 +4,8 @@ Dynamo traces a function once for each cache entry, so a breakpoint in it would 
 line with a breakpoint is replayed in isolation (``torch_api.retracing``) on its own arguments, before its generated
 code runs, and is held in that trace like any other. A newly compiled call is replayed without a stop if its trace
 before a graph break is lost: at a branch on a tensor's data, where Dynamo does not restart. With ``cachedCalls``
-``eager`` the function runs as ordinary Python as long as it has breakpoints. One for each process; the decisions run
-where calls begin, on the program's threads.
+``eager`` the function runs eagerly while it has breakpoints. One for each process; the decisions run where calls begin,
+on the program's threads.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class CachedCallStops:
         stops: TraceStops,
         looked_at: Callable[[CachedCall], None],
     ) -> None:
-        """Work for the agent ``host``; ``logs`` has the log of the running trace; ``stops`` stops in a saved one.
+        """Work for the agent ``host``; ``logs`` has the running trace's log; ``stops`` stops in a saved one.
 
         ``looked_at`` gets each call whose values were shown.
         """
@@ -63,10 +63,10 @@ class CachedCallStops:
         self._logs = logs
         self._stops = stops
         self._as_python: dict[int, types.CodeType] = {}
-        """What runs uncompiled for now, by identity: code with some constants cannot be hashed."""
+        """Code that runs eagerly for now, by identity: code with some constants cannot be hashed."""
         self._failed: set[tuple[str, str]] = set()
         self._not_valid: set[tuple[str, str, str]] = set()
-        """What was said of calls that an entry serves which is not valid for them."""
+        """Reported reasons why a cache entry is not valid for its call."""
         self._saved = SavedTraces()
         if RETRACING.problem is not None:
             host.print(f"dynamo-dap: {RETRACING.problem}\n", "important")
@@ -93,7 +93,7 @@ class CachedCallStops:
         return any(entry.variable.function in functions for entry in breakpoints.data)
 
     def prepare(self, code: types.CodeType, *, may_stop: bool) -> None:
-        """Make a function run as ordinary Python while it has breakpoints, where that was chosen."""
+        """Make a function run eagerly while it has breakpoints, with that option."""
         if self._host.options.cached_calls != AS_PYTHON or may_stop == (id(code) in self._as_python):
             return
         run_as_python(code, wanted=may_stop)
@@ -105,7 +105,7 @@ class CachedCallStops:
             del self._as_python[id(code)]
 
     def release(self) -> None:
-        """Let all calls run compiled again, and forget those that began."""
+        """Let all calls run compiled again, and forget begun calls."""
         while self._as_python:
             run_as_python(self._as_python.popitem()[1], wanted=False)
         self._logs.begun.clear()
@@ -148,7 +148,7 @@ class CachedCallStops:
 
     @contextlib.contextmanager
     def _learning(self, traced: TracedCall | None) -> Iterator[None]:
-        """Forget the trace at the end, and the call in what it has ``traced``."""
+        """Forget the trace at the end, and the call in its ``traced`` facts."""
         try:
             yield
         finally:
@@ -159,7 +159,7 @@ class CachedCallStops:
     # -- calls that were compiled just now -------------------------------------------------------------------------
 
     def are_compiled_wanted(self) -> bool:
-        """Return whether a call that is compiled just now may have to be replayed from a graph break on."""
+        """Return whether a newly compiled call may need a replay from a graph break on."""
         host = self._host
         return self.are_traced() and (host.steps.any_step or host.breakpoints.any_line(COMPILE_TIME))
 
@@ -254,7 +254,7 @@ class CachedCallStops:
         self._logs.begun.ended(frame)
 
     def _attempt_before(self, call: CachedCall) -> Attempt | None:
-        """Return the part before the graph break of a resume function."""
+        """Return the part before the resume function's graph break."""
         return self._logs.attempt_before(call.code, call.frame.f_back)
 
     def only_counts(self, code: types.CodeType, known: CallFacts | None) -> bool:
@@ -272,12 +272,12 @@ class CachedCallStops:
 
     @property
     def _is_looked_at(self) -> bool:
-        """Whether a call may stop elsewhere than at breakpoints of lines."""
+        """Return whether a call may stop at anything but line breakpoints."""
         host = self._host
         return host.steps.current() is not None or host.steps.any_pause_request or bool(host.breakpoints.data)
 
     def _passes(self, call: CachedCall, known_call: TracedCall) -> bool:
-        """Whether ``call`` certainly stops nowhere; if so, its breakpoints have counted and logged it."""
+        """Return whether ``call`` certainly stops nowhere; if so, its breakpoints have counted and logged it."""
         host = self._host
         if self._is_looked_at:
             return False
@@ -318,10 +318,10 @@ class CachedCallStops:
 
 @dataclass
 class _Rest:
-    """How many breakpoints are still ahead of a trace."""
+    """How many breakpoints a trace has yet to reach."""
 
     version: int
-    """That of the breakpoints."""
+    """The version of the breakpoints."""
     count: int
 
 
@@ -339,7 +339,7 @@ class CallRun(ReplayRun):
         self.traced = traced
         self.stops = stops
         self.rest: _Rest | None = None
-        """The breakpoints that are still ahead of the call."""
+        """The breakpoints that the call has yet to reach."""
 
     def on_line(self, frame: TracedFrame, progress: TraceProgress, point: Callable[[], TracePoint]) -> Decision:
         """Note the line."""
@@ -368,9 +368,9 @@ class TracedCall:
     """The facts from the replay of a cached call, as ``agent.engine.CallFacts``."""
 
     def __init__(self, version: int, call: CachedCall, before: TracedCall | None) -> None:
-        """Collect the facts of ``call``, which is about to be replayed; ``version`` is that of the breakpoints.
+        """Collect the facts of ``call``, which is about to be replayed; ``version`` is the breakpoints'.
 
-        ``before`` has the facts of the entry when other breakpoints were set.
+        ``before`` has the entry's facts from before the breakpoints changed.
         """
         self.version = version
         self.lines: dict[str, frozenset[int]] = {} if before is None else dict(before.lines)
@@ -379,8 +379,8 @@ class TracedCall:
             self.take(before.kept)
         self.visits: list[Visit] = []
         self._keys: list[VisitKey] = []
-        """Of ``visits``."""
-        """What the breakpoints that each call reaches do there, in this order."""
+        """The version of ``visits``."""
+        """What the breakpoints that each call reaches do, in order."""
         self.visited = 0
         """How many breakpoints each call reaches."""
         self.must_be_traced = False
@@ -402,7 +402,7 @@ class TracedCall:
 
     @property
     def only_counts(self) -> bool:
-        """Whether the breakpoints of a call only count it, and perhaps stop."""
+        """Return whether a call's breakpoints only count it, and perhaps stop."""
         return not self.must_be_traced and bool(self.visits) and all(visit.only_counts for visit in self.visits)
 
     def on_reached(self, path: str, line: int) -> None:
@@ -412,7 +412,7 @@ class TracedCall:
             self.lines[path] = known | {line}
 
     def reached(self, frame: TracedFrame, breakpoints: Sequence[LineBreakpoint], shown: Frame) -> None:
-        """Note the predictions for ``breakpoints``, reached by ``frame``, in later calls; ``shown`` evaluates in it."""
+        """Note predictions for ``breakpoints``, reached by ``frame``, in later calls; ``shown`` evaluates in it."""
         if self._attempt is not frame.attempt:
             self._graph.close()
             self._attempt, self._graph = frame.attempt, KeptGraph()

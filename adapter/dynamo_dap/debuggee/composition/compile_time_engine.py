@@ -1,8 +1,8 @@
-"""The compile-time engine: stops Dynamo's interpreter at the user's lines and instructions.
+"""Stops Dynamo's interpreter at the user's lines and instructions: the compile-time engine.
 
 ``arm`` runs on any thread and decides which hooks are installed; everything else runs on the tracing thread, inside a
-hook, under Dynamo's compile lock. One per process, made when the program imports Dynamo. While there are no
-breakpoints, steps or pause requests, no hook is installed.
+hook, under Dynamo's compile lock. One per process, made when the program imports Dynamo. Without breakpoints, steps or
+pause requests, no hook is installed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from dynamo_dap.protocol.types import DisassembleArguments, DisassembleResponseB
 
 
 class CompileTimeEngine:
-    """Stops traces. See ``agent.engine.Engine``."""
+    """Stops traces. Implements ``agent.engine.Engine``."""
 
     name = COMPILE_TIME
 
@@ -85,7 +85,7 @@ class CompileTimeEngine:
         lines = lines or self._line_traces.are_lines_wanted or self.backward_passes.are_wanted()
         lines = lines or self._compile_stops.are_lines_wanted
         watched = any(entry.access != GUARDED for entry in host.breakpoints.data)
-        # Those without a line, where a step by instruction may end, are heard of with lines.
+        # Instructions without a line, where a step by instruction may end, are reported with lines.
         each_instruction = watched or self._line_traces.are_instructions_wanted
         self._hooks.want(lines=lines, instructions=wanted and each_instruction)
         self._logs.want(lines)
@@ -127,7 +127,7 @@ class CompileTimeEngine:
             frame.end_trace()
 
     def _on_instruction(self, frame: TracedFrame) -> None:
-        """Instructions without a line are seen only here; steps by instruction stop at them."""
+        """Handle instructions without a line; steps by instruction stop at them."""
         run, index = current_run(), frame.next_index
         if index is None or not run.is_logged:
             return
@@ -154,7 +154,7 @@ class CompileTimeEngine:
             frame.end_trace()
 
     def _watch(self, frame: TracedFrame, run: TraceRun, watched: tuple[DataEntry, ...]) -> None:
-        """Stop for what the instruction before has changed."""
+        """Stop for a change by the previous instruction."""
         changes = self._data_watch.changes(watched, frame)
         # A function begins without a previous instruction.
         if not changes or not frame.next_index:
@@ -169,21 +169,21 @@ class CompileTimeEngine:
             self._stops.stop(point, "data breakpoint", hit, raised=data_changed(text))
 
     def _stopping(self, entries: Sequence[LineBreakpoint], point: TracePoint) -> list[int]:
-        """Return the ids of those whose conditions hold."""
+        """Return the ids of breakpoints whose conditions hold."""
         if not entries:
             return []
         address = self._codes.address_of(point.frame, point.index)
         return self._host.should_stop(list(entries), lambda: TracedFunction(point.frame, address, {}, self._host))
 
     def _progress_of(self, frame: TracedFrame, run: TraceRun) -> TraceProgress:
-        # Not kept alive: it leads to what the call was given.
+        # Not kept alive: it leads to the call's inputs.
         if self._progress is None or self._attempt is None or self._attempt() is not frame.attempt:
             self._attempt = weakref.ref(frame.attempt)
             self._progress = self._stops.visits.of(frame, stops=run.stops)
         return self._progress
 
     def _point(self, frame: TracedFrame, progress: TraceProgress, came_from: int | None = None) -> TracePoint:
-        """Return where a frame stands; ``came_from`` is what ``TraceProgress.comes_from`` has said of it."""
+        """Return a frame's point; ``came_from`` is the result of ``TraceProgress.comes_from``."""
         filename = frame.path
         is_wanted = not self._host.options.just_my_code or is_user_file(filename)
         index = frame.index
@@ -224,7 +224,7 @@ class CompileTimeEngine:
         elif (step := self._host.steps.current()) is not None:
             ended = outcome(step, point)
             if ended is Outcome.STOP_AFTER_RESTART and run.call is not None:
-                # Nothing of what the user sees has begun again: the step goes on from where it is.
+                # Nothing visible has begun again: the step continues from here.
                 step.origin = origin_of(point, sys._getframe())
             elif ended is not Outcome.GO_ON:
                 self._stops.stop(point, "step", restarted=ended is Outcome.STOP_AFTER_RESTART)
@@ -264,9 +264,9 @@ class CompileTimeEngine:
         names: dict[str, object] | None = None,
         filters: Collection[str] = (),
     ) -> None:
-        """Stop for an exception filter; with ``watching``, for those of the data breakpoints whose conditions hold.
+        """Stop for an exception filter; with ``watching``, for data breakpoints whose conditions hold.
 
-        Expressions at the stop can use ``names``. Any of ``filters`` stops for it when it is gone back to.
+        Expressions at the stop can use ``names``. Any of ``filters`` stops again when the user goes back there.
         """
         run = current_run()
         point = self._point(frame, self._progress_of(frame, run))
@@ -282,18 +282,18 @@ class CompileTimeEngine:
             past.events.setdefault(past.end - 1, []).append(Event(filters, raised, hit))
 
     def present_frame(self, frame: types.FrameType) -> Frame | None:
-        """Traced functions have no running frame."""
+        """Return None: traced functions have no running frame."""
         return None
 
     def listing_of(self, code: types.CodeType) -> None:
-        """Return nothing: generated code is not this engine's."""
+        """Return None: generated code belongs to the other engine."""
 
     def disassemble(self, arguments: DisassembleArguments) -> DisassembleResponseBody | None:
         """List traced instructions; None if the address is not of traced code. Any thread."""
         return self._codes.disassemble(arguments)
 
     def stop_for_breakpoint_call(self, frame: types.FrameType) -> bool:
-        """Stop for ``comptime.breakpoint()``; False when ``frame``, which called ``breakpoint()``, is no such call."""
+        """Stop for ``comptime.breakpoint()``; return False if ``frame`` called another ``breakpoint()``."""
         traced = frame_at_comptime_breakpoint(frame)
         if traced is None:
             return False

@@ -1,4 +1,4 @@
-"""debugpy as the agent's ``EagerDebugger``, for the length of one session.
+"""Implements the agent's ``EagerDebugger`` by debugpy, for one session.
 
 Started on the thread that will run the program (launch), or on the agent's reader thread (attach).
 """
@@ -113,7 +113,7 @@ class DebugpyDebugger:
             self._imports.report(name, is_done, is_wanted=lambda: self._agent.options.just_my_code)
 
     def pause_until_program_runs(self) -> None:
-        """Leave the calling thread untraced until ``trace_program``: until then it runs the debugger's code."""
+        """Leave the calling thread, which runs the debugger's code, untraced until ``trace_program``."""
         self._tracing.pause()
 
     def trace_program(self) -> None:
@@ -127,12 +127,12 @@ class DebugpyDebugger:
             pydevd_internals.wait_until_configured(lambda: not self.is_active)
 
     def close(self) -> None:
-        """Detach from the program at the end of the session. Any thread; harmless when called again."""
+        """Detach from the program at the end of the session. Any thread; may be called again."""
         self._gone.set()
         self._compiles.close()
 
     def leave_forked_process(self) -> None:
-        """Stop debugging in a forked process: no client would answer for a thread that stops there."""
+        """Stop debugging in a forked process: no client would resume a thread that stops there."""
         if self.is_active:
             self.close()
             pydevd_internals.forget()
@@ -153,7 +153,7 @@ class DebugpyDebugger:
         return pydevd_internals.exception_filters() if asked_for is None else asked_for
 
     def stopped_for(self, error: BaseException, filters: frozenset[str]) -> None:
-        """Remember it by a weak reference: it keeps all the frames that it passed alive."""
+        """Remember it by a weak reference: it keeps all frames of its traceback alive."""
         with contextlib.suppress(TypeError):
             self._stopped_for = weakref.ref(error), filters
 
@@ -167,7 +167,7 @@ class DebugpyDebugger:
 
     @property
     def is_active(self) -> bool:
-        """Whether its session goes on."""
+        """Whether its session continues."""
         return not self._gone.is_set() and pydevd_internals.debugger() is not None
 
     @contextlib.contextmanager
@@ -186,7 +186,7 @@ class DebugpyDebugger:
         return self.is_active and pydevd_internals.holds_this_thread()
 
     def resume(self, step: Step | None) -> None:
-        """Give a step to debugpy, too, or cancel debugpy's step."""
+        """Pass a step on to debugpy, too, or cancel debugpy's step."""
         if not self.is_active:
             return
         if step is None:
@@ -210,17 +210,17 @@ class DebugpyDebugger:
             self._handing_over.pause_taken()
 
     def give_up_pauses(self) -> None:
-        """Withdraw the requests to pause that no thread has answered yet."""
+        """Withdraw the pause requests that no thread has answered yet."""
         if self.is_active:
             self.pause_taken()
             pydevd_internals.give_up_pauses()
 
     def thread_id_of(self, ident: int) -> int:
-        """Debugpy's id of a thread."""
+        """Return debugpy's id of a thread."""
         return pydevd_internals.thread_id_of(ident)
 
     def ident_of_thread(self, thread_id: int) -> int | None:
-        """Return the thread that debugpy knows by this id."""
+        """Return the thread with this debugpy id."""
         return pydevd_internals.ident_of_thread(thread_id)
 
 
@@ -230,15 +230,15 @@ _leaves_in_forks = False
 
 @functools.cache
 def _release_frames_at_exit() -> None:
-    """Register it once, before debugpy and the program register what they do at the end: it runs after that."""
+    """Register it once, before debugpy and the program register their exit functions: it runs after those."""
     atexit.register(pydevd_internals.release_frames)
 
 
 def _leave_in_forks(debugger: DebugpyDebugger) -> None:
-    """Detach ``debugger``, that of the latest session, in processes forked from this one."""
+    """Detach ``debugger``, the latest session's, in processes forked from this one."""
     global _in_use, _leaves_in_forks
     _in_use = debugger
-    if not _leaves_in_forks:  # what is registered stays
+    if not _leaves_in_forks:  # exit functions stay registered
         _leaves_in_forks = True
         os.register_at_fork(after_in_child=_leave_this_fork)
 

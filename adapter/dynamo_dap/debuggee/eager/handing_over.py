@@ -1,4 +1,4 @@
-"""Reports the agent's and debugpy's steps and stops on a thread to each other, before these take effect.
+"""Reports the agent's and debugpy's steps and stops on a thread to each other before they take effect.
 
 pydevd's messages are observed on its reader and writer threads. Both debuggers get a step or a pause request: the one
 that stops the thread first ends it, and the other drops it.
@@ -20,11 +20,11 @@ from dynamo_dap.protocol.own_threads import own_thread
 
 EAGER = "eager"
 _ALL = 0
-"""In place of a thread's id: all threads."""
+"""Replaces a thread's id: all threads."""
 _PATIENCE_SECONDS = 0.5
-"""How long a thread that is asked to pause may take before another one is asked."""
+"""Seconds until another thread is asked to pause as well."""
 _NEXT_SECONDS = 0.1
-"""How long that one may take before the next is asked."""
+"""Seconds until the next one is asked."""
 
 
 _ABOUT_FRAMES = frozenset({"evaluate", "setExpression", "completions"})
@@ -44,12 +44,12 @@ class HandingOver:
         self._agent = agent
         self._tracing = tracing
         self.exception_filters: frozenset[str] | None = None
-        """Those that were asked for last; None when that was before this was there to see it."""
+        """The last requested filters; None if the request came before this object existed."""
         self._pause_taken = threading.Event()
-        """Set when some thread has paused, as the user asked last."""
+        """Set when some thread has paused, as the user last asked."""
 
     def after_receive(self, message: Any) -> None:
-        """Debugpy has received a message, and has not read it yet."""
+        """Handle a message that debugpy has received and not read yet."""
         try:
             if message.get("type") == "request":
                 command, arguments = message.get("command"), message.get("arguments") or {}
@@ -61,7 +61,7 @@ class HandingOver:
             log_exception("looking at a request to debugpy")
 
     def before_send(self, message: Any) -> None:
-        """Debugpy is about to send a message."""
+        """Handle a message that debugpy is about to send."""
         try:
             if message.get("type") == "event":
                 self._on_event(message.get("event"), message.get("body") or {})
@@ -82,7 +82,7 @@ class HandingOver:
             self._request_pause(thread_id)
 
     def _begin_step(self, thread_id: int, step: Step) -> None:
-        """Traces and generated code may end the thread's step."""
+        """Begin a step of the thread that may end in traces and generated code."""
         ident = self._agent.threads.ident_of(thread_id)
         if ident is not None and self._agent.threads.pause_on(ident) is None:
             self._agent.steps.begin(ident, step)
@@ -107,7 +107,7 @@ class HandingOver:
     def _widen_pause(self, asked: int, taken: threading.Event) -> None:
         """Ask the other threads one by one if the first one waits in C, perhaps for them.
 
-        On a thread of its own, until a thread has paused.
+        On its own thread, until a thread has paused.
         """
         if taken.wait(_PATIENCE_SECONDS):
             return

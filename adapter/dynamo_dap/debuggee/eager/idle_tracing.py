@@ -1,10 +1,10 @@
-"""Leaves the program's main thread untraced until debugpy has a reason to trace it: Python 3.11 and older.
+"""Leaves the main thread untraced until debugpy has a reason to trace it, on Python 3.11 and older.
 
 With ``sys.settrace`` each call and line of a traced thread is slower, with or without breakpoints. The requests to
 debugpy show when it needs the main thread: for a breakpoint, an exception filter, a step, a pause. Uncaught exceptions
 are reported to it without tracing. Other threads are traced from their start, as debugpy does by itself.
 
-Made for one session. Called on debugpy's own threads, and on the main thread when the agent hands over a step; the main
+Made for one session. Called on debugpy's own threads, and on the main thread when the agent passes on a step. The main
 thread's tracing is always changed on the main thread itself.
 
 While Dynamo compiles, debugpy's tracing is off as well: Dynamo is plain Python and takes twice as long under it.
@@ -36,7 +36,7 @@ _BREAKPOINTS = {"setBreakpoints", "setDataBreakpoints", "setFunctionBreakpoints"
 
 
 class IdleTracing:
-    """Whether the main thread is traced. An attached program is always traced."""
+    """Decides whether the main thread is traced. An attached program is always traced."""
 
     def __init__(self) -> None:
         self._function: TraceFunction | None = None
@@ -46,13 +46,13 @@ class IdleTracing:
         self._suspensions = 0
 
     def pause(self) -> None:
-        """Leave the main thread, which calls this, untraced until ``begin_program``."""
+        """Leave the calling main thread untraced until ``begin_program``."""
         traced_by: Any = sys.gettrace()
         self._function = None if pydevd_internals.uses_monitoring() else traced_by
         self._restore = own_tracers.suspend_tracing()
 
     def begin_program(self) -> None:
-        """Leave the main thread untraced as the program begins, unless tracing is wanted already. The main thread."""
+        """Leave the main thread untraced when the program begins, unless tracing is wanted. The main thread."""
         restore, self._restore = self._restore, None
         if restore is None:
             return
@@ -80,7 +80,7 @@ class IdleTracing:
                 self._is_wanted = call_on_main_thread(self._trace)
 
     def suspend(self) -> Callable[[], None] | None:
-        """Stop tracing the calling thread; return a function that restores it, None if nothing was changed."""
+        """Stop tracing the calling thread; return a function that restores it, or None if nothing changed."""
         restore = own_tracers.suspend_tracing()
         if not self._is_idle or not _is_main_thread():
             return restore
@@ -127,7 +127,7 @@ class Imports:
         self._restores: dict[str, Callable[[], None]] = {}
 
     def report(self, name: str, is_done: bool, *, is_wanted: Callable[[], bool]) -> None:
-        """Suspend tracing when a part of torch begins to be imported, and resume it after; ``is_wanted`` allows it."""
+        """Suspend tracing during the import of a part of torch, if ``is_wanted`` allows it."""
         restore = self._restores.pop(name, None)
         if restore is not None and own_tracers.restores_tracing():
             restore()
@@ -138,7 +138,7 @@ class Imports:
 
 
 def _may_be_imported_by_torch(path: str) -> bool:
-    """Whether a user file shadows a module that others import by that name."""
+    """Return whether a user's file shadows a module that others import by that name."""
     directory, name = os.path.split(os.path.splitext(os.path.realpath(path))[0])
     while os.path.isfile(os.path.join(directory, "__init__.py")):
         directory, name = os.path.split(directory)

@@ -1,8 +1,8 @@
-"""Decides which launches of compiled kernels are interpreted as well.
+"""Decides which launches of compiled kernels are also interpreted.
 
 These are launches of kernels with breakpoints or steps, or every launch while an exception filter for kernels is on.
 Stops after a launch whose results differ from the interpreter's. Made once per process; called on the threads that
-launch kernels, and quick where nothing is set.
+launch kernels, and quick if nothing is set.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dynamo_dap.protocol.contract import KERNEL_MISMATCH, OUT_OF_BOUNDS, RACE
 
 _FILTERS = (OUT_OF_BOUNDS, RACE, KERNEL_MISMATCH)
 _Place = tuple[str, range, str]
-"""Where a function is: file, as breakpoints have it, lines, name."""
+"""A function's place: file, in the notation of breakpoints, lines, name."""
 
 
 class KernelLaunches(LaunchObserver):
@@ -48,7 +48,7 @@ class KernelLaunches(LaunchObserver):
         return debugger.is_active and pydevd_passing.has_breakpoints()
 
     def wish(self, function: types.FunctionType, *, is_entered: bool) -> Wish | None:
-        """Return which observations of a launch are needed."""
+        """Return the observations that a launch needs."""
         host = self._host
         filters = host.breakpoints.exception_filters
         is_of_all = any(name in filters for name in _FILTERS)
@@ -79,7 +79,7 @@ class KernelLaunches(LaunchObserver):
         return Wish(False) if is_entered and is_user_file(function.__code__.co_filename) else None
 
     def chosen(self, launch: Launch) -> tuple[int, int, int] | None:
-        """Return the program of the option ``tritonProgram``, or the first."""
+        """Return the program that the option ``tritonProgram`` selects, or the first."""
         x, y, z = self._programs.asked_program(launch)
         return (x, y, z) if x < launch.grid[0] and y < launch.grid[1] and z < launch.grid[2] else None
 

@@ -1,8 +1,8 @@
 """Stops in kernels that Triton's interpreter runs: in one program of a launch, at wrong accesses, at races.
 
-One program of a launch is debugged as ordinary Python: the one of the option ``tritonProgram``, else the first. In the
-others debugpy is disabled, unless breakpoints have conditions, which choose the program themselves. Made once per
-process that interprets kernels; called on the threads that launch them.
+One program of a launch is debugged as ordinary Python: the one that the option ``tritonProgram`` selects, else the
+first. In the others debugpy is disabled, unless breakpoints have conditions, which choose the program themselves. Made
+once per process that interprets kernels; called on the threads that launch them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from dynamo_dap.debuggee.values.model import text_of_raised
 from dynamo_dap.protocol.contract import EAGER, OUT_OF_BOUNDS, RACE
 
 _INTERPRETERS_FILES = ("runtime/*.py", "language/core.py", "language/semantic.py", "language/math.py", "*.py")
-"""Files of Triton through which a kernel's lines run, as patterns: no step ends there."""
+"""Patterns of Triton's files through which a kernel's lines run: no step ends there."""
 
 
 class KernelPrograms(Observer):
@@ -44,7 +44,7 @@ class KernelPrograms(Observer):
         self._local = _OfThread()
         self._reported: set[str] = set()
         self.is_following = False
-        """Whether debugpy has been asked to leave out Triton's own files."""
+        """Whether debugpy skips Triton's own files already."""
         self._races = KernelRaces(lambda text: host.print(text, "important"))
 
     def begin(self) -> None:
@@ -56,7 +56,7 @@ class KernelPrograms(Observer):
         return self._host.eager_debugger.kept_out()
 
     def is_programs_launch(self) -> bool:
-        """Whether this thread is not held: expressions at a stop launch kernels as well."""
+        """Return whether this thread is not held: expressions at a stop launch kernels as well."""
         return not self._host.is_holding
 
     # -- programs --------------------------------------------------------------------------------------------------
@@ -92,11 +92,11 @@ class KernelPrograms(Observer):
                 pydevd_passing.forget_filtered()
 
     def is_in_other_program(self) -> bool:
-        """Whether the calling thread runs a program in which only conditions stop."""
+        """Return whether the calling thread runs a program in which only conditions stop."""
         return self._local.is_other
 
     def _follow_debugpy(self) -> None:
-        """Make debugpy ask for each program, and leave out Triton's own files. After Triton's import."""
+        """Make debugpy ask for each program, and skip Triton's own files. After Triton's import."""
         if not self._host.eager_debugger.is_active:
             return
         self.is_following = True
@@ -105,7 +105,7 @@ class KernelPrograms(Observer):
         pydevd_passing.never_step_into(paths, self._is_passed)
 
     def _is_passed(self, frame: types.FrameType) -> bool:
-        """Whether library code runs for the interpreter: NumPy's, or the start of a launch."""
+        """Return whether library code runs for the interpreter: NumPy's, or the start of a launch."""
         for one in walk(frame):
             path = one.f_code.co_filename
             if is_user_file(path) and not _is_generated_method(one.f_code):
@@ -126,7 +126,7 @@ class KernelPrograms(Observer):
             begin_step_again()
 
     def asked_program(self, launch: Launch) -> tuple[int, ...]:
-        """Return the program that is debugged; report to the user when it does not exist."""
+        """Return the program to debug; report to the user if it does not exist."""
         asked = tuple(self._host.options.triton_program or ())
         chosen = (*asked, *(0,) * (3 - len(asked)))
         if any(index >= size for index, size in zip(chosen, launch.grid, strict=True)):
@@ -142,7 +142,7 @@ class KernelPrograms(Observer):
     # -- accesses --------------------------------------------------------------------------------------------------
 
     def checks_accesses(self) -> bool:
-        """Whether the filter is on, and the program runs, not the user's expression."""
+        """Return whether the filter is on, and the program runs, not the user's expression."""
         return self.is_on(OUT_OF_BOUNDS)
 
     def is_outside(self, launch: Launch, access: Outside) -> None:
@@ -153,7 +153,7 @@ class KernelPrograms(Observer):
             self.stop(top, f"Out of bounds: {access.headline}", f"{access.text}\n{_where(launch)}")
 
     def follows_accesses(self) -> bool:
-        """Whether the filter for races is on, and the program runs."""
+        """Return whether the filter for races is on, and the program runs."""
         return self.is_on(RACE)
 
     def accesses(self, launch: Launch, access: Access) -> None:
@@ -167,14 +167,14 @@ class KernelPrograms(Observer):
             self.stop(top, f"Race: {found.headline}", f"{found.text}\n{_where(launch)}")
 
     def is_on(self, name: str) -> bool:
-        """Whether an exception filter is on, and the program runs, not the user's expression."""
+        """Return whether an exception filter is on, and the program runs, not the user's expression."""
         return name in self._host.breakpoints.exception_filters and not self._host.is_holding
 
     def stop(self, top: types.FrameType, exception_id: str, description: str) -> None:
         """Hold this thread in ``top``, as for an exception."""
         raised = RaisedException(exception_id, description)
 
-        # From here on this program is the debugged one.
+        # From here on, this program is the debugged one.
         self._leave_program()
 
         def frames() -> list[Frame]:
@@ -203,7 +203,7 @@ class KernelPrograms(Observer):
             pydevd_internals.step_back_into_caller(frame)
 
     def holds(self, name: str, frame: types.FrameType, names: Mapping[str, object]) -> bool:
-        """Whether the condition of an exception filter holds in ``frame``, with more ``names``."""
+        """Return whether an exception filter's condition holds in ``frame``, with more ``names``."""
         condition = self._host.breakpoints.exception_filters.get(name)
         if not condition:
             return True
@@ -230,27 +230,27 @@ class _OfThread(threading.local):
 
     is_other = False
     has_passed = False
-    """Whether a step has passed over code of libraries."""
+    """Whether a step has passed over library code."""
     let_in: Callable[[], None] | None = None
     begin_step_again: Callable[[], None] | None = None
 
 
 def _is_generated_method(code: types.CodeType) -> bool:
-    """Whether code belongs to a method written by ``dataclasses``, for the interpreter's own values, or to annotations.
+    """Return whether code belongs to a method that ``dataclasses`` wrote for interpreter values, or to annotations.
 
-    From Python 3.14 on a kernel's annotations run when the interpreter reads its signature.
+    From Python 3.14 on, a kernel's annotations run when the interpreter reads its signature.
     """
     return code.co_name == "__annotate__" or (code.co_filename == "<string>" and code.co_name.startswith("__"))
 
 
 def line_outside_of_triton() -> types.FrameType | None:
-    """Return the innermost frame that is neither Triton's nor the debugger's: the kernel's, or its launcher's."""
+    """Return the innermost frame outside Triton and the debugger: the kernel's, or its launcher's."""
     return next((one for one in walk(sys._getframe(1)) if _is_kernels(one.f_code.co_filename)), None)
 
 
 @functools.lru_cache(maxsize=1024)
 def _is_kernels(path: str) -> bool:
-    """Whether code of a file belongs to a kernel, not to the interpreter."""
+    """Return whether a file's code belongs to a kernel, not to the interpreter."""
     below = path.removeprefix(_folder() + os.sep)
     return not is_debugger_file(path) and not any(
         fnmatch.fnmatch(below, name) and below.count("/") == name.count("/") for name in _INTERPRETERS_FILES

@@ -1,7 +1,7 @@
-"""Finds races between the programs of a kernel's launch while the filter ``race`` is on, and explains them.
+"""Finds and explains races between the programs of a kernel's launch, while the filter ``race`` is on.
 
 One for a process that interprets kernels; called on the threads that launch them. Accesses are kept from the beginning
-of a launch, or from the setting of the filter, to the end of the launch.
+of a launch, or from setting the filter, to the end of the launch.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class FoundRace:
 
     @property
     def headline(self) -> str:
-        """Returns ``store to out_ptr in programs (0, 0, 0) and (1, 0, 0)``."""
+        """Return ``store to out_ptr in programs (0, 0, 0) and (1, 0, 0)``."""
         race = self._race
         programs = f"{text_of_index(race.other.program)} and {text_of_index(race.program)}"
         if race.did == race.access.what:
@@ -110,7 +110,7 @@ class FoundRace:
 
     @property
     def text(self) -> str:
-        """The programs, their accesses and lines, and the elements."""
+        """Return the programs, their accesses and lines, and the elements."""
         race = self._race
         other, place = text_of_index(race.other.program), race.other.place
         where = "this line" if place == race.place else f"{os.path.basename(place.path)}:{place.line}"
@@ -158,7 +158,7 @@ class FoundRace:
 
 
 def _text_of_element(argument: Argument, element: int) -> str:
-    """Write an element as ``13 [3, 1]``: its place in the memory, and its index in the tensor."""
+    """Return an element as ``13 [3, 1]``: its place in the memory, and its index in the tensor."""
     tensor: Any = argument.tensor
     strides, sizes = tuple(tensor.stride()), tuple(tensor.size())
     if len(sizes) < 2:

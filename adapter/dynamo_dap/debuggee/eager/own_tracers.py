@@ -1,4 +1,4 @@
-"""Chooses the tracer of a thread: debugpy, the program's own (coverage, a profiler), or none for a while.
+"""Chooses a thread's tracer: debugpy, the program's own (coverage, a profiler), or temporarily none.
 
 A thread has one trace function (Python 3.11 and older; debugpy uses ``sys.monitoring`` on newer ones). debugpy replaces
 ``sys.settrace`` by a function that writes a warning to the program's stderr, and then no longer debugs that thread. We
@@ -26,7 +26,7 @@ from dynamo_dap.debuggee.torch_api.import_hooks import when_imported
 _report: Callable[[str], None] | None = None
 _reported: set[tuple[str, int]] = set()
 _replaced = threading.local()
-"""Its ``function``: debugpy's, in the place of which the program has put its own on a thread."""
+"""Its ``function`` is debugpy's trace function, which the program's has replaced on a thread."""
 
 
 def install(report: Callable[[str], None]) -> None:
@@ -45,7 +45,7 @@ def install(report: Callable[[str], None]) -> None:
 
 
 def let_bdb_take_a_free_tool() -> None:
-    """Let ``pdb.set_trace()`` work on Python 3.14 and newer, where ``bdb`` wants the monitoring tool of debugpy."""
+    """Let ``pdb.set_trace()`` work on Python 3.14 and newer, where ``bdb`` needs debugpy's monitoring tool."""
     when_imported("bdb", _choose_its_tool)
 
 
@@ -56,7 +56,7 @@ def _choose_its_tool() -> None:
 
 
 def _tool_of(tracer: Any) -> int:
-    """Return the monitoring tool that a ``bdb`` tracer has; one that is free, its own first, if it has none."""
+    """Return a ``bdb`` tracer's monitoring tool; if it has none, a free one, preferably its default."""
     monitoring: Any = sys.__dict__["monitoring"]
     tools = (monitoring.DEBUGGER_ID, 4, 3)
     names = [monitoring.get_tool(tool) for tool in tools]
@@ -112,7 +112,7 @@ def _report_once(how: str, path: str, line: int) -> None:
 
 
 def _put_back(caller: types.FrameType) -> None:
-    """Restore debugpy's function, but not while a frame still has the program's: debugpy's events would call that."""
+    """Restore debugpy's function, unless a frame still has the program's: debugpy's events would call that."""
     function = _replaced.__dict__.pop("function", None)
     if function is not None and all(frame.f_trace is None or is_own_tracer(frame.f_trace) for frame in walk(caller)):
         pydevd_internals.set_trace(function)
@@ -122,23 +122,23 @@ def _put_back(caller: types.FrameType) -> None:
 
 
 def is_own_tracer(function: Any) -> bool:
-    """Whether a trace function of a thread is debugpy's, or the agent's."""
+    """Return whether a thread's trace function belongs to debugpy or the agent."""
     owner = getattr(function, "__self__", function)
     modules = (getattr(function, "__module__", None), type(owner).__module__)
     return any(str(module).startswith(("_pydevd", "pydevd", "dynamo_dap.")) for module in modules)
 
 
 def may_trace_this_thread() -> bool:
-    """Whether debugpy traces the calling thread, or can: the program has no trace function there.
+    """Return whether debugpy traces the calling thread, or can: the program has no trace function there.
 
-    Coverage counts the lines of generated code only under the name of the user's file.
+    Coverage counts the lines of generated code only under the user's file name.
     """
     function = sys.gettrace()
     return pydevd_internals.uses_monitoring() or function is None or is_own_tracer(function)
 
 
 def suspend_tracing() -> Callable[[], None] | None:
-    """Stop tracing the calling thread; return a function that restores its exact state, None if nothing was changed."""
+    """Stop tracing the calling thread; return a function that restores its exact state, or None if nothing changed."""
     if pydevd_internals.uses_monitoring():
         resume: Callable[[], None] = pydevd_internals.monitoring().resume_current_thread_tracing
         return resume if pydevd_internals.monitoring().suspend_current_thread_tracing() else None
@@ -150,7 +150,7 @@ def suspend_tracing() -> Callable[[], None] | None:
 
 
 def _resume_tracing(function: Any) -> None:
-    """Do what ``SetTrace`` does, without the thread that it starts each time to make CPython look for trace functions.
+    """Resume tracing like ``SetTrace``, but without the thread that it starts to make CPython look for trace functions.
 
     ``sys.settrace`` makes it look, too; pydevd's library then installs the faster way to the same function.
     """
@@ -167,5 +167,5 @@ def _resume_tracing(function: Any) -> None:
 
 
 def restores_tracing() -> bool:
-    """Whether to trace a thread again: with ``sys.monitoring`` also for the next session."""
+    """Return whether to trace a thread again: with ``sys.monitoring`` also for the next session."""
     return pydevd_internals.uses_monitoring() or pydevd_internals.debugger() is not None

@@ -1,16 +1,16 @@
-"""Makes debugpy show values in ordinary frames, and name and sort frames and variables, as the agent does.
+"""Makes debugpy show values, frames and variables as the agent does.
 
 debugpy's extension point takes a text and children by the type of a value. It does not support pages, values without
-children, or children that are computed on demand, and it puts names that begin with ``_`` into groups; so debugpy's own
-variable classes are patched instead. debugpy shows numbers, strings and objects with their own ``__repr__``, with two
-changes: no addresses in the text, and tensors in it by their metadata. Copying to the clipboard is left to debugpy as
-well: a tensor is then copied with its data.
+children, or children that are computed on demand, and it groups names that begin with ``_``. So debugpy's own variable
+classes are patched instead. debugpy shows numbers, strings and objects with their own ``__repr__``, with two changes:
+no addresses in the text, and tensors in it by their metadata. Copying to the clipboard is left to debugpy as well: a
+tensor is then copied with its data.
 
-Values are asked for only on a thread that debugpy has stopped; they last for the life of the process.
+Values are requested only on a thread that debugpy has stopped; they last for the life of the process.
 
 pydevd shows code objects by their bare names, and all locals and globals alike. Here its frames get the user's names
-(``Model.forward``, ``fn (resumed at line 8)``), and variables that Dynamo added to locals and globals are put into one
-group. pydevd's functions are wrapped once per process, when debugpy is loaded; they run on its reader thread and on the
+(``Model.forward``, ``fn (resumed at line 8)``), and variables that Dynamo added to locals and globals form one group.
+pydevd's functions are wrapped once per process, when debugpy is loaded; they run on its reader thread and on the
 threads that it has stopped.
 """
 
@@ -64,7 +64,7 @@ class _LeftToDebugpy(Value):
 
 
 class _Shown:
-    """Represents a row without an object of the program in debugpy's table: a tensor's shape, a group of items."""
+    """A row in debugpy's table without an object of the program: a tensor's shape, a group of items."""
 
     __slots__ = ("value",)
 
@@ -73,7 +73,7 @@ class _Shown:
 
 
 class _EagerView(View):
-    """Values as ordinary frames show them."""
+    """Shows values as ordinary frames do."""
 
     def value(self, value: object, expression: str | None = None) -> Value:
         """Return a value in displayed form, or a mark that leaves it to debugpy."""
@@ -99,7 +99,7 @@ class Presentation(pydevd_variables.Presentation):
     """Answers debugpy's questions about variables. Runs on the threads that it has stopped; one for the process."""
 
     def __init__(self, marks_tensors: Callable[[], bool]) -> None:
-        """Mark values that are tensors if ``marks_tensors``, which the client asked for."""
+        """Mark tensors if ``marks_tensors``, as the client requested."""
         self._asked = threading.local()
         self._marks_tensors = marks_tensors
 
@@ -132,7 +132,7 @@ class Presentation(pydevd_variables.Presentation):
         return [(each.name, _object_of(each.value), each.evaluate_name) for each in page]
 
     def runs_no_code(self, value: Any) -> bool:
-        """Whether showing a value runs no ``__repr__`` of the program."""
+        """Return whether showing a value runs no ``__repr__`` of the program."""
         return is_exactly(value, _LITERALS) or not _is_left_to_debugpy(value)
 
     def scope(self, frame: FrameType) -> tuple[str, Any] | None:
@@ -146,7 +146,7 @@ class Presentation(pydevd_variables.Presentation):
 
     @contextlib.contextmanager
     def paging(self, only: str | None, start: int, count: int) -> Iterator[None]:
-        """Return one page of children only, inside."""
+        """Return only one page of children inside the context."""
         self._asked.page = only, start, count
         try:
             yield
@@ -183,7 +183,7 @@ class Presentation(pydevd_variables.Presentation):
         return value.children.tensor()
 
     def left_to_debugpy(self, show: Callable[[], dict[str, Any]], context: str | None) -> dict[str, Any]:
-        """Make debugpy show a variable; run the user's ``__repr__``, but read tensor data only to copy it."""
+        """Let debugpy show a variable; run the user's ``__repr__``, but read tensor data only to copy it."""
         with contextlib.nullcontext() if context == "clipboard" else tensor_texts(lambda one: facts_of(one).text):
             data = show()
         if data.get("type") not in ("str", "bytes"):
@@ -213,7 +213,7 @@ _has_installed = False
 
 
 def install_names() -> None:
-    """Wrap pydevd's functions; has no effect if they are wrapped already."""
+    """Wrap pydevd's functions, if they are not wrapped yet."""
     global _has_installed
     if _has_installed:
         return
@@ -239,7 +239,7 @@ def _name_frames() -> None:
 def _name(code: Any, shown: str) -> str:
     """Return the name of a frame that pydevd would call ``shown``: the code's bare name, possibly after a prefix."""
     if not isinstance(code, CodeType) or not shown.endswith(code.co_name):
-        return shown  # a frame of a template, which Python does not run
+        return shown  # a template's frame, which Python does not run
     return shown.removesuffix(code.co_name) + user_function_name(code)
 
 

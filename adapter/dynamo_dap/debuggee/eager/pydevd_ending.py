@@ -16,9 +16,9 @@ _WAKING_SECONDS = 0.01
 
 
 def install() -> None:
-    """Make debugpy's threads end with the session, and the session with the thread that reads.
+    """Make debugpy's threads end with the session, and the session with the reader thread.
 
-    Its reader waits for a thread that waits for the reader, until both time out after 0.5 s.
+    Otherwise its reader waits for a thread that waits for the reader, until both time out after 0.5 s.
     """
     reader = importlib.import_module("_pydevd_bundle.pydevd_comm").ReaderThread
     run = reader._on_run
@@ -66,7 +66,7 @@ def install() -> None:
 
 
 def _let_go_of_what_was_closed(connected: Any) -> None:
-    """Detach a socket whose descriptor the program has closed: its number may now be that of another file."""
+    """Detach a socket whose descriptor the program has closed: its number may now belong to another file."""
     try:
         if connected is not None:
             connected.getsockname()

@@ -1,7 +1,7 @@
 """Keeps requests to debugpy, and the code that they run, from harming the program or debugpy itself.
 
-In pydevd a request that it cannot parse ends its reader thread and with it the session; ``SystemExit`` raised by a
-condition ends the program; an expression may run forever without a message; a file is compiled again for each
+In pydevd, a request that it cannot parse ends its reader thread and with it the session. ``SystemExit`` raised by a
+condition ends the program. An expression may run forever without a message. A file is compiled again for each
 breakpoint in it, while other requests wait. pydevd's functions are wrapped once per process, when debugpy is loaded.
 Requests are served on the threads that pydevd has stopped, conditions run on the program's threads.
 """
@@ -86,7 +86,7 @@ def _module(name: str) -> Any:
 def forget_stops() -> None:
     """Resume threads that are marked as stopped, before a session begins.
 
-    A session that broke off leaves such marks, and the next one would stop these threads at once.
+    An aborted session leaves such marks, and the next one would stop these threads at once.
     """
     for thread in threading.enumerate():
         information = getattr(thread, "additional_info", None)
@@ -98,9 +98,9 @@ def forget_stops() -> None:
 
 
 def let_threads_leave() -> None:
-    """Wait briefly for threads that have been resumed and have not left their stop yet. Any thread but those.
+    """Wait briefly for resumed threads that have not left their stop yet. Any thread but those.
 
-    A pause request before that would hold such a thread without a stopped event.
+    An earlier pause request would hold such a thread without a stopped event.
     """
     until = time.monotonic() + _LEAVING_SECONDS
     while any(map(_is_leaving, threading.enumerate())) and time.monotonic() < until:
@@ -113,7 +113,7 @@ def _is_leaving(thread: threading.Thread) -> bool:
 
 
 def _trace_all_callers() -> None:
-    """Make debugpy trace every frame that runs when a breakpoint is set, also when the thread runs on meanwhile."""
+    """Make debugpy trace every frame that runs when a breakpoint is set, even if the thread runs on meanwhile."""
     pydb_class = importlib.import_module("pydevd").PyDB
     trace_contexts = pydb_class.set_tracing_for_untraced_contexts
 
@@ -160,7 +160,7 @@ def _guard_pauses() -> None:
 
 
 def _read_files_once() -> None:
-    """Make debugpy ask our line tables which lines have code, and set all breakpoints of a file at once."""
+    """Let debugpy find lines with code in our line tables, and set all breakpoints of a file at once."""
     api, processor = _module("pydevd_api"), _module("pydevd_process_net_command_json").PyDevJsonCommandProcessor
     lines_of, set_breakpoints = api._get_code_lines, processor.on_setbreakpoints_request
 
@@ -265,7 +265,7 @@ def _guard_reader() -> None:
 
 
 def _refusal(request: Any) -> str | None:
-    """Return why a request cannot be served: pydevd complains of a thread it does not know on the program's stderr."""
+    """Return why a request cannot be served: pydevd reports an unknown thread on the program's stderr."""
     arguments = request.get("arguments")
     thread_id = arguments.get("threadId") if isinstance(arguments, dict) else None
     known = _module("_debug_adapter.pydevd_base_schema").BaseSchema._dap_id_to_obj_id
@@ -327,7 +327,7 @@ def _guard_evaluations() -> None:
                 # debugpy would write a traceback to the program's stderr, or make a variable without effect.
                 raise Raised(f"no variable is called '{name}' here")
             if sys.version_info >= (3, 13) and not is_global and "." not in attr:
-                # pydevd would run an assignment, and with it the expression again. Set the value in the frame instead.
+                # pydevd would run an assignment, and with it the expression, again. Set the value in the frame instead.
                 frame.f_locals[attr] = value
                 return value
         return change(frame, attr, expression, dbg, value, scope)
@@ -389,7 +389,7 @@ def _guard_exceptions() -> None:
 
 
 class _FrameWithRank:
-    """A frame for a condition, with one more name than the program has there."""
+    """A frame for a condition, with one more name than in the program."""
 
     def __init__(self, frame: Any, names: dict[str, int]) -> None:
         self._frame = frame

@@ -1,7 +1,7 @@
-"""The agent's access to undocumented functions of debugpy; those for variables are in ``pydevd_variables``.
+"""Accesses undocumented functions of debugpy for the agent; those for variables are in ``pydevd_variables``.
 
-debugpy is imported when a session wants it, never before. Functions are called on the thread they are about, unless
-they say otherwise.
+debugpy is imported when a session needs it, never before. Functions are called on the thread they are about, unless
+stated otherwise.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from dynamo_dap.debuggee.agent.frames import GLOBALS_FILE
 from dynamo_dap.debuggee.agent.user_code import is_torch_file, is_user_file
 
 _SETTINGS = {
-    # On Python 3.10 it would replace the frame evaluation hook, which is Dynamo's.
+    # On Python 3.10 it would replace the frame evaluation hook, which Dynamo uses.
     "PYDEVD_USE_FRAME_EVAL": "NO",
-    # A warning that modules of the standard library are frozen, on stderr of the program.
+    # A warning that modules of the standard library are frozen, on the program's stderr.
     "PYDEVD_DISABLE_FILE_VALIDATION": "1",
     # Seconds after which it warns on the program's stderr that a value took long to show.
     "PYDEVD_WARN_SLOW_RESOLVE_TIMEOUT": "3600",
@@ -35,7 +35,7 @@ _STEP_INTO, _STEP_INTO_MY_CODE = 107, 144
 _STEP_OVER, _STEP_OVER_MY_CODE, _STEP_RETURN, _STEP_RETURN_MY_CODE = 108, 159, 109, 160
 _DISPOSAL_SECONDS = 10.0
 _LIBRARY_FILE = 1
-"""``LIB_FILE``: a file that is never traced, though it is shown in stacks."""
+"""``LIB_FILE``: a file that is never traced, but shown in stacks."""
 _MAKES_STACK = "make_get_thread_stack_message"
 
 
@@ -80,7 +80,7 @@ def _settings() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _breakpoint_hook_kept() -> Iterator[None]:
-    """Keep the hook of ``breakpoint()``: importing pydevd replaces it."""
+    """Keep the hook of ``breakpoint()``, which importing pydevd replaces."""
     before = sys.breakpointhook
     try:
         yield
@@ -89,7 +89,7 @@ def _breakpoint_hook_kept() -> Iterator[None]:
 
 
 def has_breakpoint_hook() -> bool:
-    """Whether ``breakpoint()`` calls debugpy: the program has imported it."""
+    """Return whether ``breakpoint()`` calls debugpy: the program has imported it."""
     module = getattr(sys.breakpointhook, "__module__", None) or ""
     return module.partition(".")[0] in ("debugpy", "pydevd")
 
@@ -108,7 +108,7 @@ def connect(
 
     Raises:
         OSError: nobody listens there.
-        DebugpyMissing: another client of debugpy's debugs this process.
+        DebugpyMissing: another client of debugpy debugs this process.
     """
     _wait_until_disposed()
     with _greeted(greet):
@@ -156,12 +156,12 @@ def adopt(own_package: str) -> None:
 
 
 def package() -> str:
-    """Return the folder of all its modules."""
+    """Return the folder of its modules."""
     return os.path.dirname(str(sys.modules["debugpy"].__file__))
 
 
 def _wait_until_disposed() -> None:
-    """Wait until the threads of an earlier session have ended, which happens after its connection closes."""
+    """Wait until an earlier session's threads have ended, which happens after its connection closes."""
     until = time.monotonic() + _DISPOSAL_SECONDS
     while debugger() is not None:
         if time.monotonic() > until:
@@ -201,7 +201,7 @@ def debugger() -> Any:
 
 
 def release_frames() -> None:
-    """Drop the frames that pydevd keeps of each thread: the outermost holds the program's globals to the very end."""
+    """Drop each thread's frames that pydevd keeps: the outermost holds the program's globals to the very end."""
     if uses_monitoring():
         monitoring().reset_thread_local_info()
 
@@ -216,7 +216,7 @@ def forget() -> None:
         threading.settrace(None)
     importlib.import_module("pydevd_tracing").restore_sys_set_trace_func()
     debugger().created_pydb_daemon_threads = {}
-    # Held open here, it would outlive the debugged process: the server waits for its end.
+    # Kept open here, it would outlive the debugged process: the server waits for its end.
     debugger()._client_socket.close()
     importlib.import_module("_pydevd_bundle.pydevd_constants").set_global_debugger(None)
     importlib.import_module("_pydevd_bundle.pydevd_custom_frames").custom_frames_container_init()
@@ -229,7 +229,7 @@ _has_wrapped_process_creation = False
 def wrap_process_creation(
     is_wanted: Callable[[], bool], rewritten: Callable[[Any], Any], after_fork: Callable[[], None]
 ) -> None:
-    """Rewrite the command of every started process by ``rewritten``, and call ``after_fork`` in forks.
+    """Rewrite every started process's command by ``rewritten``, and call ``after_fork`` in forks.
 
     For the life of the process, while ``is_wanted``; else processes start as before. Forks that are about to run
     another program do not count.
@@ -262,7 +262,7 @@ def wrap_process_creation(
 
 
 def listen_to_messages(after_receive: Callable[[Any], None], before_send: Callable[[Any], None]) -> None:
-    """Show every DAP message that it receives or sends to observers, as plain Python values; on its own threads."""
+    """Pass every DAP message that it receives or sends to observers, as plain Python values; on its own threads."""
     pydevd: Any = sys.modules["pydevd"]
     listener = type(
         "Listener",
@@ -307,7 +307,7 @@ def _thread(ident: int) -> threading.Thread | None:
 
 
 def thread_id_of(ident: int) -> int:
-    """Return the DAP id that it gives the thread with Python's identifier ``ident``. Any thread."""
+    """Return its DAP id of the thread with Python's identifier ``ident``. Any thread."""
     thread = _thread(ident)
     if thread is None:
         key = f"thread {ident}"
@@ -338,7 +338,7 @@ def request_pause(ident: int) -> None:
 
 
 def give_up_pauses() -> None:
-    """Withdraw the requests to pause that no thread has answered yet. Any thread."""
+    """Withdraw the pause requests that no thread has answered yet. Any thread."""
     lifecycle = importlib.import_module("_pydevd_bundle.pydevd_thread_lifecycle")
     suspended_for = importlib.import_module("_pydevd_bundle.pydevd_comm_constants").CMD_THREAD_SUSPEND
     for thread in _started_threads():
@@ -381,7 +381,7 @@ def _information(thread: threading.Thread | None = None) -> Any:
 
 
 def holds_this_thread() -> bool:
-    """Whether it has the calling thread stopped, serving requests on it."""
+    """Return whether it has stopped the calling thread, which serves requests."""
     information = getattr(threading.current_thread(), "additional_info", None)
     return information is not None and bool(getattr(information, "is_in_wait_loop", False))
 
@@ -390,7 +390,7 @@ def holds_this_thread() -> bool:
 
 
 def is_stepping(*, into_calls: bool = False) -> bool:
-    """Whether a step is in progress on the calling thread: any, or one that ends in the next call."""
+    """Return whether a step is in progress on the calling thread, including one that ends in the next call."""
     step: int = _information().pydev_step_cmd
     return step in (_STEP_INTO, _STEP_INTO_MY_CODE) if into_calls else step != _NO_COMMAND
 
@@ -398,7 +398,7 @@ def is_stepping(*, into_calls: bool = False) -> bool:
 def give_up_step() -> None:
     """Drop the step and the pause request of the calling thread."""
     information = _information()
-    information.step_in_initial_location = None  # a frame, with all that it refers to
+    information.step_in_initial_location = None  # a frame, with everything that it refers to
     _set_step(information, _NO_COMMAND, None)
 
 
@@ -422,7 +422,7 @@ def _is_my_code_only() -> bool:
 
 
 def take_step_away() -> Callable[[], None] | None:
-    """Suspend the step of the calling thread; return a function that resumes it, None without a step.
+    """Suspend the calling thread's step; return a function that resumes it, None without a step.
 
     The function does nothing after another step or stop.
     """
@@ -474,7 +474,7 @@ def stop_at(frame: types.FrameType | None) -> None:
 
 
 def exception_filters() -> frozenset[str]:
-    """Return the exception filters that are on, as DAP names them. Any thread."""
+    """Return the exception filters that are on, by DAP's names. Any thread."""
     pydb = debugger()
     caught, unhandled = pydb.break_on_caught_exceptions, pydb.break_on_user_uncaught_exceptions
     is_on = {RAISED: caught, USER_UNHANDLED: unhandled, UNCAUGHT: pydb.break_on_uncaught_exceptions}
@@ -497,12 +497,12 @@ def monitoring() -> Any:
 
 
 def uses_monitoring() -> bool:
-    """Whether it gets its events by ``sys.monitoring``: Python 3.12 and newer."""
+    """Return whether it gets its events by ``sys.monitoring``: Python 3.12 and newer."""
     return bool(importlib.import_module("_pydevd_bundle.pydevd_constants").PYDEVD_USE_SYS_MONITORING)
 
 
 def set_trace(function: Callable[..., Any]) -> None:
-    """Trace the calling thread by ``function``, by debugpy's way, which is faster than ``sys.settrace``."""
+    """Trace the calling thread by ``function``, in debugpy's way, which is faster than ``sys.settrace``."""
     importlib.import_module("pydevd_tracing").SetTrace(function)
 
 
@@ -521,7 +521,7 @@ def trace_frames(ident: int, frames: list[types.FrameType]) -> None:
 
 
 def looks_out() -> bool:
-    """Whether it may have to stop the calling thread for anything but an uncaught exception."""
+    """Return whether it may stop the calling thread for anything but an uncaught exception."""
     pydb, information = debugger(), _information()
     return (
         any(pydb.breakpoints.values())
@@ -537,7 +537,7 @@ def looks_out() -> bool:
 
 
 def frame_of_globals_at_stop(frame_of_globals: Callable[[], types.FrameType]) -> int | None:
-    """Return the DAP id of ``frame_of_globals()`` on a thread that it holds; None without one.
+    """Return the DAP id of ``frame_of_globals()`` on a thread that it has stopped, or None.
 
     The frame belongs to the stop of that thread, like its own frames. Its reader thread.
     """
@@ -568,7 +568,7 @@ def never_trace(file_name: str) -> None:
 def show_in_stacks(is_shown: Callable[[str], bool]) -> None:
     """Show frames of the files that ``is_shown`` selects, which ``justMyCode`` would leave out of stacks.
 
-    The same filter decides where steps may end; there it stays as it is.
+    The same filter decides where steps may end; that stays the same.
     """
     pydb = debugger()
     is_filtered = pydb.apply_files_filter

@@ -23,9 +23,9 @@ from dynamo_dap.debuggee.torch_api.generated_names import is_generated
 
 _MONITORING = "_pydevd_sys_monitoring."
 _NOT_TRACED = 1
-"""What is remembered of a code object whose file is not traced."""
+"""The decision for a code object whose file is not traced."""
 _LIBRARY_FILE = 1
-"""``LIB_FILE``: what generated code is for it."""
+"""``LIB_FILE``: pydevd's category for generated code."""
 
 
 class Copies:
@@ -87,7 +87,7 @@ def _monitoring() -> Any:
 
 
 def _lines_known_to(monitoring: Any) -> dict[types.CodeType, Any]:
-    """Return the lines of each code object, which a default argument of a function in C holds."""
+    """Return each code object's lines, which a default argument of a C function holds."""
     code = next(iter(monitoring._code_to_func_code_info_cache), None)
     if code is None:  # there was no session yet
         code = _have_one_noted(monitoring)

@@ -1,6 +1,6 @@
 """Sends log messages before the program continues, so that neither its end nor a crash loses any.
 
-pydevd queues messages for a thread of its own. Queued messages are lost when the process dies, and at an ordinary end
+pydevd queues messages for its writer thread. Queued messages are lost when the process dies, and at an ordinary end
 pydevd gives that thread half a second. Wrapped once per process; runs on the program's threads.
 """
 
@@ -13,7 +13,7 @@ from _thread import allocate_lock  # gevent replaces the one in ``threading``
 from typing import Any
 
 _LOOKS_SECONDS = 0.5
-"""How often a thread that waits looks whether the writer is still there."""
+"""Seconds between a waiting thread's checks that the writer still exists."""
 
 _this_thread = threading.local()
 

@@ -1,6 +1,6 @@
 """Keeps debugpy from running code of the program's classes while it shows a value.
 
-debugpy reads ``__class__``, asks ``isinstance`` and ``hasattr``, and looks classes up in dictionaries. A class may
+debugpy reads ``__class__``, calls ``isinstance`` and ``hasattr``, and looks classes up in dictionaries. A class may
 define what each of these runs. Only ``__repr__`` is called, whose text users expect. For the life of the process; on
 the threads that debugpy has stopped. Uses debugpy's private names, as ``pydevd_internals`` does.
 """
@@ -20,13 +20,13 @@ from dynamo_dap.debuggee.values.type_facts import find_in_type, qualified_name_o
 
 _OF_OBJECTS = ("__class__", "__getattribute__", "__getattr__")
 _OF_CLASSES = ("__eq__", "__hash__", "__getattribute__", "__getattr__", "__name__")
-"""What runs when debugpy asks an object, or its class, what it is."""
+"""Methods that run when debugpy examines an object or its class."""
 _OF_C = (types.WrapperDescriptorType, types.MethodDescriptorType, types.GetSetDescriptorType)
 _ROUTINES = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.MethodWrapperType)
 
 
 def runs_its_own_code(value: object) -> bool:
-    """Whether debugpy would run code of the class or metaclass of ``value``, besides ``__repr__``."""
+    """Return whether debugpy would run code of the class or metaclass of ``value``, besides ``__repr__``."""
     return _defines(value, _OF_OBJECTS) or _defines(type(value), _OF_CLASSES)
 
 
@@ -72,7 +72,7 @@ def install() -> None:
 
 
 def _stand_in(value: object) -> object:
-    """Return a builtin routine or class if ``value`` is a routine or a class."""
+    """Return a builtin routine or class in place of ``value``, if that is a routine or a class."""
     if is_a(value, type):
         return object
     is_routine = is_one_of(value, _ROUTINES) or (
@@ -109,7 +109,7 @@ def _hold_results() -> None:
 
 
 _COMPLETED = {"module": "0", "class": "1", "function": "2", "method": "2", "keyword": "4", "variable": "5"}
-"""pydevd's numbers of DAP's kinds of completion; all others are fields."""
+"""pydevd's numbers of DAP's completion kinds; all others are fields."""
 
 
 def _complete() -> None:

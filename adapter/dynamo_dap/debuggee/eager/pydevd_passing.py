@@ -1,7 +1,7 @@
 """Makes debugpy skip breakpoints without conditions, and steps that would end in certain code.
 
-For Triton kernels, of which one program is debugged by an interpreter. Uses debugpy's private names, as
-``pydevd_internals`` does. Functions are called on the threads that debugpy traces.
+For Triton kernels, of which an interpreter debugs one program. Uses debugpy's private names, as ``pydevd_internals``
+does. Functions are called on the threads that debugpy traces.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dynamo_dap.debuggee.eager import pydevd_internals
 
 
 def has_conditions() -> bool:
-    """Whether a breakpoint has a user's condition, or an exception filter needs every line."""
+    """Return whether a breakpoint has a user's condition, or an exception filter needs every line."""
     pydb = pydevd_internals.debugger()
     breakpoints = [one for lines in pydb.breakpoints.values() for one in lines.values()]
     breakpoints += pydb.function_breakpoint_name_to_breakpoint.values()
@@ -32,13 +32,13 @@ def breakpoint_files() -> list[str]:
 
 
 def has_breakpoints() -> bool:
-    """Whether there are any, wherever they are."""
+    """Return whether any file has breakpoints."""
     pydb = pydevd_internals.debugger()
     return any(pydb.breakpoints.values()) or bool(pydb.function_breakpoint_name_to_breakpoint)
 
 
 def breakpoints_at(path: str, lines: range, function: str) -> bool | None:
-    """Return whether one of the breakpoints in a function has a condition; None where it has no breakpoints."""
+    """Return whether a breakpoint in a function has a condition; None without breakpoints."""
     pydb = pydevd_internals.debugger()
     of_lines = pydb.breakpoints.get(path) or {}
     found = [one for line, one in of_lines.items() if line in lines]
@@ -109,7 +109,8 @@ def never_step_into(paths: Iterable[str], is_passed: Callable[[types.FrameType],
     apply_files_filter.shows_more = getattr(is_filtered, "shows_more", False)  # type: ignore[attr-defined]  # a mark on the function
     pydb.apply_files_filter = apply_files_filter
     if pydevd_internals.uses_monitoring():
-        # There the filter is asked once for each code, for all threads. (It refuses libraries that are not stepped in.)
+        # There debugpy calls the filter once for each code, for all threads. (It refuses libraries that are not stepped
+        # in.)
         _go_on_stepping_in(pydb, is_passed)
 
 

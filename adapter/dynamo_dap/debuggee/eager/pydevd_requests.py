@@ -1,4 +1,4 @@
-"""Answers each request to a stopped thread: in time, or when the thread has resumed meanwhile.
+"""Answers each request to a stopped thread in time, even if the thread has resumed meanwhile.
 
 pydevd queues such a request for the thread. A request in the queue when the thread resumes would wait for its next
 stop. pydevd never answers some requests about frames that no longer exist. Its functions are wrapped once per process.
@@ -32,7 +32,7 @@ _CANCELLED = "cancelled"
 
 
 def refuse(py_db: Any, request_seq: int, command: str, text: str, message: str = "") -> None:
-    """Answer a request with a failure; ``message`` is DAP's word for it, if it has one."""
+    """Answer a request with a failure; ``message`` is DAP's word for it, if there is one."""
     body = {"error": {"id": 1, "format": "{text}", "variables": {"text": text}}}
     _answer(py_db, request_seq, command, {"success": False, "message": message or text, "body": body})
 
@@ -47,16 +47,16 @@ _lock = lock("requests to pydevd", Level.DATA)
 _stops: dict[str, int] = {}
 """How many stops each stopped thread is in, by pydevd's ids."""
 _stuck: dict[str, str] = {}
-"""Stopped threads that are stuck in a request, and what to say of it."""
+"""Stopped threads that are stuck in a request, with the text to report."""
 _waiting: dict[str, dict[int, Any]] = {}
-"""Requests by their seq that threads have yet to serve: a thread takes all that it finds, and serves one by one."""
+"""Requests, by seq, that threads have yet to serve: a thread takes all that it finds, and serves one by one."""
 _served: dict[int, _Served] = {}
-"""Requests by their seq that threads serve."""
+"""Requests, by seq, that threads serve now."""
 _reader = threading.local()
 """The request that the reader thread is handling."""
 _ANY_THREAD = "*"
 _ROWS_AT_MOST = 2
-"""How many rows of one request may take all their time."""
+"""How many rows of one request may use up their time."""
 _GONE_ON = "the thread has gone on meanwhile"
 _NOT_STOPPED = "notStopped"
 _seconds: Callable[[], float]
@@ -162,7 +162,7 @@ def _serve_to_the_end(debugger: Any) -> None:
 
 @contextlib.contextmanager
 def reading(request: dict[str, Any]) -> Iterator[None]:
-    """Note ``request`` as the one that the calling thread hands to pydevd."""
+    """Note ``request`` as the one that the calling thread passes to pydevd."""
     _reader.request = SimpleNamespace(seq=request["seq"], command=request["command"], arguments=None)
     try:
         yield
@@ -171,7 +171,7 @@ def reading(request: dict[str, Any]) -> Iterator[None]:
 
 
 def _request_of(command: Any) -> Any:
-    """Return the DAP request that an internal command serves; None if it serves none."""
+    """Return the DAP request that an internal command serves, or None."""
     arguments = getattr(command, "args", None) or ()
     found = next((one for one in arguments if getattr(one, "type", None) == "request"), None)
     if found is not None or getattr(command, "method", None) is not _completing():
@@ -244,7 +244,7 @@ class _Served:
             self._py_db.writer.add_command(comm.NetCommand(comm.CMD_WRITE_TO_CONSOLE, 0, event, is_json=True))
 
     def _limit_of_rows(self) -> contextlib.AbstractContextManager[None]:
-        # The text of an evaluated value has to be there before the evaluation is interrupted.
+        # Make the text of an evaluated value before the evaluation is interrupted.
         return slow_rows.limit(_seconds(), _ROWS_AT_MOST) if self._has_rows else slow_rows.limit(_seconds() * 0.8, 1)
 
     @property
@@ -259,7 +259,7 @@ class _Served:
         refuse(self._py_db, self._request.seq, self._request.command, text)
 
     def _get_stuck(self) -> None:
-        """Answer that the time is up, while the work goes on. The watchdog's thread."""
+        """Answer that the time is up, while the work continues. The watchdog's thread."""
         text = f"{self._name} goes on in this thread, in a call that cannot be interrupted; look again when it is over"
         with _lock:
             if self._is_over:
@@ -278,7 +278,7 @@ class _Served:
 
 
 def _refuse_bad_conditions() -> None:
-    """Refuse conditions that are not valid Python when they are set; pydevd finds out at each hit."""
+    """Refuse invalid conditions when they are set; pydevd notices them only at each hit."""
     processor = importlib.import_module("_pydevd_bundle.pydevd_process_net_command_json").PyDevJsonCommandProcessor
     for name in ("on_setbreakpoints_request", "on_setfunctionbreakpoints_request"):
         setattr(processor, name, _without_bad_ones(getattr(processor, name)))

@@ -1,4 +1,4 @@
-"""Makes debugpy show variables as a ``Presentation`` says, and answer our own request about tensors.
+"""Makes debugpy show variables through a ``Presentation``, and answer our own request about tensors.
 
 For the life of the process; its functions run on the threads that debugpy has stopped. Uses debugpy's private names, as
 ``pydevd_internals`` does.
@@ -21,11 +21,11 @@ from dynamo_dap.debuggee.values.type_facts import qualified_name_of
 from dynamo_dap.protocol.contract import LOCALS_ALONG, TENSOR
 
 _MOST_LOCALS_ALONG = 100
-"""Where there are more, a client may want a page of them, or none."""
+"""If there are more, a client may want a page of them, or none."""
 
 
 class Presentation(Protocol):
-    """How values are shown. Asked on threads that it has stopped."""
+    """Decides how values are shown. Called on threads that it has stopped."""
 
     def data(self, variable: Any, context: str | None) -> dict[str, Any] | None:
         """Return fields of a DAP variable that replace debugpy's; None for debugpy's own."""
@@ -40,10 +40,10 @@ class Presentation(Protocol):
         """Return the requested variables of a scope."""
 
     def runs_no_code(self, value: Any) -> bool:
-        """Whether a value is shown without code of the program."""
+        """Return whether a value is shown without running code of the program."""
 
     def scope(self, frame: types.FrameType) -> tuple[str, Any] | None:
-        """Return name and object of a frame's extra scope; None if it has none.
+        """Return name and object of a frame's extra scope, or None.
 
         On debugpy's reader thread.
         """
@@ -59,7 +59,7 @@ _is_presentation_wanted: Callable[[], bool] | None = None
 
 
 def present_values(presentation: Presentation, is_wanted: Callable[[], bool]) -> bool:
-    """Make ``presentation`` show values while ``is_wanted``; False if this debugpy does not support it.
+    """Make ``presentation`` show values while ``is_wanted``; return False if this debugpy does not support it.
 
     For the life of the process. The presentation of the first call is kept, ``is_wanted`` is that of the last.
     """
@@ -114,7 +114,7 @@ def present_values(presentation: Presentation, is_wanted: Callable[[], bool]) ->
         return found if found is not None else own_child(self, name, fmt, scope)
 
     def get_variable_reference(self: Any) -> int:
-        # debugpy's own reference is the id of the value: two names of one value would share children and expressions.
+        # debugpy's own reference is the value's id: two names of one value would share children and expressions.
         return id(self)
 
     variables.get_variable_reference = get_variable_reference
@@ -126,7 +126,7 @@ def present_values(presentation: Presentation, is_wanted: Callable[[], bool]) ->
 
 
 def _shown_by_debugpy(variable: Any, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Return the fields of a variable that debugpy shows, or why it does not."""
+    """Return the fields of a variable that debugpy shows, or why it shows none."""
     shown = slow_rows.show(variable.value, make)
     if not isinstance(shown, str):
         return shown
@@ -156,7 +156,7 @@ def _import_no_types() -> None:
 def add_scopes(presentation: Presentation) -> bool:
     """Show the scopes of ``presentation`` beside locals and globals; return False if this debugpy cannot.
 
-    For the life of the process; harmless when it is so already. After ``present_values``.
+    For the life of the process; may be called again. After ``present_values``.
     """
     try:
         processor: Any = importlib.import_module("_pydevd_bundle.pydevd_process_net_command_json")
@@ -193,7 +193,7 @@ def add_scopes(presentation: Presentation) -> bool:
 
 
 def _answer_with_locals(pydb: Any, request: Any, body: dict[str, Any], presentation: Presentation) -> None:
-    """Answer ``scopes`` with ``body`` and the local variables: in one pass. On the stopped thread."""
+    """Answer ``scopes`` with ``body`` and the local variables, in one pass. On the stopped thread."""
     of_frame = _variable_of(pydb, request.arguments.frameId)
     found = {} if of_frame is None else of_frame.frame.f_locals
     returned: Any = importlib.import_module("_pydevd_bundle.pydevd_constants").RETURN_VALUES_DICT
@@ -230,7 +230,7 @@ def _answers_of_tensor(pydb: Any, request: Any, presentation: Presentation) -> b
 
 
 def _variable_of(pydb: Any, reference: Any) -> Any:
-    """Return the object of a reference; None if it belongs to an earlier stop."""
+    """Return a reference's object; None if it belongs to an earlier stop."""
     try:
         return pydb.suspended_frames_manager.get_variable(reference)
     except KeyError:

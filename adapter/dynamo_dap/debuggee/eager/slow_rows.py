@@ -1,8 +1,8 @@
-"""Limits how long one variable's ``__repr__`` may run, so that it costs its own row and no other.
+"""Limits how long one variable's ``__repr__`` may run, so that it delays no other row.
 
 debugpy calls the ``__repr__`` of the program's classes while it answers ``variables``. A class whose ``__repr__`` was
-interrupted is not asked again, or each step would wait for it. On the threads that debugpy has stopped; for the life of
-the process.
+interrupted is not called again, or each step would wait for it. On the threads that debugpy has stopped; for the life
+of the process.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from dynamo_dap.debuggee.agent.interruption import Interruptible
 from dynamo_dap.debuggee.values.model import Interrupted
 
 _limits = threading.local()
-"""Its ``seconds``: how long each row of the request may take. Its ``left``: how many rows may take that long."""
+"""``seconds``: the time limit of each row of the request. ``left``: how many rows may use it up."""
 _slow: dict[int, weakref.ref[type]] = {}
-"""Classes whose ``__repr__`` was interrupted, by ``id``: a class may have no hash."""
+"""Classes whose ``__repr__`` was interrupted, by ``id``: a class may not be hashable."""
 
 
 @contextlib.contextmanager

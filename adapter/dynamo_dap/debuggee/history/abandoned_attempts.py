@@ -1,6 +1,6 @@
 """Keeps attempts that Dynamo abandoned to restart the analysis, so that the user can go back to them.
 
-Torch clears an attempt's objects when it is abandoned. For a logged attempt this is delayed until nobody can go back to
+Torch clears an attempt's objects when it abandons it. For a logged attempt this is delayed until nobody can go back to
 it. An attempt that ended at a graph break is the trace of the part before the break: the next attempt traces the same
 part and compiles it. Tracing thread; lives until ``close``.
 """
@@ -27,7 +27,7 @@ _TRACING = "torch._guards:tracing"
 _COMPILING = "torch._guards:compile_context"
 _CONTEXT = "torch._guards:CompileContext.try_get"
 _INPUT = "grapharg"
-"""What a placeholder's ``meta`` has of the input that it stands for."""
+"""The key in a placeholder's ``meta`` for its input."""
 
 ABANDONED = Feature(
     "going back to attempts that Dynamo gave up", _OUTPUT, _RESTART, _BREAK, _TRACING, _COMPILING, _CONTEXT
@@ -38,21 +38,21 @@ class AbandonedAttempt:
     """An attempt that may be abandoned."""
 
     def __init__(self, frame: TracedFrame) -> None:
-        """Hold the attempt of ``frame``, one of its functions."""
+        """Keep the attempt of ``frame``, one of its functions."""
         output: Any = frame.attempt
         self._output = output
         self._root: Any = None
         self._arguments: Any = None
         self._state: Sequence[Callable[[], None]] = ()
-        """Put the random states back that its code began with, once that has run."""
+        """Restores the random states from the beginning of its code, once that has run."""
         self._context: Any = None
-        """Which compile and attempt it is."""
+        """Its compile and attempt."""
         self._taken: list[tuple[dict[str, Any], Any]] = []
-        """What its graphs' inputs stand for, which torch 2.14 takes from the nodes of an attempt that was given up."""
+        """The inputs of its graphs, which torch 2.14 removes from an abandoned attempt's nodes."""
         self._guards: Any = None
-        """Its guards, which are taken as well."""
+        """Its guards, which torch removes as well."""
         self.reason = ""
-        """Why it was given up, as torch says."""
+        """Torch's reason for abandoning it."""
         self.is_given_up = self.ended_at_break = False
         root = getattr(self._output, "root_tx", None)
         if ABANDONED.problem is None and current_run().call is None and root is not None:
@@ -67,7 +67,7 @@ class AbandonedAttempt:
         return TracedFrame(self._root)
 
     def _cleanup(self) -> None:
-        """Run in place of torch's cleanup of the attempt, at the end of its interpreter."""
+        """Replace torch's cleanup of the attempt, at the end of its interpreter."""
         problem = sys.exc_info()[1]
         if not isinstance(problem, ABANDONED.resolve(_RESTART)):
             self._output.__dict__.pop("cleanup", None)
@@ -94,7 +94,7 @@ class AbandonedAttempt:
 
     @contextlib.contextmanager
     def looking(self) -> Iterator[None]:
-        """Show the attempt in place of the running one."""
+        """Show the attempt instead of the running one."""
         self._put_back()
         self._root.f_locals = self._arguments
         tracing, compiling = ABANDONED.resolve(_TRACING), ABANDONED.resolve(_COMPILING)
@@ -105,7 +105,7 @@ class AbandonedAttempt:
 
     @property
     def can_outlive_compile(self) -> bool:
-        """Whether later changes by the program can be noted."""
+        """Return whether later changes by the program can be noted."""
         return DYNAMO_OFF.problem is None and READING.problem is None
 
     def outlive_compile(self) -> None:

@@ -1,11 +1,10 @@
-"""The history of a thread in traces: the running attempt, abandoned attempts, and the part before a graph break.
+"""Links a thread's attempts: the running one, abandoned ones, and the part before a graph break.
 
-Each of them is an attempt here, with its own past. When Dynamo abandons an attempt and restarts, the user can still go
-to the attempt's past, but no step leads there. The part after a graph break is a separate trace. Steps back from its
-beginning lead to the end of the attempt before the break, or of the saved trace of the cache entry that ran before,
-with this call's inputs. The saved trace is used for cached calls, and if Dynamo continued at the break without a
-restart, so that the attempt is lost. Tracing thread, but for ``TraceLogs.want``; attempts live until the function or
-the call that they lead to has ended.
+Each has its own past. When Dynamo abandons an attempt and restarts, the user can still go to the attempt's past, but no
+step leads there. The part after a graph break is a separate trace. Steps back from its beginning lead to the end of the
+attempt before the break, or of the saved trace of the cache entry that ran before, with this call's inputs. The saved
+trace is used for cached calls, and if Dynamo continued at the break without a restart, so that the attempt is lost.
+Tracing thread, except ``TraceLogs.want``; attempts live until the function or the call that they lead to has ended.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from dynamo_dap.protocol.contract import (
 )
 
 _MAXIMUM_ATTEMPTS = 8
-"""Attempts that are kept beside the one that runs: each holds what Dynamo made for it."""
+"""Attempts kept besides the running one: each holds Dynamo's objects."""
 _MAXIMUM_ENTRIES = 10_000
 _MAXIMUM_REASON = 100
 
@@ -53,26 +52,26 @@ class Attempt:
 
     past: Past
     abandoned: AbandonedAttempt | None = None
-    """What is kept of it; None for the one that runs, and for the saved trace of a cached call."""
+    """The kept attempt; None for the running one, and for a cached call's saved trace."""
     before: Attempt | None = None
-    """What was before the graph break that it goes on after."""
+    """The attempt before the graph break that this one continues."""
     lend: Callable[[], AbstractContextManager[None]] | None = None
-    """Puts what its call was given in place, where its trace is kept, and the call has reached a graph break."""
+    """Puts the call's inputs into its saved trace, if its call has reached a graph break."""
     code: weakref.ref[types.CodeType] | None = None
-    """What was generated of it, once that is: it runs up to the break, and calls what goes on after it."""
+    """Its generated code, once there is any: it runs up to the break, and calls the resume function."""
 
     def leads_from(self, code: types.CodeType) -> bool:
-        """Whether generated ``code`` continues this attempt."""
+        """Return whether generated ``code`` continues this attempt."""
         return self.code is not None and self.code() is code
 
     @property
     def is_given_up(self) -> bool:
-        """Whether Dynamo abandoned it for a restart, so that the program runs nothing of it."""
+        """Whether Dynamo abandoned it for a restart, so that the program never runs its result."""
         return self.abandoned is not None and self.abandoned.is_given_up
 
     @contextlib.contextmanager
     def looking(self) -> Iterator[None]:
-        """Show it in place of the running trace. Raises ``CannotKeep`` if that is impossible now."""
+        """Show it instead of the running trace. Raises ``CannotKeep`` if that is impossible now."""
         if self.lend is not None:
             with self.lend():
                 yield
@@ -91,7 +90,7 @@ StopsOf = Callable[[Past], Stops]
 
 
 class Attempts:
-    """The attempts of a thread, the oldest first; the last is that of the running trace."""
+    """A thread's attempts, the oldest first; the last one is the running trace's."""
 
     def __init__(self, known: Sequence[Attempt]) -> None:
         """Count the snapshots of the ``known`` attempts."""
@@ -166,7 +165,7 @@ class Attempts:
         return total + attempt.past.statements_between(at, now.at)
 
     def mark(self, attempt: Attempt) -> str:
-        """Return the timeline's heading of an attempt; nothing for a single trace."""
+        """Return the timeline's heading of an attempt; empty for a single trace."""
         index = self.all.index(attempt)
         run = attempt.past.identity.attempt
         parts: list[str] = []
@@ -191,7 +190,7 @@ def _short(abandoned: AbandonedAttempt | None) -> str:
 
 
 class Standpoint:
-    """The history seen from the place of a held thread: ``agent.stepping.History``."""
+    """The history as seen from a held thread's place: ``agent.stepping.History``."""
 
     def __init__(
         self, attempts: Attempts, attempt: Attempt, place: Place, breakpoint_lines: LinesWithBreakpoints

@@ -1,7 +1,7 @@
-"""Local variables from before a graph break, for the resumed function.
+"""Finds local variables from before a graph break for the resumed function.
 
-Dynamo passes only the variables that the rest of the function uses to a resume function. The others keep their value in
-the last statement before the break. Tracing thread, while it is held.
+Dynamo passes to a resume function only the variables that it uses. The others keep their value from the last statement
+before the break. Tracing thread, while it is held.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _values_at_end(attempt: Attempt, names: Sequence[str]) -> dict[str, Value]:
 
 
 def _as_before(value: Value) -> Value:
-    # Its children would be looked up after the present is shown again.
+    # Its children would be read after the present is shown again.
     return replace(
         value, text=value.text + BEFORE, children=None, attributes=("readOnly",), lazy=False, memory_reference=None
     )

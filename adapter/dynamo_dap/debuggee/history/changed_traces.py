@@ -1,8 +1,8 @@
-"""Changed traces: the user changes a variable or jumps, in a trace separate from the held one.
+"""Changes traces: the user changes a variable or jumps, in a trace separate from the held one.
 
-The held trace stays unchanged. Its call is replayed (``retracing``), from its arguments, up to the user's change. There
+The held trace stays unchanged. Its call is replayed (``retracing``) from its arguments up to the user's change. There
 an assignment is traced as if the function contained it, or the interpreter continues at another line. Tracing thread,
-under Dynamo's compile lock; nothing here lives longer than such a trace.
+under Dynamo's compile lock; nothing here outlives such a trace.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SYMBOLS = Feature("a symbol in place of a number", _BUILDER, _SYMBOL, _SOURCE, _
 NEW_SYMBOL = "dynamic"
 """``dynamic(8)`` in an assignment: a symbol that has this value in the call."""
 CHANGED = "<changed by the debugger>"
-"""The file that assignments are said to be in: nodes that come of them tell so."""
+"""The file name of assignments, which marks the nodes that they make."""
 _SYMBOL_NAME = "__symbol_{}__"
 
 
@@ -82,7 +82,7 @@ def traced_call(top: types.FrameType, compile_id: str) -> CachedCall:
 
 
 def is_full_graph(top: types.FrameType) -> bool:
-    """Whether the trace that runs above ``top`` may have no graph break."""
+    """Return whether the trace above ``top`` may have no graph break."""
     compiling = _compiling_frame(top)
     return compiling is not None and bool(compiling.f_locals.get("one_graph"))
 
@@ -113,7 +113,7 @@ def beside_running_trace(top: types.FrameType, frame: TracedFrame) -> Iterator[N
 
 
 def _containers() -> list[Any]:
-    """Return torch's tables of objects that graphs make, and of numbers that must be constants."""
+    """Return torch's tables of objects that graphs create, and of numbers that must be constants."""
     created: Any = sys.modules.get("torch._dynamo.graph_bytecode_inputs")
     names = ("index_to_bytecode_constructor", "index_to_external_object_weakref", "keep_alive")
     containers = [getattr(created, name, None) for name in names]
@@ -124,7 +124,7 @@ def _containers() -> list[Any]:
 
 @contextlib.contextmanager
 def _functions_modes_put_back() -> Iterator[None]:
-    """Enable the program's function modes of the beginning of the trace, which disabled them."""
+    """Enable the program's function modes from the beginning of the trace, which disabled them."""
     manager = CHANGING.resolve(_FUNCTION_MODES)
     before = manager.stack
     try:
@@ -184,7 +184,7 @@ def _assigned_names(body: list[ast.stmt]) -> set[str]:
 
 
 def _locals_used(frame: TracedFrame, trees: Sequence[ast.AST]) -> dict[str, Tracker]:
-    """Return the trackers of the local variables that the trees name, where they have values."""
+    """Return the trackers of the local variables with values that the trees name."""
     names = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Name)]
     values = {each.id: _tracker(frame, each.id) for each in names if frame.is_declared(each.id)}
     for each in names:
@@ -202,7 +202,7 @@ def _tracker(frame: TracedFrame, name: str) -> Tracker | None:
 
 
 _texts: list[str] = []
-"""What was assigned: the lines of a file of its own, which is named where graphs name the user's."""
+"""Assigned texts: the lines of a separate file, which graphs name instead of the user's."""
 
 
 def _line_of(text: str) -> int:
@@ -256,7 +256,7 @@ def _store(frame: TracedFrame, name: str, value: Tracker) -> None:
 
 
 class _SymbolCalls(ast.NodeTransformer):
-    """Makes symbols for the calls of ``dynamic``, unless the program has something of this name."""
+    """Makes symbols for calls of ``dynamic``, unless the program uses that name."""
 
     def __init__(self, frame: TracedFrame, line: int) -> None:
         self._frame = frame
@@ -313,19 +313,19 @@ class SizeChange:
     """Whether a size of an input is a symbol."""
 
     source: str
-    """Of the tensor, as torch writes it."""
+    """The tensor's source, as torch writes it."""
     dimension: int
     is_symbol: bool
 
 
 def size_change(frame: TracedFrame, tensor: Any, source: str | None, dimension: int, wanted: object) -> SizeChange:
-    """Return the state of a size at the beginning of its trace: ``wanted`` is ``STATIC``, ``SYMBOLIC`` or a number.
+    """Return a size's state at the beginning of its trace: ``wanted`` is ``STATIC``, ``SYMBOLIC`` or a number.
 
-    ``tensor`` is the FakeTensor, or the call's tensor before there is one; ``source`` is Dynamo's source of an input,
+    ``tensor`` is the FakeTensor, or the call's tensor if there is none yet; ``source`` is Dynamo's source of an input,
     None for a computed tensor.
 
     Raises:
-        CannotChange: it cannot be that; the text says why.
+        CannotChange: that is impossible; the text says why.
     """
     try:
         SIZES.require()

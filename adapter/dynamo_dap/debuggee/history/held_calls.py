@@ -22,11 +22,11 @@ class HeldCall:
     call: CachedCall
     is_full_graph: bool = False
     note: str | None = None
-    """What is not as it was when the call began, as readable text."""
+    """What has changed since the call began, as readable text."""
 
 
 def held_call(top: types.FrameType) -> HeldCall | None:
-    """Return the innermost call of a compiled function, above ``top``; None if there is none.
+    """Return the innermost call of a compiled function above ``top``, or None.
 
     After a graph break it is the whole call: its generated code has called the resume function.
     """

@@ -1,7 +1,7 @@
-"""Conditions that end a step through the past of a trace: breakpoints, data breakpoints, exceptions.
+"""Finds the stops of steps through a trace's past: breakpoints, data breakpoints, exceptions.
 
-A reverse step makes the stops of the trace in reverse order. For data breakpoints that were set later, it compares the
-values in the log of the trace. Tracing thread; made for one stop, or for one walk through a saved trace.
+A reverse step makes the trace's stops in reverse order. For data breakpoints that were set later, it compares the
+values in the trace's log. Tracing thread; made for one stop, or for one walk through a saved trace.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ AddressOf = Callable[[TracedFrame, int], int]
 
 
 class StopsInThePast:
-    """Finds the stops of a reverse run. It counts and logs nothing, since the trace did so before."""
+    """Finds the stops of a reverse run. It counts and logs nothing, because the trace did so before."""
 
     def __init__(self, host: Host, past: Past, address_of: AddressOf) -> None:
         """Use ``address_of``, which returns the address of an instruction of a traced function."""

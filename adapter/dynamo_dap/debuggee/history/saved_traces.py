@@ -1,9 +1,9 @@
-"""The trace of a cached call, kept for later calls of the same cache entry.
+"""Keeps a cached call's trace for later calls of the same cache entry.
 
-The guards of the entry hold for each of its calls, so the trace's results hold as well. A later call is not traced
-again: its own objects replace those of the traced call in the saved trace. They are found as the compiled code finds
-them, by their sources. Between two calls none of the program's objects is held. Made on the tracing thread, lent to
-whichever thread makes a later call; lives as long as what is known of the cache entry.
+The entry's guards hold for each of its calls, so the trace's results hold as well. A later call is not traced again:
+its own objects replace those of the traced call in the saved trace. They are found by their sources, as the compiled
+code finds them. Between two calls no object of the program is held. Made on the tracing thread, lent to whichever
+thread makes a later call; lives as long as the facts about the cache entry.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from dynamo_dap.debuggee.wrapping.locks import Level, reentrant_lock
 from dynamo_dap.debuggee.wrapping.weak_collections import WeakSet
 
 _OF_MODULES = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.CodeType)
-"""What lasts as long as the program when it is reached from globals."""
+"""What lives as long as the program if reached from globals."""
 _LASTING = (bool, int, float, complex, str, bytes, *_OF_MODULES)
-"""What a tracker may hold for ever: guards hold it to that."""
+"""What a tracker may hold forever: guards fix it."""
 
 
 _WITHOUT_EXPRESSION = frozenset({"LocalCellSource"})
@@ -59,7 +59,7 @@ class _Slot:
     """A field that holds an object of the program."""
 
     fields: dict[str, Any]
-    """It is called ``value`` there."""
+    """The owner's attributes; the object is called ``value`` there."""
     source: types.CodeType
 
 
@@ -70,15 +70,15 @@ class Given:
     call: CachedCall
     values: Sequence[Any]
     inputs: Sequence[Any]
-    """Of the graph."""
+    """The graph's inputs."""
     tracked: dict[Any, Any]
     numbers: dict[Any, Any]
     has_program_gone_on: bool
-    """Whether it is looked at when the program has: that may have changed what was given."""
+    """Whether it is shown when the program has run on, and may have changed its inputs."""
     versions: Sequence[int | None]
-    """Of ``inputs``, in that case."""
+    """The versions of ``inputs``, in that case."""
     state: Sequence[Callable[[], None]]
-    """Put random states and switches of torch back that the call began with, in that case."""
+    """In that case: functions that restore the call's initial random states and switches of torch."""
 
 
 class CallOfTrace(Protocol):
@@ -89,19 +89,19 @@ class CallOfTrace(Protocol):
 
 
 class SavedTrace:
-    """See the module."""
+    """A trace that every call of its cache entry can use."""
 
     def __init__(self, trace: CompleteTrace, past: Past, log: TraceLog, call: CachedCall) -> None:
         """Save ``trace``, a trace of ``call``, with its ``log``, which shows no snapshot of the ``past``.
 
         Raises:
-            CannotKeep: some object of the program's cannot be found again.
+            CannotKeep: some object of the program cannot be found again.
         """
         self.past = past
         self.traced_calls: WeakSet[CallOfTrace] = WeakSet()
-        """Who refers to it."""
+        """The objects that refer to it."""
         self.code: ref[types.CodeType] | None = None
-        """What the cache entry runs; where it is known, the trace lives no longer than that."""
+        """The cache entry's code, if known: the trace lives no longer."""
         self.is_dropped = False
         """Whether no later call uses it."""
         self._log = log
@@ -156,7 +156,7 @@ class SavedTrace:
         self._modules = {name: _kept(module) for name, module in self._output.nn_modules.items()}
 
     def _add_slot(self, fields: dict[str, Any], scope: dict[str, Any]) -> None:
-        """Note a tracker's, or a lazy value's, object, if it comes from the call."""
+        """Note the object of a tracker or a lazy value, if it comes from the call."""
         value, source = fields.get("value"), fields.get("source")
         name = source_name(source)
         if value is None or name is None or (is_one_of(value, _OF_MODULES) and "L[" not in name):
@@ -207,7 +207,7 @@ class SavedTrace:
         return {**self._scope, "L": call.arguments, "G": ChainMap(call.frame.f_globals, dict(self._globals))}
 
     def given_to(self, call: CachedCall, *, goes_on: bool = False) -> Given:
-        """Find the objects of ``call``, which is about to begin; ``goes_on``: for use while the program goes on.
+        """Find the objects of ``call``, which is about to begin; ``goes_on``: for use while the program runs on.
 
         Raises:
             CannotKeep: an object cannot be found.
@@ -235,7 +235,7 @@ class SavedTrace:
 
     @contextlib.contextmanager
     def lent(self, given: Given, run: ReplayRun | None = None, *, waits: bool = True) -> Iterator[None]:
-        """Put the objects of a call in place, and make the trace current on the calling thread, as that of ``run``.
+        """Insert a call's objects, and make the trace current on the calling thread, as the trace of ``run``.
 
         Waits for another thread that uses the trace.
 
@@ -318,7 +318,7 @@ class SavedTrace:
 
 def _lasts(value: object) -> bool:
     torch: Any = sys.modules["torch"]
-    # Dynamo has the operator, where the source finds its function, ``checkpoint`` for instance.
+    # Dynamo has the operator; the source finds its function, ``checkpoint`` for instance.
     return is_one_of(value, (*_LASTING, torch._ops.OperatorBase))
 
 

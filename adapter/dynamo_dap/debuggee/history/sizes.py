@@ -1,4 +1,4 @@
-"""Sizes of tensors that the user makes symbolic or static in a trace: ``x.shape[0] = symbolic``.
+"""Changes tensor sizes in a trace to symbolic or static: ``x.shape[0] = symbolic``.
 
 Held tracing thread.
 """
@@ -52,7 +52,7 @@ class ChildrenOfTensor(Followed):
 
 
 def sizes_in(text: str, frame: TracedFrame) -> tuple[SizeChange, ...]:
-    """Return the sizes that an assignment sets; nothing for any other assignment.
+    """Return the sizes that an assignment sets; empty for any other assignment.
 
     Raises: CannotChange: the sizes are impossible.
     """

@@ -1,8 +1,7 @@
-"""The snapshots of a trace: the state of Dynamo's interpreter before each instruction.
+"""Stores a trace's snapshots: the state of Dynamo's interpreter before each instruction.
 
-Half of the instructions only push a value, or do nothing visible: of these only the position is noted. Their state
-follows from the next full snapshot, without the values pushed since. Tracing thread; they live as long as the log of
-the trace (``trace_log``).
+Half of the instructions only push a value, or do nothing visible: only their position is noted. Their state is the next
+full snapshot's, without the values pushed since. Tracing thread; they live as long as the trace's log (``trace_log``).
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ PUSHED: Mapping[str, int] = {
     "PUSH_NULL": 1,
     "RESUME": 0,
 }
-"""How many values an instruction pushes, of those that do nothing else, if ``only_pushes`` does not say otherwise."""
+"""How many values such an instruction pushes, unless ``only_pushes`` says otherwise."""
 QUIET = frozenset({*PUSHED, "COPY", "JUMP_BACKWARD", "JUMP_FORWARD", "KW_NAMES", "POP_TOP", "STORE_FAST", "SWAP"})
-"""Instructions that change nothing but the stack and variables, where the same function goes on."""
+"""Instructions that change only the stack and variables, and continue in the same function."""
 NO_PROGRESS: Mapping[str, Any] = {}
-"""Of functions that are not generators."""
+"""For functions that are not generators."""
 _OF_RESUMED_STACK = "__stack"
-"""Begins the names of variables in which resume functions get what was on the stack: to load one deletes it."""
+"""Prefix of the variables with which resume functions restore the stack: loading one deletes it."""
 
 
 class FrameThen(NamedTuple):
@@ -49,7 +48,7 @@ class FrameThen(NamedTuple):
     line: int
     blocks: Sequence[Any]
     progress: Mapping[str, Any]
-    """Of a generator: what it has yielded, and whether it has ended."""
+    """A generator's progress: yielded values, and whether it has ended."""
 
     @property
     def frame(self) -> TracedFrame:
@@ -85,11 +84,11 @@ class EffectsThen(NamedTuple):
     """Dynamo's facts about objects."""
 
     effects: Any
-    """Torch's ``SideEffects``: the body of a higher-order operator is traced with a copy."""
+    """Torch's ``SideEffects``; the body of a higher-order operator is traced with a copy."""
     tracked: int
     """How many objects are known by identity."""
     saved: int
-    """How many times tensors were saved for a backward pass."""
+    """How often tensors were saved for a backward pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +96,7 @@ class SizesThen:
     """Dynamo's facts about sizes (torch/fx/experimental/symbolic_shapes.py, ``ShapeEnv``)."""
 
     version: tuple[int, ...]
-    """That of the environment, and which ranges it had: those change without a new version."""
+    """The environment's version, and its ranges, which change without a new version."""
     guards: list[Any]
     replacements: dict[Any, Any]
     ranges: dict[Any, Any]
@@ -118,9 +117,9 @@ class Snapshot(NamedTuple):
     frames: tuple[FrameThen, ...]
     """The function and its callers, innermost first."""
     left: tuple[FrameThen, ...]
-    """Generators that ran at the snapshot before, and wait to be resumed."""
+    """Generators that ran at the snapshot before, and now wait to be resumed."""
     is_line: bool
-    """Whether a line of the source begins there, as Dynamo counts lines."""
+    """Whether a source line begins there, as Dynamo counts lines."""
     position: int
     """How many instructions with a line the attempt had reached."""
     changes: int
@@ -139,14 +138,14 @@ class Snapshot(NamedTuple):
 
 
 _COUNTS = 5
-"""How many numbers ``_counts`` has of each trace."""
+"""How many numbers ``_counts`` has for each trace."""
 _LOADS = frozenset(name for name in PUSHED if name.startswith("LOAD_FAST"))
 
 
 def only_pushes(instruction: Any, own: Mapping[str, Any], *, is_inlined: bool) -> bool:
-    """Whether an instruction, one of ``PUSHED`` with a line, only pushes values on the stack.
+    """Return whether an instruction, one of ``PUSHED`` with a line, only pushes values on the stack.
 
-    ``own`` are the fields of the interpreter before it.
+    ``own`` are the interpreter's fields before it.
     """
     if instruction.opname in _LOADS:
         variable = instruction.argval
@@ -162,13 +161,13 @@ def only_pushes(instruction: Any, own: Mapping[str, Any], *, is_inlined: bool) -
 
 
 def where(translator: Translator, instruction: Any) -> tuple[int, Any, int]:
-    """Return pointer, instruction and line of a function that is about to run an instruction with a line."""
+    """Return pointer, instruction and line of a function before an instruction with a line."""
     return translator.indexof[instruction] + 1, instruction, instruction.starts_line
 
 
 @cache
 def _marks() -> dict[type, Any]:
-    """Return one tracker for all trackers of a type, by type: those of NULL on the value stack are equal."""
+    """Return one tracker for all trackers of a type, by type: all NULLs on the value stack are equal."""
     null = getattr(sys.modules.get("torch._dynamo.variables.misc"), "NullVariable", None)
     return {} if null is None else {null: null()}
 
@@ -178,11 +177,11 @@ class _Sequences:
 
     def __init__(self) -> None:
         self.items: list[Any] = []
-        """Those of all, one after the other."""
+        """All sequences, one after the other."""
         self.count = 0
         """How many were ever added."""
         self._ends = array("q")
-        """Where each ends, of all items that were ever added."""
+        """The end of each sequence, counting all items ever added."""
         self._forgotten = self._forgotten_items = 0
 
     def add(self, items: Iterable[Any]) -> None:
@@ -192,7 +191,7 @@ class _Sequences:
         self.count += 1
 
     def get(self, number: int, *, without: int = 0) -> list[Any]:
-        """Return a sequence without a number of items at its end."""
+        """Return a sequence without some items at its end."""
         first = self._first(number)
         end = self._ends[number - self._forgotten] - self._forgotten_items
         return self.items[first - self._forgotten_items : end - without]
@@ -209,45 +208,45 @@ class _Sequences:
 
 
 class Snapshots(Sequence[Snapshot]):
-    """Snapshots, oldest first. A trace has thousands, and each is mostly equal to the one before.
+    """Snapshots, oldest first. A trace has thousands, and each mostly equals the one before.
 
-    So each field of all snapshots is one list or array: with an object for each snapshot the garbage collector took
-    longer than the snapshots. They are numbered from the first one ever.
+    So each field of all snapshots is one list or array: with one object per snapshot, garbage collection took longer
+    than the snapshots. They are numbered from the first one ever.
     """
 
     def __init__(self, forgotten: int = 0) -> None:
         """Begin after ``forgotten`` earlier snapshots."""
         self._shared = _marks()
         self.instructions: list[Any] = []
-        """Of each snapshot the one that is about to run."""
+        """For each snapshot, its next instruction."""
         self.forgotten = forgotten
         """How many of the oldest were forgotten."""
         self.changed = array("q")
-        """Of each change (``trace_changes``) how many snapshots there were by then."""
+        """For each change (``trace_changes``), how many snapshots there were."""
         self._noted = array("q")
-        """The numbers of snapshots that stack and variables were copied of; others are derived from the next one."""
+        """The numbers of full snapshots, which copy stack and variables; the others are derived from the next one."""
         self._stacks = _Sequences()
-        """Their value stacks; ``_forgotten_stacks`` is the number of the first of ``_noted``."""
+        """The full snapshots' value stacks; ``_forgotten_stacks`` is the number of the first of ``_noted``."""
         self._forgotten_stacks = 0
         self._bound = array("q")
-        """The number of the variables that each of them had."""
+        """The number of their variables in ``_variables``."""
         self._names: list[tuple[str, ...]] = []
         self._values = _Sequences()
         """Names and values of variables."""
         self._variables: dict[str, Any] | None = None
-        """The last ones."""
+        """The last variables."""
         self._begun = array("q")
-        """The numbers of the first snapshots of the stretches."""
+        """The numbers of the stretches' first snapshots."""
         self._functions: list[Translator] = []
-        """Of each stretch."""
+        """The function of each stretch."""
         self._callers: list[tuple[FrameThen, ...]] = []
-        """Of each stretch, as they are while they wait."""
+        """The waiting callers of each stretch."""
         self._positions = array("q")
-        """Of the first snapshot of each stretch."""
+        """The position at each stretch's beginning."""
         self._left: dict[int, tuple[FrameThen, ...]] = {}
         """``Snapshot.left`` of each snapshot that has any."""
         self._traced = array("q")
-        """The numbers of the snapshots from which on ``TraceThen`` is what the following hold of it."""
+        """The numbers of snapshots from which ``TraceThen`` has a new state."""
         self._tracers: list[Any] = []
         self._counts = array("q")
         """Nodes and inputs of the innermost graph, guards, objects tracked, times that tensors were saved."""
@@ -256,15 +255,15 @@ class Snapshots(Sequence[Snapshot]):
         self._graphs: dict[int, tuple[GraphThen, ...]] = {}
         """All graphs, where there were several."""
         self._without_line = array("q")
-        """Those whose instruction has no line: they do not count as positions."""
+        """Snapshots whose instruction has no line: they do not count as positions."""
         self._prologue: set[int] = set()
-        """Those at which a resume function restores its state: Dynamo counts no line there."""
+        """Snapshots at which a resume function restores its state: Dynamo counts no line there."""
         self._places: dict[int, tuple[int | None, Any, int]] = {}
-        """Pointer, instruction and line of those for which the instruction does not say it."""
+        """Pointer, instruction and line, if the instruction does not give them."""
         self._blocks: dict[int, tuple[Any, ...]] = {}
-        """Of those in which there were any."""
+        """Blocks, if there are any."""
         self._progress: dict[int, dict[str, Any]] = {}
-        """Of those in generators."""
+        """Progress, in generators."""
 
     @property
     def number(self) -> int:
@@ -276,7 +275,7 @@ class Snapshots(Sequence[Snapshot]):
     def begin(
         self, translator: Translator, callers: tuple[FrameThen, ...], left: tuple[FrameThen, ...], position: int
     ) -> None:
-        """Begin a stretch at ``position`` with the next snapshot; for ``left`` see ``Snapshot``."""
+        """Begin a stretch at ``position`` with the next snapshot; ``left`` as in ``Snapshot``."""
         number = self.number
         self._begun.append(number)
         self._functions.append(translator)
@@ -286,7 +285,7 @@ class Snapshots(Sequence[Snapshot]):
             self._left[number] = left
 
     def note(self, stack: Sequence[Any], variables: dict[str, Any]) -> None:
-        """Note the stack and the variables; if they are the same object, those of the snapshot before."""
+        """Note the stack and the variables; unchanged ones are the same objects."""
         self._noted.append(self.forgotten + len(self.instructions) - 1)
         shared = self._shared
         self._stacks.add([shared.get(type(each), each) for each in stack])
@@ -327,7 +326,7 @@ class Snapshots(Sequence[Snapshot]):
             self._graphs[number] = trace.graphs
 
     def forget(self, count: int) -> None:
-        """Forget the oldest snapshots; there are more of them, and the last one is a full one."""
+        """Forget the oldest snapshots. More must follow, and the last one must be full."""
         del self.instructions[:count]
         self.forgotten += count
         gone = bisect_left(self._noted, self.forgotten)
@@ -389,7 +388,7 @@ class Snapshots(Sequence[Snapshot]):
         return at < len(self._without_line) and self._without_line[at] == number
 
     def function(self, index: int) -> FrameThen:
-        """Return the innermost function of a snapshot: cheaper than the snapshot."""
+        """Return a snapshot's innermost function; cheaper than the snapshot."""
         number = self.forgotten + range(len(self.instructions))[index]
         return self._function(number, self._functions[bisect_right(self._begun, number) - 1])
 

@@ -1,8 +1,8 @@
-"""Steps through the past of a held trace: backwards, and forwards again up to where it stands.
+"""Steps through a held trace's past: backwards, and forwards again to the present.
 
-The log of the trace (``history.trace_log``) has its state at every line that it reached. A step back restores one of
-these states, and the thread is held there as usual; before Dynamo continues, its present state is restored. Tracing
-thread; a ``Past`` lives as long as the log that it reads.
+The trace's log (``history.trace_log``) has its state at every line. A step back restores one of these states, and the
+thread is held there as usual; before Dynamo continues, the present state is restored. Tracing thread; a ``Past`` lives
+as long as its log.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from dynamo_dap.debuggee.trace.runs import TracePoint, TraceProgress
 from dynamo_dap.debuggee.trace.stepping import Origin, Outcome, outcome
 
 LinesWithBreakpoints = Callable[[str], Collection[int] | None]
-"""Returns the lines of a file that have breakpoints; None when any line may."""
+"""Returns a file's lines with breakpoints; None if any line may have one."""
 
 
 class Place(NamedTuple):
@@ -38,7 +38,7 @@ class Place(NamedTuple):
     at: int
     """The snapshot's number."""
     is_after: bool = False
-    """Whether its instruction has begun, or was executed: what it met, or its result, is shown."""
+    """Whether its instruction has begun or was executed: its event or result is shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,22 +49,22 @@ class Met:
     """DAP's ``stopped.reason``."""
     raised: RaisedException
     hit: Sequence[int] = ()
-    """The ids of the breakpoints that it stops for."""
+    """The ids of the breakpoints that cause the stop."""
     as_result: bool = False
-    """Whether the state that the instruction left is shown, and not the one in which it began."""
+    """Whether to show the state after the instruction instead of the one before."""
 
 
 class Stops(Protocol):
     """Conditions that end a step through the past."""
 
     def breakpoint_lines(self, path: str) -> Collection[int] | None:
-        """Return the lines of a file that have breakpoints."""
+        """Return a file's lines with breakpoints."""
 
     def hits(self, at: int, point: TracePoint) -> list[int]:
-        """Return the ids of the breakpoints that stop at a snapshot, given by its number and its point."""
+        """Return the ids of the breakpoints that stop at a snapshot, given by number and point."""
 
     def met(self, at: int) -> Met | None:
-        """Return the event of a snapshot's instruction that stops; None if there is none."""
+        """Return the event of a snapshot's instruction that stops, or None."""
 
     @property
     def may_meet(self) -> bool:
@@ -79,11 +79,11 @@ class Destination:
     reason: str
     """DAP's ``stopped.reason``."""
     hit: Sequence[int] = ()
-    """The ids of the breakpoints that it stopped for."""
+    """The ids of the breakpoints that caused the stop."""
     remark: str | None = None
     met: Met | None = None
     is_beginning: bool = False
-    """Whether there is nothing before."""
+    """Whether nothing precedes it."""
 
     @classmethod
     def at(cls, at: int, reason: str, hit: Sequence[int] = (), remark: str | None = None) -> Destination:
@@ -121,7 +121,7 @@ class _Begins:
 
 
 class Past:
-    """The snapshots of one attempt for steps: numbered from the beginning of the log."""
+    """One attempt's snapshots for steps: numbered from the beginning of the log."""
 
     def __init__(self, log: TraceLog, facts: CodeFactsCache, progress: TraceProgress, *, just_my_code: bool) -> None:
         """End steps only in the user's own files if ``just_my_code``."""
@@ -134,16 +134,16 @@ class Past:
         self._visits: defaultdict[tuple[int, int | None], list[int]] = defaultdict(list)
         """Snapshots by the identity of their function's interpreter and by line: a trace has thousands of both.
 
-        Without a line, all of that run of the function.
+        Without a line: all snapshots of that run of the function.
         """
         self._lines: defaultdict[str, defaultdict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
         """Snapshots by file and line."""
         self._visits_known = self._statements_known = log.forgotten
         self._statements: list[int] = []
         self.events: dict[int, list[Event]] = {}
-        """What stopped the trace, or would have, by the number of the snapshot whose instruction met it."""
+        """Events that stopped the trace, or could have, by the number of the instruction's snapshot."""
         self.stopped: dict[int, set[int]] = {}
-        """The breakpoints, by id, that stopped it at a snapshot when that was the present."""
+        """The ids of breakpoints that stopped it at a snapshot when that was the present."""
 
     @property
     def identity(self) -> CompileIdentity:
@@ -169,7 +169,7 @@ class Past:
         return self._log.snapshots.function(at - self._log.forgotten)
 
     def is_of(self, code: types.CodeType) -> bool:
-        """Whether the compiled function is ``code``, or a resume function of it."""
+        """Return whether the compiled function is ``code``, or its resume function."""
         if self.end == self.beginning:
             return False
         return user_function_of(self.snapshot(self.beginning).frames[-1].frame.code) is code
@@ -183,7 +183,7 @@ class Past:
         self._log.close()
 
     def show(self, at: int | None, *, as_result: bool = False) -> None:
-        """Show the state of a snapshot; None: the present, with which the trace continues. See ``TraceLog.show``."""
+        """Show a snapshot's state; None for the present, from which the trace continues. See ``TraceLog.show``."""
         self._log.show(None if at is None else at - self._log.forgotten, as_result=as_result)
 
     def present(self, frame: TracedFrame, index: int) -> Place:
@@ -194,7 +194,7 @@ class Past:
         return Place(self.end - 1, is_after=last.frame != frame or last.at != index)
 
     def written(self, at: int) -> list[Any]:
-        """Return the nodes whose tensors a snapshot's instruction has changed in place."""
+        """Return the nodes whose tensors a snapshot's instruction changed in place."""
         before, after = (each.graphs[0] for each in (self.snapshot(at), self.snapshot(at + 1)))
         if after.nodes == before.nodes:
             return []
@@ -223,7 +223,7 @@ class Past:
         return _Begins(begins_line, continues, statement, is_user_code)
 
     def _comes_from(self, at: int) -> int:
-        """Return the index of the instruction with a line that was before a snapshot in the same function, else -1."""
+        """Return the index of the previous instruction with a line in the same function, or -1."""
         here = self.function(at)
         snapshots = self._snapshots_of(here)
         for number in range(bisect_left(snapshots, at) - 1, -1, -1):
@@ -235,7 +235,7 @@ class Past:
         return -1
 
     def _depth_of_line(self, at: int, first: int | None) -> dict[int, int]:
-        """Return the depth of the stack at the beginning of a snapshot's line, by line."""
+        """Return the stack depth at the beginning of a snapshot's line, by line."""
         here = self.function(at)
         found: dict[int, int] = {}
         visits = self._visits_of(here)
@@ -244,7 +244,7 @@ class Past:
             if earlier < self.beginning:
                 break
             then = self.function(earlier)
-            # The head of a loop begins once, and is reached again in each round: the first round's depth counts.
+            # The head of a loop begins once, and each round reaches it again: the first round's depth counts.
             if then.at == first or earlier in self._depths:
                 found = {here.line: len(then.stack)} if then.at == first else self._depths[earlier]
                 break
@@ -269,7 +269,7 @@ class Past:
         self._visits_known = self.end
 
     def _lines_from(self, known: int) -> Iterator[tuple[int, int, str, int]]:
-        """Yield snapshots from one on, or from the oldest that there is: see ``Snapshots.lines``."""
+        """Yield snapshots from one on, or from the oldest: see ``Snapshots.lines``."""
         oldest = self.beginning
         for index, function, path, line in self._log.snapshots.lines(max(0, known - oldest), self.end - oldest):
             yield oldest + index, function, path, line
@@ -285,7 +285,7 @@ class Past:
         return max(0, bisect_right(statements, later) - bisect_right(statements, at))
 
     def statements(self) -> Sequence[int]:
-        """Return the snapshots at which statements begin, perhaps with forgotten ones."""
+        """Return the snapshots at which statements begin, possibly forgotten ones too."""
         for at, _, path, _ in self._lines_from(self._statements_known):
             if self._is_user_code(path) and self._what_begins(at).statement:
                 self._statements.append(at)
@@ -296,7 +296,7 @@ class Past:
         return (not self._just_my_code or is_user_file(path)) and not stands_in_for_builtin(path)
 
     def point(self, at: int) -> TracePoint:
-        """Return a snapshot as a point for the rules of steps."""
+        """Return a snapshot as a point for the stepping rules."""
         snapshot, begins = self.snapshot(at), self._what_begins(at)
         then = snapshot.frames[0]
         return TracePoint(
@@ -340,7 +340,7 @@ class Past:
     ) -> Destination | None:
         """Return the first stop of a step forward before ``end``, if any; without a step, at breakpoints.
 
-        ``origin`` is where the step began, if not at the present place.
+        ``origin`` is where the step began, by default the present place.
         """
         place = destination.place
         own: set[TracedFrame] | None = None
@@ -362,7 +362,7 @@ class Past:
         return None
 
     def back(self, place: Place, step: Step, stops: Stops) -> Destination:
-        """Return the destination of a step back: at the latest the beginning."""
+        """Return the destination of a step back, at most the beginning."""
         if step.kind is StepKind.RESTART_FRAME:
             return self._restart(place.at, step.target)
         if step.kind is StepKind.TO_SNAPSHOT:
@@ -387,7 +387,7 @@ class Past:
         *,
         every: bool = False,
     ) -> Collection[int]:
-        """Return those of ``snapshots`` that may stop: all, or those of ``own`` functions and of breakpoint lines."""
+        """Return the ``snapshots`` that may stop: all, or those in ``own`` functions and on breakpoint lines."""
         if every:
             return snapshots
         self._look_for_visits()
@@ -400,7 +400,7 @@ class Past:
         }
 
     def _first(self, *, statement: bool = True) -> Destination:
-        """Return the oldest snapshot, or with ``statement`` that of the first statement."""
+        """Return the oldest snapshot, with ``statement`` the first statement's."""
         if self._log.forgotten:
             text = "as far back as the trace is remembered"
         else:
@@ -435,7 +435,7 @@ class Past:
         return self._first(statement=granularity != "instruction")
 
     def _restart(self, at: int, depth: int) -> Destination:
-        """Return where the function at ``depth`` of the stack began."""
+        """Return where the function at stack ``depth`` began."""
         frames = self.chain(at)
         frame = frames[min(depth, len(frames) - 1)]
         found = at
@@ -458,7 +458,7 @@ class Past:
         return None
 
     def changed_at(self, at: int, frame: TracedFrame, name: str) -> int | None:
-        """Return the snapshot of the last in-place change of a variable's object; None if there is none."""
+        """Return the snapshot of the last in-place change of a variable's object, or None."""
         value = next((each.locals.get(name) for each in self.snapshot(at).frames if each.frame == frame), None)
         if value is None:
             return None
@@ -470,12 +470,12 @@ class Past:
         return None if change is None else self._last(at, lambda snapshot: snapshot.changes <= change)
 
     def guarded_at(self, at: int, source: str) -> int | None:
-        """Return the snapshot of the first guard on a source; None if there is none."""
+        """Return the snapshot of the first guard on a source, or None."""
         number = self._log.guard_number(source)
         return None if number is None else self._last(at, lambda snapshot: snapshot.guards <= number)
 
     def made_at(self, at: int, node: str) -> int | None:
-        """Return the snapshot whose statement added a node to the outermost graph; None if none did."""
+        """Return the snapshot whose statement added a node to the outermost graph, or None."""
         number = self._log.node_numbers().get(node)
         if number is None:
             return None
@@ -487,7 +487,7 @@ class Past:
 
 
 def has_written(written: Sequence[Any], node: object) -> bool:
-    """Whether the tensor of a node is among those of others."""
+    """Return whether a node's tensor is among others' tensors."""
     return any(is_same_tensor(each, node) for each in written)
 
 

@@ -31,42 +31,42 @@ _LAZY = "torch._dynamo.variables.lazy:LazyCache"
 _TRACKER = "torch._dynamo.variables.base:VariableTracker"
 _OUTPUT = "torch._dynamo.output_graph:OutputGraph"
 _ADVANCING = frozenset({"next_variable", "tp_iternext_impl"})
-"""Methods of trackers that advance an iterator; not all of them tell of it."""
+"""Methods of trackers that advance an iterator; not all of them report it."""
 
 TRACE_LOG = Feature("going back in a trace", _EFFECTS, _MUTATION, _STORE, _LAZY, _REALIZE, _TRACKER, _OUTPUT)
 
 _OF_THE_PROGRAM = frozenset({"value", "source", "fn", "f_globals", "proxy", "inline_tracer", "mutation_type"})
-"""Fields of trackers that hold the program's objects, or torch's."""
+"""Fields of trackers that hold objects of the program or of torch."""
 
 
 class ChangeLog(Protocol):
-    """The keeper of changes."""
+    """Keeps changes."""
 
     @property
     def is_showing(self) -> bool:
-        """Whether the past is shown: changes are not those of the trace then."""
+        """Whether the past is shown: changes then do not belong to the trace."""
 
     def add_change(self, change: Change) -> None:
         """Note an in-place change before it happens."""
 
     def has_change(self, kind: type, tracker: Any) -> bool:
-        """Whether the last change was of this kind and tracker, with no snapshot since."""
+        """Return whether the last change was of this kind and tracker, with no snapshot since."""
 
     def noted_in(self, tracer: Any) -> Iterator[Any]:
-        """Yield the names and value stacks of the snapshots in the body that ``tracer`` traces."""
+        """Yield names and value stacks of the snapshots in the body that ``tracer`` traces."""
 
 
 class Change:
-    """The state of one of Dynamo's objects before a change; after each ``swap``, the other one of the two states."""
+    """The state of one of Dynamo's objects before a change; each ``swap`` exchanges it with the other state."""
 
     tracker: Any = None
     is_realization = False
-    """Whether Dynamo looked at an object of the program's for the first time."""
+    """Whether Dynamo looked at an object of the program for the first time."""
     size = 0
     """How many items of containers were copied."""
 
     def swap(self) -> None:
-        """Exchange the held state and the object's state."""
+        """Exchange the kept state with the object's."""
         raise NotImplementedError
 
     def trackers(self) -> Iterator[Any]:
@@ -79,7 +79,7 @@ class Change:
 
 
 class _MutationChange(Change):
-    """A changed object, for which some versions of torch note the user's lines."""
+    """A changed object, for which some torch versions note the user's lines."""
 
     def __init__(self, effects: Any, tracker: Any) -> None:
         self.tracker = tracker
@@ -129,7 +129,7 @@ def _advanced(iterator: Any, count: int) -> Any:
 
 
 class _TrackerChange(_MutationChange):
-    """A tracker is modified: its fields, and the contents of the containers that they hold."""
+    """A modified tracker: its fields, and the contents of the containers in them."""
 
     def __init__(self, effects: Any, tracker: Any) -> None:
         super().__init__(effects, tracker)
@@ -147,7 +147,7 @@ class _TrackerChange(_MutationChange):
             then[name] = _IteratorThen(value) if is_exactly(value, _ITERATORS) else value
         self._then = then
         self._contents = tuple(contents)
-        """Containers, each with a copy of it."""
+        """Containers, each with a copy."""
         if contents:
             self.size = sum(map(len, contents[1::2]))
 
@@ -177,12 +177,12 @@ _CONTAINERS = frozenset({dict, list, set, deque})
 
 
 def _own_fields(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of a tracker, without those that hold the program's objects, which stay unchanged."""
+    """Return a tracker's fields, without those that hold the program's objects, which never change."""
     return {name: value for name, value in fields.items() if name not in _OF_THE_PROGRAM}
 
 
 class _StoreChange(_MutationChange):
-    """The pending attributes of an object."""
+    """An object's pending attributes."""
 
     def __init__(self, effects: Any, tracker: Any) -> None:
         super().__init__(effects, tracker)
@@ -208,12 +208,12 @@ class _StoreChange(_MutationChange):
 
 
 class _FieldsChange(Change):
-    """Fields are replaced: a lazy value's when it is realized, a tensor's when a hook is registered on it."""
+    """Replaced fields: a lazy value's when it is realized, a tensor's when a hook is registered on it."""
 
     def __init__(self, owners: Iterable[Any]) -> None:
         fields = [fields_of(each) for each in owners]
         self._owners = (*fields, *map(dict, fields))
-        """Fields of each owner, and then copies of them in the same order."""
+        """Each owner's fields, and their copies in the same order."""
 
     def swap(self) -> None:
         count = len(self._owners) // 2
@@ -234,7 +234,7 @@ class _BodyChange(_FieldsChange):
     """The end of a higher-order operator's body: torch rebuilds its graph and rebinds its results."""
 
     def __init__(self, tracers: Sequence[Any], noted: Iterable[Any]) -> None:
-        """Take ``tracers``, those of the body and of enclosing bodies, for example an autograd function's forward."""
+        """Take ``tracers`` of the body and of enclosing bodies, for example an autograd function's forward."""
         super().__init__(values_in(tracers[-1].graph, noted))
         self._graphs = [BodyGraph(each) for each in tracers]
 
@@ -244,12 +244,12 @@ class _BodyChange(_FieldsChange):
 
 
 def _tensors_known_to(effects: Any) -> list[Any]:
-    """Return the tensors of a body's side effects: after its end they are those from before."""
+    """Return the tensors in a body's side effects: after its end, those from before."""
     return [each for each in effects.id_to_variable.values() if node_of(each) is not None]
 
 
 class _NameChange(Change):
-    """A tensor's node gets the name of the first variable that the tensor is stored in."""
+    """A tensor's node gets the name of the first variable that stores the tensor."""
 
     def __init__(self, tensor: Any) -> None:
         self._fields, self._node = fields_of(tensor), fields_of(tensor)["proxy"].node
@@ -271,11 +271,11 @@ def _name_change(tensor: Any) -> _NameChange | None:
 
 
 class ChangeHooks:
-    """Wrappers that note changes in a log before they are made. One per process, as the methods are."""
+    """Wrappers that note changes in a log before they happen. One per process, like the methods."""
 
     def __init__(self) -> None:
         self.log: ChangeLog | None = None
-        """That of the attempt that runs; set on the tracing thread."""
+        """The running attempt's log; set on the tracing thread."""
         self._lock = lock("hooks of changes", Level.HOOKS)
         self._patches = Patches("the history of traces", self._end)
 
@@ -316,7 +316,7 @@ class ChangeHooks:
         return self._mutation(_TrackerChange, tx.output.side_effects, tracker)
 
     def _end_of_body(self, output: Any, kind: str, *_: Any) -> _BodyChange | None:
-        """Return the change that begins with a body's output: with any other node there is none."""
+        """Return the change that begins with a body's output node, or None."""
         bodies, log = output.tracers[1:], self.log
         return (
             _BodyChange(bodies, log.noted_in(bodies[-1])) if kind == "output" and bodies and log is not None else None

@@ -1,8 +1,8 @@
-"""The state of a trace at each instruction, to show its past without another trace.
+"""Logs a trace's state at each instruction, to show its past without another trace.
 
 Names and the value stack are copied before an instruction runs, or derived from the next copy (``snapshots``). State
 that Dynamo changes in place (contents of containers, attributes, lazy values) is copied before the change. ``show``
-puts the past into Dynamo's own objects, so that all readers of the trace see it, and later restores the present, with
+puts the past into Dynamo's own objects, so that all readers of the trace see it. Later it restores the present, with
 which tracing continues. Tracing thread; a log lives as long as its attempt.
 """
 
@@ -36,16 +36,16 @@ from dynamo_dap.debuggee.torch_api.translator import Translator, running_transla
 from dynamo_dap.debuggee.torch_api.variable_trackers import source_name, unwrapped
 
 MAXIMUM_SNAPSHOTS = 50_000
-"""The oldest are forgotten, so many at a time as ``_FORGOTTEN_AT_ONCE`` says."""
+"""Beyond, the oldest are forgotten, ``_FORGOTTEN_AT_ONCE`` at a time."""
 _FORGOTTEN_AT_ONCE = 5_000
 MAXIMUM_COPIED = 4_000_000
-"""Items of containers; when more were copied, all that was before is forgotten."""
+"""Copied items of containers; beyond, everything earlier is forgotten."""
 _GENERATOR = 0x20 | 0x80 | 0x200
 """``co_flags`` of generators and coroutines (inspect.CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR)."""
 _CONTAINERS = frozenset({list, dict, set, deque, defaultdict})
 # Fields of Dynamo's interpreter.
 _OF_RUNNING = frozenset({"symbolic_locals", "prefix_insts"})
-"""What a function needs while it runs: variables, and instructions that the generated code is to begin with."""
+"""What a function needs only while it runs: variables, and first instructions of the generated code."""
 _CACHES = "_cache_method_"
 _CONSTANTS = "_constants_cache"
 _MODULES = "nn_module_stack"
@@ -53,7 +53,7 @@ _FRAME_FIELDS = ("symbolic_locals", "stack", "instruction_pointer", "current_ins
 
 
 class TraceLog:
-    """The snapshots of one attempt, oldest first."""
+    """One attempt's snapshots, oldest first."""
 
     def __init__(self, frame: TracedFrame) -> None:
         """Begin at ``frame``, the function of the first snapshot."""
@@ -66,28 +66,28 @@ class TraceLog:
         """The function of the last snapshot."""
         self._is_inlined = self._is_generator = False
         self._locals: dict[str, Any] | None = None
-        """Its variables as they were copied last."""
+        """Its variables in the last copy."""
         self._callers: tuple[FrameThen, ...] = ()
-        """Its callers, as they are while they wait."""
+        """Its waiting callers."""
         self._around: list[tuple[FrameThen, ...]] = []
         """The callers of each of them, the innermost last, as far as they were entered one by one."""
         self._emptied: dict[str, Any] = {}
-        """Empty containers that functions that have ended have in common, by the name of the field."""
+        """Empty containers that ended functions share, by field name."""
         self._no_constants: dict[int, list[None]] = {}
-        """What they have in common as caches of so many constants."""
+        """Their shared caches, by number of constants."""
         self._modules: Any = None
-        """The modules that the last of them was in."""
+        """The modules of the last ended function."""
         self._position = 0
-        """That of the last snapshot."""
+        """The shared state at the last snapshot."""
         self._depth: int | None = None
-        """How much lay on the stack at the last snapshot, if it is not noted as a whole."""
+        """The stack depth at the last snapshot, if that is a partial one."""
         self._is_quiet = False
-        """Whether nothing but stack and variables was changed since the last snapshot that is noted as a whole."""
+        """Whether only stack and variables have changed since the last full snapshot."""
         self._changes: list[Change] = []
         self._trace: TraceThen | None = None
-        """What was known of it as a whole at the last snapshot that was noted as a whole."""
+        """The facts at the last full snapshot."""
         self._tracer: Any = None
-        """That of the innermost graph by then, which had so many nodes and inputs."""
+        """The innermost graph at that time, with its numbers of nodes and inputs."""
         self._nodes = self._inputs = 0
         # torch._dynamo.config: whether a graph break ends the trace of an inlined function as well.
         self._breaks_inlined = bool(getattr(sys.modules.get("torch._dynamo.config"), "nested_graph_breaks", False))
@@ -103,7 +103,7 @@ class TraceLog:
     def note(self, frame: TracedFrame, position: int, *, is_line: bool = True, as_a_whole: bool = False) -> None:
         """Add a snapshot of ``frame``, the innermost one.
 
-        ``is_line``: its instruction has a line; ``as_a_whole``: the user may change it there.
+        ``is_line``: its instruction has a line. ``as_a_whole``: the user may change it there.
         """
         translator, snapshots = frame.translator, self._snapshots
         own: dict[str, Any] = translator.__dict__
@@ -124,7 +124,7 @@ class TraceLog:
             snapshots.instructions.append(instruction)
             self._depth = len(stack)
             return
-        # The partial snapshots before are derived from this one.
+        # The earlier partial snapshots are derived from this one.
         self._depth = None
         snapshots.instructions.append(instruction)
         self._add(own, stack)
@@ -171,7 +171,7 @@ class TraceLog:
             or effects is not trace.effects.effects
             or shape_env._version_counter != trace.sizes.version[0]
             or tracer is not self._tracer
-            # Around the body of a higher-order operator there are other graphs, which get inputs for it.
+            # Around a higher-order operator's body there are other graphs, which get inputs for it.
             or len(tracers) > 1
             or (shape_env.var_to_range and trace.sizes.version != _version_of(shape_env))
         ):
@@ -199,7 +199,7 @@ class TraceLog:
         return known if is_same and guards == known.guards else TraceThen(graphs, guards, effects_then, sizes)
 
     def _enter(self, translator: Translator) -> tuple[FrameThen, ...]:
-        """Note the callers of the running function; return generators that now wait to be resumed."""
+        """Note the running function's callers; return generators that now wait to be resumed."""
         before, callers = self._translator, self._callers
         if before is translator:
             return ()
@@ -229,7 +229,7 @@ class TraceLog:
     def _empty(self, translator: Translator) -> None:
         """Replace unused containers of ended functions by shared ones.
 
-        Only the log holds them, and the garbage collector would scan a dozen containers for each function.
+        Only the log holds them, and the garbage collector would scan a dozen containers per function.
         """
         if _is_generator(translator):
             return
@@ -272,7 +272,7 @@ class TraceLog:
             self._forget_all()
 
     def has_change(self, kind: type, tracker: Any) -> bool:
-        """Whether the last change is of this kind and tracker, with no snapshot since."""
+        """Return whether the last change is of this kind and tracker, with no snapshot since."""
         changes, snapshots = self._changes, self._snapshots
         is_last = bool(changes) and type(changes[-1]) is kind and changes[-1].tracker is tracker
         return is_last and snapshots.changed[-1] == snapshots.number
@@ -285,13 +285,13 @@ class TraceLog:
         self._copied = 0
 
     def guard_number(self, source: str) -> int | None:
-        """Return the number, in the order of installation, of the first guard on a source."""
+        """Return the number of the first guard on a source, in the order of installation."""
         guards = self._output.tracing_context.guards_context.dynamo_guards.inner
         names = (source_name(each.originating_source) for each in guards)
         return next((number for number, name in enumerate(names) if name == source), None)
 
     def node_numbers(self) -> dict[str, int]:
-        """Return the nodes of the outermost graph by name, with the number of nodes before each.
+        """Return the outermost graph's nodes by name, with the number of nodes before each.
 
         Inputs, which always come first, are left out.
         """
@@ -307,7 +307,7 @@ class TraceLog:
             yield from change.trackers()
 
     def noted_in(self, tracer: Any) -> Iterator[Any]:
-        """Yield the names and value stacks of the snapshots in the body that ``tracer`` traces, the newest first."""
+        """Yield names and value stacks of the snapshots in the body that ``tracer`` traces, newest first."""
         snapshots = self.snapshots
         for at in range(len(snapshots) - 1, -1, -1):
             snapshot = snapshots[at]
@@ -360,9 +360,9 @@ class TraceLog:
         return self._present is not None
 
     def show(self, index: int | None, *, as_result: bool = False) -> None:
-        """Put the trace into the state of a snapshot; None: into its present state.
+        """Restore a snapshot's state in the trace; None for the present state.
 
-        With ``as_result`` it is the state after the previous instruction: the snapshot's own is not fetched yet.
+        With ``as_result``, the state after the previous instruction: the snapshot's own is not fetched yet.
         """
         self._shown = None if index is None else (index, as_result)
         if self._present is None:
@@ -388,7 +388,7 @@ class TraceLog:
         return snapshot._replace(frames=(shown, *snapshot.frames[1:]))
 
     def writing_nodes(self) -> list[tuple[int, Any]]:
-        """Return the nodes of the outermost graph that change a tensor in place, with their numbers.
+        """Return the outermost graph's nodes that change a tensor in place, with their numbers.
 
         The numbers count operations from 0, without inputs. The shown state stays.
         """
@@ -425,7 +425,7 @@ class TraceLog:
         self._has_program_run = has_program_run
 
     def _suspended(self, index: int) -> Iterator[FrameThen]:
-        """Yield generators that do not run at a snapshot: they wait to be resumed, or to begin."""
+        """Yield generators that do not run at a snapshot: they wait to begin or to be resumed."""
         snapshots = self._snapshots
         known = {id(each.translator) for each in snapshots[index].frames}
         for each in snapshots.left_before(index):
@@ -462,7 +462,7 @@ def _sizes_now(shape_env: Any, known: SizesThen | None) -> SizesThen:
 
 
 def _frame_now(translator: Translator, known: dict[str, Any] | None = None) -> FrameThen:
-    """Return the present state of a function; ``known`` are its earlier variables."""
+    """Return a function's present state; ``known`` are its earlier variables."""
     own = translator.__dict__
     variables = own["symbolic_locals"]
     return FrameThen(
@@ -478,7 +478,7 @@ def _frame_now(translator: Translator, known: dict[str, Any] | None = None) -> F
 
 
 class _Present:
-    """The present state, while the past is shown."""
+    """Holds the present state while the past is shown."""
 
     def __init__(self, output: Any) -> None:
         self._output = output
@@ -529,7 +529,7 @@ class _Present:
         setattr(owner, name, value)
 
     def _cut(self, then: GraphThen) -> None:
-        """Unlink the nodes that were added since: inputs come first in a graph, whenever they are made."""
+        """Unlink the nodes added since: inputs come first in a graph, whenever they are made."""
         graph = then.tracer.graph
         count = graph._len
         if count == then.nodes:

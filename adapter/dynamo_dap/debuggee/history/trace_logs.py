@@ -1,8 +1,8 @@
-"""The log of the running trace, and what it continues: attempts, and the saved traces of cached calls.
+"""Keeps the running trace's log, and what it continues: attempts, and cached calls' saved traces.
 
-Steps back after a graph break lead to the attempt before it, or into the saved trace of the call that has reached it,
-with that call's inputs. Tracing thread, unless it says otherwise; attempts live until the function or the call that
-they lead to has ended, saved traces as long as their cache entry.
+Steps back after a graph break lead to the attempt before it, or into the saved trace of the call that reached it, with
+that call's inputs. Tracing thread, unless stated otherwise; attempts live until the function or the call that they lead
+to has ended, saved traces as long as their cache entry.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from dynamo_dap.debuggee.trace.runs import TraceProgress
 from dynamo_dap.debuggee.wrapping.locks import Level, reentrant_lock
 
 _MAXIMUM_ATTEMPTS = 8
-"""Attempts that are kept beside the one that runs: each holds what Dynamo made for it."""
+"""Attempts kept besides the running one: each holds Dynamo's objects."""
 MAXIMUM_SAVED = 100_000
-"""Lines of saved traces. They take as long as Dynamo took for these traces."""
+"""Lines of saved traces. They use as much memory as Dynamo did for these traces."""
 
 
 class SavedTraces:
@@ -46,7 +46,7 @@ class SavedTraces:
         self.all: list[SavedTrace] = []
 
     def add(self, saved: SavedTrace, code: types.CodeType | None) -> None:
-        """Keep a trace as long as the ``code`` that its cache entry runs; drop those of entries that torch dropped."""
+        """Keep a trace as long as the ``code`` of its cache entry; drop those of entries that torch dropped."""
         for each in [each for each in self.all if each.code is not None and not is_served(each.code())]:
             self._drop(each)
         self.all.append(saved)
@@ -72,7 +72,7 @@ class SavedTraces:
 
 @dataclass(frozen=True, eq=False)
 class _BegunCall:
-    """A call whose generated code runs, and reaches a graph break."""
+    """A call whose generated code runs, and will reach a graph break."""
 
     frame_id: int
     code_id: int
@@ -87,14 +87,14 @@ class _BegunCall:
 
 
 class BegunCalls:
-    """Calls that have reached a graph break or will, by thread."""
+    """Calls that have reached a graph break, or will, by thread."""
 
     def __init__(self) -> None:
         """Start without a begun call."""
         self._of_threads: dict[int, list[_BegunCall]] = {}
 
     def note(self, frame: types.FrameType, saved: SavedTrace, given: Given, before: Attempt | None) -> None:
-        """Note the call that ``frame`` runs: it was ``given`` this, and goes on ``before``."""
+        """Note the call that ``frame`` runs, its ``given`` inputs, and the attempt ``before`` it."""
         begun = _BegunCall(id(frame), id(frame.f_code), saved, given, before)
         self._of_threads.setdefault(threading.get_ident(), []).append(begun)
 
@@ -104,7 +104,7 @@ class BegunCalls:
         return any(each.code_id == id(code) for one in known for each in one)
 
     def attempt(self, frame: types.FrameType) -> Attempt | None:
-        """Return the saved trace of what ``frame`` runs, if it is known what that call was given."""
+        """Return the saved trace for ``frame``'s code, if its call's inputs are known."""
         if not self._mine():
             return None
         running: set[int] = set()
@@ -147,18 +147,18 @@ class TraceLogs(CompileObserver):
         self._attempt: object = None
         self._thread: int | None = None
         self._earlier: list[tuple[int, Attempt]] = []
-        """With the thread that each is of."""
+        """Each with its thread."""
         self._lock = reentrant_lock("logs of traces", Level.FEATURES)
         self._of_call = threading.local()
-        """``before``: what was before a resume function that a thread replays.
+        """``before``: the attempt before a resume function that a thread replays.
 
-        ``unkept``: the generated code, by identity, of a trace that ended at a graph break, if nothing is kept of it.
+        ``unkept``: generated code, by identity, of a trace that ended at a graph break and was not kept.
         """
         self.begun = BegunCalls()
         self._travellers = 0
-        """How many threads are held where they may look at earlier attempts."""
+        """How many threads are held where the user may look at earlier attempts."""
         self._is_wanted = self._has_gap = False
-        """Whether anything is noted, and whether nothing was for a while: the log does not lead to what comes then."""
+        """Whether anything is noted, and whether there was a gap, which interrupts the log."""
 
     def want(self, wanted: bool) -> None:
         """Begin or stop observing in-place changes of traces. Any thread."""
@@ -242,7 +242,7 @@ class TraceLogs(CompileObserver):
             self._of_call.before = outer
 
     def attempt_before(self, code: types.CodeType, below: types.FrameType | None) -> Attempt | None:
-        """Return the attempts before the graph break of a resume function.
+        """Return the attempts before a resume function's graph break.
 
         ``below`` is the frame that calls it.
         """
@@ -261,13 +261,13 @@ class TraceLogs(CompileObserver):
         return None
 
     def take_unkept(self, code: types.CodeType) -> bool:
-        """Return, once, whether ``code`` was generated last on this thread by a trace before a break that is lost."""
+        """Return, once, whether ``code`` is this thread's last one and its trace before a break is lost."""
         unkept: int | None = getattr(self._of_call, "unkept", None)
         self._of_call.unkept = None
         return unkept == id(code)
 
     def leads_from(self, code: types.CodeType) -> bool:
-        """Whether generated ``code`` continues a kept attempt. Any thread."""
+        """Return whether generated ``code`` continues a kept attempt. Any thread."""
         return any(attempt.leads_from(code) for _, attempt in self._earlier)
 
     def ended(self, code: types.CodeType) -> None:
@@ -292,7 +292,7 @@ class TraceLogs(CompileObserver):
         return Attempts([*reversed(before), *mine, self._running])
 
     def take(self, output: object) -> tuple[Past, TraceLog] | None:
-        """Return the past of the attempt that wrote ``output``, to be kept; None if it is incomplete."""
+        """Return the past of the attempt that wrote ``output``, to keep it; None if it is incomplete."""
         attempt, log = self._running, self._log
         if attempt is None or log is None or self._attempt is not output or log.forgotten:
             return None
@@ -300,7 +300,7 @@ class TraceLogs(CompileObserver):
         return attempt.past, log
 
     def compile_ended(self, compiling: FrameCompile, result: CompileResult, problem: BaseException | None) -> None:
-        """Note the end of a compile of this thread, and the code it generated, if any."""
+        """Note the end of this thread's compile, and the generated code, if any."""
         with self._lock:
             self._compile_ended(result.code)
 
@@ -349,7 +349,7 @@ class TraceLogs(CompileObserver):
             self._has_gap, CHANGES.log = self._has_gap or has_gap, self._log
 
     def forget(self) -> None:
-        """Forget this thread's trace, if it has one. Another thread's trace stays."""
+        """Forget this thread's trace, if any. Another thread's trace stays."""
         if self._thread not in (None, threading.get_ident()):
             return
         if self._running is not None:

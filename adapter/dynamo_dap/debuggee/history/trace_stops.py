@@ -1,7 +1,7 @@
-"""Holds a thread in a trace, and wherever the user goes in its past.
+"""Holds a thread in a trace, and in its past wherever the user goes.
 
-The trace runs, or is the saved trace of a cached call, which the thread walks through. One for each process. Tracing
-thread, under Dynamo's compile lock.
+The trace runs, or is a cached call's saved trace, which the thread walks through. One for each process. Tracing thread,
+under Dynamo's compile lock.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class TraceStops:
     """Stops in traces, with their history in ``logs``."""
 
     def __init__(self, host: Host, logs: TraceLogs, what_ifs: WhatIfs, address_of: AddressOf) -> None:
-        """Work for ``host``, the agent; ``what_ifs`` makes the changes that the user asks for at a stop."""
+        """Work for ``host``, the agent; ``what_ifs`` makes the user's changes at a stop."""
         self._host = host
         self._logs = logs
         self._what_ifs = what_ifs
@@ -41,11 +41,11 @@ class TraceStops:
 
     @property
     def visits(self) -> ProgressOfTraces:
-        """The progress of traces whose visits count together with those of the running one."""
+        """The progress of traces whose visits count together with the running one's."""
         return current_run().traces or self._traces
 
     def unreported(self, breakpoints: Sequence[LineBreakpoint], point: TracePoint) -> list[LineBreakpoint]:
-        """Return those that this execution has not reported: see ``ProgressOfTraces``."""
+        """Return the breakpoints that this execution has not reported: see ``ProgressOfTraces``."""
         if self._host.options.pause_on_restart:
             return list(breakpoints)
         code, take = id(point.frame.code), self.visits.take_reported
@@ -61,14 +61,14 @@ class TraceStops:
         raised: RaisedException | None = None,
         names: dict[str, object] | None = None,
     ) -> None:
-        """Hold the thread at ``point``, and wherever the user goes in the past from there."""
+        """Hold the thread at ``point``, and in the past wherever the user goes from there."""
         top = caller_frame()
         frame = point.frame
         progress = point.progress
         attempts, place = self._logs.attempts(frame), None
         if attempts is not None:
             past = attempts.present.past
-            # What raised, or changed something, has begun already.
+            # The instruction that raised or changed something has begun already.
             place = past.present(frame, point.index)
             place = place._replace(is_after=place.is_after or raised is not None)
             past.stopped.setdefault(place.at, set()).update(hit or ())
@@ -91,9 +91,9 @@ class TraceStops:
                 self._travel(attempts, stop, point, place, top)
 
     def _hold(self, stop: Stop, top: types.FrameType, *, is_over: bool = False) -> bool:
-        """Hold the thread; True if the thread was in a changed trace meanwhile, and has to go on.
+        """Hold the thread; return True if it was in a changed trace meanwhile, and must go on.
 
-        ``is_over``: the stop is in a trace that nothing goes on from any more.
+        ``is_over``: nothing continues from the stop's trace any longer.
         """
         while True:
             self._host.hold(stop)
@@ -107,7 +107,7 @@ class TraceStops:
                 return True
 
     def _travel(self, attempts: Attempts, present: Stop, point: TracePoint, now: Place, top: types.FrameType) -> None:
-        """Hold the thread wherever the user goes in the past, until the trace goes on from where it stands."""
+        """Hold the thread in the past wherever the user goes, until the trace continues from the present."""
         destination = here = Destination(now, present.reason)
         attempt = attempts.present
         try:
@@ -143,13 +143,13 @@ class TraceStops:
             attempts.present.past.show(None)
 
     def _is_nothing_here(self, past: Past, reason: str, at: int, point: TracePoint) -> bool:
-        """Whether nothing stops at the present any more, where the thread had stopped for ``reason``."""
+        """Return whether nothing stops at the present, where the thread had stopped for ``reason``."""
         return reason not in ("exception", "data breakpoint") and not self._stops_of(past).hits(at, point)
 
     def _reach_again(self, stop: Stop, remark: str | None) -> Stop:
-        """Return a stop as it is after the user was elsewhere, or wanted to be: see ``Destination.remark``.
+        """Return a stop as it is after the user went elsewhere, or tried to: see ``Destination.remark``.
 
-        The breakpoints that it was for may be gone.
+        Its breakpoints may be gone.
         """
         if remark is not None:
             text = remark if stop.description is None else f"{stop.description}: {remark}"
@@ -169,7 +169,7 @@ class TraceStops:
         return StopsInThePast(self._host, past, self._address_of)
 
     def walk(self, present: Attempt) -> None:
-        """Go through the trace of a cached call that is kept: hold the thread wherever the call stops."""
+        """Walk through a cached call's saved trace, and hold the thread wherever the call stops."""
         top, past, attempt = caller_frame(), present.past, present
         destination = furthest = Destination(Place(past.beginning - 1, is_after=True), "entry")
         past.stopped.clear()
@@ -204,12 +204,12 @@ class TraceStops:
                     return
 
     def _further(self, past: Past, furthest: Destination, step: Step | None, origin: Destination) -> Destination | None:
-        """Return where the walk through a saved trace stops next; ``origin`` is where ``step`` began."""
+        """Return the walk's next stop in a saved trace; ``origin`` is where ``step`` began."""
         stops = StopsOfCall(self._host, past, self._address_of, self.unreported)
         return past.forward(furthest, Place(past.end), step, stops, origin=origin)
 
     def _passes_furthest(self, past: Past, furthest: Destination, step: Step | None, start: Destination | None) -> bool:
-        """Whether nothing stops at ``furthest`` after the past; ``step`` began at ``start``, if that is known."""
+        """Return whether nothing stops at ``furthest`` after the past; ``step`` began at ``start``, if known."""
         at = furthest.place.at
         if not self._is_nothing_here(past, furthest.reason, at, past.point(at)):
             return False
@@ -220,7 +220,7 @@ class TraceStops:
     def _stop_at(
         self, attempts: Attempts, attempt: Attempt, destination: Destination, now: Place | None, top: types.FrameType
     ) -> Stop:
-        """Return the stop at a destination in the past, before ``now``; None: a call stops there as it walks."""
+        """Return the stop at a destination in the past, before ``now``; None: a walking call stops there."""
         past, raised = attempt.past, None if destination.met is None else destination.met.raised
         origin = past.origin(destination)
         if now is not None:

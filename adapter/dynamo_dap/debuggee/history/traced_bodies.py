@@ -1,8 +1,8 @@
-"""Keeps the trace of a higher-order operator's body before torch turns it into an operand.
+"""Keeps a higher-order operator's body trace before torch turns it into an operand.
 
 At the end of the body of ``torch.cond``, checkpointing, ``map`` and others, torch rebuilds its graph (inputs are
-ordered, replaced and added) and binds the body's results to the operator's. For steps back into the body, its graph and
-values after its last instruction are kept. Tracing thread; lives as long as the log of the trace (``trace_log``).
+ordered, replaced and added) and binds the body's results to the operator's. For steps back into the body, this module
+keeps its graph and values after its last instruction. Tracing thread; lives as long as the trace's log (``trace_log``).
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ class _NodeThen(NamedTuple):
     node: Any
     fields: dict[str, Any]
     users: dict[Any, None]
-    """What ``users`` had in it."""
+    """The former entries of ``users``."""
     operands: dict[Any, None]
-    """As ``users``."""
+    """Like ``users``."""
 
 
 _FIELDS = ("name", "_args", "_kwargs", "_input_nodes", "users", "meta", "_erased")
 
 
 class BodyGraph:
-    """The nodes of a body's graph, their order and operands, and the body's captured values."""
+    """A body's nodes, their order and operands, and its captured values."""
 
     def __init__(self, tracer: Any, also: Iterable[Any] = ()) -> None:
         """Copy the graph of ``tracer`` (torch's ``SubgraphTracer``), and the state of ``also``, removed nodes."""

@@ -1,4 +1,4 @@
-"""What if: continues a held trace with a change, in isolation from the program's own trace.
+"""Continues a held trace with a change (what-if), in isolation from the program's own trace.
 
 The call is replayed up to the user's first change, which is made there. Each later change starts a new replay with all
 changes, so that one that Dynamo cannot trace leaves nothing behind. Such a trace stops like any other. At its end the
@@ -69,7 +69,7 @@ class _Assigned:
     text: str
     depth: int
     sizes: tuple[SizeChange, ...] = ()
-    """What it says of sizes: then it holds from the beginning of the trace on, and nothing is done at its place."""
+    """Its changes of sizes: they apply from the beginning of the trace, and nothing is done at its place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +89,9 @@ class ChangedRun(ReplayRun):
     def __init__(
         self, host: Host, call: CachedCall, made: Sequence[ChangesAt], held_at: Place, asked: AskedChange | None
     ) -> None:
-        """Make the changes ``made`` in a replay of ``call``, and hold it where the user asked for the last one.
+        """Make the changes ``made`` in a replay of ``call``, and hold it at the last one.
 
-        ``asked`` is that one; None when it was refused meanwhile, and this trace leads back to before.
+        ``asked`` is the user's request for it; None if it was refused, and this trace leads back to the old place.
         """
         super().__init__(call)
         self._host = host
@@ -103,9 +103,9 @@ class ChangedRun(ReplayRun):
         self.has_arrived = self._is_over = False
         self.refused: str | None = None
         self.next: tuple[Sequence[ChangesAt], Place, AskedChange] | None = None
-        """What the user changed in it."""
+        """The user's changes in it."""
         self._done: set[tuple[int, int]] = set()
-        """Changes that were made: attempt, position."""
+        """Changes made: attempt, position."""
         self.is_kept = False
         """Whether the program's call runs the changed graph."""
         self.made_code = MadeCode(lambda: self.is_kept)
@@ -133,7 +133,7 @@ class ChangedRun(ReplayRun):
         return index
 
     def on_line(self, frame: TracedFrame, progress: TraceProgress, point: Callable[[], TracePoint]) -> Decision:
-        """Make the changes of the line, and hold the thread at the last one."""
+        """Make the line's changes, and hold the thread at the last one."""
         attempt = progress.identity.attempt
         try:
             for each in self.made:
@@ -142,7 +142,7 @@ class ChangedRun(ReplayRun):
             return self._refuse(str(problem))
         place = self._held_at
         if self.has_arrived:
-            # The analysis was restarted: the user was not stopped on the way there.
+            # The analysis was restarted: the user did not stop on the way.
             is_before = attempt > place.attempt and progress.position < place.position
             return Decision.GO_ON if is_before else Decision.ASK
         if attempt > place.attempt or (attempt == place.attempt and progress.position > place.position):
@@ -166,13 +166,13 @@ class ChangedRun(ReplayRun):
             raise CannotChange("something can be changed only where a line begins: step to one, or back to one")
         self._done.add(key)
         chain = frame.with_callers()
-        # What Dynamo traces meanwhile is not part of the function.
+        # What Dynamo traces meanwhile does not belong to the function.
         with self._host.holding(), replaying(SilentRun(self.call)):
             for each in (one for one in changes.assigned if not one.sizes):
                 assign(chain[each.depth], each.text)
 
     def held(self, frame: TracedFrame) -> str:
-        """Answer the request for the last change, which is made."""
+        """Answer the request for the last change, which is made now."""
         asked = self._asked
         if asked is None:
             return "changed"
@@ -221,12 +221,12 @@ def _where(frame: TracedFrame) -> str:
 
 
 class WhatIfs(CompileObserver):
-    """Makes changed traces, and holds them at the user's place. One for each engine."""
+    """Makes changed traces, and holds them at the user's place. One per engine."""
 
     feature = "trying changes of a trace"
 
     def __init__(self, host: Host, lines: LineTraces, logs: TraceLogs) -> None:
-        """Have the lines of traces reported by ``lines``; ``logs`` has the history of the trace that is changed.
+        """Report the lines of traces by ``lines``; ``logs`` has the history of the changed trace.
 
         ``host`` is the agent.
         """
@@ -234,7 +234,7 @@ class WhatIfs(CompileObserver):
         self._lines = lines
         self._logs = logs
         self._compiling: str | None = None
-        """The compile that goes on after such a trace."""
+        """The compile that continues after such a trace."""
         self._served: ServedOnce | None = None
 
     # -- traces ----------------------------------------------------------------------------------------------------
@@ -242,7 +242,7 @@ class WhatIfs(CompileObserver):
     def follow(self, asked: AskedChange, origin: object, top: types.FrameType) -> bool:
         """Make the user's change at a stop, and stay in the changed trace until the user leaves it.
 
-        ``origin`` is the stop's. False: the change was refused, and the thread must be held at its old place.
+        ``origin`` is the stop's. Return False if the change was refused: the thread must be held at its old place.
         """
         self._host.steps.finish()
         run = current_run()
@@ -262,7 +262,7 @@ class WhatIfs(CompileObserver):
     def _with(
         self, changes: Sequence[ChangesAt], change: Assignment | Jump, origin: object
     ) -> tuple[Sequence[ChangesAt], Place]:
-        """Return the changes before ``origin`` with this one, and the place of this one."""
+        """Return the changes before ``origin`` with this one, and its place."""
         if not isinstance(origin, Origin) or origin.position < 0:
             raise CannotChange("this trace was not followed from its beginning: set a breakpoint in it, and run again")
         place = Place(origin.identity.attempt, origin.position, origin.frame.code, origin.index)
@@ -356,7 +356,7 @@ class WhatIfs(CompileObserver):
         HOOKS.want(self, {CompileObserver.compile_ended})
 
     def compile_ended(self, compiling: FrameCompile, result: CompileResult, problem: BaseException | None) -> None:
-        """End the what-if whose compile this was."""
+        """End the what-if that belongs to this compile."""
         if compiling.compile_id != self._compiling:
             return
         self._compiling = None

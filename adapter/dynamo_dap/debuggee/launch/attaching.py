@@ -1,4 +1,4 @@
-"""``dynamo_dap.listen``, ``connect``, ``wait_for_client``, ``breakpoint``: for a program started without the debugger.
+"""Offers ``listen``, ``connect``, ``wait_for_client`` and ``breakpoint`` to programs started without the debugger.
 
 Any thread of the program. The program outlives the debugger.
 """
@@ -37,10 +37,10 @@ def listen(address: tuple[str, int] | int, *, access_token: str | None = None) -
 def connect(address: tuple[str, int] | int | None = None, *, access_token: str | None = None) -> None:
     """Connect to a debug server that waits at ``address``: its ``attach`` request had ``"listen": {...}``.
 
-    Does nothing if this process has a debugger already.
+    Does nothing if this process already has a debugger.
 
-    ``access_token`` is the server's token; a random one is found in the server's file for programs of its user. Without
-    an address, connect to the server of the environment variable ``DYNAMO_DAP_CONNECT``, and return when the
+    ``access_token`` is the server's token; a random one is read from the server's file for programs of its user.
+    Without an address, connect to the server in the environment variable ``DYNAMO_DAP_CONNECT``, and return when the
     breakpoints are set. Without that variable do nothing. If no debugger is there, report it on stderr, and let the
     program run on.
 

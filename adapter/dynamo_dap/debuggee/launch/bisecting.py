@@ -16,7 +16,7 @@ from dynamo_dap.protocol.bisection import BisectionRun
 
 
 def run_bisected(program: Program, asked: BisectionRun) -> None:
-    """Run the program; it ends the process as it would alone."""
+    """Run the program; it ends the process as it would without a bisection."""
     bisected = BisectedRun(asked.number, asked.settings)
     bisected.begin()
 

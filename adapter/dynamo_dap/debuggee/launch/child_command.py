@@ -1,4 +1,4 @@
-"""Decides which child processes to debug, and rewrites their command lines so that they start under the debugger.
+"""Decides which child processes to debug, and rewrites their command lines to start under the debugger.
 
 Pure functions of commands and stacks; used on whichever thread starts a process.
 """
@@ -18,21 +18,21 @@ _WITH_VALUE = "WX"
 """Short options of the interpreter that take a value, in the same argument or the next."""
 _LONG_WITH_VALUE = frozenset({"--check-hash-based-pycs"})
 _WORKER = re.compile(r"from multiprocessing\.spawn import spawn_main")
-"""What multiprocessing starts to run a function of the program; other code on a command line is some tool's own."""
+"""Multiprocessing's command for a function of the program; other code on a command line belongs to a tool."""
 _COMPILE_WORKER = re.compile(r"(^|/)torch[./]_inductor[./]compile_worker")
 _TOOLS = frozenset({"pip", "ensurepip", "venv"})
-"""Modules that are run as programs and run nothing of the user's."""
+"""Modules that run as programs without any code of the user."""
 
 _OWN = frozenset({"dynamo_dap", "debugpy", "pydevd", "_pydev_bundle", "_pydevd_bundle"})
 _MEANS = frozenset({"os", "subprocess", "multiprocessing", "concurrent", "asyncio", "threading", "pty", "contextlib"})
 """Modules that start processes for their callers."""
 _COMPILERS = frozenset({"torch", "functorch", "triton"})
 _RUNNERS = ("torch.utils.data", "torch.multiprocessing", "torch.distributed", "torch.backends.xeon")
-"""Parts of torch whose processes run the program: workers that load data, ranks, launchers."""
+"""Parts of torch whose processes run the program: data loading workers, ranks, launchers."""
 
 
 def is_for_program(maker: types.FrameType | None, *, is_fork: bool) -> bool:
-    """Whether the process that is made in the frame ``maker`` runs the user's program.
+    """Return whether the process that the frame ``maker`` starts runs the user's program.
 
     torch, Triton and the standard library start processes for their own purposes: probes, compile workers, bookkeeping.
     A fork by the standard library continues the program, whichever module asked for it.
@@ -80,7 +80,7 @@ def debugged_command(command: Sequence[Argument], entry: str, invitation_file: s
         return None
     if target in (["-c"], ["-m"]) or target[-1] == entry or not _is_users(target):
         return None
-    # The server reads its output like that of this process: it must not wait in a buffer either.
+    # The server reads its output like this process's: it must not wait in a buffer either.
     unbuffered = ["-u"] if getattr(sys.__stdout__, "write_through", False) else []
     return [*own, *unbuffered, entry, "--child", invitation_file, *target, *rest]
 
@@ -92,9 +92,9 @@ def _is_users(target: Sequence[str]) -> bool:
 
 
 def _read_short_options(argument: str) -> tuple[list[str], str, str]:
-    """Split ``-qmNAME`` into the options before (``-q``), ``-m`` or ``-c``, and what follows in the same argument.
+    """Split ``-qmNAME`` into the options before (``-q``), ``-m`` or ``-c``, and the rest of the argument.
 
-    The kind is ``value`` for another option with a value, and empty when there is none.
+    The kind is ``value`` for another option with a value, and empty if there is none.
     """
     for index, letter in enumerate(argument[1:], start=1):
         rest = argument[index + 1 :]

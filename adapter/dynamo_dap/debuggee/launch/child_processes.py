@@ -1,12 +1,12 @@
 """Starts child processes of the debugged one under the debugger, while a session wants them.
 
-The functions that start processes are wrapped: a Python that runs the user's program is started with ``entry.py
---child``; a forked process calls ``_after_fork``. The fork server of multiprocessing runs unchanged; the start-up data
-that it gets for a worker is changed so that the worker runs ``entry.py``.
+The functions that start processes are wrapped. A Python that runs the user's program starts with ``entry.py --child``;
+a forked process calls ``_after_fork``. The fork server of multiprocessing runs unchanged; the start-up data of its
+workers makes them run ``entry.py``.
 
-A child asks for its own session: it listens on loopback, sends the address to the server of its parent's session, and
-waits until a session is configured, the server refuses, or the time is up. This runs on the thread that starts the
-process; in the child on its main thread before its program, or on the only thread of a fork.
+A child asks for its own session: it listens on loopback, sends the address to its parent's server, and waits until a
+session is configured, the server refuses, or the time is up. This runs on the thread that starts the process; in the
+child on its main thread before its program, or on the only thread of a fork.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from dynamo_dap.protocol.streams import SocketStream
 
 @dataclass(frozen=True)
 class _Wish:
-    """The session's choice for child processes: ``invitation_file`` is None to leave them alone."""
+    """The session's choice for child processes; ``invitation_file`` None leaves them alone."""
 
     invitation_file: str | None
     is_in_force: Callable[[], bool]
@@ -59,11 +59,11 @@ class _Wish:
 
 _wish: _Wish | None = None
 _wish_of_parent: _Wish | None = None
-"""In a forked process, where the session is the parent's."""
+"""In a forked process, whose parent has the session."""
 
 
 def invite_children(agent: Agent, options: AgentOptions) -> None:
-    """Make the children of this process request sessions, as long as the agent's session lasts."""
+    """Make the children of this process request sessions, while the agent's session lasts."""
     global _wish
     client = agent.client
     if client is None:
@@ -120,7 +120,7 @@ def _rewritten(command: Sequence[Argument]) -> Sequence[Argument]:
     try:
         reported = invitation_text(wish.invitation_file, rank_of_spawned(sys._getframe()))
         debugged = debugged_command(command, ENTRY, reported)
-    except TypeError:  # an invalid command is the program's own affair
+    except TypeError:  # an invalid command is the program's own problem
         return command
     if debugged is None or not is_for_program(sys._getframe(), is_fork=False):
         return command
@@ -153,7 +153,7 @@ class _WorkerInvitation:
 
 
 def invite_workers(invitation: Callable[[], str | None]) -> None:
-    """Add the invitation, if there is one, to the first data for a worker of the fork server.
+    """Add the invitation, if any, to the first data for a worker of the fork server.
 
     Called when ``multiprocessing.popen_forkserver`` has been imported.
     """
@@ -174,12 +174,12 @@ def invite_workers(invitation: Callable[[], str | None]) -> None:
 
 _ANSWER_SECONDS = 5.0
 _PATIENCE_SECONDS = 8.0
-"""How long the program waits for a debugger to attach: an editor may start a server for it first."""
+"""Seconds to wait for a debugger to attach: an editor may start a server for it first."""
 _LOOK_SECONDS = 0.05
 
 
 def offer_session(agent_here: Callable[[], Agent], invitation_file: str) -> bool:
-    """Block until a session with this process is configured or refused; False if it is an unwanted rank.
+    """Block until a session with this process is configured or refused; return False for an unwanted rank.
 
     An unwanted rank gets no agent.
     """
@@ -236,7 +236,7 @@ def _have_session(agent: Agent, offer: _Offer, rank: Rank | None) -> None:
 
 
 def _wait(agent: Agent, is_over: threading.Event) -> bool:
-    """Wait until the session is configured or refused; False if no debugger attached in time.
+    """Wait until the session is configured or refused; return False if no debugger attached in time.
 
     The server's end counts only before a debugger has attached.
     """
@@ -259,7 +259,7 @@ class _Offer:
 
 
 def _connect(invitation_file: str) -> _Offer | None:
-    """Connect to the server of the parent's session; None if that has ended."""
+    """Connect to the server of the parent's session; return None if that has ended."""
     try:
         with open(invitation_file, "rb") as file:
             invitation = msgspec.json.decode(file.read(), type=Invitation)

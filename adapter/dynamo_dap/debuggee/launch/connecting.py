@@ -1,4 +1,4 @@
-"""Connects this process to a waiting debug server: at a given address, or at the environment's.
+"""Connects this process to a waiting debug server, at a given address or at the environment's.
 
 Any thread of the program connects; the server's messages arrive on the connection's reader thread. An unwanted rank of
 a job gets no agent. The program outlives the debugger, and runs without one if none is there.
@@ -60,9 +60,9 @@ def connect_to(server: NamedServer) -> bool:
 
 
 def connect_as_named() -> bool:
-    """Connect to the server of the environment, and return when it has set its breakpoints.
+    """Connect to the environment's server, and return when it has set its breakpoints.
 
-    Returns: Whether this process is debugged. It is not if no server is named or none is there, or as an unwanted rank.
+    Returns: Whether this process is debugged: not if no server is named or none is there, or for an unwanted rank.
         A problem is reported on stderr, and the program runs on.
     """
     reported = os.environ.pop(CONNECT_VARIABLE, None)
@@ -102,7 +102,7 @@ def _show(agent: Agent, text: str, category: str) -> bool:
 
 
 class _ServerReceiver:
-    """Receives from the server: first its answer, then requests for the agent, if it gets one."""
+    """Receives from the server: its answer, then requests for the agent, if it gets one."""
 
     def __init__(self, connection: Connection, server: NamedServer) -> None:
         self.welcome = Welcome()
@@ -112,14 +112,14 @@ class _ServerReceiver:
         self._problems: queue.SimpleQueue[str | None] = queue.SimpleQueue()
 
     def problem(self, timeout: float) -> str | None:
-        """Wait for the answer; return the reason of a refusal, else None."""
+        """Wait for the answer; return the reason of a refusal, or None."""
         try:
             return self._problems.get(timeout=timeout)
         except queue.Empty:
             return f"no answer within {timeout:g} s"
 
     def on_answer(self, response: Response) -> None:
-        """Begin a session, before its first request. The reader thread."""
+        """Begin a session before its first request. The reader thread."""
         if not response.success:
             self._problems.put(response.error_text)
             return

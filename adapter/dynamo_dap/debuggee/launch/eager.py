@@ -1,7 +1,7 @@
-"""Starts debugpy in a session that wants ordinary Python debugged, and reports the result to the server.
+"""Starts debugpy in a session that debugs ordinary Python, and reports the result to the server.
 
 Runs on the main thread of a launched program before the program, else on the agent's reader thread. If debugpy cannot
-be started, the session goes on with the agent alone.
+be started, the session continues with the agent alone.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def adopt_eager(agent: Agent) -> None:
 def start_eager(
     agent: Agent, address: str, token: str, greet: Callable[[socket.socket], None] | None = None
 ) -> DebugpyDebugger | None:
-    """Start debugpy, which connects to the server at ``address``; None if that is impossible.
+    """Start debugpy, which connects to the server at ``address``; return None if that is impossible.
 
     ``greet`` begins the connection, if programs other than debugpy connect to that address.
     """

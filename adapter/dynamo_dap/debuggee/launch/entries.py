@@ -1,4 +1,4 @@
-"""Wires the description of torch's cache entries: torch's tables, the record of compiles, the texts of guards.
+"""Describes torch's cache entries from torch's tables, the record of compiles, and the texts of guards.
 
 For a debug session, on the agent's reader thread; for ``dynamo_dap.describe``, on the program's thread that calls it;
 for ``dynamo-dap entries``, at the end of the program.
@@ -58,7 +58,7 @@ def _function(record: Record, code: CodeType, compile_id: str) -> CompiledFuncti
 
 
 def _newest(function: CompiledFunction, compile_id: str) -> Compile | None:
-    """Return the newest compile of that id: ids begin again when torch is reset."""
+    """Return the newest compile with that id: ids repeat after torch is reset."""
     return next((one for one in reversed(function.compiles) if one.id.partition("#")[0] == compile_id), None)
 
 
@@ -144,7 +144,7 @@ def _begin() -> CacheEntries:
 
 
 def describe(function: Callable[..., Any] | None = None, session: EntryReader | None = None) -> str:
-    """Describe the cache entries of a function, or of all; ``session`` has those of the session in progress."""
+    """Describe the cache entries of a function, or of all; ``session`` has those of the present session."""
     code = None if function is None else _code_of(function)
     if session is None and not is_dynamo_imported():
         when_dynamo_is_imported(_begin)
@@ -171,7 +171,7 @@ def _code_of(function: Any) -> CodeType:
 
 
 def _inside(function: Any) -> Any:
-    """Return the function behind torch's wrapper, a bound method or a module; None for a function itself."""
+    """Return the function inside torch's wrapper, a bound method or a module; None for a function itself."""
     attributes = getattr(function, "__dict__", {})
     compiled = attributes.get("_torchdynamo_orig_callable") or attributes.get("_modules", {}).get("_orig_mod")
     if compiled is not None or hasattr(function, "__code__"):
@@ -182,7 +182,7 @@ def _inside(function: Any) -> Any:
 
 
 def write_entries_at_end(path: str, function: str | None) -> None:
-    """Write the cache entries at this process's end, for ``dynamo-dap entries``. Called when Dynamo is imported."""
+    """Write the cache entries when this process ends, for ``dynamo-dap entries``. Called when Dynamo is imported."""
     entries = _begin()
     atexit.register(functools.partial(_write, entries, function, Path(path), os.getpid()))
 

@@ -1,10 +1,10 @@
-"""The script that a server runs in place of the user's program: ``PYTHON entry.py``, with ``DYNAMO_DAP_LAUNCH`` set.
+"""Runs the user's program for a server: ``PYTHON entry.py``, with ``DYNAMO_DAP_LAUNCH`` set.
 
 A child process runs it with ``--child``. A worker of multiprocessing's fork server runs it under another name, with the
 global ``INVITATION``: the file of a debugger's invitation, or the recorded run as JSON.
 
-It runs as a plain script, so that no directory of the user's is first on ``sys.path`` while the debugger is imported.
-If this Python has no ``dynamo_dap`` installed, the package that this file belongs to is used.
+It runs as a plain script, so that no directory of the user is first on ``sys.path`` while the debugger is imported. If
+this Python has no ``dynamo_dap`` installed, it uses the package that contains this file.
 """
 
 import importlib.util
@@ -15,7 +15,7 @@ EXIT_STATUS_UNUSABLE_PYTHON = 3
 
 
 def _import_own_package() -> None:
-    """Make ``dynamo_dap`` importable from where this file is, without adding its whole directory to ``sys.path``."""
+    """Make ``dynamo_dap`` importable from this file's package, without adding its whole directory to ``sys.path``."""
     package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     spec = importlib.util.spec_from_file_location(
         "dynamo_dap", os.path.join(package, "__init__.py"), submodule_search_locations=[package]
@@ -93,7 +93,7 @@ def offer_worker(invitation: str) -> None:
 
 
 def _say_undebugged(invitation: str, problem: str) -> None:
-    """Report it once a session: all children of a Python lack the same."""
+    """Report it once per session: all children of a Python lack the same."""
     if invitation.startswith("{"):
         sys.stderr.write("dynamo-dap: this child process is not recorded: " + problem + "\n")
         return
@@ -105,7 +105,7 @@ def _say_undebugged(invitation: str, problem: str) -> None:
 
 
 def _run_undebugged(problem: str) -> None:
-    """Run a child process without the debugger if this Python lacks something: it is the program's own affair."""
+    """Run a child process without the debugger if this Python lacks something: that is the program's own problem."""
     _say_undebugged(sys.argv[2], problem)
     command = getattr(sys, "orig_argv", [sys.executable, *sys.argv])
     here = command.index("--child")

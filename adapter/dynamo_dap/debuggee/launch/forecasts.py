@@ -1,9 +1,9 @@
-"""Forecasts what compiles next: tries sizes on torch's cache at the end of a program, for ``dynamo-dap forecast``.
+"""Forecasts what compiles next: tries sizes on torch's cache after a program, for ``dynamo-dap forecast``.
 
-At each compile the frame's names, torch's modes and the call from ordinary Python are kept, which keeps their tensors
-alive. At the end the guards of the cache entries are evaluated on the same names with tensors of other sizes. Then come
-trials with real calls (a list of sizes, marks): the function is called again, and its output is discarded. The command
-has started this process for that. Compiling threads; the main thread after the program's end.
+Each compile keeps its frame's names, torch's modes and the call from ordinary Python, with their tensors. At the end
+the guards of the cache entries are evaluated on the same names with tensors of other sizes. Then come trials with real
+calls (a list of sizes, marks): the function is called again, and its output is discarded. The command has started this
+process for that. Compiling threads; the main thread after the program's end.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from dynamo_dap.protocol.forecasts import (
 from dynamo_dap.protocol.texts import named_first_line_of
 
 _SIZES = 8
-"""Sizes of a function that are tried at most, where none is asked for."""
+"""Sizes of a function that are tried, if none is named."""
 _EXAMPLES = 3
 
 
@@ -68,9 +68,9 @@ class _Known:
     modes: dict[str, str] = field(default_factory=dict)
     call: CompiledCall | None = None
     follows_calls: bool = False
-    """Whether torch decided from call to call what is dynamic."""
+    """Whether torch decided from call to call which sizes are dynamic."""
     seen: dict[str, list[int]] = field(default_factory=dict)
-    """By expression of a size: its values, a compile each."""
+    """By expression of a size: its values, one per compile."""
 
 
 class _Compiles(CompileObserver):
@@ -82,7 +82,7 @@ class _Compiles(CompileObserver):
         self.known: dict[CodeType, _Known] = {}
         self.count = 0
         self.is_over = False
-        """Whether the program is over: compiles of trials are counted only."""
+        """Whether the program has ended: trials only count compiles."""
 
     def compile_ended(self, compiling: FrameCompile, result: CompileResult, problem: BaseException | None) -> None:
         """Count the compile, and keep its call's inputs."""
@@ -102,13 +102,13 @@ _compiles = _Compiles()
 
 
 def begin_forecast() -> None:
-    """Keep the inputs of each compile from now on."""
+    """Keep each compile's inputs from now on."""
     follow_calls()
     HOOKS.want(_compiles, (CompileObserver.compile_ended,))
 
 
 def write_forecast(asked: ForecastRun) -> None:
-    """Write the forecast: first the sizes that the cache entries match now, then the result of each trial."""
+    """Write the forecast: first the sizes that the cache entries match now, then each trial's result."""
     body, sizes = ask_entries(asked)
     path = Path(asked.path)
     path.write_bytes(msgspec.json.encode(body))
@@ -163,7 +163,7 @@ def _wanted(asked: ForecastRun) -> Iterator[tuple[CodeType, _Known]]:
 def _sizes_of_function(
     code: CodeType, known: _Known, asked: ForecastRun
 ) -> Iterator[tuple[FunctionForecast, _Size | None]]:
-    """Yield each size of a function with the function's facts; None for one without sizes."""
+    """Yield each size of a function with the function's facts; None for a function without sizes."""
     _, place = function_of(code, known.names)
     found = FunctionForecast(name_of(code, known.names), place.path, place.line, compile_ids_of(code))
     sizes = []
@@ -211,11 +211,11 @@ def _as_the_call_began(known: _Known) -> Iterator[None]:
 
 
 _SET = {"grad", "default dtype", "float32 matmul precision", "deterministic"}
-"""The modes that are set, and not entered and left."""
+"""The modes that are set, not entered and left."""
 
 
 def _sizes_of(known: _Known, asked: ForecastRun) -> Iterator[VariedSize]:
-    """Yield the sizes that varied, equal ones together; each size alone if none varied."""
+    """Yield the sizes that varied, equal ones together; if none varied, each size alone."""
     present = set(_names_of(known))
     varied = {name: sizes for name, sizes in known.seen.items() if len(set(sizes)) > 1 and name in present}
     groups: dict[tuple[int, ...], list[str]] = {}
@@ -232,7 +232,7 @@ def _names_of(known: _Known) -> list[str]:
 
 
 class _Size:
-    """Sizes of one function that are changed together."""
+    """Sizes of one function that change together."""
 
     def __init__(self, code: CodeType, known: _Known, size: VariedSize) -> None:
         self._code = code
@@ -253,7 +253,7 @@ class _Size:
 
     @property
     def can_be_called(self) -> bool:
-        """Whether a call from ordinary Python was given all tensors whose sizes are changed."""
+        """Return whether a call from ordinary Python got all tensors whose sizes are changed."""
         call = self._known.call
         if call is None or resume_function(self._code) is not None:
             return False
@@ -307,7 +307,7 @@ class _Size:
                     first_is_static=found.first_is_static,
                     failing={str(size): named_first_line_of(problem) for size, problem in found.failing.items()},
                 )
-        except Exception as error:  # noqa: BLE001  (the program's function may raise anything)
+        except Exception as error:  # noqa: BLE001 (the program's function may raise anything)
             self.found.warm_up = WarmUp([], [], problem=named_first_line_of(error))
 
     @contextlib.contextmanager
@@ -352,7 +352,7 @@ class _Size:
         self._call(size, declaration)
 
     def _call(self, size: int, declaration: Declaration | None = None) -> int:
-        """Call the function with a size; return the number of functions that this compiles, all included."""
+        """Call the function with a size; return the number of functions that this compiles."""
         call, before = self._known.call, _compiles.count
         if call is not None:
             others = self._others(size, declaration)
@@ -373,7 +373,7 @@ def _sizes_served(served: Iterable[ServedRange]) -> frozenset[int]:
 
 
 def _is_one(trial: ForecastTrial, first: int) -> bool:
-    """Whether one entry serves all sizes from ``first`` on, with no compile after the first call."""
+    """Return whether one entry serves all sizes from ``first`` on, with no compile after the first call."""
     entries = {one.entry for one in trial.served if one.last >= first}
     return trial.problem is None and len(entries) == 1 and None not in entries and not any(trial.compiled[1:])
 

@@ -1,7 +1,7 @@
-"""Runs the user's program in a process that a server launched, or in its child: under the agent, or only recorded.
+"""Runs the user's program in a process of a server, or in its child: under the agent, or only recorded.
 
-Main thread of the debugged process. The agent connects back to the server, authenticates with the token it was given,
-and waits until the client has set its breakpoints.
+Main thread of the debugged process. The agent connects back to the server, authenticates with its token, and waits
+until the client has set its breakpoints.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def _run_alone(program: Program, description: LaunchDescription) -> None:
 
 
 def _record_only(description: LaunchDescription) -> None:
-    """Record from the import of Dynamo on, or compare the calls of compiled functions, or explore stages."""
+    """Record from the import of Dynamo on, or compare calls of compiled functions, or explore stages."""
     start_log()
     if description.explore is not None:
         when_dynamo_is_imported(functools.partial(_begin_exploring, description.explore))
@@ -177,7 +177,7 @@ def _begin_hashing(path: str) -> None:
 
 
 def _hashed_calls_of_process(path: str) -> Path:
-    """Return the file of this process: ranks have the same one in each run."""
+    """Return this process's file: ranks have the same name in each run."""
     rank = own_rank()
     if rank is not None:
         return Path(f"{path.removesuffix(HASHED_SUFFIX)}.rank-{rank.number}{HASHED_SUFFIX}")
@@ -288,7 +288,7 @@ class _LaunchedReceiver(AgentReceiver):
             self._agent.configured.set()
             return
         if self._connection.was_taken:
-            # The program has closed all descriptors: its own affair, and the server reports it.
+            # The program has closed all descriptors, which is its own business; the server reports it.
             self._agent.detach_client()
             return
         if not self._agent.configured.is_set() and threading.main_thread().is_alive():

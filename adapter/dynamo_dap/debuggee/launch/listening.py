@@ -1,7 +1,7 @@
 """Accepts debuggers that connect to this process.
 
-A daemon thread accepts one client after the other, for the life of the process. Without a client the program runs as if
-nothing were there.
+A daemon thread accepts one client after the other, for the life of the process. Without a client the program runs
+normally.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dynamo_dap.protocol.own_threads import own_thread
 from dynamo_dap.protocol.streams import SocketStream
 
 _PATIENCE = 10.0
-"""Seconds in which a new connection has to show the token."""
+"""Seconds for a new connection to show the token."""
 _MAXIMUM_UNAUTHENTICATED = 16
 _RETRY_INTERVAL = 0.1
 """Seconds."""
@@ -52,7 +52,7 @@ def listen_for(agent: Callable[[], Agent], address: tuple[str, int] | int, acces
         token = access_token or secrets.token_urlsafe(32)
         bound = listener.getsockname()
         try:
-            # Before anyone can connect: a client then looks for the token.
+            # Before anyone can connect, because a client then looks for the token.
             token_file = write_token_file(bound[0], bound[1], token)
             _begin_to_listen(listener, token_file)
         except OSError:
@@ -65,7 +65,7 @@ def listen_for(agent: Callable[[], Agent], address: tuple[str, int] | int, acces
 
 
 def is_listening() -> bool:
-    """Whether a debugger can attach by itself."""
+    """Return whether a debugger can attach by itself."""
     return _listening is not None
 
 
@@ -126,7 +126,7 @@ class _Acceptor:
         self._token = token
         self._agent = agent
         self._unauthenticated: deque[tuple[float, _ListeningReceiver]] = deque()
-        """Who may not have shown the token yet, and when its time is up; who came first is first."""
+        """Connections without a token so far, each with its deadline; in order of arrival."""
 
     def run(self) -> None:
         while self._listener.fileno() >= 0:
@@ -136,7 +136,7 @@ class _Acceptor:
             except TimeoutError:
                 continue
             except OSError:
-                # The program may be out of file descriptors: the oldest unauthenticated connection makes room.
+                # The program may be out of file descriptors: drop the oldest unauthenticated connection.
                 self._cut_off(len(self._unauthenticated))
                 time.sleep(_RETRY_INTERVAL)
                 continue
@@ -154,7 +154,7 @@ class _Acceptor:
         self._cut_off(len(self._unauthenticated) - _MAXIMUM_UNAUTHENTICATED)
 
     def _next_deadline(self) -> float | None:
-        """Close connections whose time is up; return the seconds until the next one's, None if there is none."""
+        """Close connections past their deadline; return the seconds until the next deadline, or None."""
         while self._unauthenticated and (
             self._unauthenticated[0][0] <= time.monotonic() or self._unauthenticated[0][1].is_known
         ):
@@ -167,7 +167,7 @@ class _Acceptor:
 
 
 class _ListeningReceiver(AgentReceiver):
-    """Receives from one client: first its token, then requests. The connection's reader thread."""
+    """Receives from one client: its token, then requests. The connection's reader thread."""
 
     def __init__(self, connection: Connection, token: str, agent: Agent) -> None:
         super().__init__(connection, agent)
@@ -186,7 +186,7 @@ class _ListeningReceiver(AgentReceiver):
             self._connection.close()
 
     def on_request(self, request: Request) -> None:
-        """Serve a request of the client; the first must present the token."""
+        """Serve a client's request; the first must present the token."""
         if self._is_client:
             super().on_request(request)
         else:

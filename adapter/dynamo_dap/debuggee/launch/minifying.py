@@ -18,7 +18,7 @@ from dynamo_dap.protocol.minifying import OUTCOME, MinifiedBody, MinifyingRun
 
 
 def run_minifying(program: Program, asked: MinifyingRun) -> None:
-    """Run the program; it ends with the first compile that fails."""
+    """Run the program; the first failing compile ends it."""
     folder = Path(asked.folder)
 
     def end(error: str, problem: str | None) -> None:

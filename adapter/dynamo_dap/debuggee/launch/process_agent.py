@@ -1,4 +1,4 @@
-"""The agent of this process: made when it is first needed; engines are added when the program imports torch.
+"""Makes this process's agent when it is first needed, and adds engines when the program imports torch.
 
 Any thread; the agent lives as long as the process.
 """
@@ -28,7 +28,7 @@ _TRITON = "triton"
 _lock = lock("agent of the process", Level.PROCESS)
 _agent: Agent | None = None
 _arrived_at: NamedServer | None = None
-"""Where this process has connected to by itself for its present session."""
+"""The server that this process has connected to by itself for its present session."""
 
 
 def process_agent() -> Agent:
@@ -50,7 +50,7 @@ def process_agent() -> Agent:
 
 
 def known_agent() -> Agent | None:
-    """Return the agent of this process; None if nobody has needed it yet."""
+    """Return this process's agent; None if nothing has needed it yet."""
     return _agent
 
 
@@ -64,13 +64,13 @@ def report_failed_test(error: BaseException) -> None:
 
 
 def has_arrived_at(server: NamedServer) -> None:
-    """Note the ``server`` of this process; on its request debugpy connects there, too."""
+    """Note the ``server`` of this process, to which debugpy connects, too."""
     global _arrived_at
     _arrived_at = server
 
 
 def session_entries() -> EntryReader | None:
-    """Return torch's cache entries by the session in progress; None without a session."""
+    """Return torch's cache entries by the present session; None without a session."""
     return _agent.cache_entries if _agent is not None and _agent.client is not None else None
 
 
@@ -82,7 +82,7 @@ class _ThisProcess:
 
     def terminate(self) -> None:
         """End the program by SIGTERM, which it may handle."""
-        # Send the signal first: a resumed thread would run on before the program is asked to end.
+        # Send the signal first: a resumed thread would run on before the program gets it.
         os.kill(os.getpid(), signal.SIGTERM)
         self._agent.detach_client()
 
@@ -171,13 +171,13 @@ def _add_engines(agent: Agent, crash_folder: str | None) -> None:
         never_compile_below(own, os.path.join(os.path.dirname(own), "agent"))
         # debugpy calls it for each function with a breakpoint. Dynamo compiles no generators, but counts them.
         never_compile(dis.findlinestarts)
-        # First, so that every stop finds its event in the record.
+        # Keep it first, so that every stop finds its event in the record.
         recorder = make_recorder(
             agent.compiles_changed,
             lambda: agent.options.record,
             agent.print,
             agent.running_clock,
-            # Do not note the variables of each line while times are measured.
+            # Do not note each line's variables while times are measured.
             notes_traces=lambda: agent.options.record and not is_profiling(),
         )
         agent.add_recorder(recorder)

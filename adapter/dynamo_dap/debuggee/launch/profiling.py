@@ -1,4 +1,4 @@
-"""Profiles the compiles of the program, from its beginning to the end of the process, and writes the profile.
+"""Profiles the program's compiles from its beginning to the end of the process, and writes the profile.
 
 Started on the main thread before the program; written there at the end of the process. A forked process writes none.
 One profile per process.
@@ -41,9 +41,9 @@ def begin_profile(
 ) -> None:
     """Profile from now on.
 
-    ``stem``: see ``write_profile``; ``began``: the start of the process, by ``time.time()``; ``clock`` returns seconds;
+    ``stem``: see ``write_profile``. ``began``: the start of the process, by ``time.time()``. ``clock`` returns seconds.
     ``report`` gets the profile's path at the end. A worker of multiprocessing (``is_child``) may be killed without a
-    chance to write: it also writes after its compiles.
+    chance to write, so it also writes after its compiles.
     """
     global _profiler
     # Imported only now: other programs pay nothing.
@@ -89,7 +89,7 @@ def _arm(profiler: Profiler) -> None:
 
 
 class _KeptProfile:
-    """Writes the profile of a worker so far. On the threads that compile."""
+    """Writes a worker's profile so far. On the threads that compile."""
 
     def __init__(self, profiler: Profiler, stem: Path) -> None:
         self._profiler = profiler
@@ -98,7 +98,7 @@ class _KeptProfile:
         self._lock = lock("profile", Level.PROCESS)
 
     def write(self) -> None:
-        """Write it, unless it was written recently: that takes at most a tenth of the time."""
+        """Write it, unless that would take more than a tenth of the time."""
         began = time.perf_counter()
         process: Any = sys.modules.get("multiprocessing.process")
         if began < self._next or process is None or process.parent_process() is None:

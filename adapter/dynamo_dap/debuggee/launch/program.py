@@ -1,4 +1,4 @@
-"""Runs a program as ``python`` would run it: a file, a module, or code, as ``__main__``.
+"""Runs a program as ``python`` would: a file, a module, or code, as ``__main__``.
 
 Main thread. The program's traceback shows no frame of the debugger, and the user's file and lines for generated code.
 The program exits as without a debugger.
@@ -42,7 +42,7 @@ class Program:
 def run(
     program: Program, before: Callable[[str], None], on_end: Callable[[BaseException], None] = lambda error: None
 ) -> None:
-    """Run ``program``. ``before`` gets its code's file name right before the run, ``on_end`` the final exception.
+    """Run ``program``. ``before`` gets its code's file name before the run, ``on_end`` the final exception.
 
     Exceptions end the process as they would without a debugger.
     """
@@ -61,7 +61,7 @@ def run(
             raise
         uncaught = error
     if uncaught is not None:
-        # Outside of the handler: sys.excepthook would see it as the context of its own exceptions.
+        # Outside the handler: otherwise sys.excepthook would see it as the context of its own exceptions.
         _end_with(uncaught)
 
 
@@ -136,9 +136,9 @@ def _without_own_frames(entry: types.TracebackType | None) -> types.TracebackTyp
 
 
 _RUNNERS = frozenset(str(one.__file__) for one in (runpy, importlib.util, pkgutil))
-"""Their files where the modules of the standard library are not frozen."""
+"""Their files, if the standard library's modules are not frozen."""
 _THAWED = ["-X", "frozen_modules=off"]
-"""What a server adds to the interpreter's options; ``Job.debugged_command``."""
+"""The server's additional options for the interpreter; ``Job.debugged_command``."""
 _OWN_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
 _OWN_MODULES = f"{__package__.partition('.')[0]}."
 
@@ -183,7 +183,7 @@ def _prepare(program: Program) -> types.CodeType:
 
 
 def _restore_command_line(program: Program) -> None:
-    """Let ``sys.orig_argv`` start this program again: programs do that with other options."""
+    """Let ``sys.orig_argv`` start this program again, as programs do with other options."""
     for index, argument in enumerate(sys.orig_argv):
         if argument == ENTRY:
             own = sys.orig_argv[:index]
@@ -224,7 +224,7 @@ def _code_of_file(path: str) -> types.CodeType:
 
 
 def _code_of_module(name: str | None) -> types.CodeType:
-    """Find a module, or (None) the ``__main__`` of the directory that is first on ``sys.path``."""
+    """Find a module, or (None) the ``__main__`` of the first directory on ``sys.path``."""
     # runpy has no public function that finds a module without running it.
     private: Any = runpy
     try:
@@ -234,7 +234,7 @@ def _code_of_module(name: str | None) -> types.CodeType:
             _, spec, code = private._get_module_details(name, private._Error)
     except private._Error as error:
         sys.exit(f"{sys.executable}: {error}")
-    # The interpreter takes __file__ from the module of a script at its end, and from no other module.
+    # The interpreter takes __file__ from a script's module at its end, and from no other module.
     main = sys.modules["__main__"] = types.ModuleType("__main__")
     vars(main).update(_names_of_new_main())
     nothing = compile("", spec.origin, "exec")

@@ -20,11 +20,11 @@ from dynamo_dap.protocol.ranks import Rank
 _PIECES = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 
 Show = Callable[[str, str], bool]
-"""Shows a text in the session's console, by DAP's category; False when there is none."""
+"""Shows a text in the session's console, by DAP's category; returns False without one."""
 
 
 def divert(rank: Rank, how: str, show: Show) -> None:
-    """Send the output of this process, a ``rank``, from now on according to ``how``, the option ``rankOutput``."""
+    """Divert this ``rank``'s output from now on according to ``how``, the option ``rankOutput``."""
     if how == PLAIN:
         return
     for name, descriptor in (("stdout", 1), ("stderr", 2)):
@@ -37,7 +37,7 @@ def divert(rank: Rank, how: str, show: Show) -> None:
 
 
 def _goes_there(stream: object, descriptor: int) -> bool:
-    """Whether it is Python's initial stream."""
+    """Return whether it is Python's initial stream."""
     try:
         return isinstance(stream, io.TextIOWrapper) and stream.fileno() == descriptor
     except (OSError, ValueError):
@@ -45,7 +45,7 @@ def _goes_there(stream: object, descriptor: int) -> bool:
 
 
 def _is_launchers(descriptor: int) -> bool:
-    """Whether this process has inherited it from the launcher; true if unknown."""
+    """Return whether this process inherited it from the launcher; True if unknown."""
     try:
         of_launcher = os.stat(f"/proc/{os.getppid()}/fd/{descriptor}")
     except OSError:
@@ -54,7 +54,7 @@ def _is_launchers(descriptor: int) -> bool:
 
 
 class _WholeLines(io.TextIOWrapper):
-    """Text that is written by whole lines, since other ranks write, too."""
+    """Writes text in whole lines, since other ranks write, too."""
 
     def write(self, text: str, /) -> int:
         count = super().write(text)

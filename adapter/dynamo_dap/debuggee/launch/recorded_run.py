@@ -1,7 +1,7 @@
-"""Records the child processes of a recorded program, one record each, or profiles or explores them.
+"""Records, profiles or explores the child processes of a recorded program, each by itself.
 
-The interpreter's functions that start processes are wrapped. A Python that runs the user's program is started with
-``entry.py --child``, and gets the run in place of a debugger's invitation. A worker of multiprocessing's fork server
+The interpreter's functions that start processes are wrapped. A Python that runs the user's program starts with
+``entry.py --child``, and gets the run instead of a debugger's invitation. A worker of multiprocessing's fork server
 gets it in its first data; other forks inherit the recorder. Called on whichever thread starts a process. For the life
 of the process.
 """
@@ -40,7 +40,7 @@ def begin_run(reported: LaunchDescription | None = None) -> None:
 
 
 def join_run(run: RecordedRun) -> None:
-    """Join a run with this process and those that it starts."""
+    """Join a run, also for the processes that this one starts."""
     global _run
     be_spawned_as(run.rank)
     if _run is None:
@@ -76,7 +76,7 @@ def _rewritten(command: Sequence[Argument]) -> Sequence[Argument]:
     reported = _reported()
     try:
         recorded = None if reported is None else debugged_command(command, ENTRY, reported)
-    except TypeError:  # an invalid command is the program's own affair
+    except TypeError:  # an invalid command is the program's own problem
         return command
     if recorded is None or not is_for_program(sys._getframe(), is_fork=False):
         return command
@@ -91,12 +91,12 @@ def _reported() -> str | None:
 
 
 def run_controlled_by(text: str) -> RecordedRun | None:
-    """Return the run of a child; None for a debugger's invitation file."""
+    """Return a child's run; None for a debugger's invitation file."""
     return msgspec.json.decode(text, type=RecordedRun) if text.startswith("{") else None
 
 
 def own_record() -> Path | None:
-    """Return the record file of this process; None if it belongs to no run."""
+    """Return this process's record file; None outside a run."""
     if _run is None:
         return None
     first = Path(_run.folder) / f"{_run.name}{SUFFIX}"

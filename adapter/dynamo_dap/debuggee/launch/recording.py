@@ -46,9 +46,9 @@ def make_recorder(
 ) -> Recorder:
     """Return a recorder.
 
-    ``on_change`` is called after new facts; ``is_wanted`` returns whether to write a file, at the first event;
-    ``report`` gets problems with the file, as text for the user; ``clock`` returns seconds for compile times;
-    ``notes_traces`` returns whether the variables of lines are noted, by default whenever a file is wanted.
+    ``on_change`` is called after new facts. ``is_wanted``, called at the first event, returns whether to write a file.
+    ``report`` gets problems with the file, as text for the user. ``clock`` returns seconds for compile times.
+    ``notes_traces`` returns whether to note the variables of lines, by default whenever a file is wanted.
     """
     file = _File(is_wanted, report)
 
@@ -170,13 +170,13 @@ class OwnRecording:
 
 
 class _File:
-    """The record file of this process, or of a child that was forked from it."""
+    """The record file of this process, or of a forked child."""
 
     def __init__(self, is_wanted: Callable[[], bool], report: Callable[[str], None]) -> None:
         self._is_wanted = is_wanted
         self._report = report
         self.before_end: Callable[[], None] = lambda: None
-        """Is called when the process ends."""
+        """Called when the process ends."""
         self._writer: RecordWriter | None = None
         self._process = -1
         # Relative paths and the folder's name refer to the program's first folder.
@@ -226,7 +226,7 @@ class _File:
 
 _LAST = -100
 _KEPT_WHOLE = 1000
-"""Compiles of which a session has nodes and guards at hand: some kilobytes each, and the file has them all."""
+"""Compiles whose nodes and guards a session keeps: some kilobytes each, and the file has all."""
 
 
 def _started(cwd: Path) -> Started:
@@ -243,7 +243,7 @@ def _started(cwd: Path) -> Started:
         python=sys.version.split()[0],
         torch=torch_version,
         trace=os.environ.get("TORCH_TRACE"),
-        # Of a file it is None.
+        # For a file it is None.
         module=getattr(getattr(sys.modules["__main__"], "__spec__", None), "name", None),
         rank=own_rank(),
         job=job_in(os.environ, os.getppid()),

@@ -1,6 +1,6 @@
 """Saves the call of a stop or, for ``dynamo-dap record-call``, the call that compiles a function.
 
-On the thread that is held, or that compiles.
+On the held thread, or the compiling thread.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _observe(asked: RecordingRun) -> None:
     from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, FrameCompile
 
     def _names_of(compiling: FrameCompile) -> set[str]:
-        """Return the names that select a function: its name in reports or the wrapper's, in full or the last part."""
+        """Return the names that select a function: its own in reports or its wrapper's, in full or the last part."""
         names = {name_of_compile(compiling), qualified_name(compiling.code)}
         return names | {name.rpartition(".")[2] for name in names}
 

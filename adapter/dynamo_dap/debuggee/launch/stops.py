@@ -1,9 +1,9 @@
 """Stops in ordinary Python without debugpy: at ``breakpoint()``, at ``pause`` and on entry.
 
 ``sys.breakpointhook`` is replaced once, for the life of the process, and called on whichever thread calls
-``breakpoint()``; without a client it does nothing: a program must not hang in an invisible prompt. A pause uses a
-pending call, so that it needs no trace function and costs nothing before. It is requested on the agent's reader thread,
-for the main thread. ``stopOnEntry`` traces the main thread until the program's first line.
+``breakpoint()``. Without a client it does nothing: a program must not hang in an invisible prompt. A pause uses a
+pending call, so that it needs no trace function and costs nothing before. The agent's reader thread requests it for the
+main thread. ``stopOnEntry`` traces the main thread until the program's first line.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def install_breakpoint_hook(agent: Agent) -> None:
 
 
 def pass_breakpoint_calls() -> None:
-    """Make ``breakpoint()`` do nothing, unless the program chooses a debugger: a prompt would be invisible."""
+    """Make ``breakpoint()`` do nothing, unless the program chooses a debugger: its prompt would be invisible."""
     if os.environ.get("PYTHONBREAKPOINT") in (None, ""):
         sys.breakpointhook = lambda *args, **kwargs: None
 
@@ -53,9 +53,9 @@ def _hold(agent: Agent, frame: types.FrameType, reason: str, description: str) -
 
 
 def pause_eager(agent: Agent, ident: int) -> bool:
-    """Pause the thread with Python's identifier ``ident`` if it is the main thread, at its next Python instruction.
+    """Pause the main thread at its next Python instruction, if ``ident`` is its identifier.
 
-    Returns False for any other thread. A thread that is inside a trace is left to the engine, whose stop shows more.
+    Return False for any other thread. A thread inside a trace is left to the engine, whose stop shows more.
     """
     if ident != threading.main_thread().ident:
         return False
@@ -63,7 +63,7 @@ def pause_eager(agent: Agent, ident: int) -> bool:
 
 
 def _is_in_trace(filename: str) -> bool:
-    """Whether a frame of this file exists only while Dynamo compiles; wrappers of calls are others."""
+    """Return whether a frame of this file exists only while Dynamo compiles; wrappers of calls do not count."""
     return filename.endswith(("/convert_frame.py", "/symbolic_convert.py")) and is_torch_file(filename)
 
 

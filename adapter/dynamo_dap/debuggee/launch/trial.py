@@ -1,9 +1,8 @@
-"""Runs the program with a tried edit: edited files are read from copies, and the program's results are saved.
+"""Runs the program with a tried edit: reads edited files from copies, and saves the program's results.
 
-Saved are the results of its calls of compiled functions, and the values in ``__main__`` at its end. Each run starts
-with the same random seeds. Runs on the main thread before and after the program; results are saved on whichever thread
-calls. The files on disk are not touched; modules of a package are imported from copies as well as the program's own
-file.
+Saved are the results of calls of compiled functions, and the final values of ``__main__``. Each run starts with the
+same random seeds. Runs on the main thread before and after the program; results are saved on whichever thread calls.
+The files on disk are not touched; modules of a package are imported from copies, like the program's own file.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ def use_copies(copies: Mapping[str, str]) -> None:
             raise OSError("an edit is tried")
         return stats(self, path)
 
-    setattr(SourceFileLoader, "get_data", get_data)  # noqa: B010 (mypy knows it of the base class only)
+    setattr(SourceFileLoader, "get_data", get_data)  # noqa: B010 (mypy knows it only from the base class)
     SourceFileLoader.path_stats = path_stats  # type: ignore[method-assign]  # a wrapper of it
     for path, copy in copies.items():
         with tokenize.open(copy) as file:
@@ -54,7 +53,7 @@ def use_copies(copies: Mapping[str, str]) -> None:
 
 
 def try_settings(settings: Mapping[str, bool], added: Mapping[str, list[str]]) -> None:
-    """Apply settings of torch; add functions to settings that are sets. Runs once Dynamo is imported."""
+    """Apply torch settings; add functions to settings that are sets. Runs once Dynamo is imported."""
     for key, value in settings.items():
         set_config(key, value)
     for key, names in added.items():

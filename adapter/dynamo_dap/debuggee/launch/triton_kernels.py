@@ -1,4 +1,4 @@
-"""Wires the interpretation of Triton kernels: the interpreter's hooks, stops in kernels, launches in compiled code.
+"""Sets up Triton kernels' interpretation: the interpreter's hooks, stops in kernels, launches in compiled code.
 
 With the option ``triton`` for every launch, else for inspected launches. Runs on the agent's reader thread, and on the
 thread that imports Triton.

@@ -1,7 +1,7 @@
 """Keeps a distributed job alive while one of its ranks is held: the others wait, and report it.
 
-Runs in every rank of a debugged job, also in ranks without a debugger. Our own thread looks a few times in each of the
-program's timeouts for longer waits. It ends with the session; groups then have the program's timeout again.
+Runs in every rank of a debugged job, also in ranks without a debugger. Our own thread checks several times per program
+timeout for longer waits. It ends with the session; groups then get the program's timeout again.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from dynamo_dap.protocol.own_threads import own_thread
 
 _DOING = "having ranks wait for those that are held"
 _SHORTEST, _LONGEST = 0.25, 30.0
-"""Seconds between two looks."""
+"""Seconds between two checks."""
 _END = 5.0
-"""Seconds that the end of the program waits for a look in progress, which takes milliseconds."""
+"""Seconds that the program's end waits for a check in progress, which takes milliseconds."""
 
 
 def wait_for_held_ranks(is_in_force: Callable[[], bool], report: Callable[[str], None]) -> None:
@@ -36,7 +36,7 @@ def wait_for_held_ranks(is_in_force: Callable[[], bool], report: Callable[[str],
 
 
 class Watch:
-    """The wait of one session. ``take`` is called on the thread that makes a group."""
+    """The waits of one session. ``take`` is called on the thread that makes a group."""
 
     def __init__(self, is_in_force: Callable[[], bool], report: Callable[[str], None]) -> None:
         self._is_in_force = is_in_force
@@ -45,7 +45,7 @@ class Watch:
         self._reported: set[int] = set()
         self._lock = lock("shortest timeout", Level.PROCESS)
         self._in_torch = lock("watch of groups", Level.PROCESS)
-        """Is held by the thread while it is in torch's C++ code, and for good once the program ends."""
+        """Held by the thread while it is in torch's C++ code, and forever once the program ends."""
         self._is_ending = False
         self._process = os.getpid()
 
@@ -67,7 +67,7 @@ class Watch:
 
     @property
     def is_out_of_torch(self) -> bool:
-        """Whether the program is ending, so that the thread must stay out of torch."""
+        """Return whether the program is ending, so that the thread must stay out of torch."""
         return self._is_ending
 
     def keep_out_of_torch(self) -> None:

@@ -1,1 +1,1 @@
-"""Replays of cached calls: saved traces, graph runs, real values."""
+"""Replays cached calls: saved traces, graph runs, real values."""

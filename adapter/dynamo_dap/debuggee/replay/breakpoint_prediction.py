@@ -5,7 +5,7 @@ arguments or globals, or a result of the graph. Conditions and log messages over
 graph, kept from the first trace, runs on the call's own inputs for that. So a breakpoint that does not stop (``step ==
 500``, ``loss.item() > 3``, a hit count, a log message) costs no trace. Such a prediction is compared once with the
 trace, in the traced call. Everything else (an expression that calls the program's functions, an object that the traced
-code has changed) is left to the trace. Program's threads; lives as long as the cache entry.
+code has changed) needs the trace. Program's threads; lives as long as the cache entry.
 """
 
 from __future__ import annotations
@@ -78,14 +78,14 @@ _UNSAFE = frozenset(
 
 
 class NotPredictable(Exception):
-    """A value is known only in the trace."""
+    """Only the trace knows the value."""
 
 
 class Call:
     """One later call, with the values of its graphs."""
 
     def __init__(self, call: CachedCall) -> None:
-        """Nothing is computed yet."""
+        """Begin without computed values."""
         self.call = call
         self._graphs: dict[KeptGraph, KeptGraphInCall] = {}
 
@@ -97,7 +97,7 @@ class Call:
 
 
 _Operand = Callable[[Call], Any]
-"""Gives the value of a name in a later call."""
+"""Returns a name's value in a later call."""
 
 
 @dataclass(frozen=True)
@@ -112,9 +112,9 @@ class Predicted:
     """Whether it only names a tensor that the trace has reached, whose metadata is guarded."""
 
     def value(self, call: Call) -> object:
-        """Return its value in ``call``, computed apart from the program: see ``evaluating``.
+        """Return its value in ``call``, computed in isolation from the program: see ``evaluating``.
 
-        Raises: NotPredictable: the value is known only in the trace.
+        Raises: NotPredictable: only the trace knows the value.
         """
         try:
             value = self.result(call)
@@ -123,7 +123,7 @@ class Predicted:
             raise NotPredictable from problem
 
     def result(self, call: Call) -> Any:
-        """Return the value itself: a tensor, say. Raises whatever the expression raises."""
+        """Return the value itself, such as a tensor. Raises whatever the expression raises."""
         # torch imports modules while it computes, by the builtins of the running code.
         return eval(self.code, {"__builtins__": builtins}, _Names(self.operands, call))
 
@@ -133,13 +133,13 @@ class PredictedText:
     """An expression of a log message at one visit of a line."""
 
     predicted: Predicted | None
-    """None for what reads the same in every call."""
+    """None if the text is equal in every call."""
     text: str | None = None
-    """What every call reads, or what is before the elements of a small tensor; None for a plain value."""
+    """The text in every call, or the part before a small tensor's elements; None for a plain value."""
 
     @classmethod
     def learnt(cls, predicted: Predicted, call: Call, in_trace: str) -> PredictedText | None:
-        """Return how later calls read ``predicted``, which is ``in_trace`` in this call; None if unknown."""
+        """Return how later calls show ``predicted``, which shows ``in_trace`` in this call; None if unknown."""
         value = predicted.result(call)
         if is_exactly(value, _PLAIN):
             return cls(predicted) if _text(value) == in_trace else None
@@ -155,7 +155,7 @@ class PredictedText:
 
     @property
     def needs_graph(self) -> bool:
-        """Whether the graph has to run for it."""
+        """Whether it needs a run of the graph."""
         return self.predicted is not None and self.predicted.needs_graph
 
     def in_call(self, call: Call) -> str:
@@ -191,18 +191,18 @@ class _Names(dict[str, Any]):
 
 @dataclass(frozen=True)
 class Visit:
-    """A breakpoint that every call of a cache entry reaches; see ``agent.deciding.Reached``."""
+    """A breakpoint that every call of a cache entry reaches; implements ``agent.deciding.Reached``."""
 
     breakpoint: LineBreakpoint
     condition: Predicted | None
     expressions: Mapping[str, PredictedText]
-    """Those in the log message."""
+    """The log message's expressions."""
 
     @classmethod
     def predicted(
         cls, breakpoint: LineBreakpoint, frame: TracedFrame, shown: Frame, graph: KeptGraph, call: CachedCall
     ) -> Visit | None:
-        """Return the prediction for ``breakpoint`` at ``frame`` in later calls; None if each has to be traced.
+        """Return the prediction for ``breakpoint`` at ``frame`` in later calls; None if each needs a trace.
 
         ``shown`` evaluates in the trace of ``call``.
         """
@@ -230,7 +230,7 @@ class Visit:
 
     @property
     def only_counts(self) -> bool:
-        """Whether the breakpoint has a hit count, and no condition or log message."""
+        """Whether the breakpoint has only a hit count, and no condition or log message."""
         return self.condition is None and self.breakpoint.conditions.log_message is None
 
     def reached(self, call: Call) -> VisitInCall:
@@ -239,16 +239,16 @@ class Visit:
 
 
 class VisitInCall:
-    """A visit in one later call: see ``agent.deciding.Reached``."""
+    """A visit in one later call; implements ``agent.deciding.Reached``."""
 
     def __init__(self, visit: Visit, call: Call) -> None:
-        """Nothing is computed yet."""
+        """Begin without computed values."""
         self.breakpoint = visit.breakpoint
         self._visit = visit
         self._call = call
 
     def holds(self) -> bool:
-        """Whether the condition holds. Raises ``NotPredictable``."""
+        """Return whether the condition holds. Raises ``NotPredictable``."""
         condition = self._visit.condition
         return condition is None or bool(condition.value(self._call))
 
@@ -288,7 +288,7 @@ def _check(tree: ast.AST) -> None:
 
 
 class _Resolver(ast.NodeTransformer):
-    """Replaces each path to a value with a name of its own."""
+    """Replaces each path to a value by a new name."""
 
     def __init__(self, frame: TracedFrame, graph: KeptGraph) -> None:
         self._frame = frame
@@ -306,7 +306,7 @@ class _Resolver(ast.NodeTransformer):
         return self._named(self._operand(self._paths.follow(node), node))
 
     def is_traced_tensor(self, node: ast.expr) -> bool:
-        """Whether ``node`` only names a tensor that the trace has reached."""
+        """Return whether ``node`` only names a tensor that the trace has reached."""
         found = self._paths.follow(node)
         form = None if found is UNKNOWN else self._paths.form_of(found)
         return isinstance(form, TensorForm) and form.node is not None
@@ -341,7 +341,7 @@ class _Resolver(ast.NodeTransformer):
             try:
                 return self._named(self._operand(found, node))
             except NotPredictable:
-                pass  # an item of a tensor's shape, say: of a value that has an operand itself
+                pass  # for example an item of a tensor's shape: it belongs to a value with an operand
         return self.generic_visit(node)
 
     def _is_computed(self, node: ast.expr) -> bool:
@@ -431,7 +431,7 @@ class _FromSource:
 def _compiled(source: str) -> CodeType:
     try:
         return compile(source, "<source>", "eval")
-    except SyntaxError:  # a tensor that Dynamo found inside another, of a nested tensor for instance
+    except SyntaxError:  # a tensor that Dynamo found inside another, such as a nested tensor
         raise NotPredictable from None
 
 
@@ -452,12 +452,12 @@ def _plain(value: object, attributes: tuple[str, ...] | list[str]) -> object:
 
 
 def evaluating_visits(visits: Sequence[Visit]) -> AbstractContextManager[None]:
-    """Compute the predictions of ``visits`` in a call without effect on the program."""
+    """Compute the predictions of ``visits`` in a call without side effects on the program."""
     return evaluating([each for visit in visits for each in (visit.condition, *visit.expressions.values())])
 
 
 def evaluating(expressions: Sequence[Predicted | PredictedText | None]) -> AbstractContextManager[None]:
-    """Compute ``expressions`` without effect on the program."""
+    """Compute ``expressions`` without side effects on the program."""
     needs_graph = any(each is not None and each.needs_graph for each in expressions)
     return evaluating_on_real_values() if needs_graph else nullcontext()
 

@@ -1,9 +1,9 @@
 """Reports calls of compiled graphs to observers, with their outputs and their inputs before the call.
 
-The code that Dynamo generated calls a graph by a global name of the user's module (``__compiled_fn_3_...``), whichever
-backend compiled it. While there is an observer, that name has a function that reports the calls; else it has Dynamo's
-compiled graph itself. Inputs that a call writes to are copied before it runs. The first reported call, for which all
-inputs are copied, shows which ones these are.
+Dynamo's generated code calls a graph by a global name of the user's module (``__compiled_fn_3_...``), whichever backend
+compiled it. While there is an observer, that name has a function that reports the calls; otherwise it has Dynamo's
+compiled graph. Inputs that a call writes to are copied before it runs. The first reported call, for which all inputs
+are copied, shows which ones these are.
 
 One ``GRAPH_CALLS`` for the process. ``want`` is called on any thread, everything else on the thread that makes the
 call, right before and after it.
@@ -40,7 +40,7 @@ _CLEANUPS = "torch._dynamo.utils:CleanupManager.instance"
 _PREFIX = "__compiled_fn"
 
 _WITH_BYTES = ("cpu", "cuda", "xpu", "mps")
-"""Devices whose memory torch can copy. One that is written in Python has its data elsewhere, and a copy crashes."""
+"""Devices whose memory torch can copy. A device written in Python has its data elsewhere, and a copy crashes."""
 _TOKENS = itertools.count()
 
 GRAPHS = Feature("looking at what compiled graphs return", _CLEANUPS)
@@ -48,22 +48,22 @@ GRAPHS = Feature("looking at what compiled graphs return", _CLEANUPS)
 
 @dataclass(eq=False)
 class GraphCall:
-    """One call of a compiled graph; copies made for it live as long as it."""
+    """One call of a compiled graph. Copies made for it live as long as it."""
 
     graph: ObservedGraph
     frame: types.FrameType
-    """The frame of the generated code, at the call: it has replayed no side effect yet."""
+    """The generated code's frame at the call; no side effect has been replayed yet."""
     inputs: tuple[Any, ...]
     kept: KeptInputs
     outputs: Any = None
     problem: Exception | None = None
     """The exception that the compiled graph raised."""
     token: str = field(default_factory=lambda: f"{os.getpid()}.{next(_TOKENS)}")
-    """Differs from that of every other call."""
+    """Differs for every call."""
 
     @property
     def given(self) -> tuple[Any, ...]:
-        """The inputs, and the tensors of the program that belong to the graph."""
+        """The inputs, and the program's tensors that belong to the graph."""
         return self.graph.given(self.inputs)
 
     @property
@@ -99,11 +99,11 @@ class KeptInputs:
     """The earlier contents of inputs that a call changes."""
 
     memory: Mapping[object, Any]
-    """Copies, by what ``storage_of`` gives for the tensor."""
+    """Copies, by the tensor's ``storage_of``."""
     left_out: tuple[int, ...]
-    """Positions of written inputs that were too large to keep."""
+    """Positions of written inputs that were too large to copy."""
     random: tuple[Callable[[], None], ...]
-    """Restores the states of the random number generators; nothing if the graph draws no numbers."""
+    """Restores the states of the random number generators; empty if the graph draws no numbers."""
     versions: tuple[int, ...] | None = None
     """How often each input had been written to before the call, if all are kept."""
     random_after: Any = None
@@ -111,7 +111,7 @@ class KeptInputs:
 
 
 class GoesOnInFork(BaseException):
-    """An observer raises this in a fork of the process, to end the call there."""
+    """An observer raises this in a forked process, to end the call there."""
 
 
 class CallObserver:
@@ -124,7 +124,7 @@ class CallObserver:
         """Inspect the exception that a graph has raised, before the program gets it."""
 
     def keeps_all(self, number: int) -> bool:
-        """Whether all inputs of a graph's call of this ``number`` are kept, not only those written to before."""
+        """Return whether to keep all inputs of a graph's call ``number``, not only those written to before."""
         return False
 
     def left_out(self, code: types.CodeType, reason: str) -> None:
@@ -139,7 +139,7 @@ class ObservedGraph:
     calls: int = 0
     """How many were reported."""
     attributes: tuple[weakref.ref[Any], ...] = ()
-    """Tensors of the program that belong to the graph and are not inputs, as an optimizer's parameters."""
+    """The program's tensors that belong to the graph without being inputs, such as an optimizer's parameters."""
     written: frozenset[int] | None = None
     """Positions in ``given`` that it writes to; None before its first call."""
     draws: bool = True
@@ -153,12 +153,12 @@ class ObservedGraph:
 
 
 class NotedAttributes(threading.local):
-    """Notes the program's tensors that belong to the graph that this thread compiles: no call is given them."""
+    """Notes the program's tensors that belong to the graph of this thread's compile: no call passes them."""
 
     _of_graph: tuple[weakref.ref[Any], ...] = ()
 
     def note(self, graph: Any) -> None:
-        """Note those of a graph that was just made."""
+        """Note the tensors of a new graph."""
         names = dict.fromkeys(node.target for node in graph.nodes if node.op == "get_attr")
         found = [getattr(graph.owning_module, name, None) for name in names]
         self._of_graph = tuple(weakref.ref(each) for each in found if has_own_memory(each))
@@ -175,7 +175,7 @@ class GraphCalls:
     def __init__(self) -> None:
         self._lock = lock("observers of graph calls", Level.OBSERVERS)
         self._observers: dict[CallObserver, int] = {}
-        """With how many bytes of inputs may be copied for a call."""
+        """Limit the bytes of inputs that may be copied for a call."""
         self._thread = threading.local()
         self._patches = Patches("looking at what compiled graphs return", self._observers_end)
 
@@ -269,7 +269,7 @@ class GraphCalls:
 
 
 GRAPH_CALLS = GraphCalls()
-"""Those of this process."""
+"""The process's only one."""
 
 
 def _installed(hooks: Iterable[Iterable[Any]]) -> Iterator[tuple[dict[str, Any], str]]:
@@ -286,13 +286,13 @@ def _kept_by(graph: Any) -> tuple[weakref.ref[Any], ...]:
 
 
 def _device_without_bytes(inputs: tuple[Any, ...]) -> str | None:
-    """Return the type of a device among ``inputs`` whose memory torch cannot copy; None if there is none."""
+    """Return the type of an input's device whose memory torch cannot copy, or None."""
     devices = (each.device.type for each in inputs if has_own_memory(each))
     return next((device for device in devices if device not in _WITH_BYTES), None)
 
 
 def _can_be_read() -> bool:
-    """Whether tensors here have real values: not inside a transform of torch.func, nor recorded for a CUDA graph."""
+    """Return whether tensors have real values: not inside torch.func's transforms, nor while recording a CUDA graph."""
     torch: Any = sys.modules["torch"]
     if REAL_VALUES.problem is not None or in_transform():
         return False
@@ -305,7 +305,7 @@ def _keep(graph: ObservedGraph, given: tuple[Any, ...], limit: int, *, keeps_all
     left_out: list[int] = []
     if wanted:
         with uncompiled_data_reading():
-            # Parameters are large, and rarely written to by a graph that has others as well.
+            # Parameters are large, and a graph with other inputs rarely writes to them.
             for position in sorted(wanted, key=lambda each: getattr(given[each], "requires_grad", False)):
                 each = given[position]
                 if not has_own_memory(each) or storage_of(each) in memory:

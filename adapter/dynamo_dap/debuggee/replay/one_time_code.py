@@ -2,9 +2,9 @@
 
 The compile proceeds as usual.
 
-When its generated code is put into a cache entry, the other code replaces it; as soon as that runs, the entry gets the
-generated code. A cached call runs the entry's code already, and CPython cannot make a running frame run other code. But
-the call has done nothing yet, and it begins with a call of the compiled graph: if the other code differs only in its
+When torch puts its generated code into a cache entry, the other code replaces it; as soon as that runs, the entry gets
+the generated code. A cached call runs the entry's code already, and CPython cannot make a running frame run other code.
+But the call has done nothing yet, and begins with a call of the compiled graph. If the other code differs only in its
 graph, this one call gets that graph. Tracing thread; lives until the call has begun.
 """
 
@@ -28,7 +28,7 @@ _GRAPH = "__compiled_fn"
 
 
 class ServedOnce:
-    """See the module."""
+    """Replaces the generated code for one call."""
 
     def __init__(self, call: CachedCall, made: MadeCode, on_problem: Callable[[str], None]) -> None:
         """Serve ``call``, which is being compiled, by ``made``; ``on_problem`` gets the reason if that fails."""
@@ -65,7 +65,7 @@ class ServedOnce:
         return self._code
 
     def _giving_back(self, name: str, graph: Any) -> Any:
-        """Return the graph's function wrapped so that it first restores the cache entry's generated code."""
+        """Wrap the graph's function so that it first restores the cache entry's generated code."""
 
         def compiled_graph(*arguments: Any, **named: Any) -> Any:
             self._call.frame.f_globals[name] = graph
@@ -125,7 +125,7 @@ def serves_another_graph(call: CachedCall) -> bool:
 
 
 SERVED_ONCE = "_dynamo_dap_frame"
-"""The attribute of a graph that is served once: the frame that calls it. It asks who calls it, so nothing wraps it."""
+"""The attribute of a graph that is served once: the calling frame. It identifies its caller, so nothing wraps it."""
 _NUMBERED = re.compile(r"__compiled_fn_\w+")
 
 
@@ -157,6 +157,6 @@ def _is_same(one: object, other: object) -> bool:
 
 
 def _shape(code: types.CodeType) -> object:
-    """Return the parts that must be the same."""
+    """Return the parts that must be equal."""
     count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 4) + bool(code.co_flags & 8)
     return code.co_varnames[:count], code.co_freevars, code.co_cellvars

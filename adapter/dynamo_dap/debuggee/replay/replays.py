@@ -1,7 +1,7 @@
-"""Runs the graph of a call again, operation by operation, on the call's inputs.
+"""Runs a call's graph again, operation by operation, on the call's inputs.
 
 A ``ReplayedGraph`` is made during a replay of the call, with the complete graph, and lives as long as the object that
-compares values. Thread of the program that makes the call.
+compares values. The program's thread that makes the call.
 """
 
 from __future__ import annotations
@@ -50,31 +50,31 @@ class ReplayedGraph:
         self.module = graph
         self.numbers = numbers
         self.codes: Sequence[types.CodeType] = [call.code]
-        """What was traced: the function, and those that it calls."""
+        """The traced function, and those that it calls."""
         self.nodes: list[Any] = list(graph.graph.nodes)
         self.inputs: dict[Any, Any] = {}
-        """By placeholder, with what each held when the call began."""
+        """By placeholder: the contents when the call began."""
         self.names: dict[Any, str] = {}
-        """By placeholder, as the user wrote it."""
+        """By placeholder: the name as the user wrote it."""
         self._buffers: set[Any] = set()
         self.has_drawn_in_python = False
         """Whether an input is a random number that Python drew before the graph was called."""
         self.written: frozenset[object] = frozenset()
         """The memory of inputs that it writes to, once it has run."""
         self.promised = {node: each for node in self.nodes if (each := promised_by(node)) is not None}
-        """What fake kernels of custom operators said of their results."""
+        """What fake kernels of custom operators declared about their results."""
         self.call_inputs: dict[Any, Any] = {}
-        """By placeholder, what the compiled graph was given: with what the call has left in it."""
+        """By placeholder: the compiled graph's input, as the call left it."""
         self._originals: dict[str, Any] = {}
-        """By name, the program's tensors that belong to the graph."""
+        """By name: the program's tensors that belong to the graph."""
         self._attributes: dict[object, tuple[Any, Any]] = {}
-        """By memory of the program that belongs to the graph: a copy, and what it held when the call began."""
+        """By memory that belongs to the graph: a copy, and the contents when the call began."""
         for node in self.nodes:
             if node.op == "placeholder":
                 self._take_input(node)
 
     def take_attributes(self) -> None:
-        """Give the graph copies of its own tensors of the program, for example an optimizer's parameters."""
+        """Replace the graph's own tensors of the program, such as an optimizer's parameters, by copies."""
         torch: Any = sys.modules["torch"]
         vars(self.module)[ORIGINALS] = self._originals
         for name in {node.target for node in self.nodes if node.op == "get_attr"}:
@@ -93,7 +93,7 @@ class ReplayedGraph:
             setattr(self.module, name, own)
 
     def own_attributes(self) -> Iterator[tuple[Any, Any, Any]]:
-        """Yield of the program's tensors that belong to the graph: the first node, the graph's copy, the original."""
+        """Yield for the program's tensors that belong to the graph: the first node, the graph's copy, the original."""
         nodes = {node.target: node for node in reversed(self.nodes) if node.op == "get_attr"}
         for name, original in self._originals.items():
             if name in nodes:
@@ -110,7 +110,7 @@ class ReplayedGraph:
         return other
 
     def take_inputs(self, given: Sequence[Any]) -> None:
-        """Use the real inputs of the compiled graph: a second trace draws other Python random numbers."""
+        """Use the compiled graph's real inputs: a second trace draws other random numbers in Python."""
         placeholders = [node for node in self.nodes if node.op == "placeholder"]
         if len(placeholders) == len(given):
             self.call_inputs = dict(zip(placeholders, given, strict=True))
@@ -134,7 +134,7 @@ class ReplayedGraph:
         return self.inputs[node]
 
     def node_of(self, tensor: Any) -> Any:
-        """Return the node that gives a tensor which the call was given, None if none does."""
+        """Return the node for a tensor that the call got, or None."""
         memory = storage_of(tensor)
         for node in self.nodes:
             if node.op == "placeholder":
@@ -146,7 +146,7 @@ class ReplayedGraph:
         return None
 
     def is_state(self, node: Any) -> bool:
-        """Whether a placeholder is a parameter or a buffer of a module, or a parameter by itself."""
+        """Return whether a placeholder is a module's parameter or buffer, or a single parameter."""
         torch: Any = sys.modules["torch"]
         return isinstance(self.inputs.get(node), torch.nn.Parameter) or node in self._buffers
 
@@ -164,12 +164,12 @@ class ReplayedGraph:
 
     @property
     def output_nodes(self) -> Sequence[Any]:
-        """What the graph returns: nodes and constants."""
+        """The graph's outputs: nodes and constants."""
         returned: Any = self.output.args[0]
         return list(returned) if isinstance(returned, list | tuple) else [returned]
 
     def fresh_inputs(self, *, copies_all: bool = False) -> list[Any]:
-        """Return the inputs of the placeholders, in order; inputs that the call writes to are copies.
+        """Return the placeholders' inputs, in order; inputs that the call writes to are copies.
 
         ``copies_all``: copy all inputs, for a run that may write anywhere.
         """
@@ -201,7 +201,7 @@ class ReplayedGraph:
 
 
 def graph_of(call: CachedCall, output_count: int | None) -> ReplayedGraph:
-    """Replay ``call`` and return its graph, which must have this number of outputs; None if it is unknown.
+    """Replay ``call`` and return its graph, which must have this number of outputs, or None.
 
     Dynamo may have learned since the compile that a size varies: the call is then traced without that knowledge.
 
@@ -233,19 +233,19 @@ def _traced(call: CachedCall) -> ReplayedGraph | None:
 
 
 def _with_codes(graph: ReplayedGraph) -> ReplayedGraph:
-    """During the trace, Dynamo knows the inlined functions."""
+    """Add the inlined functions, which Dynamo knows during the trace."""
     if TRACED_CODES.problem is None:
         graph.codes = [graph.call.code, *(TRACED_CODES.resolve(_TRACED_CODES)() or ())]
     return graph
 
 
 def place_of(node: Any, is_passed_over: Callable[[str], bool]) -> tuple[Place, str] | None:
-    """Return the innermost frame that made a node and is not in a file that is passed over; else the innermost."""
+    """Return the innermost frame that made a node outside skipped files; else the innermost."""
     places = places_of(node)
     wanted = [each for each in places if not is_passed_over(each[0].path)] or places
     return wanted[0] if wanted else None
 
 
 def places_of(node: Any) -> list[tuple[Place, str]]:
-    """Return the user's frames that made a node, the innermost first: place and function."""
+    """Return the user's frames that made a node, innermost first: place and function."""
     return list(user_places(node))[::-1]
