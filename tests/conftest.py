@@ -16,9 +16,9 @@ from dynamo_dap.debuggee.wrapping import locks
 from tests import failures
 from tests.client import Session
 from tests.durations import long_tests
-from tests.failures import pytest_terminal_summary
+from tests.failures import pytest_terminal_summary, pytest_testnodedown
 
-__all__ = ["pytest_terminal_summary"]
+__all__ = ["pytest_terminal_summary", "pytest_testnodedown"]
 
 _sessions = pytest.StashKey[list[Session]]()
 

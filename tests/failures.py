@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,6 +43,18 @@ def keep(report: pytest.TestReport, sessions: Sequence[Session]) -> Path:
         (folder / f"session-{number}.transcript.txt").write_text(session.timeline.transcript(), encoding="utf-8")
         (folder / f"session-{number}.log").write_text(session.logs(), encoding="utf-8")
     return folder
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object | None) -> None:
+    """Say how a worker of xdist died: a fault has printed its stack, a signal from outside prints nothing."""
+    process = getattr(getattr(node.gateway, "_io", None), "popen", None)
+    if error is not None and process is not None:
+        try:
+            status = process.wait(5)
+        except subprocess.TimeoutExpired:
+            status = "none, for it still runs"
+        node.config.get_terminal_writer().line(f"exit status of {node.gateway.id}, process {process.pid}: {status}")
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
