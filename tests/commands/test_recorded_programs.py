@@ -20,6 +20,7 @@ from lsprotocol import types
 from dynamo_dap.commands import fix, report
 from dynamo_dap.commands.recorded_program import CannotTry, recorded_program, refuses_untrusted
 from dynamo_dap.language_server.presentation import TRY_FIX
+from dynamo_dap.protocol.consent import agree_to
 from dynamo_dap.protocol.contract import RECORDS_VARIABLE
 from dynamo_dap.records.events import Started
 from dynamo_dap.records.folders import records_folder
@@ -184,6 +185,25 @@ def test_what_is_swapped_between_show_and_run_does_not_run(
 
     monkeypatch.setattr(sys, "stdin", SwapsProgram())
     assert fix.main([*python, f"program.py:{LINE}"]) == 2
+    assert not (folder / "ran").exists()
+
+
+@pytest.mark.parametrize("file", ["tool.py", "tool/__main__.py"])
+def test_the_file_of_a_module_is_shown_and_agreed_to(
+    folder: Path, capsys: pytest.CaptureFixture[str], file: str
+) -> None:
+    """A record names the file of its module itself, and may name another."""
+    (folder / file).parent.mkdir(exist_ok=True)
+    (folder / file).write_text("open('ran', 'w')")
+    named = started(folder, module="tool")
+    write(folder, named)
+    assert tried()[0] == 2
+    assert f"File: {folder / file}\n" in capsys.readouterr().out
+    checked = recorded_program(named)
+    agree_to(checked.digest, checked.command)
+    (folder / file).write_text("open('ran', 'w')  # another")
+    with pytest.raises(CannotTry, match="your own processes"):
+        refuses_untrusted(recorded_program(named))
     assert not (folder / "ran").exists()
 
 

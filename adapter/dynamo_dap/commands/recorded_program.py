@@ -48,7 +48,7 @@ class RecordedProgram:
         lines = [
             f"Command: {self.command}",
             f"Working directory: {self.folder}",
-            f"File: {Path(self.folder, self.program[0])}",
+            f"File: {_file(self.folder, self.program, self.module)}",
             f"Content: {self.digest}",
         ]
         return "\n".join(map(visible, lines))
@@ -89,9 +89,18 @@ def _is_file(folder: str, name: str) -> bool:
         return False
 
 
+def _file(folder: str, program: tuple[str, ...], module: str | None) -> Path:
+    """Return the file that runs: the record may name another than that of its module, which Python finds in there."""
+    parts = (module or "").split(".")
+    for found in (Path(folder, *parts, "__main__.py"), Path(folder, *parts[:-1], f"{parts[-1]}.py")):
+        if module and _is_file(folder, str(found)):
+            return found
+    return Path(folder, program[0])
+
+
 def _digest(program: tuple[str, ...], folder: str, module: str | None) -> str:
     try:
-        content = Path(folder, program[0]).read_bytes()
+        content = _file(folder, program, module).read_bytes()
     except OSError as error:
         raise CannotTry(f"cannot read {visible(program[0])}: {error.strerror or error}") from None
     parts = [program, folder, module, hashlib.sha256(content).hexdigest()]
