@@ -242,6 +242,7 @@ def test_sarif_junit_and_annotations(program: Path) -> None:
         ('max-breaks = "many"', ["program.py"], "Expected `int | null`, got `str`"),
         ('functions = {"*" = {max-steps = 1}}', ["program.py"], '[tool.dynamo-dap.functions."*"]'),
         ("= 1", ["program.py"], "cannot read"),
+        ("[[tool.dynamo-dap]]\nmax-breaks = 1", ["program.py"], "is not a table"),
         ("", ["--function", "Model.*", "program.py"], "--function takes PATTERN:LIMIT=N"),
         ("", ["missing.py"], "there is no file missing.py"),
         ("", ["--python", "/nowhere/python", "program.py"], "cannot run /nowhere/python"),
@@ -253,7 +254,8 @@ def test_sarif_junit_and_annotations(program: Path) -> None:
     ],
 )
 def test_wrong_usage_is_reported(program: Path, settings: str, arguments: list[str], said: str) -> None:
-    (program.parent / "pyproject.toml").write_text(f"[tool.dynamo-dap]\n{settings}\n")
+    begin = "" if settings.startswith("[") else "[tool.dynamo-dap]\n"
+    (program.parent / "pyproject.toml").write_text(f"{begin}{settings}\n")
     (program.parent / "empty.py").write_text("print('nothing')\n")
     (program.parent / "settings.json").write_text("{}")
     ran = check(program.parent, *arguments)

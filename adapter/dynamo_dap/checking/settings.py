@@ -77,7 +77,10 @@ def settings_of_project(folder: Path) -> Settings:
         read = msgspec.toml.decode(read_regular(file))
     except (OSError, msgspec.DecodeError) as problem:
         raise WrongSettings(f"cannot read {file}: {problem}") from None
-    given = read.get("tool", {}).get("dynamo-dap", {})
+    tools = read.get("tool", {})
+    given = tools.get("dynamo-dap", {}) if isinstance(tools, dict) else {}
+    if not isinstance(given, dict):
+        raise WrongSettings(f"tool.dynamo-dap of {file} is not a table")
     _refuse_unknown(given, Settings, f"[tool.dynamo-dap] of {file}")
     for pattern, limits in given.get("functions", {}).items() if isinstance(given.get("functions"), dict) else ():
         if isinstance(limits, dict):

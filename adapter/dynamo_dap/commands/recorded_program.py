@@ -90,7 +90,7 @@ def _is_file(folder: str, name: str) -> bool:
 
 
 def _file(folder: str, program: tuple[str, ...], module: str | None) -> Path:
-    """Return the file that runs: the record may name another than that of its module, which Python finds in there."""
+    """Return the file that runs: Python finds that of a module in the folder, whatever the record names."""
     parts = (module or "").split(".")
     for found in (Path(folder, *parts, "__main__.py"), Path(folder, *parts[:-1], f"{parts[-1]}.py")):
         if module and _is_file(folder, str(found)):
