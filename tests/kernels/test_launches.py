@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -136,6 +138,25 @@ def test_a_launch_that_differs_from_its_interpretation_stops(session: Session, i
         assert "both" not in stop.body["text"]
         session.resume()
     assert session.wait_for_exit() == 0
+
+
+def test_triton_of_a_checkout_is_a_library(session: Session, tmp_path: Path) -> None:
+    """Its files are in no ``site-packages``; a launch passes through a function of ours that passes for Triton's."""
+    installed = importlib.util.find_spec("triton")
+    assert installed is not None
+    shutil.copytree(Path(str(installed.origin)).parent, tmp_path / "triton", copy_function=_copied)
+    with session.launching(PROGRAM, args=["wrong"], python=[sys.executable], env={"PYTHONPATH": str(tmp_path)}):
+        session.request("setExceptionBreakpoints", {"filters": ["kernel-mismatch"]})
+    stop = session.wait_for_stop("exception", at="launch")
+    assert str(tmp_path) in stop.frame.evaluate("triton.__file__").text
+
+
+def _copied(source: str, copy: str) -> None:
+    """Copy a source file; link a library, which is large."""
+    if source.endswith(".py"):
+        shutil.copyfile(source, copy)
+    else:
+        Path(copy).symlink_to(source)
 
 
 def test_products_that_a_device_rounds_are_no_mismatch(session: Session) -> None:

@@ -43,7 +43,7 @@ def is_user_file(path: str) -> bool:
     if path.startswith("<"):
         return path == "<string>" or path.startswith("<ipython")
     real = normalized_path(path)
-    if real.startswith(_OWN_PACKAGE + os.sep) or is_torch_file(path):
+    if real.startswith(_OWN_PACKAGE + os.sep) or is_torch_file(path) or _is_of("triton", real):
         return False
     if f"{os.sep}site-packages{os.sep}" in real or f"{os.sep}dist-packages{os.sep}" in real:
         return False
@@ -70,7 +70,7 @@ def stands_in_for_builtin(path: str) -> bool:
     real = normalized_path(path)
     if os.path.basename(real) == "_collections_abc.py" and real.startswith(_library_directories()):
         return True  # frozen from Python 3.11 on
-    directory = _torch_directory()
+    directory = _directory_of("torch")
     return directory is not None and real.startswith(os.path.join(directory, "_dynamo", "polyfills") + os.sep)
 
 
@@ -81,11 +81,15 @@ def is_debugger_file(path: str) -> bool:
 
 def is_torch_file(path: str) -> bool:
     """Whether ``path`` belongs to the imported torch package."""
-    directory = _torch_directory()
-    return directory is not None and normalized_path(path).startswith(directory)
+    return _is_of("torch", normalized_path(path))
 
 
-def _torch_directory() -> str | None:
-    torch = sys.modules.get("torch")
-    file = getattr(torch, "__file__", None)
+def _is_of(package: str, real: str) -> bool:
+    """Whether ``real`` lies in an imported package, wherever that is: compiler engineers import it from a checkout."""
+    directory = _directory_of(package)
+    return directory is not None and real.startswith(directory)
+
+
+def _directory_of(package: str) -> str | None:
+    file = getattr(sys.modules.get(package), "__dict__", {}).get("__file__")  # it may be a lazy module, or blocked
     return normalized_path(os.path.dirname(file)) + os.sep if file else None
