@@ -15,7 +15,7 @@ pytestmark = pytest.mark.long
 def test_wrong_programs_differ_at_their_line_and_stage() -> None:
     """Each injected defect is found, with the line and the stage."""
     need_inductor("functions with defects in Inductor")
-    assert sum(len(marked_lines(program)) for program in WRONG) >= 95
+    assert sum(len(marked_lines(program)) for program in WRONG) >= 97
     assert [each for each in scores() if not each.is_right] == []
     assert compared("defects.py")[0] == 1
 
@@ -48,7 +48,7 @@ def test_correct_programs_do_not_differ() -> None:
     status, calls = compared("correct.py")
     need_inductor("functions that round otherwise")
     assert (status, len(calls), false_alarms()) == (0, 73, [])
-    assert len(correct_calls()) >= 168
+    assert len(correct_calls()) >= 174
     left_out = [each["notCompared"] for each in calls if "notCompared" in each]
     assert sum("torch.empty" in each for names in left_out for each in names) == 4
     assert any("gradients: no backward pass was run" in names for names in left_out)

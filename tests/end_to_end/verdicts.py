@@ -41,7 +41,7 @@ _DYNAMO = (
 )
 STAGES = {
     **dict.fromkeys(_DECOMPOSITIONS, "decomposition"),
-    **dict.fromkeys(("backward_of_an_operator", "wrong_partition"), "AOTAutograd"),
+    **dict.fromkeys(("backward_of_an_operator", "wrong_partition", "overlapping_rows"), "AOTAutograd"),
     **dict.fromkeys(_INDUCTOR, "inductor"),
     **dict.fromkeys(_DYNAMO, "Dynamo"),
     "fake_of_another_type": "fake kernel",

@@ -148,8 +148,7 @@ def print_comparison(body: ComparisonBody, console: Console, *, with_lines: bool
         but = f". But {body.verdict}" if body.zeros else ""
         console.print(f"[green]The same[/green]: {_numbers(body.outputs)}{escape(but)}")
     else:
-        console.print(f"[red]Differs[/red]: {_numbers(body.outputs)}. Cause: {escape(body.verdict)}")
-        _print_ladder(body, console)
+        _print_difference(body, console)
     lines = body.lines if with_lines else []
     for path in dict.fromkeys(line.path for line in lines):
         console.print(f"[dim]{escape(os.path.relpath(path))}[/dim]")
@@ -177,8 +176,14 @@ def print_comparison(body: ComparisonBody, console: Console, *, with_lines: bool
         console.print()
 
 
-def _print_ladder(body: ComparisonBody, console: Console) -> None:
-    """Print the stages that were tried, and the wrong operation with both errors."""
+def _print_difference(body: ComparisonBody, console: Console) -> None:
+    """Print what differs, the stages that were tried, and the wrong operation with both errors."""
+    # No number where something else than the results' values differs: the verdict names it.
+    numbers = f": {_numbers(body.outputs)}" if body.lines and body.outputs.largest != 0.0 else ""
+    console.print(f"[red]Differs[/red]{numbers}. Cause: {escape(body.verdict)}")
+    if body.path is not None and not body.lines:
+        operation = "" if body.operation is None else f"{escape(body.operation)} "
+        console.print(f"  {operation}at {escape(os.path.relpath(body.path))}:{body.line}")
     if body.stages:
         judged = ", ".join(f"{_stage(each.name)} {_JUDGED[each.right]}" for each in body.stages)
         part = "" if body.part is None else f", {_relation(body.part)} {escape(body.part)}"

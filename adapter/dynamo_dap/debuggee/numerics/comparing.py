@@ -20,13 +20,22 @@ from dynamo_dap.debuggee.numerics.comparisons import (
     DECOMPOSITION,
     DYNAMO,
     Comparison,
+    EagerRaises,
     Fault,
     draws_its_own_numbers,
+    ladder,
     name_of,
 )
-from dynamo_dap.debuggee.numerics.differences import Difference
-from dynamo_dap.debuggee.numerics.eager_runs import NotRun, run_in_fork, state_after, visits_that_store
+from dynamo_dap.debuggee.numerics.differences import Difference, difference
+from dynamo_dap.debuggee.numerics.eager_runs import (
+    NotRun,
+    problem_in_python,
+    run_in_fork,
+    state_after,
+    visits_that_store,
+)
 from dynamo_dap.debuggee.numerics.gradient_comparisons import GradientComparison, GradientOfInput, KeptBackward
+from dynamo_dap.debuggee.numerics.memory_runs import raises_by
 from dynamo_dap.debuggee.numerics.output_facts import FACTS, ObservedOutputs, records_gradients
 from dynamo_dap.debuggee.numerics.stored_state import (
     RETURNED,
@@ -43,7 +52,7 @@ from dynamo_dap.debuggee.torch_api.custom_operators import FAKE_KERNEL
 from dynamo_dap.debuggee.torch_api.dynamo_names import is_compiled_backward
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
 from dynamo_dap.debuggee.torch_api.graph import target_name
-from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue
+from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue, has_own_memory
 from dynamo_dap.debuggee.torch_api.isolation import preserved_global_state, switches
 from dynamo_dap.debuggee.torch_api.retracing import CachedCall
 from dynamo_dap.debuggee.torch_api.traced_paths import PATHS, NotValid
@@ -191,8 +200,10 @@ def _fault_in_stored(call: GraphCall, cached_call: CachedCall, roots: Roots, lef
     known = [(each, visit) for each, visit in zip(stored, visits, strict=True) if visit is not None]
     what, where = known[0] if known else (left[0], end)
     line = None if where is None else (where.path, where.line)
-    none = Difference(math.inf, math.inf, False)
-    return Fault(None, none, DYNAMO, what.values[0], line, stored=what, visit=1 if where is None else where.number)
+    compiled, python = what.values
+    are_alike = all(map(has_own_memory, what.values)) and compiled.shape == python.shape
+    how = difference(python, compiled) if are_alike else Difference(math.inf, math.inf, False)
+    return Fault(None, how, DYNAMO, compiled, line, stored=what, visit=1 if where is None else where.number)
 
 
 def _same(comparison: Comparison) -> str:
@@ -322,7 +333,7 @@ def _cause_of_gradient(fault: Fault, worst: GradientOfInput, backend: str) -> st
 def cause_in_backward(fault: Fault, backend: str) -> str:
     """Return which stage makes a gradient wrong."""
     if fault.node is None:
-        return f"the backend ({backend}), but only once: compiled again, its gradients match."
+        return f"the backend ({backend}), in this compiled code alone: compiled again, its gradients match."
     return f"{_owner(fault, backend)}. The backward of {target_name(fault.node)} is wrong.{_part_text(fault)}"
 
 
@@ -344,6 +355,26 @@ def body_without_graph(
         path=None if line is None else line.path,
         line=None if line is None else line.line,
     )
+
+
+def body_of_missing_exception(call: GraphCall, cached_call: CachedCall, found: EagerRaises) -> ComparisonBody:
+    """Return the report on a call that returned, though an operation of its graph raises.
+
+    Raises:
+        EagerRaises: ordinary Python does not raise this, so the run of the graph proves nothing.
+        NotRun: the function cannot be run as ordinary Python.
+    """
+    if problem_in_python(cached_call, call.kept.random) != found.problem:
+        raise found
+    backend = cached_call.backend
+    found_in = ladder(backend, lambda earlier: raises_by(earlier, found.graph, call.kept.random, found.problem))
+    place = place_of(found.node, is_torch_file)
+    stage = found_in.stage or name_of(backend)
+    who = f"the backend ({stage})" if found_in.stage is None else _STAGE_TEXTS.get(stage, stage)
+    verdict = f"{who}. It raises nothing where eager raises {found.problem}"
+    body = body_without_graph(call, cached_call, verdict, stage=stage, line=None if place is None else place[0])
+    runs = ["Dynamo's graph, operation by operation", "the function as ordinary Python, in a fork", *found_in.runs]
+    return replace(body, operation=target_name(found.node), stages=list(found_in.judged), evidence=runs)
 
 
 def body_of_failed_compile(
@@ -393,12 +424,14 @@ def cause_of(fault: Fault, backend: str) -> str:
         return f"{_owner(fault, backend)}. {fault.observed}"
     if fault.stored is not None:
         what = fault.stored
+        if all(map(has_own_memory, what.values)) and what.values[0].shape == what.values[1].shape:
+            return f"Dynamo. It replays what the function stores: {what.expression} differs: {fault.difference.text}."
         return (
             f"Dynamo. It replays what the function stores: {what.expression} is {what.by_compiled} after that, and "
             f"{what.by_python} in ordinary Python."
         )
     if fault.node is None:
-        return f"the backend ({backend}), but only once: compiled again, the graph matches eager."
+        return f"the backend ({backend}), in this compiled code alone: compiled again, the graph matches eager."
     if fault.stage == DYNAMO:
         return "Dynamo. Its graph does not match the function run as ordinary Python."
     return f"{_owner(fault, backend)}. {_EVIDENCE.get(fault.stage, _ALREADY)}{_part_text(fault)}"
@@ -411,11 +444,10 @@ def _part_text(fault: Fault) -> str:
 
 
 def _owner(fault: Fault, backend: str) -> str:
-    if fault.stage is None:
-        return f"the backend ({backend})"
-    return "an Inductor decomposition" if fault.stage == DECOMPOSITION else fault.stage
+    return f"the backend ({backend})" if fault.stage is None else _STAGE_TEXTS.get(fault.stage, fault.stage)
 
 
+_STAGE_TEXTS = {DECOMPOSITION: "an Inductor decomposition"}
 _EVIDENCE = {
     None: "The graph that AOTAutograd hands to it matches eager.",
     DECOMPOSITION: "Without it, AOTAutograd matches eager.",

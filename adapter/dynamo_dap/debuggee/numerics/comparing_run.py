@@ -22,6 +22,7 @@ from dynamo_dap.debuggee.numerics.comparing import (
     body_of_backward,
     body_of_failed_compile,
     body_of_lost_backward,
+    body_of_missing_exception,
     body_without_graph,
     compared,
     compared_if_valid,
@@ -29,7 +30,7 @@ from dynamo_dap.debuggee.numerics.comparing import (
     needs_gradients,
     outputs_of,
 )
-from dynamo_dap.debuggee.numerics.comparisons import AOT_AUTOGRAD, DYNAMO, Comparison, name_of
+from dynamo_dap.debuggee.numerics.comparisons import AOT_AUTOGRAD, DYNAMO, Comparison, EagerRaises, name_of
 from dynamo_dap.debuggee.numerics.gradient_comparisons import GradientComparison, KeptBackward
 from dynamo_dap.debuggee.numerics.gradients import GRADIENTS as DIFFERENTIATING
 from dynamo_dap.debuggee.numerics.gradients import is_backward_compiled
@@ -174,7 +175,10 @@ class ComparingRun(CallObserver, CompileObserver):
         self._report(f"dynamo-dap: calls of {user_function_name(code)} are not compared: {reason}\n")
 
     def _body_of_call(self, call: GraphCall, cached_call: CachedCall, reused: ReusedMemory | None) -> ComparisonBody:
-        comparison = compared_if_valid(call, cached_call)
+        try:
+            comparison = compared_if_valid(call, cached_call)
+        except EagerRaises as found:
+            return body_of_missing_exception(call, cached_call, found)
         if isinstance(comparison, NotValid):
             return _body_of_invalid(call, cached_call, comparison)
         comparison.look_at_nodes()

@@ -62,6 +62,16 @@ _BISECTED = {AOT_AUTOGRAD: "aot_eager", DECOMPOSITION: "aot_eager_decomp_partiti
 _RANDOM_STATE = "It leaves torch's random number generator in another state than eager: the next numbers differ."
 
 
+class EagerRaises(NoRealValue):
+    """An operation of Dynamo's graph raises, though the compiled call has returned."""
+
+    def __init__(self, reason: str, node: Any, graph: ReplayedGraph, problem: str) -> None:
+        super().__init__(reason)
+        self.node = node
+        self.graph = graph
+        self.problem = problem
+
+
 class Reference:
     """The result of each operation of a graph in one call, run by eager."""
 
@@ -82,12 +92,13 @@ class Reference:
         self._several: dict[Any, list[tuple[Any, int, Any]]] = {}
         self.failed: tuple[Any, str] | None = None
         """The first operation that has raised, and what."""
+        self._problem = ""
         self._calls = CheckedCalls(graph.promised)
         try:
             self.outputs = graph.run(self._note, self._calls)
-        except NoRealValue:
+        except NoRealValue as problem:
             if not self._calls.faults and not (may_fail and self.failed):
-                raise
+                raise self._raised() or problem from None
             self.outputs = []  # operations after an operator with a wrong declaration may fail
         self.values = {
             node: kept for node, (value, version, kept) in self._seen.items() if version_of(value) == version
@@ -104,6 +115,12 @@ class Reference:
         self._seen.clear()
         self._several.clear()
 
+    def _raised(self) -> EagerRaises | None:
+        """Return the exception if an operation itself has raised one."""
+        if self.failed is None or not self._problem:
+            return None
+        return EagerRaises(self.failed[1], self.failed[0], self.graph, self._problem)
+
     @property
     def operator_faults(self) -> Mapping[Any, OperatorFault]:
         """By node, how custom operators break their declaration."""
@@ -118,6 +135,7 @@ class Reference:
         value = results[node]
         if isinstance(value, Failed) and self.failed is None:
             self.failed = node, value.reason
+            self._problem = value.problem
         before, self._random = self._random, random_state()
         is_drawn = before is not None and node.prev.op != "root" and not before.equal(self._random)
         if is_drawn or is_custom_operator(node.target):
@@ -167,19 +185,25 @@ def prefix(graph: ReplayedGraph, nodes: Sequence[Any]) -> Any:
 
 
 def values_by(
-    backend: Callable[..., Any], graph: ReplayedGraph, nodes: Sequence[Any], random: Iterable[Callable[[], None]]
+    backend: Callable[..., Any],
+    graph: ReplayedGraph,
+    nodes: Sequence[Any],
+    random: Iterable[Callable[[], None]],
+    *,
+    records_gradients: bool = False,
 ) -> list[Any]:
     """Compile the graph by ``backend`` so that it returns what ``nodes`` give, and run it on the call's inputs.
 
     Raises:
         Exception: whatever the backend raises.
     """
-    with compiling_apart_from_the_program():
-        given = graph.fresh_inputs()
+    torch: Any = sys.modules["torch"]
+    with compiling_apart_from_the_program(), torch.set_grad_enabled(records_gradients):
+        given = graph.fresh_inputs(require_gradients=records_gradients)
         compiled = compile_by(backend, prefix(graph, nodes), given)
         for put_back in random:
             put_back()
-        returned = compiled(*graph.fresh_inputs())
+        returned = compiled(*graph.fresh_inputs(require_gradients=records_gradients))
         # What the graph's own tensors hold ends with the next run.
         owned = {storage_of(own) for _, own, _ in graph.own_attributes()}
         with data_reading():
@@ -326,6 +350,8 @@ class Comparison:
         self._backend = backend
         self._random = tuple(random)
         self._values: list[Any] = []
+        self._records_gradients = False
+        """Whether the graph is compiled again for a backward pass, as the program compiled it."""
         self.by_line: dict[tuple[str, int], Difference] = {}
         """How Dynamo's graph differs from ordinary Python, by file and line, where that was looked at."""
         self.by_node: dict[Any, Difference] = {}
@@ -364,8 +390,10 @@ class Comparison:
                 has_own_memory(other)
                 and (stored.shape, stored.dtype) == (other.shape, other.dtype)
                 and torch.equal(stored, other)
-                and difference(expected, reference).is_same
-                for other, reference in zip(self.outputs, self.reference.outputs, strict=True)
+                and self._difference(node, reference, expected).is_same
+                for node, other, reference in zip(
+                    self.graph.output_nodes, self.outputs, self.reference.outputs, strict=True
+                )
             )
 
     def _difference(self, node: Any, reference: Any, other: Any) -> Difference:
@@ -384,7 +412,7 @@ class Comparison:
         """
         if not nodes:
             return []
-        values = values_by(backend, self.graph, nodes, self._random)
+        values = values_by(backend, self.graph, nodes, self._random, records_gradients=self._records_gradients)
         return [
             (self._difference(node, self.reference.values[node], value), value)
             for node, value in zip(nodes, values, strict=True)
@@ -446,7 +474,7 @@ class Comparison:
             self.look_at_nodes()
         known = zip(self.by_node.items(), self._values, strict=True)
         found = next(((node, how, value) for (node, how), value in known if not how.is_same), None)
-        found = found or self._first_of_prefixes(list(self.by_node))
+        found = found or self._first_of_prefixes(list(self.by_node)) or self._first_with_gradients()
         if found is None:
             return Fault(None, self.worst, None, None)
         node, how, value = found
@@ -541,6 +569,19 @@ class Comparison:
                 return None
             else:
                 low = middle + 1
+        return found
+
+    def _first_with_gradients(self) -> tuple[Any, Difference, Any] | None:
+        """Do the same with graphs that a backward pass follows: backends compile these differently."""
+        if not any(getattr(each, "requires_grad", False) for each in self.outputs):
+            return None
+        self._records_gradients = True
+        self.runs.append("the backend, with gradients recorded")
+        try:
+            found = self._first(list(self.by_node)) or self._first_of_prefixes(list(self.by_node))
+        except RuntimeError:  # autograd refuses to record what the graph writes to
+            found = None
+        self._records_gradients = found is not None
         return found
 
     def _is_right(self, backend: Any, node: Any) -> bool:

@@ -107,6 +107,28 @@ def run_in_fork(
     )
 
 
+def problem_in_python(call: CachedCall, random: Iterable[Callable[[], None]]) -> str:
+    """Run the function of ``call``, and return the exception that it raises, with its first line; "" for none.
+
+    Raises:
+        NotRun: it cannot be run.
+    """
+    EAGER_RUNS.require()
+    _check(call)
+
+    def work() -> object:
+        _begin_again(call, random)
+        with dynamo_off():
+            try:
+                _run(call)
+            except Exception as problem:  # noqa: BLE001  (whatever the function raises is the answer)
+                return [named_first_line_of(problem)]
+        return [""]
+
+    (found,) = _answer_of(work)
+    return str(found)
+
+
 def state_after(call: CachedCall, before: Before) -> State:
     """Return the stores of the generated code. The program itself has not gone on.
 

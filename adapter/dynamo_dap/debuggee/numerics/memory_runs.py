@@ -152,6 +152,17 @@ def random_state_after(backend: Callable[..., Any], graph: ReplayedGraph, random
         return random_state()
 
 
+def raises_by(
+    backend: Callable[..., Any], graph: ReplayedGraph, random: Iterable[Callable[[], None]], problem: str
+) -> bool:
+    """Whether a call of the graph compiled by ``backend`` raises an exception of the type that ``problem`` names."""
+    try:
+        random_state_after(backend, graph, random)
+    except Exception as raised:  # noqa: BLE001  (whatever the backend raises is the answer)
+        return type(raised).__name__ == problem.partition(":")[0]
+    return False
+
+
 def _compiled_by(backend: Callable[..., Any], graph: ReplayedGraph) -> Callable[..., Any]:
     torch: Any = sys.modules["torch"]
     copy = torch.fx.GraphModule(graph.module, torch.fx.Graph())

@@ -168,10 +168,10 @@ class ReplayedGraph:
         returned: Any = self.output.args[0]
         return list(returned) if isinstance(returned, list | tuple) else [returned]
 
-    def fresh_inputs(self, *, copies_all: bool = False) -> list[Any]:
+    def fresh_inputs(self, *, copies_all: bool = False, require_gradients: bool = False) -> list[Any]:
         """Return the placeholders' inputs, in order; inputs that the call writes to are copies.
 
-        ``copies_all``: copy all inputs, for a run that may write anywhere.
+        ``copies_all``: copy all inputs, for a run that may write anywhere. ``require_gradients``: as the call's do.
         """
         self._restore_attributes()
         of_call = {each._cdata for each in self.call.memory.values()}
@@ -180,9 +180,15 @@ class ReplayedGraph:
             for each in self.inputs.values()
             if has_own_memory(each) and (copies_all or storage_of(each) in self.written or storage_of(each) in of_call)
         }
-        given: list[Any] = [self.input_of(node) for node in self.nodes if node.op == "placeholder"]
+        nodes = [node for node in self.nodes if node.op == "placeholder"]
+        given: list[Any] = [self.input_of(node) for node in nodes]
         given = [hint_of(each) if is_symbolic(each) else as_it_was(each, copies) for each in given]
-        return [each.detach() if has_own_memory(each) else each for each in given]
+        given = [each.detach() if has_own_memory(each) else each for each in given]
+        if require_gradients:
+            for node, each in zip(nodes, given, strict=True):
+                if getattr(self.call_inputs.get(node), "requires_grad", False):
+                    each.requires_grad_()
+        return given
 
     def run(self, ran: Ran | None = None, call_operator: CallOperator | None = None) -> list[Any]:
         """Run all of it and return its outputs; ``ran`` gets each node, ``call_operator`` calls custom operators.

@@ -72,6 +72,8 @@ class Failed:
     """The result of an operation that has raised."""
 
     reason: str
+    problem: str = ""
+    """The exception and its first line, if the operation itself raised it."""
 
 
 class _OverLimit(Exception):
@@ -409,7 +411,8 @@ class GraphRun:
         except NoRealValue as problem:
             return Failed(str(problem))
         except Exception as problem:  # noqa: BLE001  (its value shows whatever an operation raises)
-            return Failed(f"{target_name(node)} fails with these values: {named_first_line_of(problem)}")
+            text = named_first_line_of(problem)
+            return Failed(f"{target_name(node)} fails with these values: {text}", text)
 
     def _input(self, node: Any) -> Any:
         return self._given(self._graph.input_of(node))
