@@ -1,7 +1,7 @@
-"""The DAP backend inside the debugged program: threads, pauses, breakpoints, steps, and the requests about them.
+"""Serves DAP inside the debugged program: threads, pauses, breakpoints, steps, and requests about them.
 
 The agent knows nothing of torch. Engines (compile-time, run-time) hook into the program, ask the agent whether to stop,
-give it the frames to show, and block in ``Agent.hold`` until the user resumes.
+pass it the frames to show, and block in ``Agent.hold`` until the user resumes.
 
 Each module depends only on those below it::
 
@@ -10,7 +10,7 @@ Each module depends only on those below it::
     requests                                 the table of handlers
     agent                                    the session in this process, the ``Host`` of the engines
     references  threads  pause               numbers for objects; held threads, and the work on them
-    engine                                   what agent, engines, debugpy and the process ask of each other
+    engine                                   interfaces of agent, engines, debugpy and the process
     breakpoints  binding  conditions         where to stop
-    frames  stepping  interruption  tracing  what is shown, steps, interrupting a thread, trace functions
+    frames  stepping  interruption  tracing  frames to show, steps, interrupting a thread, trace functions
 """

@@ -1,4 +1,4 @@
-"""The agent: the debug session inside the debugged program, and the ``Host`` of the engines.
+"""Runs the debug session inside the debugged program, as the ``Host`` of the engines.
 
 The reader thread of the client's connection attaches and detaches it, and serves requests on it (see ``serving``);
 engines call the ``Host`` methods on the program's own threads. There is one agent per process; clients come and go.
@@ -12,7 +12,7 @@ import time
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from dynamo_dap.debuggee.agent import tracing as _tracing  # noqa: F401  (takes what debugpy is about to replace)
+from dynamo_dap.debuggee.agent import tracing as _tracing  # noqa: F401 (keeps functions that debugpy replaces)
 from dynamo_dap.debuggee.agent.binding import Binding
 from dynamo_dap.debuggee.agent.breakpoints import BreakpointTable, FunctionEntry, LineBreakpoint
 from dynamo_dap.debuggee.agent.deciding import Decider, Reached
@@ -56,7 +56,7 @@ from dynamo_dap.protocol.types import (
 
 
 class Agent:
-    """Has one client at a time, and holds threads for it."""
+    """Serves one client at a time, and holds threads for it."""
 
     def __init__(self) -> None:
         self.client: Connection | None = None
@@ -69,32 +69,32 @@ class Agent:
         self.threads = Threads()
         self.steps = Steps(self.arm, self._pause_taken)
         self.engines: tuple[Engine, ...] = ()
-        """Those whose module of torch has been imported."""
+        """The engines whose torch module has been imported."""
         self.compiles: CompileReader | None = None
-        """What was recorded of compiles, once Dynamo has been imported."""
+        """Recorded compiles, once Dynamo has been imported."""
         self.has_reported_compiles = True
-        """Whether the client needs no report that compiles have changed: it got one, or has never asked for them."""
+        """Whether the client needs no report of changed compiles: it got one, or has never asked."""
         self.cache_entries: EntryReader | None = None
-        """As ``compiles``."""
+        """Like ``compiles``."""
         self.call_saver: CallSaver | None = None
-        """As ``compiles``."""
+        """Like ``compiles``."""
         self.stages: StageReader | None = None
-        """The stages of compiles, once Dynamo has been imported; it explores while the session wants that."""
+        """Explored stages of compiles, once Dynamo has been imported."""
         self.comparison: ComparisonBody | None = None
         """The newest call in which a compiled graph was found to differ."""
         self.what_if: WhatIf | None = None
         """The newest trace in which the user changed something."""
         self.eager_debugger: EagerDebugger = NoEagerDebugger()
-        """Who debugs ordinary Python in this process."""
+        """The debugger of ordinary Python in this process."""
         self.process: Process = NoProcess()
         self.torch_options = TorchOptions(self.send_event, self.print)
         self.is_for_vs_code = False
-        """Whether the client is VS Code, which gets what DAP has no field for."""
+        """Whether the client is VS Code, which gets facts for which DAP has no field."""
         self._decider = Decider(self)
         self._local = threading.local()
         self._reporting_stop = lock("stops", Level.PROCESS)
         self._steps_back = True
-        """Whether the client believes that a thread which stops next can be stepped back."""
+        """Whether the client expects that the next stopped thread can step back."""
 
     # -- the client ------------------------------------------------------------------------------------------------
 
@@ -105,7 +105,7 @@ class Agent:
         self.client = client
 
     def detach_client(self) -> None:
-        """Forget the client: remove every hook, resume every thread. Any thread; harmless without a client."""
+        """Forget the client: remove every hook, resume every thread. Any thread; may be called without a client."""
         client, self.client = self.client, None
         self.eager_debugger.close()
         self.breakpoints.clear()
@@ -203,7 +203,7 @@ class Agent:
         wanted = {ident for ident in idents if ident is not None and self.threads.pause_on(ident) is None}
         self.steps.request_pauses(wanted)
         for ident in wanted:
-            if self.threads.pause_on(ident) is not None:  # it has stopped meanwhile, by itself
+            if self.threads.pause_on(ident) is not None:  # it has stopped by itself meanwhile
                 self.steps.end(ident)
         # debugpy pauses where no engine can.
         reached = [ident for ident in wanted if self.eager_debugger.is_active or self.process.pause_eager(ident)]
@@ -221,13 +221,13 @@ class Agent:
         self.threads.add_pause(pause)
         self.steps.end(pause.ident)
         if self.client is not client:
-            # The client went away while we registered: detach_client may not have seen this pause.
+            # The client left while we registered: detach_client may not have seen this pause.
             pause.release(None)
         by_function = self.breakpoints.are_functions(stop.hit_breakpoint_ids)
         reason = "function breakpoint" if by_function else stop.reason
         self._report_stop(client, _stopped_body(stop, reason, pause.thread_id), steps_back=stop.past is not None)
         if client.has_failed:
-            pause.release(None)  # the stop was not sent: the program has closed the socket, for instance
+            pause.release(None)  # the stop was not sent, for example because the program closed the socket
         began = time.perf_counter()
         with self.holding():
             pause.serve(self._report_unstuck)
@@ -242,7 +242,7 @@ class Agent:
             self.arm()
 
     def _report_stop(self, client: Connection, body: StoppedEventBody, *, steps_back: bool) -> None:
-        """Report a stop; before it, report whether its thread can step back if that has changed."""
+        """Report a stop; first report whether its thread can step back, if that has changed."""
         with self._reporting_stop:
             if steps_back != self._steps_back:
                 capabilities = Capabilities(supports_step_back=steps_back)
@@ -270,7 +270,7 @@ class Agent:
         return getattr(self._local, "is_holding", False) or self.eager_debugger.holds_this_thread
 
     def running_clock(self) -> float:
-        """Return the seconds of a clock that pauses while the agent holds the calling thread."""
+        """Return seconds of a clock that pauses while the agent holds the calling thread."""
         return time.perf_counter() - self._held_seconds
 
     @property

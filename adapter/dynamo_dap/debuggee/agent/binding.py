@@ -1,7 +1,7 @@
 """Finds the line that a breakpoint binds to, or the reason why there is none, from the source alone.
 
-Runs on the agent's reader thread. A breakpoint is verified only when it can be hit: Dynamo traces functions, so code at
-module level, in a coroutine, or in a function that was disabled can never stop in a trace.
+Runs on the agent's reader thread. A breakpoint is verified only if it can be hit: Dynamo traces functions, so code at
+module level, in a coroutine, or in a disabled function can never stop in a trace.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class Binding:
     """The line of a breakpoint, or the reason why it has none."""
 
     line: int
-    """1-based; the line asked for when it could not be bound."""
+    """1-based; the requested line if there is none."""
     problem: str | None = None
     pending: bool = False
-    """The problem may pass, when more code is loaded."""
+    """Whether the problem may disappear when more code is loaded."""
     note: str | None = None
     """A remark on a bound breakpoint."""
 
@@ -61,7 +61,7 @@ def _bind_in_table(table: LineTable, line: int) -> Binding:
         bound = table.body_below_head(bound)
         if bound is None:
             return Binding(line, f"line {line} is module-level code; Dynamo only traces functions")
-    # If several functions share a line, the innermost comes last: it is the one that is traced by itself.
+    # If several functions share a line, the innermost, which is traced by itself, comes last.
     reason = _never_traced(table, table.functions_running(bound)[-1])
     if reason is not None:
         return Binding(line, reason)
@@ -153,9 +153,9 @@ _PYTHON_SUFFIXES = ("", ".py", ".pyw")
 
 
 def why_not_executed(path: str) -> str | None:
-    """Return why ordinary Python will never execute the file, as far as its name and text show.
+    """Return why ordinary Python will never execute the file, judged by its name and text.
 
-    The text of a loaded file proves nothing: the user may have edited it.
+    A loaded file's text proves nothing: the user may have edited it.
     """
     if not _is_named_python(path):
         return f"{os.path.basename(path)} is not a Python file"
@@ -200,7 +200,7 @@ _DISABLING = frozenset({"torch.compiler.disable", "torch._dynamo.disable", "torc
 
 
 def _never_traced(table: LineTable, function: FunctionLines) -> str | None:
-    """Return why Dynamo never traces ``function``, as far as its text shows; None if it may."""
+    """Return why Dynamo never traces ``function``, judged by its text; None if it may."""
     if function.is_coroutine:
         return f"'{function.qualified_name}' is a coroutine: Dynamo does not trace coroutines"
     for decorator in table.decorators(function):

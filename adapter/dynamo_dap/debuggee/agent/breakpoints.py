@@ -1,9 +1,9 @@
-"""The breakpoints of a session: where they were requested, where they bind, and how often they were hit.
+"""Keeps a session's breakpoints: requested places, bound places, and hit counts.
 
-Set by the agent's reader thread; read by engines on any thread. Readers see a consistent table without locks, since
-every change replaces whole tuples and dictionaries. Ids are never reused. A breakpoint that is set again unchanged
-keeps its id and its hit count, since editors send all breakpoints of a file again at every change. Lives as long as the
-agent.
+The agent's reader thread sets them; engines read them on any thread. Readers see a consistent table without locks,
+since every change replaces whole tuples and dictionaries. Ids are never reused. A breakpoint that is set again
+unchanged keeps its id and its hit count, since editors send all breakpoints of a file again at every change. Lives as
+long as the agent.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dynamo_dap.protocol.options import AgentOptions
 from dynamo_dap.protocol.types import Breakpoint, DataBreakpoint, FunctionBreakpoint, Source, SourceBreakpoint
 
 GUARDED = "read"
-"""DAP's access type for "when a guard on it is asked for"."""
+"""DAP's access type for "when Dynamo installs a guard on it"."""
 CHANGED = "write"
 """DAP's access type for "when it is rebound or mutated"."""
 ANY_ACCESS = "readWrite"
@@ -39,7 +39,7 @@ class WatchedVariable:
     function: str
     path: str
     line: int
-    """Where the function begins, 1-based."""
+    """The function's first line, 1-based."""
 
     @classmethod
     def of(cls, name: str, code: types.CodeType) -> WatchedVariable:
@@ -65,19 +65,19 @@ class WatchedVariable:
         return code.co_firstlineno == self.line and code.co_filename == self.path
 
     def is_source(self, source: str) -> bool:
-        """Whether a guard on ``source`` (in the user's terms) is about the variable."""
+        """Return whether a guard on ``source`` (in the user's terms) concerns the variable."""
         return source == self.name or source.startswith((f"{self.name}.", f"{self.name}[", f"len({self.name})"))
 
 
 FunctionBinder = Callable[[str], tuple[str, Binding]]
-"""Finds the path of the file of a function (empty when unknown) and the binding; see ``binding.bind_function``."""
+"""Finds a function's file (empty if unknown) and its binding; see ``binding.bind_function``."""
 
 ACCESSES = (GUARDED, CHANGED, ANY_ACCESS)
 
 
 @dataclass(eq=False)
 class LineBreakpoint:
-    """A breakpoint on a line, or on entry of a function; ``line`` is where it is bound, 1-based."""
+    """A breakpoint on a line, or on entry of a function; ``line`` is the bound one, 1-based."""
 
     id: int
     path: str
@@ -90,9 +90,9 @@ class LineBreakpoint:
     seen: bool = False
     """Whether it was ever reached."""
     never_run: str | None = None
-    """Why what was compiled so far never comes to it; another compile may."""
+    """Why the compiled code so far never reaches it; another compile may."""
     note: str | None = None
-    """Where it stops, when that is not on its line."""
+    """Where it stops, if that is not its line."""
 
     @property
     def line(self) -> int:
@@ -126,12 +126,12 @@ class LineBreakpoint:
 
 @dataclass(eq=False)
 class FunctionEntry(LineBreakpoint):
-    """A breakpoint on entry of every function of a name."""
+    """A breakpoint on entry of every function with a name."""
 
     name: str = ""
 
     def matches(self, qualified_name: str, module_name: str | None) -> bool:
-        """Whether the breakpoint is on a function: by its qualified name, with or without module, or its bare name."""
+        """Return whether it is on a function: by qualified name, with or without module, or by bare name."""
         if self.name in (qualified_name, f"{module_name}.{qualified_name}"):
             return True
         plain = qualified_name.replace("<locals>.", "")
@@ -172,7 +172,7 @@ class BreakpointTable:
     def set_lines(
         self, path: str, requested: Iterable[SourceBreakpoint], options: AgentOptions
     ) -> list[LineBreakpoint]:
-        """Replace the breakpoints of the file ``path`` and return them, bound, in the order asked for."""
+        """Replace the breakpoints of the file ``path`` and return them, bound, in the requested order."""
         key, wanted = normalized_path(path), list(requested)
         with self._write_lock, looking_once():
             kept = {_identity(old.requested): old for old in self._tables.by_path.get(key, ())}
@@ -201,7 +201,7 @@ class BreakpointTable:
         return LineBreakpoint(next(self._ids), path, requested, conditions, binding, requested.mode)
 
     def set_functions(self, requested: Iterable[FunctionBreakpoint], bind: FunctionBinder) -> list[FunctionEntry]:
-        """Replace the function breakpoints. ``bind`` finds the function of a name."""
+        """Replace the function breakpoints. ``bind`` finds a function by name."""
         with self._write_lock:
             kept: dict[object, FunctionEntry | None] = {_identity(old.requested): old for old in self._tables.functions}
             made = [kept.pop(_identity(one), None) or self._function_entry(one, bind) for one in requested]
@@ -214,7 +214,7 @@ class BreakpointTable:
         return FunctionEntry(next(self._ids), path, requested, conditions, binding, name=requested.name)
 
     def set_data(self, requested: Iterable[DataBreakpoint]) -> list[DataEntry]:
-        """Replace the data breakpoints and return them, in the order asked for."""
+        """Replace the data breakpoints and return them, in the requested order."""
         with self._write_lock:
             kept: dict[object, DataEntry | None] = {_identity(old.requested): old for old in self._tables.data}
             made = [kept.pop(_identity(one), None) or self._data_entry(one) for one in requested]
@@ -233,7 +233,7 @@ class BreakpointTable:
         return DataEntry(next(self._ids), "", requested, conditions, Binding(known.line), variable=known, access=access)
 
     def set_exception_filters(self, filters: Mapping[str, str | None]) -> None:
-        """Replace the exception filters: filter id to condition."""
+        """Replace the exception filters, a map from filter id to condition."""
         with self._write_lock:
             self._replace(exception_filters=dict(filters))
 
@@ -262,9 +262,9 @@ class BreakpointTable:
     # -- asking ----------------------------------------------------------------------------------------------------
 
     def lines_in(self, filename: str) -> dict[int, tuple[LineBreakpoint, ...]] | None:
-        """Return the verified breakpoints of a code object's ``co_filename`` by line; None if there are none.
+        """Return the verified breakpoints of a code object's ``co_filename`` by line, or None.
 
-        Cheap enough to be asked at every line.
+        Cheap enough for every line.
         """
         lines = self._lines_of_file
         try:
@@ -287,12 +287,12 @@ class BreakpointTable:
         return [one for group in groups for one in group if one.verified and one.mode == mode]
 
     def any_line_without_mode(self) -> bool:
-        """Whether a line breakpoint that can be hit has no mode."""
+        """Return whether a line breakpoint that can be hit has no mode."""
         return any(one.verified and one.mode is None for group in self._tables.by_path.values() for one in group)
 
     @property
     def functions(self) -> tuple[FunctionEntry, ...]:
-        """The function breakpoints whose conditions can be understood."""
+        """The function breakpoints with valid conditions."""
         return tuple(entry for entry in self._tables.functions if entry.conditions.problem is None)
 
     @property
@@ -301,14 +301,14 @@ class BreakpointTable:
         return tuple(entry for entry in self._tables.data if entry.conditions.problem is None)
 
     def known_of(self, ids: Sequence[int]) -> list[int]:
-        """Return those of ``ids`` whose breakpoints still exist."""
+        """Return the ``ids`` whose breakpoints still exist."""
         tables = self._tables
         groups = (*tables.by_path.values(), tables.functions, tables.data)
         known = {one.id for one in itertools.chain.from_iterable(groups)}
         return [each for each in ids if each in known]
 
     def are_functions(self, ids: Sequence[int]) -> bool:
-        """Whether all of ``ids``, at least one, belong to function breakpoints."""
+        """Return whether all of ``ids``, at least one, belong to function breakpoints."""
         functions = {entry.id for entry in self._tables.functions}
         return bool(ids) and functions.issuperset(ids)
 
@@ -318,7 +318,7 @@ class BreakpointTable:
         return self._tables.exception_filters
 
     def any_line(self, mode: str) -> bool:
-        """Whether some verified line breakpoint or function breakpoint applies to ``mode``."""
+        """Return whether a verified line or function breakpoint applies to ``mode``."""
         tables = self._tables
         lines = (one for group in tables.by_path.values() for one in group)
         return any(breakpoint.verified and breakpoint.applies_to(mode) for breakpoint in lines) or bool(

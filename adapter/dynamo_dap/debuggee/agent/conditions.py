@@ -1,4 +1,4 @@
-"""Conditions, hit conditions and log messages of breakpoints.
+"""Parses and checks breakpoints' conditions, hit conditions and log messages.
 
 Parsed when a breakpoint is set (agent's reader thread), and checked on the thread that hits it.
 """
@@ -37,14 +37,14 @@ class HitCondition:
     number: int
 
     def is_met(self, hits: int) -> bool:
-        """Whether to stop at the hit numbered ``hits`` (the first is 1)."""
+        """Return whether to stop at the hit numbered ``hits`` (the first is 1)."""
         if self.comparison == "%":
             return hits % self.number == 0
         return _COMPARISONS[self.comparison](hits, self.number)
 
 
 def parse_hit_condition(text: str) -> HitCondition:
-    """Read a hit condition.
+    """Parse a hit condition.
 
     Raises:
         InvalidCondition: it is not one.
@@ -65,7 +65,7 @@ class LogMessage:
 
     @property
     def expressions(self) -> list[str]:
-        """The expressions, each once, in the order in which they are evaluated."""
+        """The distinct expressions, in the order of their evaluation."""
         return list(dict.fromkeys(text for text, is_expression in self.parts if is_expression))
 
     def format(self, evaluate: Callable[[str], str]) -> str:
@@ -74,7 +74,7 @@ class LogMessage:
 
 
 def parse_log_message(text: str) -> LogMessage:
-    """Read a log message, in which ``{expression}`` is evaluated and ``{{`` and ``}}`` are literal braces.
+    """Parse a log message: ``{expression}`` is evaluated, ``{{`` and ``}}`` are literal braces.
 
     Raises:
         InvalidCondition: a brace is not closed, or an expression is empty.
@@ -121,7 +121,7 @@ def _end_of_expression(text: str, start: int) -> int:
 
 @dataclass(eq=False)
 class Conditions:
-    """When a reached breakpoint stops. ``problem`` says why it never can."""
+    """Decides when a reached breakpoint stops. ``problem`` says why it never can."""
 
     condition: str | None = None
     hit_condition: HitCondition | None = None
@@ -130,7 +130,7 @@ class Conditions:
 
     @classmethod
     def parse(cls, condition: str | None, hit_condition: str | None, log_message: str | None) -> Conditions:
-        """Read the three texts of a breakpoint; ``problem`` says what is invalid."""
+        """Parse a breakpoint's three texts; ``problem`` says what is invalid."""
         conditions = cls(condition=(condition or "").strip() or None)
         try:
             if conditions.condition is not None:

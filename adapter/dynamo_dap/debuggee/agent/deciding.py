@@ -1,4 +1,4 @@
-"""Decides whether breakpoints that were reached stop the program: conditions, hit counts, log messages.
+"""Decides whether reached breakpoints stop the program: conditions, hit counts, log messages.
 
 Runs on the thread that reached them. It counts as held meanwhile, so that functions called by a condition do not stop.
 """
@@ -24,7 +24,7 @@ class ClientOutput(Protocol):
 
     options: AgentOptions
     is_for_vs_code: bool
-    """Whether the client is VS Code, whose extension plots what log messages say."""
+    """Whether the client is VS Code, whose extension plots numbers in log messages."""
 
     def send_event(self, event: str, body: object = None) -> None:
         """Send an event."""
@@ -53,7 +53,7 @@ class Decider:
         self._output = output
 
     def should_stop(self, breakpoints: list[LineBreakpoint], frame: Callable[[], Frame]) -> list[int]:
-        """Return the ids of those of ``breakpoints`` that stop here."""
+        """Return the ids of the ``breakpoints`` that stop here."""
         made: list[Frame] = []
 
         def frame_once() -> Frame:
@@ -77,12 +77,12 @@ class Decider:
         return False
 
     def condition_holds(self, breakpoint: LineBreakpoint, frame: Callable[[], Frame]) -> bool:
-        """Whether the condition holds in ``frame``, if there is one. A condition that fails is reported, and holds."""
+        """Return whether the condition, if any, holds in ``frame``. A failing condition is reported, and holds."""
         condition = breakpoint.conditions.condition
         return condition is None or self._holds(breakpoint, condition, frame)
 
     def passes(self, reached: Iterable[Reached]) -> bool:
-        """Whether a call that reaches ``reached``, in this order, stops at none of them.
+        """Return whether a call that reaches ``reached``, in this order, stops at none of them.
 
         If so, hits are counted and messages logged as if the call had reached them; else nothing is done. Exceptions of
         the methods of ``Reached`` are raised here.
@@ -107,7 +107,7 @@ class Decider:
         return True
 
     def count(self, breakpoints: Iterable[LineBreakpoint]) -> bool:
-        """Whether a call stops at none of ``breakpoints``, which evaluate nothing: see ``passes``."""
+        """Return whether a call stops at none of ``breakpoints``, which evaluate nothing: see ``passes``."""
         hits: dict[LineBreakpoint, int] = {}
         for each in breakpoints:
             number = hits[each] = hits.get(each, each.hits) + 1

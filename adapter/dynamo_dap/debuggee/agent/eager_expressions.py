@@ -1,6 +1,6 @@
-"""Evaluates Python expressions and statements over real values: the frames of ordinary Python, and generated ones.
+"""Evaluates Python expressions and statements over real values, in ordinary and generated frames.
 
-Runs on the held thread. An expression is run as Python runs it, side effects included; the agent limits the time of
+Runs on the held thread. An expression runs as in Python, side effects included; the agent limits the time of
 ``evaluate`` requests.
 """
 
@@ -31,7 +31,7 @@ def evaluate_python(
     local_names: MutableMapping[str, object],
     console: Callable[[str], None],
 ) -> Value:
-    """Return the value of ``expression``; in the ``repl`` context statements are run as well.
+    """Return the value of ``expression``; in the ``repl`` context, run statements as well.
 
     Its output goes to ``console``. ``local_names`` receives the assigned names.
 
@@ -51,7 +51,7 @@ def evaluate_python(
 
 
 def is_true_python(expression: str, global_names: dict[str, object], local_names: Mapping[str, object]) -> bool:
-    """Whether ``expression`` is true. Raises as ``evaluate_python`` does."""
+    """Return whether ``expression`` is true. Raises like ``evaluate_python``."""
     code = _compiled(_parse(expression, allow_statements=False))
     beside = names_beside(global_names, local_names) if NAME in code.co_names else {}
     return bool(eval(code, *_names({**beside, **global_names}, local_names)))
@@ -85,7 +85,7 @@ def _compiled(tree: ast.Expression | ast.Module) -> types.CodeType:
 
 
 class _Console(io.TextIOBase):
-    """A text file that passes everything written on to a function."""
+    """A text file that passes all output to a function."""
 
     def __init__(self, write: Callable[[str], None]) -> None:
         self._write = write
@@ -104,7 +104,7 @@ def _printing_to(console: Callable[[str], None]) -> Iterator[None]:
 def complete_python(text: str, column: int, names: Mapping[str, object]) -> list[CompletionItem]:
     """Return completions of the name or attribute path that ends before the 1-based ``column``.
 
-    Attributes are listed from the value's type and ``__dict__``; no property is run to find them.
+    Attributes come from the value's type and ``__dict__``; no property runs.
     """
     before = text[: column - 1]
     start = len(before)
@@ -123,7 +123,7 @@ _MISSING = object()
 def kinds_at(path: str, names: Mapping[str, object]) -> dict[str, str] | None:
     """Return the names that can follow ``path``, with DAP's kind; None if ``path`` needs a property.
 
-    An empty path is followed by the names themselves.
+    After an empty path, return the names themselves.
     """
     if not path:
         known = {**vars(builtins), **names}

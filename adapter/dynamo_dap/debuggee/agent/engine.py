@@ -1,4 +1,4 @@
-"""The interfaces between the agent and its partners: engines, other debuggers, the process.
+"""Defines the interfaces between the agent and its partners: engines, other debuggers, the process.
 
 Each of the two modes has an engine. In ``arm`` it installs the hooks that the agent's breakpoints, steps and pause
 requests need, and removes all others. The debugger of ordinary Python shares the program's threads with the agent: each
@@ -39,7 +39,7 @@ class RequestError(Exception):
     """A request cannot be served; the message is for the user."""
 
     def __init__(self, text: str, *, error_id: ErrorId, message: str = "") -> None:
-        """Keep DAP's short form as ``message``, such as ``notStopped``."""
+        """Use DAP's short form as ``message``, such as ``notStopped``."""
         super().__init__(text)
         self.error_id = error_id
         self.message = message
@@ -74,12 +74,12 @@ class Engine(Hooks, Protocol):
         """Return instructions around an address; None if the address is not of this engine's code. Any thread."""
 
     def stop_for_breakpoint_call(self, frame: types.FrameType) -> bool:
-        """Stop where ``frame`` called ``breakpoint()``, if that call is of this engine's kind; else return False."""
+        """Stop where ``frame`` called ``breakpoint()``, if this engine handles that call; else return False."""
 
 
 @runtime_checkable
 class InstructionEngine(Protocol):
-    """An engine that stops at instructions, of code that Dynamo generated. The agent's reader thread."""
+    """An engine that stops at instructions of generated code. The agent's reader thread."""
 
     def set_instruction_breakpoints(self, requested: Sequence[InstructionBreakpoint]) -> list[Breakpoint]:
         """Replace the breakpoints on addresses; one answer for each."""
@@ -90,21 +90,21 @@ class InstructionEngine(Protocol):
         """Replace the breakpoints on lines of a listing; None if ``virtual`` is not a listing."""
 
     def show_listings_as(self, form: str) -> None:
-        """Make frames show their listings in another form, one of ``LISTING_FORMS``."""
+        """Show listings in another form, one of ``LISTING_FORMS``."""
 
     def patch(self, arguments: PatchArguments) -> PatchBody:
-        """Make calls run another instruction. Raises ``RequestError`` if nothing was changed."""
+        """Replace an instruction for later calls. Raises ``RequestError`` if nothing was changed."""
 
     def take_patches_back(self, arguments: UnpatchArguments) -> UnpatchBody:
-        """Make calls run what Dynamo generated. Raises ``RequestError`` when nothing was changed."""
+        """Revert patches, so that calls run what Dynamo generated. Raises ``RequestError`` if nothing was changed."""
 
 
 class NoSuchCompile(Exception):
-    """A compile or a graph that was asked for does not exist; the message says which."""
+    """A requested compile or graph does not exist; the message says which."""
 
 
 class NoSuchEntry(Exception):
-    """A function or cache entry does not exist, or cannot be forgotten now; the message says why."""
+    """A function or cache entry does not exist, or cannot be removed now; the message says why."""
 
 
 class CannotSaveCall(Exception):
@@ -119,7 +119,7 @@ class CallSaver(Protocol):
 
 
 class EntryReader(Protocol):
-    """Torch's cache entries. Reader thread, or a thread of the program that asks for them itself."""
+    """Reads torch's cache entries. Reader thread, or a thread of the program that requests them itself."""
 
     def of_function(self, code: types.CodeType) -> EntriesBody:
         """Return the cache entries of one function and of its resume functions."""
@@ -132,13 +132,13 @@ class EntryReader(Protocol):
 
 
 class GraphBody(Protocol):
-    """The body of ``dynamoGraph``, to which the agent adds where the code can be read."""
+    """The body of ``dynamoGraph``, to which the agent adds the source of the code."""
 
     source: Source | None
 
 
 class CompileReader(Hooks, Protocol):
-    """The recorder: recorded compiles, as the bodies of responses. Reader thread, unless a method says otherwise."""
+    """Reads recorded compiles as bodies of responses. Reader thread, unless a method says otherwise."""
 
     def compiles(self) -> dict[str, object]:
         """Return the body of ``dynamoCompiles``."""
@@ -159,7 +159,7 @@ class CompileReader(Hooks, Protocol):
         """Return the body of ``guards`` for the trace held on this thread; None if another thread holds it."""
 
     def code_of_graph(self, compile_id: str, function: str) -> str | None:
-        """Return the readable code of a compile's graph for its backend, empty for no graph; None before that."""
+        """Return a compiled graph's readable code for its backend, empty for no graph; None before that."""
 
     def readable_code(self, name: str, graph: Any) -> str:
         """Return the readable code of a graph (``torch.fx.Graph``), in the same form. Tracing thread."""
@@ -173,7 +173,7 @@ class WhatIf:
     compile_id: str
     changes: tuple[str, ...]
     code: str = ""
-    """Of its graph."""
+    """The code of its graph."""
     is_over: bool = False
     kept: bool = False
     """Whether the program's call runs the changed graph."""
@@ -181,7 +181,7 @@ class WhatIf:
 
 
 class StageReader(Hooks, Protocol):
-    """The stages of compiles that are explored. Reader thread."""
+    """Reads the stages of explored compiles. Reader thread."""
 
     def stages(self, compile_id: str | None, source_of: Callable[[VirtualSource], Source | None]) -> object:
         """Return the body of ``dynamoStages``; ``source_of`` makes a document readable. Raises ``NoSuchCompile``."""
@@ -192,7 +192,7 @@ RAISED, USER_UNHANDLED, UNCAUGHT = "raised", "userUnhandled", "uncaught"
 
 
 class EagerDebugger(Protocol):
-    """The debugger of ordinary Python in this process. Called on the thread it is about, unless it says otherwise."""
+    """The debugger of ordinary Python in this process. Called on the thread it is about, unless stated otherwise."""
 
     @property
     def is_active(self) -> bool:
@@ -206,7 +206,7 @@ class EagerDebugger(Protocol):
 
     @property
     def exception_filters(self) -> frozenset[str]:
-        """The exception filters that are on, as DAP names them. Any thread."""
+        """The exception filters that are on, by DAP's names. Any thread."""
 
     def stopped_for(self, error: BaseException, filters: frozenset[str]) -> None:
         """Do not stop again for ``error`` by ``filters``: the agent has stopped where it was raised.
@@ -215,14 +215,14 @@ class EagerDebugger(Protocol):
         """
 
     def close(self) -> None:
-        """Detach from the program at the end of the session. Any thread; harmless when called again."""
+        """Detach from the program at the end of the session. Any thread; may be called again."""
 
     def kept_out(self) -> AbstractContextManager[None]:
         """Disable it for the calling thread inside this context: the agent holds the thread."""
 
     @property
     def holds_this_thread(self) -> bool:
-        """Whether it has stopped the calling thread: its evaluations there must not stop again."""
+        """Return whether it has stopped the calling thread: its evaluations there must not stop again."""
 
     def resume(self, step: Step | None) -> None:
         """Resume the calling thread after a stop of the agent.
@@ -232,20 +232,20 @@ class EagerDebugger(Protocol):
         """
 
     def stop_at(self, frame: types.FrameType | None) -> None:
-        """Stop the calling thread as soon as it is back in ``frame``, which called ``breakpoint()``.
+        """Stop the calling thread once it is back in ``frame``, which called ``breakpoint()``.
 
-        None: at the next line that it may stop at, as when it is paused.
+        None: at the next line at which it may stop, as for a pause.
         """
 
     def pause_taken(self) -> None:
-        """Withdraw the user's request to pause: the agent is about to pause the calling thread."""
+        """Withdraw the user's pause request: the agent is about to pause the calling thread."""
 
     def give_up_pauses(self) -> None:
         """Withdraw every pause request that no thread has answered yet. Reader thread."""
 
 
 class NoEagerDebugger:
-    """Nobody debugs ordinary Python: until a session with debugpy begins."""
+    """Replaces the debugger of ordinary Python until a session with debugpy begins."""
 
     is_active = False
     holds_this_thread = False
@@ -261,7 +261,7 @@ class NoEagerDebugger:
         """Do nothing: no debugger reports it a second time."""
 
     def close(self) -> None:
-        """Nothing to end."""
+        """Do nothing: there is nothing to end."""
 
     @contextlib.contextmanager
     def kept_out(self) -> Iterator[None]:
@@ -288,40 +288,40 @@ class Process(Protocol):
         """End the program: the client asks for it."""
 
     def pause_eager(self, ident: int) -> bool:
-        """Pause a thread (Python's identifier) that runs ordinary Python; False when it cannot be reached there."""
+        """Pause a thread (Python's identifier) that runs ordinary Python; return False if it cannot be reached."""
 
     def start_eager(self, options: AgentOptions) -> None:
-        """Start the debugger of ordinary Python, as a client asks in its ``attach``."""
+        """Start the debugger of ordinary Python, as a client requests in its ``attach``."""
 
     def invite_children(self, options: AgentOptions) -> None:
-        """Make child processes request sessions of their own, if the client wants that."""
+        """Make child processes request their own sessions, if the client wants that."""
 
     def interpret_kernels(self, options: AgentOptions) -> None:
-        """Make kernels of Triton's run in its interpreter, if the client wants that."""
+        """Run Triton's kernels in its interpreter, if the client wants that."""
 
 
 class NoProcess:
-    """An agent that only serves requests."""
+    """Replaces the process of an agent that only serves requests."""
 
     def terminate(self) -> None:
-        """Nothing to end."""
+        """Do nothing: there is nothing to end."""
 
     def pause_eager(self, ident: int) -> bool:
-        """Nothing runs."""
+        """Return False: nothing runs."""
         return False
 
     def start_eager(self, options: AgentOptions) -> None:
-        """Nothing to debug."""
+        """Do nothing: there is nothing to debug."""
 
     def invite_children(self, options: AgentOptions) -> None:
-        """There are none."""
+        """Do nothing: there are no child processes."""
 
     def interpret_kernels(self, options: AgentOptions) -> None:
-        """There are none."""
+        """Do nothing: there are no kernels."""
 
 
 class CallFacts(Protocol):
-    """The facts that hold for every call of one cache entry."""
+    """Facts that hold for every call of one cache entry."""
 
     @property
     def lines(self) -> Mapping[str, frozenset[int]]:
@@ -332,10 +332,10 @@ class CachedCalls(Protocol):
     """Stops in cached calls of compiled functions."""
 
     def are_wanted(self) -> bool:
-        """Whether any such call may have to stop. Called after each change of breakpoints; any thread."""
+        """Return whether any such call may have to stop. Called after each change of breakpoints; any thread."""
 
     def may_stop(self, lines: Mapping[str, frozenset[int]], functions: Collection[str]) -> bool:
-        """Whether a breakpoint is on these lines, by file, or on these functions (qualified names)."""
+        """Return whether a breakpoint is on these lines, by file, or on these functions (qualified names)."""
 
     def prepare(self, code: types.CodeType, *, may_stop: bool) -> None:
         """Prepare for calls of the compiled ``code``, which may have to stop or no longer need to. Any thread."""
@@ -344,13 +344,13 @@ class CachedCalls(Protocol):
         """Let all of them run without a stop. Any thread."""
 
     def are_traced(self) -> bool:
-        """Whether such calls stop by being traced (``stop_in``); if not, ``prepare`` does all there is to do."""
+        """Return whether a trace stops such calls (``stop_in``); if not, ``prepare`` does everything."""
 
     def wants_step(self, step: Step) -> bool:
-        """Whether a step in progress may end in such a call."""
+        """Return whether a step in progress may end in such a call."""
 
     def only_counts(self, code: types.CodeType, known: CallFacts | None) -> bool:
-        """Whether the breakpoints that calls of generated ``code`` reach only count, whatever a call is given.
+        """Return whether the breakpoints that calls of generated ``code`` reach only count, for any input.
 
         The answer holds until breakpoints change. ``known`` is as for ``stop_in``.
         """
@@ -365,33 +365,33 @@ class CachedCalls(Protocol):
         """Stop at the call's breakpoints before it begins.
 
         On the thread that makes the call. ``known`` is the result for an earlier call of the same cache entry. Return
-        None if the call cannot be stopped in.
+        None if the call cannot stop.
         """
 
     def are_compiled_wanted(self) -> bool:
-        """Whether newly compiled calls may have to be noted. Any thread."""
+        """Return whether newly compiled calls may have to be noted. Any thread."""
 
     def wants_compiled(self, code: types.CodeType) -> bool:
-        """Whether to note the call that is about to run the generated ``code``. On the call's thread."""
+        """Return whether to note the call that is about to run the generated ``code``. On the call's thread."""
 
     def note_compiled(self, call: CachedCall) -> CallFacts | None:
-        """Note the part of such a call before its graph break, without a stop. Returns as ``stop_in``."""
+        """Note such a call's part before its graph break, without a stop. Returns the same as ``stop_in``."""
 
     def has_begun(self, code: types.CodeType) -> bool:
-        """Whether the end of a call that runs generated ``code`` is waited for. Any thread."""
+        """Return whether the end of a call that runs generated ``code`` matters. Any thread."""
 
     def ended(self, frame: types.FrameType) -> None:
-        """Note that the call that ``frame`` ran is over. On the thread that made the call."""
+        """Note that the call that ``frame`` ran has ended. On the thread that made the call."""
 
 
 class BackwardCalls(Protocol):
     """Stops in the backward passes of compiled calls."""
 
     def are_wanted(self) -> bool:
-        """Whether any may have to stop. Asked whenever something is set; any thread."""
+        """Return whether any may have to stop. Called after each change of settings; any thread."""
 
     def may_stop(self, lines: Mapping[str, frozenset[int]]) -> bool:
-        """Whether something is set in the backward pass of a call that runs these lines, by file."""
+        """Return whether anything is set in the backward pass of a call that runs these lines, by file."""
 
     def release(self) -> None:
         """Let all of them run without a stop. Any thread."""
@@ -399,12 +399,11 @@ class BackwardCalls(Protocol):
     def begins(self, call: CachedCall, known: CallFacts | None) -> CallFacts | None:
         """Note the inputs of a call, before it begins. On the thread that makes the call.
 
-        ``known`` is the result for an earlier call of the same cache entry. Return None if the call cannot be stopped
-        in.
+        ``known`` is the result for an earlier call of the same cache entry. Return None if the call cannot stop.
         """
 
     def computed(self, frame: types.FrameType, outputs: object) -> None:
-        """Keep what the compiled graph returned (``outputs``) in the call that began in ``frame``."""
+        """Keep the compiled graph's ``outputs`` in the call that began in ``frame``."""
 
     def ended(self, frame: types.FrameType) -> None:
         """Note that the call has returned or raised."""
@@ -420,7 +419,7 @@ class Host(Protocol):
     comparison: ComparisonBody | None
     """The newest call in which a compiled graph was found to differ."""
     compiles: CompileReader | None
-    """What was recorded of compiles."""
+    """Recorded compiles."""
     what_if: WhatIf | None
     """The newest trace in which the user changed something."""
 
@@ -430,35 +429,35 @@ class Host(Protocol):
     def hold(self, stop: Stop) -> None:
         """Hold the calling thread until the user resumes it, and serve requests on it.
 
-        Ends the step in progress on this thread. Returns at once when no client is connected. A step that the user
-        began is then in ``steps``.
+        Ends the step in progress on this thread. Returns at once if no client is connected. A step that the user began
+        is then in ``steps``.
         """
 
     @property
     def is_holding(self) -> bool:
-        """Whether the calling thread is held already: code that an evaluation runs must not stop again."""
+        """Return whether the calling thread is held already: code that an evaluation runs must not stop again."""
 
     def holding(self) -> AbstractContextManager[None]:
         """Mark the calling thread as held: code that runs inside does not stop."""
 
     def should_stop(self, breakpoints: list[LineBreakpoint], frame: Callable[[], Frame]) -> list[int]:
-        """Decide on breakpoints that were reached: conditions, hit counts, log messages.
+        """Decide on reached breakpoints: conditions, hit counts, log messages.
 
-        ``frame`` makes the frame in which conditions and log messages are evaluated; called only when there are any.
-        Returns the ids of those that stop, empty for none.
+        ``frame`` makes the frame for evaluating conditions and log messages; called only if there are any. Returns the
+        ids of breakpoints that stop, empty for none.
         """
 
     def condition_holds(self, breakpoint: LineBreakpoint, frame: Callable[[], Frame]) -> bool:
-        """Whether the condition of ``breakpoint`` holds in ``frame``, if it has one; nothing is counted or logged."""
+        """Return whether the condition of ``breakpoint`` holds in ``frame``; count and log nothing."""
 
     def passes(self, reached: Iterable[Reached]) -> bool:
-        """Whether a call that reaches these breakpoints stops at none; then hits are counted and messages logged."""
+        """Return whether a call that reaches these breakpoints stops at none; then count hits and log messages."""
 
     def count(self, breakpoints: Sequence[LineBreakpoint]) -> bool:
-        """Whether a call stops at none of ``breakpoints``, which evaluate nothing; then hits are counted."""
+        """Return whether a call stops at none of ``breakpoints``, which evaluate nothing; then count hits."""
 
     def python_stack(self, top: types.FrameType | None) -> list[Frame]:
-        """Return the frames of running Python code from ``top`` down: ordinary ones, and those an engine presents."""
+        """Return the frames of running Python code from ``top`` down: ordinary ones, and those of engines."""
 
     def listing_of(self, code: types.CodeType) -> VirtualSource | None:
         """Return the listing of ``code``, which Dynamo generated; None if no engine has one. Any thread."""

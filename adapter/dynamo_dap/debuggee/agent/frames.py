@@ -1,7 +1,7 @@
-"""The frames of a held thread's stack: those of engines, and those of ordinary Python.
+"""Models the frames of a held thread's stack: those of engines, and those of ordinary Python.
 
-Frames are made on the held thread when the stack is first asked for, serve requests on that thread, and die with
-the pause.
+Frames are made on the held thread at the first request for the stack, serve requests on that thread, and die with the
+pause.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from dynamo_dap.protocol.types import CompletionItem
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a frame is: 1-based lines and columns, ``end_column`` exclusive as in DAP; None where unknown."""
+    """A frame's position: 1-based lines and columns, ``end_column`` exclusive as in DAP; None where unknown."""
 
     line: int
     column: int = 1
@@ -48,9 +48,9 @@ class Frame(ABC):
     """One frame. Engines subclass it; only abstract methods have to be implemented."""
 
     is_label: bool = False
-    """A mere divider between kinds of frames."""
+    """Whether it only separates kinds of frames."""
     is_user_code: bool = True
-    """Frames that are not are shown subtly or left out under ``justMyCode``, unless they are on top."""
+    """Whether it is the user's code. Other frames are greyed, or left out under ``justMyCode`` unless on top."""
     is_writable: ClassVar[bool] = False
     """Whether ``write`` assigns anything."""
     instruction_pointer_reference: str | None = None
@@ -86,14 +86,14 @@ class Frame(ABC):
         raise EvaluationError("nothing can be evaluated in this frame")
 
     def tensor(self, expression: str) -> Any:
-        """Return the tensor that ``expression`` gives, with its data. Raises as ``evaluate`` does."""
+        """Return the tensor that ``expression`` gives, with its data. Raises like ``evaluate``."""
         children = self.evaluate(expression, "watch").children
         if children is None:
             raise EvaluationError(f"{expression} is not a tensor")
         return children.tensor()
 
     def is_true(self, expression: str) -> bool:
-        """Whether ``expression`` is true in this frame: the condition of a breakpoint. Raises as ``evaluate`` does."""
+        """Return whether ``expression``, a breakpoint's condition, is true in this frame. Raises like ``evaluate``."""
         raise EvaluationError("nothing can be evaluated in this frame")
 
     def watched(self, name: str) -> Watchable | None:
@@ -108,12 +108,12 @@ class Frame(ABC):
         """Return the target of a jump to a line; None if this frame cannot jump.
 
         Raises:
-            WriteRefused: this line cannot be jumped to; the text says why.
+            WriteRefused: a jump to this line is impossible; the text says why.
         """
         return None
 
     def completions(self, text: str, column: int) -> Sequence[CompletionItem]:
-        """Completions for ``text`` with the cursor before the 1-based ``column``."""
+        """Return completions for ``text`` with the cursor before the 1-based ``column``."""
         return ()
 
 
@@ -121,7 +121,7 @@ class EagerFrame(Frame):
     """A frame of ordinary Python."""
 
     def __init__(self, frame: types.FrameType, console: Callable[[str], None]) -> None:
-        """Evaluate in ``frame``; what expressions print goes to ``console``."""
+        """Evaluate in ``frame``; the output of expressions goes to ``console``."""
         self._frame = frame
         self._console = console
         self._assigned: dict[str, object] = {}
@@ -143,7 +143,7 @@ class EagerFrame(Frame):
         return position_in_code(self._frame.f_code, self._frame.f_lasti, self._frame.f_lineno)
 
     def scopes(self) -> Sequence[ScopeOfFrame]:
-        """Locals and globals, and of a Triton kernel its program."""
+        """Return locals and globals, and for a Triton kernel its program."""
         program = program_scope(self._frame, is_user_file)
         return (
             ScopeOfFrame("Locals", locals_of(self._frame), "locals"),
@@ -174,18 +174,18 @@ _ITS_OWN_FRAME = compile("__import__('sys')._getframe()", GLOBALS_FILE, "eval")
 
 
 def frame_of_globals() -> types.FrameType:
-    """Return a frame, finished already, in which names are those of the program's ``__main__``: read and assigned."""
+    """Return a finished frame whose names are the program's ``__main__`` globals, for reading and assigning."""
     frame: types.FrameType = eval(_ITS_OWN_FRAME, vars(sys.modules["__main__"]))
     return frame
 
 
 class GlobalsFrame(EagerFrame):
-    """The frame for requests that name none; it is not part of the stack."""
+    """The frame for requests without a frame; it is not part of the stack."""
 
     is_writable = True
 
     def __init__(self, console: Callable[[str], None]) -> None:
-        """Evaluate in the program's globals; what expressions print goes to ``console``."""
+        """Evaluate in the program's globals; the output of expressions goes to ``console``."""
         super().__init__(frame_of_globals(), console)
 
     def evaluate(self, expression: str, context: str) -> Value:
@@ -200,7 +200,7 @@ class GlobalsFrame(EagerFrame):
 
 
 def position_in_code(code: types.CodeType, offset: int, line: int | None) -> Position:
-    """Return the position of the instruction at ``offset`` bytes (``f_lasti``); ``line`` where the code has none."""
+    """Return the position of the instruction at byte ``offset`` (``f_lasti``); ``line`` if the code has none."""
     if hasattr(code, "co_positions") and offset >= 0:
         for index, (start, end, column, end_column) in enumerate(code.co_positions()):
             if index == offset // 2 and start is not None and column is not None:
@@ -209,7 +209,7 @@ def position_in_code(code: types.CodeType, offset: int, line: int | None) -> Pos
 
 
 def caller_frame() -> types.FrameType:
-    """Return the frame that called the caller of this function.
+    """Return the frame that called this function's caller.
 
     For callers that keep the beginning of a stack in a local variable: a frame that refers to itself would live until
     the next garbage collection, with everything that the program's frames refer to.

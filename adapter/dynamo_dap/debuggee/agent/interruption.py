@@ -1,10 +1,10 @@
-"""Interrupts the program's threads: with an exception, to limit the time of work and to cancel it; with a call.
+"""Interrupts the program's threads: by an exception that limits or cancels work, or by a call.
 
-The work on a held thread runs user code without deadlines: when time is up, or on ``interrupt``, an exception is raised
-in its thread (``PyThreadState_SetAsyncExc``). It takes effect at the next Python instruction. Work that is stuck in C
-code continues until that returns, and a callback reports it. One watchdog thread serves the whole process and sleeps
-when there is nothing to watch. A call is put into CPython's queue of pending calls, which the main thread alone serves,
-between two of its instructions.
+The work on a held thread runs user code without deadlines. When its time is up, or on ``interrupt``, an exception is
+raised in its thread (``PyThreadState_SetAsyncExc``). It takes effect at the next Python instruction. Work that is stuck
+in C code continues until that returns, and a callback reports it. One watchdog thread serves the whole process and
+sleeps when there is nothing to watch. A call is put into CPython's queue of pending calls, which only the main thread
+serves, between two of its instructions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dynamo_dap.debuggee.values.model import Interrupted
 from dynamo_dap.protocol.own_threads import own_thread
 
 _QUEUE_TIMEOUT = 1.0
-"""Seconds to wait for a place in CPython's queue: it holds 32 calls, and empties when the main thread runs Python."""
+"""Seconds to wait for a place in CPython's queue: it has 32 places, and empties when the main thread runs Python."""
 _RETRY_INTERVAL = 0.01
 """Seconds."""
 
@@ -31,18 +31,18 @@ _PendingCall = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 _PlainCall = ctypes.CFUNCTYPE(ctypes.c_int)
 """The same with its argument left out."""
 _raising: deque[object] = deque(maxlen=64)
-"""Calls in whose course an exception is sent: each is needed until it has returned."""
+"""Calls that will send an exception: each is needed until it has returned."""
 _waiting: list[object] = []
-"""Calls that were not made yet, kept alive until they are."""
+"""Calls that were not made yet, kept alive until then."""
 _made: deque[object] = deque(maxlen=64)
-"""The last that were begun: nothing else holds one while it runs, and a garbage collection meanwhile would end it."""
+"""The last begun calls: nothing else refers to a running one, and garbage collection would end it."""
 
 
 def raise_in_thread(ident: int, exception: type[BaseException]) -> None:
     """Raise ``exception`` in the thread with Python's identifier ``ident``, at one of its next instructions.
 
     While the exception is pending, every thread of CPython 3.12 and older checks for it repeatedly, and a traced thread
-    of 3.11 makes no progress. So the main thread, where nearly all work is done, is first stopped between two
+    of 3.11 makes no progress. So the main thread, which does nearly all work, is first stopped between two
     instructions. A long call into C then delays only the exception.
     """
     if ident == threading.main_thread().ident:
@@ -74,7 +74,7 @@ def _raise_in_main_thread(ident: int, exception: type[BaseException]) -> None:
 
 
 def _calling(function: Callable[[], None], begin: Callable[[], None]) -> Generator[int, object, None]:
-    """Call ``function`` when a value is sent.
+    """Call ``function`` when it receives a value.
 
     It is a generator, since a generator can be interrupted only inside its ``try``. The interrupt of a long evaluation
     on the main thread comes first.
@@ -97,10 +97,10 @@ def _calling(function: Callable[[], None], begin: Callable[[], None]) -> Generat
 
 
 def call_on_main_thread(function: Callable[[], None]) -> bool:
-    """Have ``function`` called as soon as the main thread runs Python; ``sys._getframe(2)`` there is what it ran.
+    """Call ``function`` once the main thread runs Python; ``sys._getframe(2)`` there is the interrupted frame.
 
-    Returns False when CPython's queue stays full: then it is not called. Not to be called on the main thread, which
-    would wait for itself.
+    Return False if CPython's queue stays full: then it is not called. Not for the main thread, which would wait for
+    itself.
     """
 
     def begin() -> None:
@@ -128,16 +128,16 @@ def _add(callback: object) -> bool:
 
 
 STUCK_SECONDS = 1.0
-"""How long interrupted work may take to end before it counts as stuck in C code."""
+"""Seconds after which interrupted work counts as stuck in C code."""
 
 
 class Interruptible:
     """One piece of work that may be interrupted. Entered and left on the working thread, interrupted from any."""
 
     def __init__(self, seconds: float | None, on_stuck: Callable[[], None] | None = None) -> None:
-        """Bound the work by ``seconds``; None leaves it unbounded, to be interrupted by ``interrupt`` alone.
+        """Limit the work to ``seconds``; None leaves only ``interrupt``.
 
-        ``on_stuck`` is called on the watchdog's thread, once, when the work goes on though it was timed out.
+        ``on_stuck`` is called once, on the watchdog's thread, if the work continues after its time.
         """
         self.timed_out = False
         self._on_stuck = on_stuck
@@ -168,7 +168,7 @@ class Interruptible:
         raise Interrupted
 
     def interrupt(self) -> None:
-        """Raise ``Interrupted`` in the working thread, now or when it begins the work; not when it is over."""
+        """Raise ``Interrupted`` in the working thread, now or when it begins the work; not after its end."""
         with self._lock:
             if self._raised or self._is_over:
                 return
@@ -196,13 +196,13 @@ class Interruptible:
         if self._seconds is not None:
             _watchdog.forget(self)
         if raised:
-            # The exception may still be on its way: the work could have ended by itself just before. It must not
-            # arrive in the user's program.
+            # The exception may still be pending: the work could have ended just before. It must not reach the user's
+            # program.
             _let_it_arrive()
 
 
 class Guard:
-    """Bounds short pieces of work, one after the other on one thread, at next to no cost for each.
+    """Limits short pieces of work, one after the other on one thread, at almost no cost.
 
     For example a condition that is evaluated at every instruction. The watchdog checks a guard twice a second, so a
     piece of work may run half a second too long.
@@ -212,7 +212,7 @@ class Guard:
 
     def __init__(self) -> None:
         self.is_watched = False
-        """Whether the watchdog looks at it."""
+        """Whether the watchdog checks it."""
         self._lock = threading.Lock()
         self._ident = threading.get_ident()
         self._deadline: float | None = None
@@ -220,7 +220,7 @@ class Guard:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a piece of work is being done."""
+        """Whether a piece of work is in progress."""
         return self._deadline is not None
 
     def begin(self, seconds: float) -> None:
@@ -238,7 +238,7 @@ class Guard:
             _let_it_arrive()
 
     def look(self, now: float) -> None:
-        """Interrupt work that is overdue. The watchdog's thread."""
+        """Interrupt overdue work. The watchdog's thread."""
         with self._lock:
             if self._deadline is not None and self._deadline <= now and not self._raised:
                 self._raised = True
@@ -246,21 +246,21 @@ class Guard:
 
 
 def _let_it_arrive() -> None:
-    """Receive a pending exception of this thread here, if there is one.
+    """Receive this thread's pending exception here, if there is one.
 
     Withdrawing it (``PyThreadState_SetAsyncExc`` with NULL) leaves the interpreter's flag set on 3.12 and older: it
     then checks for an exception repeatedly, and a traced thread of 3.11 makes no progress.
     """
     try:
         for _ in range(100):
-            # The interpreter looks for exceptions at the end of each turn.
+            # The interpreter checks for exceptions at the end of each turn.
             pass
     except Interrupted:
         pass
 
 
 _GUARD_INTERVAL = 0.5
-"""Seconds between two looks at guards that are in use."""
+"""Seconds between two checks of guards in use."""
 _IDLE_LOOKS = 4
 
 
@@ -274,9 +274,9 @@ class _Watchdog:
         self._deadlines: dict[Interruptible, float] = {}
         self._thread: threading.Thread | None = None
         self._wakes_at: float | None = None
-        """When the thread wakes by itself; None when it sleeps until there is something to watch."""
+        """When the thread wakes by itself; None while there is nothing to watch."""
         self._guards: dict[Guard, int] = {}
-        """Guards in use: how often in a row each was found idle."""
+        """Guards in use, each with the number of times in a row it was idle."""
 
     def watch(self, work: Interruptible, deadline: float) -> None:
         with self._lock:
@@ -294,7 +294,7 @@ class _Watchdog:
             self._thread = own_thread("watchdog", self._run)
             self._thread.start()
         elif self._wakes_at is None or deadline < self._wakes_at:
-            # Waking it for every piece of work would cost more than most conditions of breakpoints do.
+            # Waking it for every piece of work would cost more than most conditions of breakpoints.
             self._wakes_at = deadline
             self._condition.notify()
 

@@ -1,6 +1,6 @@
-"""The debugger's own log inside the debugged program: unexpected exceptions, written to a file if one is asked for.
+"""Logs unexpected exceptions of the debugger inside the debugged program, to a file on request.
 
-The file is named by the environment variable ``DYNAMO_DAP_LOG``. Any thread.
+The environment variable ``DYNAMO_DAP_LOG`` names the file. Any thread.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which rank of a distributed job this process is, and the name ``rank`` in conditions. Any thread.
+"""Finds this process's rank in a distributed job, and provides the name ``rank`` in conditions. Any thread.
 
 A launcher sets it in the environment; ``torch.multiprocessing.spawn`` numbers its processes; any other program passes
 it to its process group.
@@ -14,20 +14,20 @@ from typing import Any
 from dynamo_dap.protocol.ranks import Rank, rank_in
 
 NAME = "rank"
-"""What conditions call it, where the program has no variable of that name."""
+"""Its name in conditions, unless the program has a variable of that name."""
 
 _spawned: Rank | None = None
 _reported: Rank | None = None
 
 
 def be_spawned_as(rank: Rank | None) -> None:
-    """Take the number that the parent gave this process."""
+    """Use the number that the parent gave this process."""
     global _spawned
     _spawned = rank
 
 
 def own_rank() -> Rank | None:
-    """Return the rank of this process; None if it is not a rank, or not known yet."""
+    """Return this process's rank; None if it has none, or not yet."""
     global _reported
     # The program may remove these variables from its environment.
     _reported = _reported or (None if _spawned is not None else rank_in(os.environ))
@@ -46,7 +46,7 @@ def _of_process_group() -> Rank | None:
 
 
 def names_beside(*namespaces: Container[str]) -> dict[str, int]:
-    """Return the names of conditions besides those of a frame, which are ``namespaces``."""
+    """Return the names for conditions that a frame's ``namespaces`` lack."""
     if any(NAME in names for names in namespaces) or (rank := own_rank()) is None:
         return {}
     return {NAME: rank.number}

@@ -1,4 +1,4 @@
-"""One held thread: it serves requests about its state until it is released.
+"""Holds one thread, which serves requests about its state until it is released.
 
 The held thread runs ``serve``; the agent's reader thread submits work and releases it. A pause lives until the thread
 resumes.
@@ -49,14 +49,14 @@ class Work:
     """One request to be served on a held thread. ``run`` answers the request itself, whatever happens."""
 
     def __init__(self, seq: int, name: str, reply: Reply, seconds: float | None) -> None:
-        """Take a request's ``seq``, to cancel it, its displayed ``name``, and the ``seconds`` that bound it."""
+        """Take a request's ``seq``, to cancel it, its displayed ``name``, and its limit in ``seconds``."""
         self.seq = seq
         self.name = name
         self.reply = reply
         self.run: Callable[[], None] = lambda: None
         """Serves the request. Held thread."""
         self.on_stuck: Callable[[], None] = lambda: None
-        """The work goes on though its time is up, in C code. The watchdog's thread."""
+        """Called when the work continues after its time, in C code. The watchdog's thread."""
         self.interruptible = Interruptible(seconds, self._report_stuck)
 
     def _report_stuck(self) -> None:
@@ -80,7 +80,7 @@ class Pause:
         self.thread_id = thread_id
         self.ident = threading.get_ident()
         self.step: Step | None = None
-        """What to do after the release; None to run on."""
+        """The user's next command; None to run on."""
         self._queue: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
         self._lock = lock("pause", Level.DATA)
         self._unfinished: dict[int, Work] = {}
@@ -90,7 +90,7 @@ class Pause:
 
     @property
     def frames(self) -> Sequence[Frame]:
-        """The stack, top first; made when first asked for. Held thread only."""
+        """The stack, top first; made at the first request. Only on the held thread."""
         assert threading.get_ident() == self.ident, "frames are made on the thread they belong to"
         if self._frames is None:
             self._frames = self.stop.frames()
@@ -113,7 +113,7 @@ class Pause:
         self._queue.put(work)
 
     def get_stuck(self, work: Work) -> bool:
-        """Refuse all other requests to the held thread, which is stuck in ``work``. False when the work has ended."""
+        """Refuse all other requests to the thread, which is stuck in ``work``; return False if the work has ended."""
         with self._lock:
             if work.seq not in self._unfinished:
                 return False

@@ -1,9 +1,9 @@
-"""The numbers by which a client refers to frames, variables, locations and virtual sources.
+"""Numbers frames, variables, locations and virtual sources for the client.
 
 Numbers count up and are never reused, so a stale one is recognised. Frames, children and locations are forgotten when
-their pause ends; virtual sources with a key stay for the session, as many as ``MAXIMUM_SOURCES``: a program that
-compiles on would have one more of each generated code. Entries are added on held threads and looked up on the agent's
-reader thread.
+their pause ends. Up to ``MAXIMUM_SOURCES`` virtual sources with a key stay for the session: a program that keeps
+compiling would add one for each generated code. Entries are added on held threads and looked up on the agent's reader
+thread.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.protocol.contract import ErrorId
 
 MAXIMUM_SOURCES = 500
-"""Of those with a key; the one that was met longest ago goes first."""
+"""Maximum number of sources with a key; the least recently used one goes first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Referred:
-    """What a number stands for: an object of a pause, or (``pause`` None) of the session."""
+    """The object of a number; it belongs to a pause or (``pause`` None) to the session."""
 
     pause: Pause | None
     target: Any
 
 
 class ReferenceTable:
-    """Numbers for objects. The same object in the same pause gets the same number."""
+    """Numbers objects. The same object in the same pause gets the same number."""
 
     def __init__(self) -> None:
         self._lock = lock("references", Level.DATA)
@@ -81,14 +81,14 @@ class ReferenceTable:
         raise RequestError(text, error_id=ErrorId.UNKNOWN_REFERENCE)
 
     def frame(self, number: int) -> tuple[Frame, Pause]:
-        """Return a frame of a held thread, and the pause it belongs to. Raises as ``find`` does."""
+        """Return a held thread's frame, and its pause. Raises like ``find``."""
         found = self.find(number, "frame")
         if not isinstance(found.target, Frame) or found.pause is None:
             raise RequestError(f"{number} is not a frame", error_id=ErrorId.UNKNOWN_REFERENCE)
         return found.target, found.pause
 
     def variables(self, number: int) -> tuple[Children, Pause]:
-        """Return the variables behind a reference, and the pause they belong to. Raises as ``find`` does."""
+        """Return the variables behind a reference, and their pause. Raises like ``find``."""
         found = self.find(number, "variables reference")
         if not isinstance(found.target, Children) or found.pause is None:
             raise RequestError(f"{number} is not a variables reference", error_id=ErrorId.UNKNOWN_REFERENCE)

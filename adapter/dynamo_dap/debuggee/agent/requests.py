@@ -1,7 +1,7 @@
-"""The table of requests that the agent serves, and the decorators that register handlers.
+"""Registers the handlers of requests that the agent serves.
 
 Handlers are plain functions in ``agent/handlers``, registered once at import. A handler runs either at once, on the
-agent's reader thread (a slow one on the backlog's thread), or on the held thread that owns what the request is about.
+agent's reader thread (a slow one on the backlog's thread), or on the held thread that owns the request's subject.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class AnsweredLater:
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """How one request is served."""
+    """The way to serve one request."""
 
     arguments_type: type[Any]
     run: Callable[..., object]

@@ -1,7 +1,7 @@
 """Serves a client's requests: finds the handler and the thread for each, and always answers.
 
 One ``AgentReceiver`` for each connection, on that connection's reader thread. Slow requests, and requests that must not
-overtake them, run on a thread of their own.
+overtake them, run on a separate thread.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class AgentReceiver:
         """Clients send no events."""
 
     def on_invalid_message(self, problem: str) -> None:
-        """Report a message that could not be read to the client."""
+        """Report an unreadable message to the client."""
         self._agent.print(f"dynamo-dap: {problem}\n", "stderr")
 
     def on_closed(self, problem: str | None) -> None:
@@ -152,9 +152,9 @@ class AgentReceiver:
 
 
 class _Backlog:
-    """Serves slow requests, and those that must not overtake them, one after the other on a thread of its own.
+    """Serves slow requests, and those that must not overtake them, in order on a separate thread.
 
-    ``takes`` is called on the reader thread. The thread is started by the first slow request.
+    ``takes`` is called on the reader thread. The first slow request starts the thread.
     """
 
     def __init__(self) -> None:

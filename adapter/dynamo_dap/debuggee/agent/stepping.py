@@ -1,4 +1,4 @@
-"""The user's next command for a thread, and the reason of a stop.
+"""Models the user's next command for a thread, and the reason for a stop.
 
 ``Step`` objects are made when a held thread resumes, on that thread. Engines read and finish a step on the stepping
 thread; other threads only check whether there is one.
@@ -60,11 +60,11 @@ class Jump:
 
     line: int
     index: int
-    """Of the instruction, as the engine counts them."""
+    """Index of the instruction, as the engine counts."""
 
 
 class ChangeAsked(Exception):
-    """The command changes a held trace: that is done in a separate trace."""
+    """The command changes a held trace, in a separate trace."""
 
     def __init__(self, change: Assignment | Jump) -> None:
         super().__init__("this changes what the trace goes on with")
@@ -73,7 +73,7 @@ class ChangeAsked(Exception):
 
 @dataclass(frozen=True, slots=True)
 class AskedChange:
-    """A change, with the callback for its answer: when a changed trace has reached it, or when it is refused."""
+    """A change, with a callback for its answer: when a changed trace has reached it, or when it is refused."""
 
     change: Assignment | Jump
     answer: Callable[[Value], None]
@@ -85,7 +85,7 @@ class TracedOrigin(Protocol):
     """The origin of a step in a trace. The stepping thread."""
 
     def goes_on_in(self, code: types.CodeType | None, *, is_out: bool) -> bool:
-        """Whether the step ends in ordinary Python that continues the compiled function ``code``."""
+        """Return whether the step ends in ordinary Python that continues the compiled function ``code``."""
 
 
 @dataclass(slots=True)
@@ -98,12 +98,14 @@ class Step:
     engine: str
     """Name of the engine whose frame was on top when the step began."""
     origin: Any = None
-    """What that engine needs to know of where the step began; other engines leave it alone."""
+    """The engine's facts about the step's beginning; other engines ignore them."""
     target: int = 0
-    """Where a step into the past leads: for ``RESTART_FRAME`` how deep the function lies in the stack, for
-    ``TO_SNAPSHOT`` the number of the snapshot."""
+    """The target of a step into the past.
+
+    For ``RESTART_FRAME`` the function's depth in the stack, for ``TO_SNAPSHOT`` the snapshot's number.
+    """
     asked: AskedChange | None = None
-    """Of ``CHANGE``."""
+    """For ``CHANGE``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,13 +130,13 @@ class RaisedException:
 
 
 class History(Protocol):
-    """The history before a stop, from the engine that stopped there. The held thread."""
+    """The history before a stop, from the engine that stopped. The held thread."""
 
     def timeline(self, start: int | None, count: int) -> TimelineBody:
         """Return the visited statements from a given one on; None: those around the present snapshot."""
 
     def origin(self, depth: int, name: str, what: str) -> int:
-        """Return the snapshot at which something was created in the function at ``depth`` of the stack.
+        """Return the snapshot of an origin in the function at stack ``depth``.
 
         ``what`` is one of ``ORIGINS``. Raises ``RequestError`` if the history has no such snapshot.
         """
@@ -152,32 +154,32 @@ class Changes(Protocol):
 
 @dataclass(frozen=True)
 class Stop:
-    """A thread stopping now. ``frames`` is called once, on the held thread, when the stack is first asked for."""
+    """A thread that stops now. ``frames`` is called once, on the held thread, at the first request for the stack."""
 
     engine: str
     reason: str
     """DAP ``stopped.reason``: ``breakpoint``, ``step``, ``pause``, ``exception``, ``entry`` ..."""
     frames: Callable[[], Sequence[Frame]]
     description: str | None = None
-    """Shown to the user in place of the reason: ``Paused on breakpoint while tracing (attempt 2)``."""
+    """Shown to the user instead of the reason: ``Paused on breakpoint while tracing (attempt 2)``."""
     text: str | None = None
     hit_breakpoint_ids: list[int] = field(default_factory=list)
     exception: RaisedException | None = None
     origin: Any = None
     """Becomes ``Step.origin`` when a step begins from this stop."""
     past: History | None = None
-    """What was before; None where the engine cannot go back."""
+    """The history; None if the engine cannot go back."""
     no_past: str = "only a trace can be gone back in: ordinary Python and generated code keep nothing of their past"
-    """Why not, where ``past`` is None."""
+    """The reason, if ``past`` is None."""
     changes: Changes | None = None
-    """What the user changed; None where that is nothing."""
+    """The user's changes, or None."""
 
 
 class Steps:
     """The user's steps and pause requests for running threads, by Python's identifiers. Any thread."""
 
     def __init__(self, on_change: Callable[[], None], on_pause_taken: Callable[[], None]) -> None:
-        """Take ``on_change``, called when engines need other hooks, and ``on_pause_taken``, when a thread pauses."""
+        """Call ``on_change`` when engines need other hooks, and ``on_pause_taken`` when a thread pauses."""
         self._on_change = on_change
         self._on_pause_taken = on_pause_taken
         self.forget()
@@ -203,7 +205,7 @@ class Steps:
             self._on_change()
 
     def take_pause_request(self) -> bool:
-        """Whether the user asked to pause the calling thread; this consumes the request."""
+        """Return whether the user asked to pause the calling thread; this consumes the request."""
         ident = threading.get_ident()
         if ident not in self._pause_requests:
             return False
@@ -216,7 +218,7 @@ class Steps:
 
     @property
     def any_step(self) -> bool:
-        """Whether any thread has a step in progress: an engine then keeps the hooks that steps need."""
+        """Return whether any thread has a step in progress: an engine then keeps the hooks that steps need."""
         return bool(self._steps)
 
     @property

@@ -1,4 +1,4 @@
-"""The program's threads: their ids for DAP, which to show, and the pauses of those that are held.
+"""Tracks the program's threads: their DAP ids, which to show, and the pauses of held ones.
 
 DAP ids are small and stable: the main thread is 1, others count up as they are first seen. In a session with debugpy
 its ids are used, so that a thread has the same id in both backends. Any thread may ask. Threads of the debugger are
@@ -20,7 +20,7 @@ from dynamo_dap.protocol.types import Thread
 
 
 class SharedThreadIds(Protocol):
-    """Thread ids that another debugger gives."""
+    """Thread ids from another debugger."""
 
     def thread_id_of(self, ident: int) -> int:
         """Return the DAP id of the thread with Python's identifier ``ident``."""
@@ -38,7 +38,7 @@ class Threads:
         self._names: dict[int, str] = {}
         self._next = itertools.count(2)
         self.shared: SharedThreadIds | None = None
-        """Where ids come from when another debugger gives threads ids, too."""
+        """The source of ids if another debugger numbers threads, too."""
         self._pauses: dict[int, Pause] = {}
 
     def current(self) -> int:
@@ -62,7 +62,7 @@ class Threads:
             return next((ident for ident, known in self._ids.items() if known == thread_id), None)
 
     def alive(self) -> list[Thread]:
-        """Return the program's threads. Those made by C++ (autograd's) show up only while they are held."""
+        """Return the program's threads. Threads made by C++ (autograd's) appear only while they are held."""
         names = {thread.ident: thread.name for thread in threading.enumerate() if thread.ident is not None}
         shown = {ident: name for ident, name in names.items() if not name.startswith(OWN_THREAD_PREFIX)}
         for ident in list(self._pauses):
@@ -108,6 +108,6 @@ class Threads:
         return self._pauses.get(ident)
 
     def pauses(self) -> list[Pause]:
-        """Return the pauses of the held threads; the one that stopped last is last."""
+        """Return the pauses of the held threads, the latest last."""
         with self._lock:
             return list(self._pauses.values())

@@ -1,7 +1,7 @@
-"""The options for torch: applied when Dynamo is imported, changed while the program is stopped.
+"""Applies the options for torch when Dynamo is imported, and changes them while the program is stopped.
 
 Started and changed on the agent's reader thread; applied on the thread that imports Dynamo, if it is not imported yet.
-One per agent; what a session has set is reverted when the session ends.
+One per agent; the end of the session reverts its settings.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from dynamo_dap.protocol.options import (
 from dynamo_dap.protocol.types import OutputEventBody, Source
 
 _AT_ONCE = "cache"
-"""The option that needs no torch: it reads environment variables."""
+"""The option that works without torch: it sets environment variables."""
 
 
 class BadOption(Exception):
@@ -56,12 +56,12 @@ class TorchOptions:
         self._report = report
         self._options = CompilingOptions()
         self._undo: dict[str, Callable[[], None]] = {}
-        """By the name of the option in force."""
+        """The options in force, by name."""
         self._is_waiting = self._has_arrived = False
         self._lock = reentrant_lock("options of torch", Level.SETTINGS)
 
     def begin(self, options: CompilingOptions) -> None:
-        """Begin with the options of a session."""
+        """Begin with a session's options."""
         self.close()
         self._options = options
         given = [name for name in COMPILING_OPTIONS if self._given(name)]
@@ -119,7 +119,7 @@ class TorchOptions:
     # -- applying ----------------------------------------------------------------------------------------
 
     def _given(self, name: str) -> Any:
-        """Return the value of an option; an empty one if it was not given."""
+        """Return an option's value; an empty one if it was not set."""
         return getattr(self._options, COMPILING_OPTIONS[name])
 
     def _apply_when_imported(self) -> None:
@@ -205,7 +205,7 @@ class TorchOptions:
         return begin_fresh_cache()
 
     def _log(self, text: str, places: list[Place]) -> None:
-        """Print a message of torch's logs, with a link to the user's line if it is about one, else to torch's."""
+        """Print a torch log message, with a link to its user line, else to torch's line."""
         found = next((place for place in places if is_user_file(place.path) and os.path.isfile(place.path)), None)
         at = found or next((one for one in places if is_torch_file(one.path) and not is_debugger_file(one.path)), None)
         source = None if at is None else Source(name=Path(at.path).name, path=at.path)
@@ -225,7 +225,7 @@ _APPLY: dict[str, Callable[[TorchOptions, Any], Callable[[], None]]] = {
 
 
 def _with(options: CompilingOptions, name: str, value: msgspec.Raw) -> CompilingOptions:
-    """Return the options with one of them changed, in the form of launch.json; null is the program's own value."""
+    """Return the options with one changed, in the form of launch.json; null is the program's own value."""
     given = msgspec.json.decode(msgspec.json.encode(options), type=dict[str, msgspec.Raw])
     given.pop(name, None)
     if bytes(value) != b"null":

@@ -1,7 +1,7 @@
-"""``sys.settrace`` for several debuggers in one process. Acts on the calling thread.
+"""Shares ``sys.settrace`` between several debuggers in one process. Acts on the calling thread.
 
 debugpy replaces ``sys.settrace`` by a function that warns. ``set_trace`` is the original: this module is imported with
-the agent, before debugpy; if the program imported debugpy before, pydevd is asked for the original.
+the agent, before debugpy. If the program imported debugpy before, pydevd provides the original.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any
 
 TraceFunction = Callable[[FrameType, str, Any], Any]
-"""As ``sys.settrace`` takes it: of a frame, an event and its argument; returns the frame's local trace function."""
+"""As for ``sys.settrace``: gets a frame, an event and its argument; returns the frame's local trace function."""
 
 
 def _original() -> Callable[[Any], None]:
@@ -30,7 +30,7 @@ set_trace = _original()
 
 
 class ChainingTracer:
-    """Has a method that is a thread's trace function for a while, and calls the previous one."""
+    """Has a method that is temporarily a thread's trace function, and calls the previous one."""
 
     before: TraceFunction | None = None
 
@@ -50,7 +50,7 @@ def trace_beneath(function: TraceFunction, set_it: Callable[[TraceFunction], Non
 
 
 def stack_of_thread(ident: int) -> list[FrameType]:
-    """Return the frames of a running thread, innermost first; none when it has ended. Any thread.
+    """Return a running thread's frames, innermost first; none if it has ended. Any thread.
 
     A walk by Python code could miss callers: the stack changes meanwhile, and a generator that has yielded has no
     ``f_back``. Here no Python instruction runs between the first frame and the last, so that no other thread runs.

@@ -1,4 +1,4 @@
-"""Which files are the user's own code, which are torch, and which are other installed packages.
+"""Classifies files: the user's own code, torch, and other installed packages.
 
 Pure functions over paths, cached for the life of the process; any thread.
 """
@@ -15,9 +15,9 @@ _OWN_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(_
 
 @functools.lru_cache(maxsize=4096)
 def normalized_path(path: str) -> str:
-    """Return the key of a file: absolute, symbolic links resolved, case folded where the file system does.
+    """Return a file's key: absolute, without symbolic links, case folded where the file system does.
 
-    Names in angle brackets (``<string>``, ``<frozen ...>``) are not files and come back as they are.
+    Names in angle brackets (``<string>``, ``<frozen ...>``) are not files and are returned unchanged.
     """
     if path.startswith("<") and path.endswith(">"):
         return path
@@ -36,7 +36,7 @@ def _library_directories() -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=4096)
 def is_user_file(path: str) -> bool:
-    """Whether ``path`` (a ``co_filename``) is code that the user wrote.
+    """Return whether ``path`` (a ``co_filename``) is code that the user wrote.
 
     Installed packages, the standard library and the debugger are not.
     """
@@ -52,7 +52,7 @@ def is_user_file(path: str) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def is_package_file(path: str) -> bool:
-    """Whether ``path`` is code of an installed package, other than torch and the debugger: of a library of models."""
+    """Return whether ``path`` belongs to an installed package other than torch and the debugger."""
     real = normalized_path(path)
     is_installed = f"{os.sep}site-packages{os.sep}" in real or f"{os.sep}dist-packages{os.sep}" in real
     return is_installed and not is_torch_file(path) and not is_debugger_file(path)
@@ -60,7 +60,7 @@ def is_package_file(path: str) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def stands_in_for_builtin(path: str) -> bool:
-    """Whether ``path`` (a ``co_filename``) is Python code in place of a builtin, which steps pass over.
+    """Return whether ``path`` (a ``co_filename``) is Python code in place of a builtin, which steps skip.
 
     Dynamo traces its polyfills where the program calls ``any`` or ``itertools.chain``, and with them modules that are
     frozen into the interpreter, whose source files are not used.

@@ -1,4 +1,4 @@
-"""The report on a changed trace: how its graph differs from the program's. Any thread."""
+"""Reports how a changed trace's graph differs from the program's. Any thread."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dynamo_dap.debuggee.agent.engine import CompileReader, WhatIf
 from dynamo_dap.protocol.contract import WHAT_IF, WhatIfBody
 
 _MOST_LINES = 40
-"""Lines of a difference that are printed: an editor shows all of it."""
+"""Printed lines of a difference: an editor shows all of them."""
 
 
 def what_if_body(what_if: WhatIf, compiles: CompileReader | None) -> WhatIfBody:
@@ -35,7 +35,7 @@ def _difference(programs: str, changed: str) -> str:
 
 
 def in_words(body: WhatIfBody) -> str:
-    """Return the report for the user at its end."""
+    """Return the final report for the user."""
     how = "is over" if body.problem is None else f"ended: {body.problem}"
     served = "runs its graph" if body.kept else "is served by the program's own"
     text = f"dynamo-dap: the trace of {body.function} [{body.compile_id}] that was changed {how}; the call {served}.\n"

@@ -1,4 +1,4 @@
-"""Says at a stop what reports say later: what to do about guards that failed. Compiling thread."""
+"""Gives advice at a stop about failed guards, as reports do later. Compiling thread."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dynamo_dap.records.model import Compile, CompiledFunction
 
 
 def advice_about(compiling: FrameCompile, failures: Sequence[Failure]) -> list[str]:
-    """Return what may help against a recompile, judged by the values of all earlier compiles and of this call."""
+    """Return advice against a recompile, judged by the values of all earlier compiles and of this call."""
     name = name_of_compile(compiling)
     failed = [guard_failure(failure, compiling.frame) for failure in failures]
     known = CompiledFunction(name, None, [Compile(str(compiling.compile_id), name, failures=failed)])

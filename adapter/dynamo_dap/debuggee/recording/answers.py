@@ -1,4 +1,4 @@
-"""The bodies of the requests about compiles, from what was recorded. Agent's reader thread."""
+"""Makes the bodies of requests about compiles from the record. Agent's reader thread."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOT_SHOWN: dict[type, tuple[str, ...]] = {
     Compile: ("guards", "values", "traced", "generated", "began"),
     Graph: ("nodes",),
 }
-"""What the body of ``dynamoCompiles`` leaves out of these: nodes and guards have requests of their own."""
+"""Fields that the body of ``dynamoCompiles`` omits: nodes and guards have their own requests."""
 ALWAYS_SHOWN: dict[type, tuple[str, ...]] = {
     CompiledFunction: ("compiles",),
     Compile: ("state", "attempts", "graphs", "breaks"),
@@ -45,30 +45,30 @@ class GuardsBody(msgspec.Struct, rename="camel"):
     """Body of ``GUARDS``."""
 
     count: int
-    """How many there are; ``guards`` is cut off at a bound."""
+    """How many there are; ``guards`` contains them up to a bound."""
     is_final: bool
     """False while Dynamo is still tracing."""
     guards: list[Guard]
 
 
 class StageBody(msgspec.Struct, rename="camel", omit_defaults=True):
-    """One stage of a compile, and where its text can be read."""
+    """One stage of a compile, with the source of its text."""
 
     id: str
     title: str
     operations: int
-    """How many of its parts compute something."""
+    """How many parts compute something."""
     source: Source | None
     before: Source | None = None
-    """The text before the passes of this stage; missing where no passes ran."""
+    """The text before this stage's passes; missing if no passes ran."""
     lost: list[str] = []
-    """Operations of which nobody knows what line of the user's they come from."""
+    """Operations whose user line is unknown."""
     parts: list[Part] = []
     places: list[StackLine] = []
 
 
 class ExploredBody(msgspec.Struct, rename="camel"):
-    """A compile and its stages, in their order."""
+    """A compile and its stages, in order."""
 
     id: str
     name: str
@@ -89,7 +89,7 @@ def stages_body(explored: Sequence[Explored], compile_id: str | None, source_of:
     """Return the body of ``dynamoStages``.
 
     Raises:
-        NoSuchCompile: there is none; the text says what there is.
+        NoSuchCompile: there is none; the text says which exist.
     """
     found = [one for one in explored if compile_id in (None, one.id)]
     if compile_id is not None and not found:
@@ -156,16 +156,16 @@ def graph_body(record: Record, compile_id: str, index: int) -> tuple[GraphBody, 
     """Return the body of ``dynamoGraph`` and the readable code.
 
     Raises:
-        NoSuchCompile: there is none; the text says what there is.
+        NoSuchCompile: there is none; the text says which exist.
     """
     compiled, graph = record.read(lambda record: _graph(record, compile_id, index))
     return graph_answer(graph, compiled, compile_id, is_final=True)
 
 
 def code_of_graph(record: Record, compile_id: str, function: str) -> str | None:
-    """Return the readable code of a compile's graph for its backend, empty for no graph; None before that.
+    """Return a compiled graph's readable code for its backend, empty for no graph; None before that.
 
-    Torch gives an id again after ``torch.compiler.reset()``: the last compile of ``function`` that has it is meant.
+    Torch repeats ids after ``torch.compiler.reset()``: the last compile of ``function`` with the id counts.
     """
 
     def read(record: Record) -> str | None:
@@ -181,7 +181,7 @@ def code_of_graph(record: Record, compile_id: str, function: str) -> str | None:
 def graph_answer(
     graph: Graph, compiled: Compile, compile_id: str, *, is_final: bool
 ) -> tuple[GraphBody, VirtualSource]:
-    """Return the body of ``dynamoGraph`` and the readable code; that of a graph being traced is of this pause only."""
+    """Return the body of ``dynamoGraph`` and the readable code; a graph in progress belongs only to this pause."""
     source = VirtualSource(
         name=f"{graph.name} of {compiled.name} [{compile_id}].py",
         text=lambda: readable_graph(graph, compiled.name),
@@ -212,7 +212,7 @@ def guards_body(record: Record, compile_id: str) -> GuardsBody:
     """Return the body of ``dynamoGuards``.
 
     Raises:
-        NoSuchCompile: there is no such compile, or its guards are kept no longer.
+        NoSuchCompile: there is no such compile, or its guards were dropped.
     """
 
     def read(record: Record) -> GuardsBody:

@@ -1,4 +1,4 @@
-"""Turns facts about torch's objects into data of the record: bounded, and without references to those objects.
+"""Converts torch's objects into data of the record: bounded, and without references to those objects.
 
 Compiling thread.
 """
@@ -75,16 +75,16 @@ _PARTS = 4000
 _DISTRIBUTED = "/distributed/"
 
 GuardTexts = Callable[[TracedFrame], Sequence[tuple[str, GuardFacts | ShapeGuardFacts]]]
-"""Writes the guards that a trace has asked for so far: the expression of each, and what is known of it."""
+"""Writes a trace's guards so far: each one's expression and facts."""
 
 
 def text_of(text: str, maximum: int) -> str:
-    """Return what torch wrote, bounded and without addresses."""
+    """Return torch's text, bounded and without addresses."""
     return bounded_text(without_addresses(text), maximum)
 
 
 def place(found: TorchPlace | None) -> Place | None:
-    """Return a place of torch's as the record's."""
+    """Convert a place from torch's form to the record's."""
     return None if found is None else Place(found.path, found.line, found.column)
 
 
@@ -93,7 +93,7 @@ def module_of(compiling: FrameCompile) -> object | None:
     code = compiling.code
     frame_locals = getattr(compiling.frame, "f_locals", None) or {}
     receiver = frame_locals.get(code.co_varnames[0]) if code.co_argcount else None
-    # The class is read by type(): an attribute of the object could run code of the program.
+    # Read the class by type(): an attribute of the object could run code of the program.
     is_module = any((one.__module__, one.__name__) == _MODULE for one in type(receiver).__mro__)
     return receiver if is_module else None
 
@@ -102,7 +102,7 @@ _MODULE = ("torch.nn.modules.module", "Module")
 
 
 def graph_break(exception: Any, effect: str | None, handler: TracedFrame | None = None) -> GraphBreak:
-    """Return a graph break; ``handler`` is the function whose trace handles it, where that is known."""
+    """Return a graph break; ``handler`` is the function whose trace handles it, if known."""
     frame = frame_of_break(exception) or handler
     dependence = None if frame is None else data_dependence_of(exception, frame)
     facts = explained(facts_of_break(exception), dependence)
@@ -128,14 +128,14 @@ def _data_symbol(symbol: DataSymbol) -> RecordedSymbol:
 
 
 def cache_lookup(met: CacheLookupFacts) -> CacheLookup:
-    """Return what a cache of compiled graphs answered."""
+    """Return the answer of a cache of compiled graphs."""
     parts = [text_of(part, _PART) for part in met.parts[:_PARTS]]
     reason = None if met.reason is None else text_of(met.reason.strip(), _MESSAGE)
     return CacheLookup(met.cache, met.result, met.key, reason, parts)
 
 
 def cuda_graph(met: CudaGraphFacts) -> CudaGraph:
-    """Return what happened to a CUDA graph."""
+    """Return an event of a CUDA graph."""
     return CudaGraph(
         outcome=met.outcome,
         cause=met.cause,
@@ -147,7 +147,7 @@ def cuda_graph(met: CudaGraphFacts) -> CudaGraph:
 
 
 def place_of_problem(problem: BaseException) -> Place | None:
-    """Return the user's innermost line that was traced when ``problem`` was raised; None if none was."""
+    """Return the user's innermost traced line when ``problem`` was raised, or None."""
     frame = frame_of_break(problem)
     chain = [] if frame is None else frame.with_callers()
     found = next((one for one in chain if is_user_file(one.path)), None)
@@ -155,7 +155,7 @@ def place_of_problem(problem: BaseException) -> Place | None:
 
 
 def pending_text(exception: BaseException, frame: TracedFrame) -> str | None:
-    """Describe numbers that an operation made and did not return, with the line of each; None for other problems."""
+    """Describe numbers that an operation made and did not return, with each one's line; None for other problems."""
     symbols = pending_symbols_of(exception, frame)
     lines = [PENDING_TEXT, *(f"{symbol.text}." for symbol in symbols), *(f"To do: {hint}." for hint in PENDING_HINTS)]
     return "\n".join([*lines, f"The program gets {type(exception).__name__}."]) if symbols else None
@@ -171,7 +171,7 @@ def graph(index: int, name: str, fx_graph: Any) -> Graph:
 
 
 def _place_of(node: Any) -> TorchPlace | None:
-    """Return the innermost line of the user's; a collective is made by a function of torch's that is traced."""
+    """Return the user's innermost line; for a collective, a traced function of torch makes the node."""
     places = [place for place, _ in user_places(node)]
     if places and is_torch_file(places[-1].path) and _DISTRIBUTED in places[-1].path:
         places = [place for place in places if not is_torch_file(place.path)] or places
@@ -197,7 +197,7 @@ def _node(node: Any, texts: GraphTexts) -> Node:
 
 
 def buckets(graph: Graph, cut: list[GraphBucket]) -> list[Bucket]:
-    """Return the parts that a graph was cut into, with the names that the user wrote."""
+    """Return a graph's buckets, with the names that the user wrote."""
     nodes = {node.name: node for node in graph.nodes}
     names = {known: node.user_name or node.name for node in graph.nodes for known in (node.name, node.target)}
     return [
@@ -211,13 +211,13 @@ def buckets(graph: Graph, cut: list[GraphBucket]) -> list[Bucket]:
 
 
 def sharding(compiling: FrameCompile) -> Sharding | None:
-    """Return what FSDP does with the module whose method is compiled."""
+    """Return FSDP's settings for the module whose method is compiled."""
     found = sharding_of(getattr(compiling.frame, "f_locals", None) or {}, compiling.code)
     return None if found is None else Sharding(**dataclasses.asdict(found))
 
 
 def guard_failure(failure: Failure, frame: Any) -> GuardFailure:
-    """Return which guard of an earlier compile failed for the call that ``frame`` is about to run."""
+    """Return the failed guard of an earlier compile, for the call that ``frame`` is about to run."""
     then, now = values_then_and_now(failure, frame) if frame is not None else (None, None)
     return GuardFailure(
         compile_id=failure.compile_id,
@@ -232,7 +232,7 @@ def guard_failure(failure: Failure, frame: Any) -> GuardFailure:
 
 
 def guards(compiling: FrameCompile, built: Sequence[BuiltGuard]) -> tuple[int, list[Guard]]:
-    """Return how many guards there are, and as many as are kept; their lines are remembered for when one fails."""
+    """Return the number of guards, and those to keep; remember their lines for later failures."""
     count = 0
     places: dict[str, TorchPlace] = {}
     found: list[Guard] = []
@@ -252,12 +252,12 @@ def guards(compiling: FrameCompile, built: Sequence[BuiltGuard]) -> tuple[int, l
 
 @functools.lru_cache(maxsize=1024)
 def _guard(expression: str, check: str, at: Place | None, source: str | None = None) -> Guard:
-    """Most guards of a compile are those of the one before, torch's global state for instance: they are one object."""
+    """Return one guard. Most are shared with the compile before, such as torch's global state."""
     return Guard(text_of(expression, _MAXIMUM_LENGTH), check, at, source, _said(expression))
 
 
 def sizes(found: Sequence[SizeFacts], specializations: Sequence[Specialization]) -> list[Size]:
-    """Return why sizes are what they are. A specialization has the line of the record, which is found while it runs."""
+    """Return why sizes are static or dynamic. A specialization has the record's line, which is found while it runs."""
     lines = {plain_name(one.expression.rpartition(" == ")[0]): one.place for one in specializations}
     explained = []
     for one in found[:_MAXIMUM_SIZES]:
@@ -279,7 +279,7 @@ _MAXIMUM_REASONS = 20
 
 
 def guards_so_far(frame: TracedFrame, texts: GuardTexts) -> tuple[int, list[Guard]]:
-    """Return how many guards a trace has asked for so far, and as many as are kept."""
+    """Return how many guards a trace has installed so far, and those to keep."""
     asked_for = texts(frame)
     return len(asked_for), [_guard_so_far(*one) for one in asked_for[:MAXIMUM_GUARDS]]
 
@@ -300,9 +300,9 @@ _MAXIMUM_BYTES = 4 * 1024 * 1024
 
 
 def digests_of(path: str, not_after: float) -> str:
-    """Return the digests of all lines, one after the other; empty if it is not a file, or is changed.
+    """Return the digests of all lines in sequence; empty if it is not a file, or has changed.
 
-    ``not_after`` is in seconds since the epoch: a file changed later is not what the program was made from.
+    ``not_after`` is in seconds since the epoch: a file changed later does not match the program.
     """
     try:
         facts = os.stat(path)

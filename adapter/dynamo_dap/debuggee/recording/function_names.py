@@ -1,9 +1,8 @@
-"""Names compiled functions, the same in every command: the function that a decorator wraps, not the wrapper.
+"""Names compiled functions equally in every command: by the function that a decorator wraps, not by the wrapper.
 
-``LlamaForCausalLM.forward``, where the code that Dynamo compiles is ``can_return_tuple.<locals>.wrapper``. Which
-function a wrapper is about to call stands in its captured variables. A resume function has none, so what its wrapper
-called last is noted, as long as the wrapper's code lives. Threads that compile or run compiled code; no code of the
-program runs.
+``LlamaForCausalLM.forward``, although Dynamo compiles ``can_return_tuple.<locals>.wrapper``. A wrapper's captured
+variables contain the function that it will call. A resume function has none, so its wrapper's last called function is
+noted, as long as the wrapper's code lives. Threads that compile or run compiled code; no code of the program runs.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from dynamo_dap.debuggee.torch_api.retracing import CachedCall
 from dynamo_dap.records.model import Place
 
 NamedFunction = tuple[str, Place]
-"""The name of a function, without what is resumed, and where it begins."""
+"""A function's name, without the resume line, and its first line."""
 
 _WRAPPERS = 16
-"""Decorators around one function that are followed at most."""
+"""How many decorators around one function are followed."""
 _PASSES_ALL = CO_VARARGS | CO_VARKEYWORDS
 
 _called_last: dict[int, tuple[weakref.ref[types.CodeType], NamedFunction]] = {}
-"""Functions that wrappers called last, by the ``id`` of the wrapper's code."""
+"""The functions that wrappers called last, by the ``id`` of the wrapper's code."""
 
 
 def place_of_code(code: types.CodeType) -> Place:
@@ -36,13 +35,13 @@ def place_of_code(code: types.CodeType) -> Place:
 
 
 def own_function(code: types.CodeType) -> NamedFunction:
-    """Return name and place of the function that ``code`` is, or whose rest it runs, also of a wrapper."""
+    """Return name and place of the function that ``code`` is or resumes, also for a wrapper."""
     original = user_function_of(code)
     return user_function_name(original).partition(" (resumed")[0], place_of_code(original)
 
 
 def function_of(code: types.CodeType, variables: Mapping[str, object]) -> NamedFunction:
-    """Return the user's function that a call of ``code`` runs; ``variables`` are those of its frame."""
+    """Return the user's function that a call of ``code`` runs; ``variables`` belong to its frame."""
     original = user_function_of(code)
     wrapped = _wrapped(original, variables)
     if wrapped is not None:
@@ -53,7 +52,7 @@ def function_of(code: types.CodeType, variables: Mapping[str, object]) -> NamedF
 
 
 def name_of(code: types.CodeType, variables: Mapping[str, object]) -> str:
-    """Return the name of that function, with the line if it is resumed: ``forward (resumed at line 8)``."""
+    """Return that function's name, with the line if it is resumed: ``forward (resumed at line 8)``."""
     name, _ = function_of(code, variables)
     resumed = resume_function(code)
     return name if resumed is None else f"{name} (resumed at line {resumed.line})"

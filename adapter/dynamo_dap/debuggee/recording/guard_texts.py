@@ -1,7 +1,7 @@
 """Translates torch's guards into sentences: ``x is f32[any, 2]``, ``torch is the module it was``. Pure.
 
-Torch writes guards as internal code: ``___check_obj_id(G['torch'], 139788182681088), type=<class 'module'>``. A guard
-of a kind that is not known here keeps torch's text, with the user's names.
+Torch writes guards as internal code: ``___check_obj_id(G['torch'], 139788182681088), type=<class 'module'>``. An
+unknown kind of guard keeps torch's text, with the user's names.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _KEYS = re.compile(r"list\((?:dict\.keys\((?P<first>.+?)\)|(?P<second>.+?)\.keys
 
 
 def guard_text(expression: str) -> str:
-    """Return a guard, or why one failed, in the user's names and plain words."""
+    """Return a guard or its failure in plain words, with the user's names."""
     text = expression.strip()
     if text in _STATE:
         return _STATE[text]
@@ -56,7 +56,7 @@ def guard_text(expression: str) -> str:
 
 
 def plain_name(text: str) -> str:
-    """Return an expression of a guard's with names that a person knows; a value that a break left has none."""
+    """Return a guard's expression with the user's names; a value that a break left has none."""
     text = as_the_user_wrote(text)
     text = _STACK.sub(r"intermediate value \1", text) if "___stack" in text else text
     text = _KEYS.sub(lambda match: f"the keys of {match['first'] or match['second']}", text)

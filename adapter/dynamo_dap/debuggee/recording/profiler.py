@@ -1,8 +1,8 @@
-"""The profiler: notes how long each part of each compile takes, and writes the profile when the program ends.
+"""Profiles each part of each compile, and writes the profile when the program ends.
 
-Called on the threads that compile; each has a tree of its own, so that nothing is locked. It notes a time whenever
-something begins or ends, and adds up; the order of events is kept as well, up to a bound. What the profiler itself
-costs is measured at the end: by noting many events in a tree that is thrown away.
+Called on the threads that compile; each has its own tree, so no lock is needed. It notes the time whenever something
+begins or ends, and adds up; it also keeps the order of events, up to a bound. The profiler's own cost is measured at
+the end, by noting many events in a discarded tree.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ from dynamo_dap.profile.model import (
 
 _EVENTS = (CompileObserver.compile_began, CompileObserver.compile_ended, CompileObserver.attempt_restarted)
 _ORDERED = 500_000
-"""Events of a thread whose order is kept."""
+"""Events per thread whose order is kept."""
 _ROUNDS = 2_000
-"""Events that are noted to measure what one costs."""
+"""How many events are noted to measure the cost of one."""
 _REASON = 500
 _OWN_WORK = Frame("dynamo-dap: its record", OWN)
 
 
 class _Tree:
-    """What runs on one thread, as it happens. Only that thread changes it."""
+    """The activities of one thread as they happen. Only that thread changes it."""
 
     def __init__(self, name: str, clock: Callable[[], int], began: int, *, is_main: bool) -> None:
         self._clock = clock
@@ -69,7 +69,7 @@ class _Tree:
         self.times, self.running = [began], [0]
         self.is_cut = False
         self.entered = self.line_notices = self.instructions = 0
-        """How often something was noted: what that costs is measured at the end."""
+        """How often something was noted, to compute the profiler's cost at the end."""
         self.last = began
 
     def _spend(self) -> int:
@@ -107,7 +107,7 @@ class _Tree:
             self._note(now)
 
     def leave_named(self, name: str) -> None:
-        """End the innermost phase of a name. Does nothing for one that did not begin here."""
+        """End the innermost phase with a name. Does nothing for one that did not begin here."""
         for depth in range(len(self.stack) - 1, 0, -1):
             frame = self.frames[self.nodes[self.stack[depth]].frame]
             if frame.name == name and frame.kind == PHASE:
@@ -115,7 +115,7 @@ class _Tree:
                 return
 
     def at_line(self, line: int) -> None:
-        """Spend time on ``line`` of the traced function from now on."""
+        """Charge the time from now on to ``line`` of the traced function."""
         self.line_notices += 1
         if line != self._lines[-1]:
             self._spend()
@@ -136,7 +136,7 @@ class _Tree:
             self.running.append(0)
 
     def copy(self) -> _Tree:
-        """Return the tree so far; this one goes on."""
+        """Return a copy of the tree so far."""
         made = copy.copy(self)
         made.nodes = [msgspec.structs.replace(node, lines=dict(node.lines)) for node in self.nodes]
         made.frames, made.stack, made._lines = list(self.frames), list(self.stack), list(self._lines)
@@ -144,14 +144,14 @@ class _Tree:
         return made
 
     def close(self) -> None:
-        """End whatever still runs. Other threads have clocks of their own: there it ended before."""
+        """End all running phases. Other threads have their own clocks: there they ended before."""
         if self.is_main:
             self.leave(1)
             self._spend()
 
 
 class Profiler(CompileObserver):
-    """Listens to the hooks from when Dynamo is imported on. One per process."""
+    """Listens to the hooks from Dynamo's import on. One per process."""
 
     feature = "the profile"
 
@@ -166,7 +166,7 @@ class Profiler(CompileObserver):
         self._main = self._new_tree("program", self._began, is_main=True)
         self._depths: dict[FrameCompile, int] = {}
         self._frames: dict[int, tuple[CodeType, Frame]] = {}
-        """Of functions, by the id of their code, which is kept alive."""
+        """By the id of a function's code, which is kept alive."""
         self._caches: list[CacheAnswer] = []
         self._guards: list[GuardTime] = []
         self._restarts: list[Restart] = []
@@ -174,16 +174,16 @@ class Profiler(CompileObserver):
         self._misses = 0
         self._own_nanoseconds = 0
         self._is_enabled = False
-        """Whether Dynamo was imported. If it was not, it must not be asked for anything: that would import it."""
+        """Whether Dynamo was imported. Otherwise nothing of it may be used: that would import it."""
         self.on_compiled: Callable[[], None] = lambda: None
-        """Is called after a compile, on its thread."""
+        """Called after a compile, on its thread."""
         self.on_end: Callable[[], None] = lambda: None
-        """Is called when nothing more is noted."""
+        """Called when the profile ends."""
 
     # -- beginning and end: the main thread ------------------------------------------------------------------------
 
     def arm(self) -> None:
-        """Note from now on what Dynamo and the backends do."""
+        """Profile Dynamo and the backends from now on."""
         self._is_enabled = True
         HOOKS.around = self._around
         HOOKS.want(self, _EVENTS)
@@ -193,7 +193,7 @@ class Profiler(CompileObserver):
         """Begin or end the import of a part of torch."""
         tree = self._tree()
         if is_done:
-            # What is imported may import the other part.
+            # The imported part may import the other part.
             depths = [at for at, node in enumerate(tree.stack) if tree.frames[tree.nodes[node].frame].name == name]
             tree.leave(depths[-1] if depths else len(tree.stack))
         else:
@@ -212,7 +212,7 @@ class Profiler(CompileObserver):
             tree.leave(1)
 
     def finish(self) -> Profile | None:
-        """Note nothing more, and return what was noted; None in a process that was forked from the profiled one."""
+        """End the profile and return it; None in a process forked from the profiled one."""
         if os.getpid() != self._process:
             return None
         if self._profile is None:
@@ -225,7 +225,7 @@ class Profiler(CompileObserver):
         return self._profile
 
     def so_far(self) -> Profile:
-        """Return what was noted so far."""
+        """Return the profile so far."""
         return self._made([tree.copy() for tree in list(self._trees)])
 
     def _made(self, trees: Sequence[_Tree]) -> Profile:
@@ -275,7 +275,7 @@ class Profiler(CompileObserver):
 
     @contextlib.contextmanager
     def _own_work(self) -> Iterator[None]:
-        """Note the debugger's own work as its own time."""
+        """Charge the debugger's own work to itself."""
         tree, began = self._tree(), self._clock()
         depth = len(tree.stack)
         tree.enter(_OWN_WORK)
@@ -315,7 +315,7 @@ class Profiler(CompileObserver):
         self._tree().at_instruction()
 
     def cache_answered(self, cache: str, state: str, reason: str | None) -> None:
-        """Keep what a cache of compiled graphs answered, and for which compile."""
+        """Note a cache's answer, and its compile."""
         text = None if reason is None else facts.text_of(reason.strip(), _REASON)
         self._caches.append(CacheAnswer(cache, state, text, _name_of_compile(HOOKS.current)))
 
@@ -327,7 +327,7 @@ class Profiler(CompileObserver):
             self._misses += 1
 
     def guards_timed(self, code: CodeType, count: int, measure: Callable[[], float]) -> None:
-        """Measure the new guards of a compile; the time for it is the profiler's own."""
+        """Measure a compile's new guards; the time for that is the profiler's own."""
         with self._own_work():
             self._guards.append(GuardTime(_name_of_compile(HOOKS.current) or code.co_name, count, measure()))
 
@@ -339,7 +339,7 @@ class Profiler(CompileObserver):
         tree.enter(Frame(_name_of_compile(compiling), COMPILE, original.co_filename, original.co_firstlineno))
 
     def compile_ended(self, compiling: FrameCompile, result: CompileResult, problem: BaseException | None) -> None:
-        """Close the row of a compile with all that is open below it."""
+        """Close the row of a compile, with all open rows below it."""
         depth = self._depths.pop(compiling, None)
         if depth is not None:
             self._tree().leave(depth)
@@ -348,7 +348,7 @@ class Profiler(CompileObserver):
                     self.on_compiled()
 
     def attempt_restarted(self, compiling: FrameCompile, reason: str) -> None:
-        """Keep why an analysis is restarted."""
+        """Note why an analysis restarts."""
         self._restarts.append(Restart(_name_of_compile(compiling), facts.text_of(reason.strip(), _REASON)))
 
 

@@ -1,4 +1,4 @@
-"""Facts about a compiled call that raised, for the record. On the thread that makes the call."""
+"""Collects the facts about a compiled call that raised, for the record. On the thread that makes the call."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LENGTH = 2000
 
 
 def facts_of(raised: raised_calls.RaisedCall, compiled: Compile) -> RaisedCall:
-    """Return what is known of a call of ``compiled``."""
+    """Return the facts about a call of ``compiled``."""
     text = str(raised.problem).strip()
     name = type(raised.problem).__name__
     return RaisedCall(
@@ -27,7 +27,7 @@ def facts_of(raised: raised_calls.RaisedCall, compiled: Compile) -> RaisedCall:
 
 
 def _places(raised: raised_calls.RaisedCall, compiled: Compile) -> list[Place]:
-    """Return the lines of the operation; of several, all that the failing kernel computes."""
+    """Return the lines of the operation, or of all operations in the failing kernel."""
     if raised.node is not None:
         found = facts.place_of_node(raised.node)
         return [] if found is None else [found]

@@ -1,7 +1,7 @@
-"""The recorder: records each compile of this process, for views, for the record file and for reports.
+"""Records each compile of this process, for views, for the record file and for reports.
 
-Its hooks are installed while a session wants a record. Events reach it on
-compiling threads; requests are answered on the agent's reader thread from what was recorded. One per process.
+Its hooks are installed while a session wants a record. Events reach it on compiling threads; the agent's reader thread
+answers requests from the record. One per process.
 """
 
 from __future__ import annotations
@@ -123,26 +123,26 @@ _MAXIMUM_RAISED = 20
 
 @dataclass
 class _InProgress:
-    """A compile that is recorded."""
+    """A compile that is being recorded."""
 
     problem: str | None = field(default=None, kw_only=True)
-    """What the trace failed for, where more is known of it than torch's error says."""
+    """Why the trace failed, if more is known than torch's error says."""
 
     id: str
-    """That of the record: Dynamo's, made unique."""
+    """The id in the record: Dynamo's, made unique."""
     began: float
     """By the recorder's clock."""
     thread: int
     """Python's identifier."""
     caches: dict[str, int]
-    """What torch's caches counted before."""
+    """The caches' counts before the compile."""
     trace: Trace
     values: list[TracedValue] | None = None
-    """What names stood for when the graph was made: torch forgets it when the trace is over."""
+    """Values of names when the graph was made: torch forgets them after the trace."""
 
 
 class Recorder(CompileObserver):
-    """Records compiles. See ``agent.engine.CompileReader`` and ``torch_api.compile_hooks``."""
+    """Records compiles. Implements ``agent.engine.CompileReader`` and ``torch_api.compile_hooks``."""
 
     feature = "the record of compiles"
 
@@ -155,11 +155,10 @@ class Recorder(CompileObserver):
         clock: Callable[[], float],
         kept_whole: int | None = None,
     ) -> None:
-        """Put what is learned into ``record``, and give it to ``on_event``.
+        """Add facts to ``record``, and pass events to ``on_event``.
 
-        ``guard_texts`` writes guards; ``notes_traces`` says whether lines and values are wanted as well;
-        ``clock`` gives the seconds that compiles are measured by; ``kept_whole`` is how many compiles stay whole in
-        ``record``, of those before there is an overview; without it, all.
+        ``guard_texts`` writes guards. ``notes_traces`` says whether to note lines and values as well. ``clock`` gives
+        seconds. ``kept_whole`` is how many compiles stay whole in ``record``, by default all; others keep an overview.
         """
         self.record = record
         self._guard_texts = guard_texts
@@ -170,24 +169,24 @@ class Recorder(CompileObserver):
         self._skipped: set[tuple[str, Place]] = set()
         self._sources: set[str] = set()
         self._newest: dict[str, str] = {}
-        """The id of the record, by Dynamo's: what happens after a compile knows only that."""
+        """The id in the record, by Dynamo's: later events know only Dynamo's."""
         self._modules: dict[types.CodeType, list[weakref.ref[object]]] = {}
         """Modules whose methods were compiled, by the method's code."""
         self._files = 0
-        """How many files of the backend's are reported."""
+        """How many of the backend's files are reported."""
         self._kept_whole = kept_whole
         self._whole: deque[str] = deque()
-        """Compiles that are over and kept whole, by id."""
+        """Finished compiles that are kept whole, by id."""
         self._notes = TraceNotes()
         self._raised = RaisedCalls(self._call_raised)
         self._compiled: dict[int, tuple[weakref.ref[types.CodeType], str]] = {}
-        """Generated code and the id of its compile, by identity: generated code may have constants without a hash."""
+        """Generated code and its compile's id, by identity: its constants may not be hashable."""
         self._began = time.time()
 
     # -- the agent's side: any thread ------------------------------------------------------------------------------
 
     def arm(self, *, notes_calls: bool = False) -> None:
-        """Record from now on; ``notes_calls`` notes calls that raise as well, at a cost for each call."""
+        """Record from now on; ``notes_calls`` also notes calls that raise, at a cost for each call."""
         HOOKS.want(self, EVENTS)
         if notes_calls:
             self._raised.install()
@@ -197,7 +196,7 @@ class Recorder(CompileObserver):
             self._notes.remove()
 
     def close(self) -> None:
-        """Record no more; what is known stays."""
+        """Stop recording; keep what is known."""
         HOOKS.want(self, ())
         self._notes.remove()
         self._raised.remove()
@@ -208,7 +207,7 @@ class Recorder(CompileObserver):
         return HOOKS.problems(EVENTS)
 
     def note_profile(self, functions: list[ProfiledFunction]) -> None:
-        """Note what tracing took, by function: once, when the program ends."""
+        """Note each function's trace time, once, when the program ends."""
         self._see(*(function.place for function in functions))
         self._take(Profiled(functions))
 
@@ -227,7 +226,7 @@ class Recorder(CompileObserver):
         return guards_body(self.record, compile_id)
 
     def code_of_graph(self, compile_id: str, function: str) -> str | None:
-        """Return the readable code of what a compile gave to its backend."""
+        """Return the readable code of a compile's graph for its backend."""
         return code_of_graph(self.record, compile_id, function)
 
     def thread_of(self, compile_id: str) -> int | None:
@@ -237,7 +236,7 @@ class Recorder(CompileObserver):
     # -- requests: a compiling thread, held ------------------------------------------------------------------------
 
     def graph_so_far(self, compile_id: str, index: int) -> tuple[GraphBody, VirtualSource] | None:
-        """Return the graph of the trace that is held on this thread; None if it is another compile's."""
+        """Return the graph of the trace held on this thread; None if that is another compile's."""
         frame = self._traced_in(compile_id)
         made = self.record.read(lambda record: record.find(compile_id))
         if frame is None or made is None or index != len(made.graphs):
@@ -246,13 +245,13 @@ class Recorder(CompileObserver):
         return graph_answer(graph, made, compile_id, is_final=False)
 
     def _traced_in(self, compile_id: str) -> TracedFrame | None:
-        """Return the function that is being traced on this thread, when that is for this compile."""
+        """Return the function that this thread traces, if it belongs to this compile."""
         recorded = self._recorded(HOOKS.current)
         is_its_trace = recorded is not None and recorded.id == compile_id
         return running_frame(sys._getframe()) if is_its_trace else None
 
     def guards_so_far(self, compile_id: str) -> GuardsBody | None:
-        """Return the guards of the trace that is held on this thread; None if it is another compile's."""
+        """Return the guards of the trace held on this thread; None if that is another compile's."""
         frame = self._traced_in(compile_id)
         made = self.record.read(lambda record: record.find(compile_id))
         if frame is None or made is None or made.guards:
@@ -266,14 +265,14 @@ class Recorder(CompileObserver):
     # -- reported on compiling threads -----------------------------------------------------------------------------
 
     def _take(self, event: Event) -> None:
-        # Values of lines and generated code are read from files, when a report is made; here a session would grow by
-        # some kilobytes with each compile.
+        # Values of lines and generated code are read from files, for a report; here a session would grow by some
+        # kilobytes per compile.
         is_for_files = isinstance(event, Traced | CompileEnded)
         self.record.apply(event.without_details() if is_for_files else event)
         self._on_event(event)
 
     def _see(self, *places: Place | None) -> None:
-        """Note the text of the files of these places, as it is now."""
+        """Note the present text of these places' files."""
         for at in places:
             if at is None or at.path in self._sources or len(self._sources) >= _MAXIMUM_SOURCES:
                 continue
@@ -333,7 +332,7 @@ class Recorder(CompileObserver):
         return f"{compile_id}#{number}"
 
     def recompiles(self, compiling: FrameCompile, entries: list[Any], reasons: list[str]) -> None:
-        """Record which guards of earlier compiles failed."""
+        """Record the failed guards of earlier compiles."""
         found = failures_of(compiling.code, entries, reasons)
         failures = [facts.guard_failure(one, compiling.frame) for one in found]
         self._see(*(failure.place for failure in failures))
@@ -346,7 +345,7 @@ class Recorder(CompileObserver):
             self._take(LimitReached(recorded.id, limit))
 
     def attempt_restarted(self, compiling: FrameCompile, reason: str) -> None:
-        """Record why the analysis is restarted."""
+        """Record why the analysis restarts."""
         if (recorded := self._recorded(compiling)) is not None:
             recorded.trace.clear()
             recorded.values = None
@@ -359,7 +358,7 @@ class Recorder(CompileObserver):
             self._take_break(recorded.id, facts.graph_break(exception, _effect_of(reason), frame))
 
     def trace_failed(self, frame: TracedFrame, exception: Exception) -> None:
-        """Note where numbers were made: torch forgets it when the trace is over."""
+        """Note where numbers were made: torch forgets it after the trace."""
         if (recorded := self._recorded(HOOKS.current)) is not None:
             recorded.problem = facts.pending_text(exception, frame)
 
@@ -371,7 +370,7 @@ class Recorder(CompileObserver):
         self._take(BreakFound(identifier, found))
 
     def graph_made(self, compiling: FrameCompile | None, graph: Any) -> None:
-        """Record a graph, and what names stood for when it was complete."""
+        """Record a complete graph, with the values of names."""
         recorded = self._recorded(compiling)
         if recorded is None:
             return
@@ -426,7 +425,7 @@ class Recorder(CompileObserver):
         self._take(SizeSpecialized(recorded.id, specialization))
 
     def frame_skipped(self, frame: Any, reason: str) -> None:
-        """Record a skipped function of the user's. Those of libraries, hundreds, say nothing to the user."""
+        """Record a skipped user function. Hundreds of skipped library functions would not help the user."""
         code = frame.f_code
         if not is_user_file(code.co_filename) or len(self._skipped) >= _MAXIMUM_SKIPPED:
             return
@@ -437,7 +436,7 @@ class Recorder(CompileObserver):
             self._take(FrameSkipped(SkippedFrame(name, facts.text_of(reason, _MAXIMUM_LENGTH), at)))
 
     def cuda_graph_met(self, compiling: FrameCompile | None, facts: CudaGraphFacts) -> None:
-        """Record what happened to a CUDA graph, at the compile that it belongs to."""
+        """Record a CUDA graph's event, for the compile that it belongs to."""
         recorded = self._recorded(compiling)
         identifier = self._newest.get(facts.compile_id or "") if recorded is None else recorded.id
         if identifier is not None:
@@ -446,7 +445,7 @@ class Recorder(CompileObserver):
             self._take(CudaGraphMet(identifier, met))
 
     def cache_answered(self, met: CacheLookupFacts) -> None:
-        """Record what a cache of compiled graphs answered."""
+        """Record the answer of a cache of compiled graphs."""
         identifier = self._newest.get(met.compile_id or "")
         if identifier is not None:
             self._take(CacheAnswered(identifier, facts.cache_lookup(met)))
@@ -491,7 +490,7 @@ class Recorder(CompileObserver):
             self.record.shorten(self._whole.popleft())
 
     def _call_raised(self, raised: RaisedCall) -> None:
-        """Record a call that raised, each kind once."""
+        """Record a call that raised, once per kind."""
         code, identifier = self._compiled.get(id(raised.code), (None, ""))
         known = self.record.read(lambda record: record.find(identifier))
         if code is None or code() is not raised.code or known is None or len(known.raised) >= _MAXIMUM_RAISED:
@@ -502,7 +501,7 @@ class Recorder(CompileObserver):
             self._take(CallRaised(identifier, call))
 
     def note_files(self) -> None:
-        """Note what the backend has written since the last compile: the code of backward passes, when these ran."""
+        """Note files that the backend wrote since the last compile: code of backward passes, when these ran."""
         files = self._new_files()
         if files:
             self._take(FilesWritten(files, _kernels_in(files)))
@@ -524,12 +523,12 @@ class Recorder(CompileObserver):
 
 
 def _is_noted(path: str) -> bool:
-    """Whether lines and values of a file are noted: the user's, and those of models that come from a library."""
+    """Return whether to note lines and values of a file: the user's, and those of library models."""
     return is_user_file(path) or is_package_file(path)
 
 
 def _stack() -> list[StackLine]:
-    """Return who called, the program and libraries but torch, outermost first, without what runs the program."""
+    """Return the callers, outermost first: the program and libraries, without torch and our code."""
     frame = frame_below_trace(sys._getframe())
     found: list[StackLine] = []
     while frame is not None and len(found) < _STACK:

@@ -1,8 +1,8 @@
-"""Repeats a saved call: rebuilds its arguments and the code that it needs from a folder, compiles it, and calls it.
+"""Repeats a saved call: rebuilds its arguments and code from a folder, compiles it, and calls it.
 
 The user has agreed to run what the folder names. Source files are compiled under their paths in the folder, so that
-breakpoints are set there. Of modules of the user's, only the functions and classes that are named are made; the rest of
-a file is not run. Main thread of a process that is made for it; what is rebuilt lives as long as that.
+breakpoints are set there. Only the named functions and classes of the user's modules are made; the rest of a file does
+not run. Main thread of its own process; everything that is rebuilt lives as long as that.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _RECURSION = 20_000
 
 
 class Missing:
-    """Stands where something could not be saved."""
+    """Replaces a value that could not be saved."""
 
     def __init__(self, lost: Lost) -> None:
         self._text = f"{lost.path} ({lost.text}) was not saved: {lost.reason}"
@@ -59,7 +59,7 @@ class Missing:
         raise AttributeError(self._text)
 
     def __call__(self, *arguments: object, **named: object) -> object:
-        """Report what is missing."""
+        """Report the missing value."""
         raise RuntimeError(self._text)
 
     def __repr__(self) -> str:
@@ -81,7 +81,7 @@ class RepeatedCall:
         self._moved: set[str] = set()
 
     def run(self) -> object:
-        """Rebuild it, compile the function as the program did, and return what it returns.
+        """Rebuild it, compile the function as the program did, and return its result.
 
         Raises:
             BadFolder: something in the folder cannot be made.
@@ -94,7 +94,7 @@ class RepeatedCall:
             content = io.BytesIO(self._snapshot.tensors)
             try:
                 self._tensors = torch.load(content, weights_only=True, map_location=self._place)
-            except Exception as error:  # noqa: BLE001  (whatever a file that was changed makes torch raise)
+            except Exception as error:  # noqa: BLE001 (whatever a changed file makes torch raise)
                 raise BadFolder(f"{self._folder / TENSORS_FILE} cannot be read: {error}") from None
         for number, value in enumerate(self._call.values):
             if isinstance(value, Space):
@@ -216,13 +216,13 @@ class RepeatedCall:
             found: Any = importlib.import_module(value.module)
             for part in filter(None, value.name.split(".")):
                 found = getattr(found, part)
-                # The allow list is of names: torch.os.system is not one of torch.
+                # The allow list contains names: torch.os.system is not a name of torch.
                 if isinstance(found, types.ModuleType) and not call_conditions.is_operator_space(found):
                     raise BadFolder(f"{value.module}.{value.name} goes through the module {found.__name__}")
         except (ImportError, AttributeError) as error:
             raise BadFolder(f"{value.module}{'.' if value.name else ''}{value.name} is not here: {error}") from None
         home, own = getattr(found, "__module__", None), getattr(found, "__qualname__", None)
-        # A name that the user has allowed is not judged again.
+        # A name that the user has allowed is not checked again.
         is_of_the_user = not is_allowed_name(value.module, value.name)
         if isinstance(home, str) and isinstance(own, str) and not is_of_the_user and not is_allowed_home(home, own):
             raise BadFolder(f"{value.module}.{value.name} is {home}.{own}, which a saved call may not name")
@@ -268,7 +268,7 @@ class RepeatedCall:
         return made
 
     def _place(self, storage: Any, device: str) -> Any:
-        """Return the storage where ``torch.load`` is to leave it; None has it moved to its own device."""
+        """Return the storage if ``torch.load`` must leave it there; None moves it to its own device."""
         place = self._place_of(device)
         return None if place == device else storage
 
@@ -355,7 +355,7 @@ class RepeatedCall:
         return Path(path).read_text(encoding="utf-8") if source is None else self._snapshot.texts[source]
 
     def _cell(self, number: int) -> types.CellType:
-        """Return a captured variable; what it holds may be the function that captures it."""
+        """Return a captured variable; it may hold the function that captures it."""
         value = self._call.values[number]
         if not isinstance(value, Cell):
             raise BadFolder(f"value {number} is not a captured variable")
@@ -383,7 +383,7 @@ class RepeatedCall:
             made: dict[str, Any] = {}
             exec(source_code.compiled_class(statement, path), names, _Made(names, made))
             return made[statement.name]
-        # The statement captures variables of a function. Here they are parameters of a function of ours.
+        # The statement captures variables of a function. Here they are parameters of our function.
         around = ast.parse(f"def make({', '.join(outside)}):\n    return {statement.name}")
         around.body[0].body.insert(0, statement)  # type: ignore[attr-defined]  # a function has a body
         found: dict[str, Any] = {}
@@ -392,7 +392,7 @@ class RepeatedCall:
 
 
 class _Made(dict[str, Any]):
-    """Takes what a statement at the top of a module binds, and not the module."""
+    """Receives the names that a top-level statement of a module binds, in place of the module."""
 
     def __init__(self, names: dict[str, Any], made: dict[str, Any]) -> None:
         super().__init__()
@@ -407,7 +407,7 @@ class _Made(dict[str, Any]):
 
 
 def called(function: Callable[..., Any], code: types.CodeType, arguments: dict[str, Any]) -> object:
-    """Call a function with its arguments by parameter, as ``code`` has them."""
+    """Call a function with arguments by parameter, as ``code`` has them."""
     positional = [arguments[name] for name in code.co_varnames[: code.co_argcount] if name in arguments]
     count = code.co_argcount + code.co_kwonlyargcount
     by_name = {name: arguments[name] for name in code.co_varnames[code.co_argcount : count] if name in arguments}

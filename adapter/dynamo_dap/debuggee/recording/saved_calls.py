@@ -1,9 +1,9 @@
-"""Saves a call of a compiled function as a folder: its arguments, what its code reads, the source files of that code.
+"""Saves a call of a compiled function to a folder: its arguments, the objects that its code uses, its source files.
 
-The code is followed without being run: what a function's instructions name, of its globals and of the modules that it
-uses, and so on from there. So the folder has more than one trace went through, and the call can go another way when it
-is made again. Values are read as the debugger reads them: no method of a user's class is called. On the thread that is
-held, or that makes the call; a ``CallWriter`` lives for one call.
+The code is followed without running it: from the names in a function's instructions to its globals and the modules that
+it uses, and so on. So the folder contains more than one trace used, and the repeated call can take another path. Values
+are read as the debugger reads them: no method of a user's class is called. On the held thread, or the thread that makes
+the call; a ``CallWriter`` lives for one call.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _SCALARS = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), t
 _ITEMS = (list, tuple, set, frozenset, deque)
 _PAIRS = (dict, collections.OrderedDict, collections.defaultdict, collections.Counter)
 _NOT_KEPT = {"_compiled_call_impl"}
-"""Attributes of modules that hold what was compiled."""
+"""Attributes of modules that contain compiled code."""
 
 
 class CannotSave(Exception):
@@ -89,7 +89,7 @@ class CallWriter:
         self._numbers: dict[int, int] = {}
         self._scalars: dict[tuple[str, str], int] = {}
         self._kept: list[object] = []
-        """So that no other object gets the identity of one that is known."""
+        """Keeps objects alive, so that no other object gets their identity."""
         self._waiting: deque[tuple[int, object, str]] = deque()
         self._tensors: dict[str, Any] = {}
         self._sources: dict[str, tuple[str, str]] = {}
@@ -97,16 +97,16 @@ class CallWriter:
         self._codes: dict[str, list[types.CodeType]] = {}
         self._spaces: dict[int, tuple[Space, Mapping[str, object]]] = {}
         self._used_modules: set[int] = set()
-        """Namespaces of modules that code has as values: it may use any of their attributes."""
+        """Namespaces of modules that code uses as values: it may use any of their attributes."""
         self._names: set[str] = set()
-        """Every name in the code that is known."""
+        """Every name in the known code."""
         self._methods: dict[int, tuple[types.FunctionType, str]] = {}
         """Methods that no known code calls."""
         self._memory: Mapping[object, Any] = {}
         self._notes: list[str] = []
 
     def write(self, call: CachedCall, *, full_graph: bool = False, notes: Iterable[str] = ()) -> SavedCall:
-        """Save a call, and return what was written.
+        """Save a call, and return a description.
 
         Raises:
             CannotSave: its code has no source.
@@ -183,7 +183,7 @@ class CallWriter:
     # -- values ----------------------------------------------------------------------------------------------------
 
     def _number(self, value: object, path: str) -> int:
-        """Return the place of a value in the table; it is looked into later."""
+        """Return a value's place in the table; its contents are saved later."""
         if is_exactly(value, _SCALARS):
             scalar = Scalar(type(value).__name__, text_of_scalar(value))
             key = scalar.type, scalar.text
@@ -212,7 +212,7 @@ class CallWriter:
                 self._values[number] = Lost(class_name(value), path, found) if isinstance(found, str) else found
 
     def _value(self, value: object, path: str) -> Value | str:
-        """Return how a value is kept, or why it cannot be."""
+        """Return how a value is saved, or why it cannot be."""
         kind = type(value)
         for read in (self._of_torch, self._of_python, self._code):
             found = read(value, kind, path)
@@ -365,7 +365,7 @@ class CallWriter:
     # -- code ------------------------------------------------------------------------------------------------------
 
     def _function(self, code: types.CodeType, names: dict[str, Any], module: str | None) -> Function | str:
-        """Return how a function is found again in its source; or why it cannot be."""
+        """Return how to find a function in its source, or why it cannot be found."""
         path = code.co_filename
         source: str | None = None
         if is_user_file(path):
@@ -428,7 +428,7 @@ class CallWriter:
         return next(at for at, each in enumerate(self._values) if each is space), space
 
     def _read_by(self, code: types.CodeType, names: Mapping[str, object]) -> None:
-        """Keep what code reads of its globals."""
+        """Save the globals that code reads."""
         self._names |= source_code.all_names(code)
         space = self._space(names, "")[1]
         self._take(space, names, source_code.read_names(code))
@@ -472,7 +472,7 @@ class CallWriter:
         return found
 
     def _newly_named(self) -> bool:
-        """Keep what code that is known now calls by name; return whether there is something new to look into."""
+        """Save what newly known code calls by name; return whether there is anything new to follow."""
         for number, (method, owner) in list(self._methods.items()):
             if may_be_called(method.__name__, owner, self._names):
                 del self._methods[number]
@@ -484,7 +484,7 @@ class CallWriter:
 
 
 def parameters_of(code: types.CodeType) -> list[str]:
-    """Return the names of a function's parameters: positional, by name only, ``*args``, ``**kwargs``."""
+    """Return a function's parameter names: positional, by name only, ``*args``, ``**kwargs``."""
     count = code.co_argcount + code.co_kwonlyargcount
     count += bool(code.co_flags & 0x04) + bool(code.co_flags & 0x08)
     return list(code.co_varnames[:count])

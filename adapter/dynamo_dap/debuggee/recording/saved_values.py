@@ -1,4 +1,4 @@
-"""What a value is, and where it is found again, read without running any code of the user's: for saved calls.
+"""Classifies values and finds where to import them from, without running code of the user, for saved calls.
 
 Pure functions over the program's objects, on the thread that saves.
 """
@@ -21,12 +21,12 @@ from dynamo_dap.debuggee.bytecode.loaded_modules import file_of
 
 
 def text_of_scalar(value: object) -> str:
-    """Return a number, text, None or the like as it is written."""
+    """Return the source text of a number, text, None or the like."""
     return float.hex(value) if type(value) is float else repr(value)
 
 
 def text_of_file(path: str) -> str | None:
-    """Return the source of a file or a notebook's cell; None if there is none."""
+    """Return the source of a file or a notebook cell, or None."""
     linecache.checkcache(path)
     lines = linecache.getlines(path)
     return "".join(lines) if lines else None
@@ -46,7 +46,7 @@ def member_path(path: str, name: str) -> str:
 
 
 def file_of_class(kind: Any) -> str:
-    """Return the file that a class is from; ``<built in>`` for none."""
+    """Return the file of a class; ``<built in>`` for none."""
     module = sys.modules.get(str(getattr(kind, "__module__", "")))
     file = file_of(module)
     own = [each.__code__.co_filename for each in map(plain_method, vars(kind).values()) if each is not None]
@@ -54,7 +54,7 @@ def file_of_class(kind: Any) -> str:
 
 
 def plain_method(value: Any) -> types.FunctionType | None:
-    """Return the function behind what stands in a class."""
+    """Return the function behind an attribute of a class."""
     for name in ("__func__", "fget", "func", "__wrapped__"):
         if is_exactly(value, (staticmethod, classmethod, property, functools.cached_property)):
             value = getattr(value, name, value)
@@ -62,7 +62,7 @@ def plain_method(value: Any) -> types.FunctionType | None:
 
 
 def captured_values(function: types.FunctionType) -> dict[str, object]:
-    """Return what a function captures, by name."""
+    """Return the variables that a function captures, by name."""
     found: dict[str, object] = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         if name != "__class__":
@@ -77,7 +77,7 @@ _CALLED_BY_PYTHON_ONLY = {"__init__", "__new__", "__repr__", "__str__", "__del__
 
 
 def may_be_called(method: str, owner: str, names: set[str]) -> bool:
-    """Whether code that uses ``names`` may call a method of the class ``owner``, by name or as Python does."""
+    """Return whether code that uses ``names`` may call a method of the class ``owner``, by name or as Python does."""
     if method in ("__init__", "__new__", "__post_init__"):
         return owner in names
     is_implicit = method.startswith("__") and method.endswith("__") and method not in _CALLED_BY_PYTHON_ONLY
@@ -90,7 +90,7 @@ def solid_base(kind: Any) -> Any:
 
 
 def _is_python(kind: Any) -> bool:
-    """Whether a ``class`` statement made a class: such ones declare slots, or add what they do not inherit."""
+    """Return whether a ``class`` statement made a class: it declares slots, or adds what it does not inherit."""
     own = vars(kind)
     if not kind.__flags__ & (1 << 9):  # made in C, as Python's own are
         return False
@@ -100,7 +100,7 @@ def _is_python(kind: Any) -> bool:
 
 
 def attributes_of(value: Any, kind: Any) -> Iterable[tuple[str, object]]:
-    """Yield what an object of the class ``kind`` holds, in its dictionary and its slots."""
+    """Yield the attributes of an object of the class ``kind``, from its dictionary and slots."""
     with contextlib.suppress(AttributeError):
         yield from object.__getattribute__(value, "__dict__").items()
     for base in kind.__mro__:
@@ -116,7 +116,7 @@ _HOMES = ("builtins", "operator", "math", "torch", "torch.nn.functional", "typin
 
 
 def named(value: Any) -> Named | None:
-    """Return where something of an installed package is found, if it is found there by a name."""
+    """Return where to import an installed package's object from, if it has a name there."""
     if type(value) is types.ModuleType:
         return Named(value.__name__) if sys.modules.get(value.__name__) is value else None
     if type(value).__name__ == "OpOverload" or type(value).__name__ == "OpOverloadPacket":

@@ -1,4 +1,4 @@
-"""The values and lines of a trace as data of the record; each value in a few characters. Compiling thread.
+"""Converts a trace's values and lines to data of the record, each value in a few characters. Compiling thread.
 
 Nothing is realized, guarded or added to the graph, and no ``repr`` of the program's objects is called.
 """
@@ -42,7 +42,7 @@ _PLAIN = (int, float, complex, bool, str, bytes, type(None))
 
 
 def traced_functions(trace: Trace) -> list[TracedFunction]:
-    """Return the user's functions that a trace went through; a function and its rest are one."""
+    """Return the user's functions in a trace; a function and its resume functions are one."""
     found: dict[tuple[str, Place], TracedFunction] = {}
     for traced in trace.codes:
         key = name, place = own_function(traced.code)
@@ -55,7 +55,7 @@ def traced_functions(trace: Trace) -> list[TracedFunction]:
 
 
 def values_of(trace: Trace) -> list[TracedValue]:
-    """Return what names were assigned, as far as it is known."""
+    """Return the values that names were assigned, as far as they are known."""
     if trace.frame is None:
         return []
     found: dict[TracedValue, None] = {}
@@ -70,7 +70,7 @@ def values_of(trace: Trace) -> list[TracedValue]:
 def _values_of_code(frame: TracedFrame, traced: TracedCode) -> Iterable[TracedValue]:
     begin = place_of_code(traced.code)
     for name, tracker in traced.parameters.items():
-        # Arguments of functions that Dynamo makes have names of Dynamo's.
+        # Dynamo names the arguments of functions that it makes.
         if name.isidentifier() and not name.startswith("__"):
             yield _value(frame, name, tracker, begin, is_parameter=True)
     for (name, place), trackers in traced.stored.items():

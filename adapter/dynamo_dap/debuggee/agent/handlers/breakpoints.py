@@ -1,4 +1,4 @@
-"""Requests that set breakpoints. Served on the agent's reader thread; requests about a variable, on its held thread."""
+"""Handles requests that set breakpoints, on the agent's reader thread; those about a variable, on its held thread."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _problem_of_filter(name: str, condition: str | None) -> str | None:
 
 @handles("breakpointLocations", BreakpointLocationsArguments)
 def breakpoint_locations(agent: Agent, arguments: BreakpointLocationsArguments) -> BreakpointLocationsResponseBody:
-    """Return the lines of a range where a debugger can stop: outside of functions, only debugpy can."""
+    """Return the lines of a range at which a debugger can stop: outside of functions, only debugpy can."""
     if not arguments.source.path:
         return BreakpointLocationsResponseBody([])
     try:
@@ -113,7 +113,7 @@ def _owner(agent: Agent, arguments: DataBreakpointInfoArguments) -> Pause | None
 def data_breakpoint_info(
     agent: Agent, pause: Pause | None, arguments: DataBreakpointInfoArguments
 ) -> DataBreakpointInfoResponseBody:
-    """Answer whether a variable can be watched."""
+    """Return whether a variable can be watched."""
     watched = None
     if arguments.variables_reference:
         watched = agent.references.variables(arguments.variables_reference)[0].watched(arguments.name)

@@ -1,4 +1,4 @@
-"""Custom requests about compiles and generated code.
+"""Handles custom requests about compiles and generated code.
 
 Served on the agent's reader thread, while the program runs or is held; a request about a compile in progress is served
 on the thread that is held in its trace. The answers come from the engines and the recorder: the agent itself knows
@@ -72,20 +72,20 @@ def _needed_reader(agent: Agent) -> CompileReader:
 
 @handles(COMPILES, NoArguments)
 def compiles(agent: Agent, arguments: NoArguments) -> dict[str, object]:
-    """Return what was compiled, oldest first."""
-    agent.has_reported_compiles = False  # before looking: later compiles are reported again
+    """Return all compiles, oldest first."""
+    agent.has_reported_compiles = False  # before the lookup: later compiles are reported again
     return {"functions": []} if agent.compiles is None else agent.compiles.compiles()
 
 
 def _pause_in_trace(agent: Agent, arguments: GraphArguments | GuardsArguments) -> Pause | None:
-    """Return the pause inside the trace of the requested compile; None if there is none."""
+    """Return the pause inside the requested compile's trace, or None."""
     thread = None if agent.compiles is None else agent.compiles.thread_of(arguments.compile_id)
     return None if thread is None else agent.threads.pause_on(thread)
 
 
 @handles_while_held(GRAPH, GraphArguments, _pause_in_trace)
 def graph(agent: Agent, pause: Pause | None, arguments: GraphArguments) -> GraphBody:
-    """Return one graph: the one given to the backend, else the part traced so far."""
+    """Return one graph: the backend's, else the part traced so far."""
     agent.has_reported_compiles = False
     reader = _needed_reader(agent)
     so_far = None if pause is None else reader.graph_so_far(arguments.compile_id, arguments.index)
@@ -151,7 +151,7 @@ def stages(agent: Agent, arguments: StagesArguments) -> object:
 
 @handles(COMPARISON, NoArguments)
 def comparison(agent: Agent, arguments: NoArguments) -> ComparisonBody:
-    """Return how the newest call that differed compares, line by line."""
+    """Return the comparison of the newest call that differed, line by line."""
     if agent.comparison is None:
         raise RequestError(
             "no call is known to differ: the exception filter 'mismatch' compares them",
@@ -209,7 +209,7 @@ def record_call(agent: Agent, pause: Pause, arguments: RecordCallArguments) -> R
 
 @handles("disassemble", DisassembleArguments)
 def disassemble(agent: Agent, arguments: DisassembleArguments) -> DisassembleResponseBody:
-    """Return instructions around an address, of traced or of generated code."""
+    """Return instructions around an address in traced or generated code."""
     if not agent.engines:
         raise RequestError(
             "there is nothing to disassemble: the program has not imported torch._dynamo",
@@ -240,7 +240,7 @@ def show_listings_as(agent: Agent, arguments: ListingArguments) -> None:
 
 @handles(PATCH, PatchArguments)
 def patch_instruction(agent: Agent, arguments: PatchArguments) -> AndThen:
-    """Make generated code run another instruction from its next call on."""
+    """Replace an instruction of generated code from its next call on."""
     return _changed(agent, _needed_instructions(agent).patch(arguments))
 
 

@@ -1,4 +1,4 @@
-"""Requests about the session itself, and those that resume and stop threads. Served on the agent's reader thread."""
+"""Handles requests about the session itself, and those that resume and stop threads, on the agent's reader thread."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _begin(agent: Agent, options: AgentOptions) -> None:
 
 @handles("configurationDone", NoArguments)
 def configuration_done(agent: Agent, arguments: NoArguments) -> AndThen:
-    """Breakpoints are set: the program may run."""
+    """Let the program run: its breakpoints are set."""
     return AndThen(agent.configured.set)
 
 
@@ -220,7 +220,7 @@ def pause_threads(agent: Agent, arguments: PauseArguments) -> None:
 
 @handles(WITHDRAW_PAUSE, NoArguments)
 def withdraw_pause(agent: Agent, arguments: NoArguments) -> None:
-    """Withdraw the requests to pause that no thread has answered yet."""
+    """Withdraw the pause requests that no thread has answered yet."""
     agent.steps.give_up_pauses()
     agent.eager_debugger.give_up_pauses()
 

@@ -1,4 +1,4 @@
-"""Requests about a held thread's stack, virtual sources and locations. Served on the held thread."""
+"""Handles requests about a held thread's stack, virtual sources and locations, on the held thread."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _shown(pause: Pause, just_my_code: bool) -> list[Frame]:
 
 
 def _is_not_wanted(frame: Frame, just_my_code: bool, *, is_top: bool) -> bool:
-    """Whether to grey a frame: torch's own always, installed packages' unless asked.
+    """Return whether to grey a frame: torch's own always, installed packages' unless wanted.
 
     An IDE selects the first frame that is not greyed, which must be the one that stopped. If that is Python code in
     place of a builtin, it must be its caller.

@@ -1,4 +1,4 @@
-"""Requests about variables, and those that evaluate expressions. Served on the held thread that they belong to."""
+"""Handles requests about variables, and those that evaluate expressions, on the held thread that they belong to."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def variables(agent: Agent, pause: Pause, arguments: VariablesArguments) -> Vari
 
 
 def _uniquely_named(variables: list[DapVariable]) -> list[DapVariable]:
-    """Give each variable a name of its own: clients identify the children of a value by it (DAP ``Variable``)."""
+    """Give each variable a unique name: clients identify a value's children by it (DAP ``Variable``)."""
     seen: Counter[str] = Counter()
     for variable in variables:
         name = variable.name
@@ -102,7 +102,7 @@ def _dap_variable(
 
 
 def _mark(pause: Pause, variable: Variable, siblings: Children) -> str | None:
-    """Return what VS Code's menu needs to know about a variable."""
+    """Return the facts about a variable that VS Code's menu needs."""
     value = variable.value
     is_tensor = value.children is not None and not value.lazy and value.children.is_of_tensor
     if siblings.are_traced_locals and pause.stop.past is not None and variable.evaluate_name is not None:
@@ -116,7 +116,7 @@ def _children_reference(agent: Agent, pause: Pause, value: Value) -> int:
 
 
 def _presentation_hint(value: Value, is_writable: bool) -> VariablePresentationHint | None:
-    """Return a value's DAP presentation hint; ``is_writable`` says whether it can be set."""
+    """Return a value's DAP presentation hint; ``is_writable`` says whether the user can set it."""
     attributes = list(value.attributes)
     if not is_writable and _READ_ONLY not in attributes:
         attributes.append(_READ_ONLY)
@@ -126,14 +126,14 @@ def _presentation_hint(value: Value, is_writable: bool) -> VariablePresentationH
 
 
 def _named_count(value: Value) -> int | None:
-    """Return the number of named children of a value that also has indexed ones, which a client pages."""
+    """Return the number of named children of a value with indexed ones, which a client pages."""
     if value.children is None or value.lazy or not value.children.indexed_count:
         return None
     return value.children.named_count
 
 
 def _indexed_count(value: Value) -> int | None:
-    """Return how many indexed children a value has; None for none."""
+    """Return how many indexed children a value has, or None."""
     if value.children is None or value.lazy:
         return None
     return value.children.indexed_count or None
@@ -224,7 +224,7 @@ def _pause_of_expression(agent: Agent, arguments: _OfExpression) -> Pause:
 
 
 def _frame(agent: Agent, arguments: _OfExpression) -> Frame:
-    """Return the frame of a request; for one that names none, the program's globals."""
+    """Return a request's frame, by default the program's globals."""
     return GlobalsFrame(agent.print) if arguments.frame_id is None else agent.references.frame(arguments.frame_id)[0]
 
 
