@@ -163,7 +163,7 @@ export interface Graph {
 
 /** Body of `GUARDS`. */
 export interface Guards {
-    /** How many there are; `guards` is cut off at a bound. */
+    /** How many there are; `guards` contains them up to a bound. */
     count: number;
     /** False while Dynamo is still tracing. */
     isFinal: boolean;
@@ -408,7 +408,7 @@ export interface Guard {
     text?: string;
 }
 
-/** A compile and its stages, in their order. */
+/** A compile and its stages, in order. */
 export interface ExploredBody {
     id: string;
     name: string;
@@ -706,16 +706,16 @@ export interface RaisedCall {
     caller?: Place;
 }
 
-/** One stage of a compile, and where its text can be read. */
+/** One stage of a compile, with the source of its text. */
 export interface StageBody {
     id: string;
     title: string;
-    /** How many of its parts compute something. */
+    /** How many parts compute something. */
     operations: number;
     source: DebugProtocol.Source;
-    /** The text before the passes of this stage; missing where no passes ran. */
+    /** The text before this stage's passes; missing if no passes ran. */
     before?: DebugProtocol.Source;
-    /** Operations of which nobody knows what line of the user's they come from. */
+    /** Operations whose user line is unknown. */
     lost?: string[];
     parts?: Part[];
     places?: StackLine[];
