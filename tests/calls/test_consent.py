@@ -124,6 +124,12 @@ def test_code_that_could_not_be_shown_is_refused(tmp_path: Path, values: list[Va
         read_snapshot(forged(tmp_path / "call", EAGER, *values, conditions=Conditions(2)))
 
 
+def test_a_source_that_nests_too_deep_is_refused(tmp_path: Path) -> None:
+    source = f"def f(x):\n    return {'-' * 100_000}1\n"
+    with pytest.raises(BadFolder, match=r"is not Python: \w"):
+        read_snapshot(forged(tmp_path / "call", EAGER, source=source, conditions=Conditions(2)))
+
+
 def test_a_folder_that_changes_after_it_was_shown_is_not_agreed_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,7 +8,10 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
+from dynamo_dap.language_server.document import Document
 from dynamo_dap.protocol.texts import PROGRAM_MARK, json_with_visible_controls, marked, with_visible_controls
+from dynamo_dap.terminal.functions_in_source import statement_lines
+from dynamo_dap.terminal.python_text import is_complete, is_python
 from dynamo_dap.terminal.screen import Screen
 
 CONTROLS = "\x1b]0;owned\x07\x08\x0c\r\x7f\x9b31m\u202e\u2066"
@@ -45,3 +48,12 @@ def test_no_line_of_a_program_looks_like_one_of_the_debugger() -> None:
     assert [line for line in lines if not line.startswith((PROGRAM_MARK, "  "))] == ["ours", "ValueError: something"]
     assert lines[0] == f"{PROGRAM_MARK}ab"
     assert all(line.startswith(PROGRAM_MARK) for line in marked(f"one\n{FORGED}").splitlines())
+
+
+@pytest.mark.parametrize("text", ["-" * 100_000 + "1", "(" * 3_000, "1" * 9_999, "\0"])
+def test_texts_that_the_parser_refuses_are_not_python(text: str) -> None:
+    """One of them, typed at the prompt, ended the session; in a file, a request failed."""
+    assert not is_python(text)
+    assert is_complete([text]) or text.startswith("(")
+    assert statement_lines([text]) == []
+    assert Document("file.py", "file:///file.py", [text], []).tree is None

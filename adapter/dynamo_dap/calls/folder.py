@@ -20,6 +20,7 @@ import msgspec
 from msgspec import Struct
 
 from dynamo_dap.protocol.saved_calls import RecordCallBody
+from dynamo_dap.protocol.texts import NOT_PYTHON, first_line_of
 from dynamo_dap.protocol.user_files import open_regular, read_regular
 
 VERSION = 1
@@ -258,8 +259,8 @@ def read_snapshot(folder: Path) -> Snapshot:
         try:
             texts[name] = files[name].decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
             ast.parse(texts[name])
-        except (SyntaxError, ValueError) as error:
-            raise BadFolder(f"{folder / name} is not Python: {error}") from None
+        except NOT_PYTHON as error:
+            raise BadFolder(f"{folder / name} is not Python: {first_line_of(error)}") from None
     _check(call, texts)
     return Snapshot(folder, call, texts, files.get(TENSORS_FILE), digest.hexdigest())
 

@@ -16,6 +16,7 @@ from functools import cached_property, lru_cache
 from lsprotocol.types import Position, Range
 from pygls.workspace import PositionCodec
 
+from dynamo_dap.protocol.texts import NOT_PYTHON
 from dynamo_dap.records.model import Place
 from dynamo_dap.records.texts import digest_of_line
 
@@ -136,7 +137,7 @@ class Document:
         """The syntax tree; None while the text has errors."""
         try:
             return ast.parse("\n".join(self.lines))
-        except (SyntaxError, ValueError):
+        except NOT_PYTHON:
             return None
 
     @cached_property

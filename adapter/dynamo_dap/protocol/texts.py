@@ -105,6 +105,10 @@ def why_refused(error: OSError) -> str:
     return f"{named}{error.strerror or error}{helps}"
 
 
+NOT_PYTHON = (SyntaxError, ValueError, RecursionError, MemoryError)
+"""What Python's parser raises for a text that it refuses, or that nests too deep for it."""
+
+
 def first_line_of(error: BaseException) -> str:
     """Return the first line of an exception's text; its type where it has none, or its ``__str__`` raises."""
     return _first_line(error) or type(error).__name__

@@ -11,6 +11,7 @@ import functools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from dynamo_dap.protocol.texts import NOT_PYTHON
 from dynamo_dap.records.model import Place
 from dynamo_dap.records.texts import digest_of_line, source_lines
 
@@ -147,5 +148,5 @@ def _tree_of(path: str, digests: tuple[str, ...]) -> ast.Module | None:
         return None
     try:
         return ast.parse("\n".join(lines))
-    except (SyntaxError, ValueError, RecursionError):
+    except NOT_PYTHON:
         return None

@@ -16,6 +16,7 @@ from dynamo_dap.protocol.contract import (
     UnpatchArguments,
     UnpatchBody,
 )
+from dynamo_dap.protocol.texts import NOT_PYTHON
 from dynamo_dap.protocol.types import Source
 from dynamo_dap.terminal.breakpoints import UsageError
 from dynamo_dap.terminal.command_table import Group, command, number
@@ -123,7 +124,7 @@ def show_source_of_object(debugger: Debugger, argument: str) -> None:
     answer = debugger.client.evaluate(asked, debugger.frame_id(), "clipboard").result
     try:
         path, line = ast.literal_eval(answer)
-    except (ValueError, SyntaxError):
+    except NOT_PYTHON:
         raise UsageError(f"no source is known of {argument}") from None
     lines = debugger.sources.lines(debugger.client, Source(path=path))
     function = function_at(lines, line)

@@ -6,6 +6,8 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from dynamo_dap.protocol.texts import NOT_PYTHON
+
 _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
@@ -49,7 +51,7 @@ def statement_lines(lines: Sequence[str]) -> list[int]:
 def _parsed(lines: Sequence[str]) -> ast.Module | None:
     try:
         return ast.parse("\n".join(lines))
-    except (SyntaxError, ValueError):
+    except NOT_PYTHON:
         return None
 
 

@@ -10,6 +10,8 @@ import tokenize
 import warnings
 from collections.abc import Sequence
 
+from dynamo_dap.protocol.texts import NOT_PYTHON
+
 _GOES_ON = re.compile(r"[ \t]|(?:else|elif|except|finally|case)\b")
 
 
@@ -19,7 +21,7 @@ def is_python(text: str) -> bool:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             ast.parse(text)
-    except (SyntaxError, ValueError):
+    except NOT_PYTHON:
         return False
     return True
 
@@ -33,7 +35,7 @@ def is_complete(lines: Sequence[str]) -> bool:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return codeop.compile_command(text, symbol="single") is not None
-    except (SyntaxError, ValueError, OverflowError):
+    except (*NOT_PYTHON, OverflowError):
         return True
 
 

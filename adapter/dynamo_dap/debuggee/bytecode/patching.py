@@ -30,6 +30,7 @@ from dynamo_dap.debuggee.bytecode.stack_depth import (
     effect,
     taken,
 )
+from dynamo_dap.protocol.texts import NOT_PYTHON
 
 EXCHANGE = "swap"
 """Written in place of an instruction to exchange it with the one behind it."""
@@ -251,7 +252,7 @@ def _argument(code: CodeType, number: int, name: str, text: str, label_at: Calla
 def _literal(text: str) -> object:
     try:
         return ast.literal_eval(text)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
+    except NOT_PYTHON:
         raise PatchRefused(
             f"'{text}' is not a literal: a constant is a number, a text, None, or a tuple of these"
         ) from None

@@ -23,6 +23,7 @@ from dynamo_dap.debuggee.agent.user_code import is_debugger_file, is_torch_file,
 from dynamo_dap.debuggee.bytecode.exact_types import has_base, is_a, is_one_of
 from dynamo_dap.debuggee.torch_api.errors import is_machinery
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
+from dynamo_dap.protocol.texts import NOT_PYTHON
 
 PYTHON_FILTERS = frozenset({RAISED, USER_UNHANDLED, UNCAUGHT})
 
@@ -128,7 +129,7 @@ def _body(code: types.CodeType) -> list[ast.stmt] | None:
 def _tree(text: str) -> ast.Module | None:
     try:
         return ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError):
+    except NOT_PYTHON:
         return None
 
 

@@ -17,6 +17,7 @@ from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.trackers.forms import Known, Unrealized
 from dynamo_dap.debuggee.torch_api.variable_trackers import is_tracker
+from dynamo_dap.protocol.texts import NOT_PYTHON
 
 _PLAIN: frozenset[type] = frozenset({bool, float, int, str, type(None)})
 _COMPARING = (
@@ -66,7 +67,7 @@ def _is_plain(value: object) -> bool:
 def _compiled(condition: str) -> _Condition | None:
     try:
         tree = ast.parse(condition.strip(), "<condition>", "eval")
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except NOT_PYTHON:
         return None
     nodes = list(ast.walk(tree))
     constants = [node.value for node in nodes if isinstance(node, ast.Constant)]

@@ -26,6 +26,7 @@ from dynamo_dap.language_server.fixes.edits import (
     knows_torch,
     replace_lines,
 )
+from dynamo_dap.protocol.texts import NOT_PYTHON
 from dynamo_dap.records.model import GraphBreak
 
 _OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {
@@ -79,7 +80,10 @@ def _checked(situation: Situation, statement: ast.stmt, condition: str) -> Itera
     starts = document.text(line).lstrip().startswith(("if ", "assert ", "return "))
     if not (starts or is_alone(document, statement)) or not knows_torch(document, line):
         return
-    parsed = ast.parse(condition, mode="eval").body
+    try:
+        parsed = ast.parse(condition, mode="eval").body
+    except NOT_PYTHON:  # the record may be of another program
+        return
     for one in (condition, _negated(parsed) or f"not ({condition})"):
         yield _before(
             document, line, "Assume it for all data, with an error where it does not hold", f"torch._check({one})"

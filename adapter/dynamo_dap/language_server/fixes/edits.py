@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from dynamo_dap.language_server.document import Document
 from dynamo_dap.language_server.findings import Finding
+from dynamo_dap.protocol.texts import NOT_PYTHON
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.model import Place
 from dynamo_dap.records.settings import Setting
@@ -100,7 +101,7 @@ def still_parses(fix: Fix) -> bool:
     for document in {edit.document.path: edit.document for edit in fix.edits}.values():
         try:
             ast.parse(edited(document, fix.edits))
-        except (SyntaxError, ValueError):
+        except NOT_PYTHON:
             return False
     return bool(fix.edits)
 

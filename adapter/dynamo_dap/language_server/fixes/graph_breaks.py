@@ -27,6 +27,7 @@ from dynamo_dap.language_server.fixes.edits import (
     knows_torch,
     replace_lines,
 )
+from dynamo_dap.protocol.texts import NOT_PYTHON
 from dynamo_dap.records.model import Compile, Graph, GraphBreak, Node
 
 
@@ -392,7 +393,7 @@ def _never_changes(situation: Situation, name: str) -> bool:
 def _is_constant(text: str) -> bool:
     try:
         return isinstance(ast.literal_eval(text), int | float | complex | str | bytes | None)
-    except (ValueError, SyntaxError):
+    except NOT_PYTHON:
         return re.fullmatch(r"[\w\s+*/().-]*\bs\d+\b[\w\s+*/().-]*", text) is not None
 
 
