@@ -6,6 +6,7 @@ import collections
 import dataclasses
 import enum
 import functools
+import math
 import re
 import subprocess
 import sys
@@ -18,7 +19,7 @@ import torch
 
 from dynamo_dap.debuggee.values.model import Value, Variable
 from dynamo_dap.debuggee.values.python_values import globals_of, locals_of, present, preview
-from dynamo_dap.debuggee.values.tensors import STATISTICS
+from dynamo_dap.debuggee.values.tensors import STATISTICS, tensor_text
 from tests.client.timeline import DEADLINE
 
 
@@ -267,6 +268,31 @@ def tensor_children(tensor: Any) -> dict[str, Variable]:
 )
 def test_tensor_text(tensor: Any, text: str) -> None:
     assert present(tensor).text == text
+
+
+NAN, INF = math.nan, math.inf
+
+
+@pytest.mark.parametrize(
+    ("tensor", "data"),
+    [
+        (torch.linspace(0, 1, 60).view(4, 15), " 0…1"),
+        (torch.arange(12.0).view(3, 4).t() / 7, " 0…1.571"),
+        (torch.full((20,), 1.00001), " all 1.00001"),
+        (torch.arange(50000), " 0…49999"),
+        (torch.arange(20) < 12, " 12 of 20 True"),
+        (torch.zeros(20, dtype=torch.bool), " all False"),
+        (torch.tensor([NAN, 1.0, INF] * 5), " 1…inf, 5 NaN"),
+        (torch.full((20,), NAN), " all NaN"),
+        (torch.zeros(600, 600), ""),
+        (torch.zeros(20, dtype=torch.complex64), ""),
+        (torch.zeros(20, device="meta"), ""),
+    ],
+)
+def test_a_row_of_a_larger_tensor_shows_its_range_and_its_text_does_not(tensor: Any, data: str) -> None:
+    shown = present(tensor)
+    assert shown.row == shown.text + data
+    assert shown.text == tensor_text(tensor)
 
 
 def test_numbers_of_a_tensor_in_a_container_are_whole_or_left_out() -> None:

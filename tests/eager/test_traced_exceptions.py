@@ -149,7 +149,7 @@ def test_the_trace_is_alive_and_the_users_error_comes_first(session: Session, tm
     assert [one["typeName"] for one in info["details"]["innerException"]] == ["TorchRuntimeError"]
     assert [frame.marker for frame in stop.user_frames[:2]] == ["reshape", "fails"]
     assert stop.user_frames[-1].name == "<module>"
-    assert stop.frame["Locals"]["y"].text == "Tensor f32[3, 4] cpu"
+    assert stop.frame["Locals"]["y"].text.startswith("Tensor f32[3, 4] cpu")
     assert stop.frame.evaluate("y.shape[0] * 2").text == "6"
     assert "x + 1" in " ".join(stop.frame["Graph"].texts().values())
     # Once is enough: ordinary Python does not stop for it again.
@@ -173,5 +173,5 @@ def test_an_exception_where_breaks_are_errors(session: Session, tmp_path: Path) 
     info = info_of(session, stop)
     assert info["exceptionId"].startswith("Graph break: Observed exception")
     assert info["description"].startswith("ValueError: three rows\n"), info
-    assert stop.frame["Locals"]["x"].text == "Tensor f32[3, 4] cpu"
+    assert stop.frame["Locals"]["x"].text.startswith("Tensor f32[3, 4] cpu")
     assert session.run_to_end() == 0

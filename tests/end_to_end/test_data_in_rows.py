@@ -57,7 +57,7 @@ def test_small_tensors_show_their_elements(session: Session, tmp_path: Path, bac
     for number in range(3):
         local = session.wait_for_stop("breakpoint", at="small").frame["Locals"].texts()
         assert local["z"] == f"Tensor f32[3] cpu = {[2.0 * (number + index + 1) for index in range(3)]}"
-        assert local["wide"] == "Tensor f32[100] cpu"
+        assert local["wide"] == "Tensor f32[100] cpu all 1"
         assert local["table"].startswith("{'loss': Tensor f32[] cpu = ")
         session.resume()
         local = session.wait_for_stop("breakpoint", at="custom").frame["Locals"].texts()

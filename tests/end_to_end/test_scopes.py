@@ -24,21 +24,21 @@ def test_scopes_and_a_tensor(session: Session) -> None:
 
     stop = session.go_on(at="branch")
     z = stop.frame["Locals"]["z"]
-    assert z.text == "Tensor f32[3, 4] cpu requires_grad"
+    assert z.text == "Tensor f32[3, 4] cpu requires_grad all 3"
     facts = z.texts()
     assert facts["dtype"] == "torch.float32"
     assert facts["shape"] == "[3, 4]"
     assert "cpu" in facts["device"]
     for fact in ("stride", "layout", "requires_grad"):
         assert fact in facts, f"no {fact} in {facts}"
-    assert stop.frame["Locals"]["x"].text == "Tensor f32[3, 4] cpu"
+    assert stop.frame["Locals"]["x"].text == "Tensor f32[3, 4] cpu all 1"
     assert str(Fixture("basic").line("first")) in str(facts), "the line that created it"
     assert "z" in str(stop.frame["Graph"].texts()), "the graph's nodes are named after the user's locals"
     assert stop.frame["Guards"].children
 
     helper = session.go_on(at="in_helper")
-    assert helper.frame["Locals"].texts() == {"tensor": "Tensor f32[3, 4] cpu requires_grad", "factor": "2"}
-    assert helper.frame_called("compute")["Locals"]["z"].text == "Tensor f32[3, 4] cpu requires_grad"
+    assert helper.frame["Locals"].texts() == {"tensor": "Tensor f32[3, 4] cpu requires_grad all 3", "factor": "2"}
+    assert helper.frame_called("compute")["Locals"]["z"].text == "Tensor f32[3, 4] cpu requires_grad all 3"
     stop = session.go_on(at="return")
     assert stop.frame["Locals"]["shape"].text.replace("torch.Size", "").startswith(("([3, 4])", "(3, 4)"))
     compile_facts = stop.frame["Compile"].texts()

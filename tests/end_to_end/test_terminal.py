@@ -120,7 +120,7 @@ def test_a_session_from_breakpoint_to_end(environment: dict[str, str]) -> None:
         "#1  compute",
         "#2  main",
         "(dynamo) locals",
-        "tensor = Tensor f32[3, 4] cpu requires_grad",
+        "tensor = Tensor f32[3, 4] cpu requires_grad all 3",
         "factor = 2",
         "(dynamo) stepi",
         "value stack: Tensor f32[3, 4]",

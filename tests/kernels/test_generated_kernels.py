@@ -42,7 +42,7 @@ def test_a_breakpoint_in_a_kernel_that_inductor_generated_is_hit(session: Sessio
         assert (stop.frame.path, stop.frame.line) == (path, line)
         assert stop.frame.name.startswith("triton_per_fused_")
         facts = stop.frame["Program"].texts()
-        assert facts["in_ptr0"] == "Tensor f32[3, 64] cpu"
+        assert facts["in_ptr0"].startswith("Tensor f32[3, 64] cpu ")
         session.next()
         stop = session.next()
         assert "f32[" in stop.frame["Locals"]["tmp1"].text

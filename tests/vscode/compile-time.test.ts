@@ -99,9 +99,9 @@ test("values stand at the ends of the lines that gave them, and of no earlier on
     await editor.setBreakpoint(8);
     await vscode.startDebugging();
     await debug.waitForStop(/^attend attend.py 8:/);
-    await expect.poll(() => editor.lineText(7)).toContain("q: f32[4, 4, 15, 8]");
+    await expect.poll(() => editor.lineText(7)).toContain("q: f32[4, 4, 15, 8] all 1");
     const chunk = await editor.lineText(6);
-    expect(chunk).toContain("k: f32[4, 15, 32]");
+    expect(chunk).toContain("k: f32[4, 15, 32] all 1");
     expect(chunk, "what q is now is not what this line gave").not.toContain("q: f32");
     await picture("inline-values");
 });

@@ -3,7 +3,13 @@
 const LONGEST_VALUE = 40;
 const LONGEST_DATA = 60;
 
-/** "Tensor f32[2] cpu = [0.5, 1.0]" becomes "f32[2] = [0.5, 1.0]", one without data "f32[2]"; other values are cut. */
+/** What the debugger says of larger data, after the device and what else it says of the tensor. */
+const RANGE = /^.*? cpu(?: requires_grad)?( .*\d.*| all NaN| all True| all False)$/;
+
+/**
+ * "Tensor f32[2] cpu = [0.5, 1.0]" becomes "f32[2] = [0.5, 1.0]", larger data its range: "f32[4, 15] 0…1". Other values
+ * are cut.
+ */
 export function briefValue(whole: string): string {
     // The Variables pane has the word; at the end of a line the value counts.
     const value = whole.replace(/ \(unrealized\)$/, "");
@@ -12,7 +18,7 @@ export function briefValue(whole: string): string {
         const [, dtype = "", sizes = ""] = tensor;
         const data = value.includes(" = ") ? value.slice(value.indexOf(" = ") + 3) : "";
         if (data === "" || data.length > LONGEST_DATA) {
-            return dtype + sizes;
+            return dtype + sizes + (data === "" ? (RANGE.exec(value)?.[1] ?? "") : "");
         }
         return sizes === "[]" ? data : `${dtype}${sizes} = ${data}`;
     }

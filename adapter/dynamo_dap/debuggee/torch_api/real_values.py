@@ -134,7 +134,20 @@ class RealValues:
         Raises:
             NoRealValue: there is none; the text says why.
         """
-        return self.value_of(node, reachable) if self._is_cheap(node.graph) else None
+        if self._is_cheap(node.graph):
+            return self.value_of(node, reachable)
+        return self._unwritten_input(node)
+
+    def _unwritten_input(self, node: Any) -> object:
+        """Return an input of the call, which nothing computes, if the graph so far has only read its inputs."""
+        output: Any = self._trace()
+        if node.op != "placeholder" or node.graph is not output.root_tracer.graph:
+            return None
+        if not all(each.op in ("placeholder", "get_attr") or _only_reads(each) for each in node.graph.nodes):
+            return None
+        UNPROVEN.note_look(node.graph)
+        _check_path(output, node)
+        return input_of_traced_call(node)
 
     def _is_cheap(self, graph: Any) -> bool:
         """Whether a graph so far is short and its results are small; each state of a graph is looked at once."""
@@ -179,8 +192,14 @@ class RealValues:
 
 
 _CHEAP_NODES = 256
-_CHEAP_ELEMENTS = 4096
-"""Of each result on the way: an operation on so little takes microseconds."""
+_CHEAP_ELEMENTS = 16384
+"""Of each result on the way: an operation on so little takes microseconds, without further threads."""
+
+
+def _only_reads(node: Any) -> bool:
+    """Whether a node is an operation of torch's that changes none of its operands, by name and options."""
+    has_flag = any(each is True for each in (*node.args, *node.kwargs.values()))  # of F.relu(x, True), say
+    return _is_operation_of_torch(node) and not written_by(node) and not has_flag
 
 
 def _is_cheap(node: Any) -> bool:

@@ -56,9 +56,6 @@ from dynamo_dap.debuggee.values.type_facts import (
     qualified_name_of,
 )
 
-UNREALIZED = " (unrealized)"
-"""Behind the text of a value that the traced code has not used yet."""
-
 UNKNOWN = object()
 """What a path over a form gives when only computing can show it."""
 
@@ -152,7 +149,7 @@ class _RealObjects(FormFamily):
     def present(self, form: Known | Unrealized, expression: str | None, view: View) -> Value:
         shown = family_of(form.value).present(form.value, expression, view)
         # The function of a cached call simply has its arguments.
-        return shown if isinstance(form, Known) or current_run().call else replace(shown, text=shown.text + UNREALIZED)
+        return shown if isinstance(form, Known) or current_run().call else shown.unrealized
 
     def attribute(self, form: Known | Unrealized, name: str) -> Any:
         return UNKNOWN if is_tensor(form.value) else stored_attribute(form.value, name, UNKNOWN)
@@ -187,6 +184,9 @@ class _Tensors(FormFamily):
         if not is_tensor(form.example):
             return f"{form.kind} (nothing known yet)" if form.example is None else f"{form.kind} {form.example}"
         return with_data(facts_of(form.example, form.kind).text, view.little_data(form), width, depth)
+
+    def present(self, form: TensorForm, expression: str | None, view: View) -> Value:
+        return replace(super().present(form, expression, view), data_range=lambda: view.data_range(form))
 
     def type_name(self, form: TensorForm) -> str:
         return form.kind if form.kind.isidentifier() else "Tensor"

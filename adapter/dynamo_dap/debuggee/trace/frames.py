@@ -32,10 +32,10 @@ from dynamo_dap.debuggee.trace.code_facts import CodeFacts
 from dynamo_dap.debuggee.trace.data_watch import watched_variable
 from dynamo_dap.debuggee.trace.evaluation import evaluate, evaluate_to_python, evaluate_to_tensor
 from dynamo_dap.debuggee.trace.expressions import assignment
-from dynamo_dap.debuggee.trace.forms import UNREALIZED
 from dynamo_dap.debuggee.trace.paths import completions
 from dynamo_dap.debuggee.trace.symbolic_scopes import scopes_of
 from dynamo_dap.debuggee.values.model import (
+    UNREALIZED,
     Children,
     Deferred,
     Location,

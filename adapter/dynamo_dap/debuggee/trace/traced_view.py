@@ -39,7 +39,7 @@ from dynamo_dap.debuggee.trace.runs import current_run
 from dynamo_dap.debuggee.trace.sizes_view import sizes_of, sizes_of_unused
 from dynamo_dap.debuggee.values.model import EvaluationError, Fixed, Followed, Value, Variable, bounded_text
 from dynamo_dap.debuggee.values.python_values import View
-from dynamo_dap.debuggee.values.tensors import is_little, lazy_variable, little_data
+from dynamo_dap.debuggee.values.tensors import data_range, is_little, lazy_variable, little_data
 
 _SUMMARY = 160
 """Characters of the summary: a source deep inside a library runs long."""
@@ -113,12 +113,20 @@ class TracedView(View):
         """Return the elements of a small tensor of the graph where computing them takes about a millisecond."""
         if not isinstance(value, TensorForm) or value.node is None or not is_little(value.example):
             return None
+        return self._of_cheap_value(value.node, little_data)
+
+    def data_range(self, value: Any) -> str | None:
+        """Return the range of a larger one, where computing it takes a few milliseconds."""
+        is_of_graph = isinstance(value, TensorForm) and value.node is not None and is_tensor(value.example)
+        return self._of_cheap_value(value.node, data_range) if is_of_graph else None
+
+    def _of_cheap_value(self, node: Any, text_of: Callable[[Any], str | None]) -> str | None:
         try:
-            real = self.frame.cheap_value(value.node)
+            real = self.frame.cheap_value(node)
         except (NoRealValue, FeatureMissing):
             return None
-        data = None if real is None else little_data(real)
-        return data if data is None or UNPROVEN.reason() is None else f"{data} (not proven)"
+        text = None if real is None else text_of(real)
+        return text if text is None or UNPROVEN.reason() is None else f"{text} (not proven)"
 
     def _tensor(self, node: Any) -> Any:
         try:

@@ -144,6 +144,10 @@ class View:
         """Return the elements of a small tensor's representation; None if they are not at hand."""
         return None
 
+    def data_range(self, value: Any) -> str | None:
+        """Return least and largest element of what stands for a tensor; None if they are not at hand."""
+        return None
+
     def seen(self, value: object) -> object:
         """Return the object to show in place of ``value``."""
         return value

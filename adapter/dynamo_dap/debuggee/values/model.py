@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol
 
 
@@ -64,6 +64,10 @@ class Location:
     column: int = 1
 
 
+UNREALIZED = " (unrealized)"
+"""Behind the text of a value that the traced code has not used yet."""
+
+
 @dataclass(frozen=True, slots=True)
 class Value:
     """One value as it is shown. ``text`` is bounded (see ``bounded_text``), never the whole ``repr`` of a big thing."""
@@ -80,6 +84,23 @@ class Value:
     location: Location | None = None
     """Where the value itself is defined: a function's code, a class."""
     memory_reference: str | None = None
+    data_range: Callable[[], str | None] | None = None
+    """Reads the least and the largest element of a tensor that is too large to show, where a person looks at the row.
+
+    Log messages, histories and comparisons use ``text`` alone, which reads no data of large tensors."""
+
+    @property
+    def unrealized(self) -> Value:
+        """The value, marked as one that the traced code has not used yet."""
+        return replace(self, text=self.text + UNREALIZED)
+
+    @property
+    def row(self) -> str:
+        """The text of a row: ``Tensor f32[4, 15] cpu 0…1``."""
+        found = None if self.data_range is None else self.data_range()
+        if found is None:
+            return self.text
+        return f"{self.text.removesuffix(UNREALIZED)} {found}{UNREALIZED if self.text.endswith(UNREALIZED) else ''}"
 
 
 @dataclass(frozen=True, slots=True)

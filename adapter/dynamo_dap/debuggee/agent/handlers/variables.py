@@ -53,7 +53,7 @@ def _formatted_text(value: Value, wanted: ValueFormat | None) -> str:
     """Return the text of ``value`` in the format ``wanted``."""
     if wanted is not None and wanted.hex and value.type_name == "int" and _INTEGER.fullmatch(value.text):
         return hex(int(value.text))
-    return value.text
+    return value.row
 
 
 def _pause_of_variables(agent: Agent, arguments: VariablesArguments | SetVariableArguments) -> Pause:
