@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from dynamo_dap.commands.debug import read_options as read_options_of_debug
 from dynamo_dap.records.program import add_program, given_program, read_options
 
 
@@ -47,6 +48,22 @@ def test_a_modules_arguments_may_follow_two_dashes(given: list[str], arguments: 
     add_program(parser)
     found = given_program(parser, read_options(parser, ["-m", *given]))
     assert (found.module, found.args) == ("mod", arguments)
+
+
+@pytest.mark.parametrize(
+    ("given", "arguments", "breakpoints"),
+    [
+        (["-m", "pytest", "test_a.py", "-q", "-m", "slow"], ["test_a.py", "-q", "-m", "slow"], []),
+        (["-m", "mod", "-b", "f", "run", "-b", "2"], ["run", "-b", "2"], ["f"]),
+        (["--module=mod", "run", "--", "-q"], ["run", "-q"], []),
+        (["-m", "mod", "--", "-q"], ["-q"], []),
+        (["program.py", "-b", "f", "--mode=both", "--", "-q"], ["-q"], ["f"]),
+    ],
+)
+def test_debug_leaves_options_to_a_module(given: list[str], arguments: list[str], breakpoints: list[str]) -> None:
+    options, found = read_options_of_debug(given)
+    assert (found, options.breakpoints) == (arguments, breakpoints)
+    assert (options.program is None) != (options.module is None)
 
 
 def test_no_program_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:

@@ -46,7 +46,7 @@ def test_lines_that_may_be_traced_soon_are_not_called_untraced(compiles: tuple[C
 def test_a_lens_says_that_a_compile_is_not_finished() -> None:
     second = Compile("0/1", "fn", place=Place(PATH, 1))
     assert title(_session(second).functions[0]) == "not finished"
-    assert title(_session(_first_part(seconds=0.5), second).functions[0]) == "0 graphs, 0.5 s, 1 compile not finished"
+    assert title(_session(_first_part(seconds=0.5), second).functions[0]) == "0 graphs, 0.5 s, 0/1 not finished"
     assert title(_session(_first_part(seconds=0.5)).functions[0]) == "0 graphs, 0.5 s"
 
 

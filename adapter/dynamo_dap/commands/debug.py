@@ -29,8 +29,7 @@ _INTERNAL, _TERMINAL = "internal", "terminal"
 
 def main(argv: list[str]) -> int:
     """Debug a program at a prompt; return its exit code, or 0 if it has not ended by itself."""
-    own, program_arguments = _split(argv)
-    options = _parser().parse_args(own)
+    options, program_arguments = read_options(argv)
     screen = Screen(Console(highlight=False), marks_program=options.mark_output)
     try:
         debugger = _make_debugger(options, program_arguments, screen)
@@ -122,7 +121,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="dynamo-dap debug",
         description="Debug a torch.compile program in the terminal.",
-        epilog="Arguments of the program follow after '--'. 'help' at the prompt lists the commands.",
+        epilog="Arguments of a script follow after '--', those of a module after its name: '-m pytest test_a.py -q'. "
+        "'help' at the prompt lists the commands.",
     )
     parser.add_argument("program", nargs="?", help="the script to debug")
     parser.add_argument("--module", "-m", metavar="NAME", help="debug a module, as python -m does")
@@ -168,6 +168,24 @@ def _parser() -> argparse.ArgumentParser:
         help="run a file's commands first; '# text' is shown, '## text' is not",
     )
     return parser
+
+
+def read_options(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
+    """Return the options, and the program's arguments.
+
+    Those of a module begin with its first argument that is not an option, as in ``-m pytest tests/test_a.py -q``. Those
+    of a script follow ``--``: our own options may follow the script.
+    """
+    own, arguments = _split(argv)
+    parser = _parser()
+    if any(each.startswith(("-m", "--module")) for each in own):
+        parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    options = parser.parse_args(own)
+    if options.module is None or options.program is None:
+        return options, arguments
+    arguments = [options.program, *options.arguments, *arguments]
+    options.program = None
+    return options, arguments
 
 
 def _split(argv: list[str]) -> tuple[list[str], list[str]]:

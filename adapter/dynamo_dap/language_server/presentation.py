@@ -212,7 +212,7 @@ def lenses(record: Record, document: Document, positions: Positions) -> list[Cod
 
 
 def title(function: CompiledFunction) -> str:
-    """Return ``2 graphs, 1 break, 3 recompiles, 0.8 s``, and the number of unfinished compiles, if any."""
+    """Return ``2 graphs, 1 break, 3 recompiles, 0.8 s``, and the unfinished compiles, if any."""
     if all(one.state == TRACING for one in function.compiles):
         return _UNFINISHED
     counts = counts_of(function.compiles)
@@ -224,8 +224,8 @@ def title(function: CompiledFunction) -> str:
     ]
     if any(one.limit for one in function.compiles):
         parts.append("limit reached")
-    if unfinished := sum(one.state == TRACING for one in function.compiles):
-        parts.append(f"{counted(unfinished, 'compile')} {_UNFINISHED}")
+    if unfinished := [one.id for one in function.compiles if one.state == TRACING]:
+        parts.append(f"{', '.join(unfinished)} {_UNFINISHED}")
     return ", ".join(parts)
 
 
