@@ -36,8 +36,12 @@ test("a recompile says which value changed and what to do", async ({ gestures, v
     await expect(widget).toContainText("value now: 1");
     await expect(widget).toContainText("torch.compile(..., dynamic=True)");
     const line = STEPS.split("\n").findIndex((text) => text.includes("(step + 1)")) + 1;
-    await expect(widget.locator("a", { hasText: `steps.py:${line}` }), "the guard's line is a link").toBeVisible();
+    const link = widget.locator("a", { hasText: `steps.py:${line}` });
+    await expect(link, "the guard's line is a link").toBeVisible();
     await picture(`first-recompile-${project.name}`);
+    // VS Code asks for the key at each link of this widget.
+    await link.click({ modifiers: ["Control"] });
+    await expect(page.locator(".statusbar"), "the link opens the line").toContainText(`Ln ${line},`);
 });
 
 /** A training loop that hands its step as a number: it is compiled again for each of the first steps. */

@@ -5,6 +5,7 @@ import * as vscode from "vscode";
 import { registerConfigurations } from "./configuration/provider.js";
 import type { ConfigurationSchemas } from "./configuration/validation.js";
 import { registerBreakpointDiagnosis } from "./editor/breakpoint-diagnosis.js";
+import { registerFailedLogpoints } from "./editor/failed-logpoints.js";
 import { registerCodeLenses } from "./editor/code-lens.js";
 import { registerCommands } from "./editor/commands.js";
 import { registerFailingCompiles } from "./editor/failing-compiles.js";
@@ -67,6 +68,7 @@ export function activate(context: vscode.ExtensionContext): void {
         registerInstallation(context.extensionPath),
         registerCommands(),
         registerBreakpointDiagnosis(),
+        registerFailedLogpoints(),
         registerDiagnosticLogs(manifest.version),
         registerRecording(context.globalStorageUri),
         registerWalkthrough(context),

@@ -23,6 +23,30 @@ export function namesBoundBy(line: string): string[] {
     return unique(TARGETS.flatMap((target) => target.exec(code)?.[1]?.match(IDENTIFIER) ?? []));
 }
 
+/** The statement after the assignment at `line` (0-based), if that line assigns a name of `expression` and has a successor. */
+export function afterAssignment(lines: readonly string[], line: number, expression: string): { line: number; name: string } | undefined {
+    const text = lines[line] ?? "";
+    const used = namesIn(expression);
+    const name = namesBoundBy(text).find((each) => used.includes(each));
+    if (name === undefined || withoutStrings(text).trimEnd().endsWith(":")) {
+        return undefined;
+    }
+    const next = nextStatement(lines.map(withoutStrings), line);
+    return next !== undefined && indentationOf(lines[next] ?? "") === indentationOf(text) ? { line: next, name } : undefined;
+}
+
+function nextStatement(lines: readonly string[], line: number): number | undefined {
+    let depth = 0;
+    const found = lines.slice(line).findIndex((code, index) => {
+        if (index > 0 && depth === 0 && code.trim() !== "") {
+            return true;
+        }
+        depth += code.split(/[([{]/).length - code.split(/[)\]}]/).length;
+        return false;
+    });
+    return found < 0 ? undefined : line + found;
+}
+
 /** The 0-based line of the `def` around `line`, or `line` itself at the top level. */
 export function enclosingDefinition(lines: readonly string[], line: number): number {
     let indentation = indentationOf(lines[line] ?? "");

@@ -3,6 +3,7 @@
 import * as vscode from "vscode";
 
 import { DEBUG_TYPE, type DynamoConfiguration } from "../configuration/options.js";
+import { registerRelativeLinks } from "./relative-links.js";
 
 class AdapterFactory implements vscode.DebugAdapterDescriptorFactory {
     constructor(
@@ -28,5 +29,8 @@ class AdapterFactory implements vscode.DebugAdapterDescriptorFactory {
 
 /** Registers the factory for the debug type. `knownFilters` are the names that the setting for exception filters takes. */
 export function registerAdapter(extensionPath: string, knownFilters: readonly string[]): vscode.Disposable {
-    return vscode.debug.registerDebugAdapterDescriptorFactory(DEBUG_TYPE, new AdapterFactory(extensionPath, knownFilters));
+    return vscode.Disposable.from(
+        vscode.debug.registerDebugAdapterDescriptorFactory(DEBUG_TYPE, new AdapterFactory(extensionPath, knownFilters)),
+        registerRelativeLinks(),
+    );
 }

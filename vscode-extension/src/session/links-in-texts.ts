@@ -1,8 +1,18 @@
-/** What VS Code takes for a link in a notification. Knows nothing of VS Code. */
+/** What VS Code takes for a link in a notification and in the widget of a stop. Knows nothing of VS Code. */
 
 const LINK = /\](?=\((?:https?:|command:|file:))/gi;
 
 /** The text with a space in each link of Markdown, so that it is shown as text. */
 export function withoutLinks(text: string): string {
     return text.replace(LINK, "] ");
+}
+
+/** The text with the paths of lines like "at /folder/train.py:9" relative to `folder`: "at ./train.py:9". */
+export function withRelativePaths(text: string, folder: string): string {
+    const start = ["/", "\\"].some((separator) => folder.endsWith(separator)) ? folder.slice(0, -1) : folder;
+    const lines = text.split("\n").map((line) => {
+        const rest = line.startsWith(`at ${start}`) ? line.slice(3 + start.length) : "";
+        return /^[/\\].*:\d+$/.test(rest) ? `at .${rest}` : line;
+    });
+    return lines.join("\n");
 }

@@ -1,0 +1,26 @@
+/**
+ * Shortens the paths of files of the workspace in the widget of a stop: `at ./train.py:9`. VS Code looks for an absolute
+ * path on the user's machine: in a remote window a click on it opens nothing. A relative one leads to the workspace.
+ */
+
+import type { DebugProtocol } from "@vscode/debugprotocol";
+import * as vscode from "vscode";
+
+import { DEBUG_TYPE } from "../configuration/options.js";
+import { withRelativePaths } from "./links-in-texts.js";
+
+/** Registers it for all sessions. VS Code reads a message after its trackers have. */
+export function registerRelativeLinks(): vscode.Disposable {
+    return vscode.debug.registerDebugAdapterTrackerFactory(DEBUG_TYPE, {
+        createDebugAdapterTracker: ({ workspaceFolder }): vscode.DebugAdapterTracker => ({
+            onDidSendMessage: (message: DebugProtocol.Response): void => {
+                if (message.type === "response" && message.command === "exceptionInfo" && message.success && workspaceFolder !== undefined) {
+                    const { details } = (message as DebugProtocol.ExceptionInfoResponse).body;
+                    if (details?.stackTrace !== undefined) {
+                        details.stackTrace = withRelativePaths(details.stackTrace, workspaceFolder.uri.fsPath);
+                    }
+                }
+            },
+        }),
+    });
+}
