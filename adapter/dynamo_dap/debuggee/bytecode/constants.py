@@ -1,4 +1,4 @@
-"""The text of a constant of a code object: bounded, the same in every run, and without calling code of its class.
+"""Writes a code object's constants as bounded text, equal in every run, without running code of their classes.
 
 Generated code can hold any object as a constant; its ``repr`` may be slow, huge, or the user's own. Pure; any thread.
 """
@@ -18,8 +18,8 @@ _MAXIMUM_DEPTH = 3
 
 
 def constant_text(value: object, depth: int = 0) -> str:
-    """Return ``value`` as Python text where it is plain data, else the name of its type in angle brackets."""
-    # The type first: ``isinstance`` alone may ask the object itself, and takes classes derived by the user.
+    """Return ``value`` as Python text if it is plain data, else its type's name in angle brackets."""
+    # Compare the type first: ``isinstance`` may call the object, and accepts subclasses of the user.
     kind = type(value)
     if kind is CodeType:
         assert isinstance(value, CodeType)
@@ -45,7 +45,7 @@ _ADDRESS = re.compile(r"(?: at)? 0x[0-9a-fA-F]{6,}")
 
 
 def without_addresses(text: str) -> str:
-    """Return text that others wrote, Python's and torch's, without the addresses of objects: ``<function f>``."""
+    """Return text of Python or torch without the addresses of objects: ``<function f>``."""
     return _ADDRESS.sub("", text) if "0x" in text else text
 
 

@@ -1,9 +1,9 @@
-"""Data flow over the value stack: which instruction made each value, from which operands, and which one uses it.
+"""Follows data over the value stack: which instruction made each value, from which operands, and which uses it.
 
 One pass over all paths of a code object gives each instruction its operands as expression trees. Their text,
-``d.update({'result': graph_out_0[0]})``, is for display and may be truncated; decisions are made on the tree. Where two
-paths meet with different values, the first one reached stands for both. It works for any code, but is meant for code
-that Dynamo generates, which hardly branches. Pure; any thread.
+``d.update({'result': graph_out_0[0]})``, is for display and may be truncated; decisions use the tree. If two paths meet
+with different values, the first one reached represents both. It works for any code, but is meant for code that Dynamo
+generates, which hardly branches. Pure; any thread.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _UNKNOWN = "…"
 
 
 NO_CONSTANT = object()
-"""What an expression that is not a constant has as its ``constant``: any object may be one."""
+"""The ``constant`` of an expression that is not a constant: any object may be one."""
 
 
 @dataclass(eq=False)
@@ -30,9 +30,9 @@ class Expression:
     """One value on the stack."""
 
     text: str
-    """For people, cut to ``MAXIMUM_TEXT``."""
+    """For users, cut to ``MAXIMUM_TEXT``."""
     instruction: Instruction | None
-    """What made it; None for what an exception handler finds."""
+    """The instruction that made it; None in an exception handler."""
     operands: tuple[Expression, ...] = ()
     role: str = "value"
     """``value``; ``null`` for an empty slot; ``self`` for the second half of a method that is about to be called."""
@@ -46,25 +46,25 @@ class Expression:
 
     @property
     def name(self) -> str | None:
-        """The name of the variable or attribute that it was read from; None if it was not read by name."""
+        """Return the variable or attribute name that it was read from, or None."""
         made = self.instruction
         is_named = made is not None and self.role == "value" and (made.name in _LOADS or made.name in _ATTRIBUTES)
         return str(made.value) if made is not None and is_named else None
 
     @property
     def variable(self) -> str | None:
-        """The name of the variable that it is."""
+        """Return its variable's name."""
         return self.name if self.instruction is not None and self.instruction.name in _LOADS else None
 
     @property
     def constant(self) -> object:
-        """The constant that it is, else ``NO_CONSTANT``."""
+        """Return its constant, else ``NO_CONSTANT``."""
         made = self.instruction
         return made.value if made is not None and made.name in _CONSTANTS else NO_CONSTANT
 
     @property
     def base(self) -> Expression | None:
-        """What it was taken from: an attribute's owner, an item's container, what was called; None for the rest."""
+        """Return its origin: an attribute's owner, an item's container, a called object; None for others."""
         made = self.instruction
         if made is None or not self.operands:
             return None
@@ -76,7 +76,7 @@ class Expression:
         return None if call is None else call.callee
 
     def path(self) -> Iterator[Expression]:
-        """Yield the expression, what it was taken from, and so on."""
+        """Yield the expression, its origin, and so on."""
         each: Expression | None = self
         while each is not None:
             yield each
@@ -84,13 +84,13 @@ class Expression:
 
     @property
     def root(self) -> Expression:
-        """Where its path ends: the variable or constant that it begins with in the source."""
+        """Return the end of its path: the variable or constant with which it begins in the source."""
         return list(self.path())[-1]
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call as an instruction makes it."""
+    """A call by an instruction."""
 
     callee: Expression
     arguments: tuple[Expression, ...]
@@ -107,7 +107,7 @@ class DataFlow:
         self._operands: dict[int, tuple[Expression, ...]] = {}
         self._results: dict[int, tuple[Expression, ...]] = {}
         self.has_uneven_paths = False
-        """Whether a slot is empty or not somewhere, depending on the path that led there: no compiler writes that."""
+        """Whether a slot may be empty or not, depending on the path: no compiler writes that."""
         if len(self._table):
             self._run()
 
@@ -116,15 +116,15 @@ class DataFlow:
         return self._before.get(index, ())
 
     def operands(self, index: int) -> tuple[Expression, ...]:
-        """Return what the instruction ``index`` takes, lowest slot first."""
+        """Return the values that the instruction ``index`` takes, lowest slot first."""
         return self._operands.get(index, ())
 
     def results(self, index: int) -> tuple[Expression, ...]:
-        """Return what the instruction ``index`` leaves."""
+        """Return the values that the instruction ``index`` leaves."""
         return self._results.get(index, ())
 
     def call_at(self, index: int) -> Call | None:
-        """Return the call that the instruction ``index`` makes; None if it makes none."""
+        """Return the call by the instruction ``index``, or None."""
         return call_of(self._table[index], self.operands(index))
 
     def _run(self) -> None:
@@ -181,35 +181,35 @@ _CALLS = frozenset({"CALL", "CALL_FUNCTION", "CALL_FUNCTION_KW", "CALL_KW", "CAL
 
 
 def is_move(instruction: Instruction) -> bool:
-    """Whether an instruction only moves or copies values, or is there for the call behind it."""
+    """Return whether an instruction only moves or copies values, or prepares the call after it."""
     return instruction.name in MOVES or instruction.name in _PARTS_OF_CALLS
 
 
 def loads_method(instruction: Instruction) -> bool:
-    """Whether an instruction leaves two slots for a call: a method and its self, or one of them alone."""
+    """Return whether an instruction leaves two slots for a call: a method and its self, or one of them alone."""
     if instruction.name == "LOAD_ATTR":
         return sys.version_info >= (3, 12) and bool((instruction.argument or 0) & 1)
     return instruction.name == "LOAD_METHOD"
 
 
 def is_subscript(instruction: Instruction) -> bool:
-    """Whether an instruction takes an item out of a container."""
+    """Return whether an instruction takes an item out of a container."""
     return instruction.name == "BINARY_SUBSCR" or (instruction.name == "BINARY_OP" and instruction.text.startswith("["))
 
 
 def _code_of_function(operands: Sequence[Expression]) -> Expression:
-    """Return the code that a function is made of: its name lies above it up to Python 3.10."""
+    """Return the code of a new function: its name lies above it up to Python 3.10."""
     return next((operand for operand in operands if isinstance(operand.constant, CodeType)), operands[-1])
 
 
 def call_of(instruction: Instruction, operands: Sequence[Expression]) -> Call | None:
-    """Return the call that ``instruction`` makes with ``operands``; None if it makes none."""
+    """Return the call of ``instruction`` with ``operands``, or None."""
     if instruction.name not in _CALLS or not operands:
         return None
     values = list(operands)
     if instruction.name in ("CALL_FUNCTION_KW", "CALL_KW"):
         values.pop()
-    # An empty slot stands before the callee up to Python 3.12 and behind it since; a method stands before its self.
+    # An empty slot is before the callee up to Python 3.12 and after it since; a method is before its self.
     present = [value for value in values[:2] if value.role != "null"]
     if not present:
         return None
@@ -229,7 +229,7 @@ def _apply(instruction: Instruction, operands: tuple[Expression, ...], count: in
     if count == 0:
         return ()
     if instruction.name in _KEEPS_LOWER:
-        return operands[:count]  # the container keeps being itself, with something more in it
+        return operands[:count]  # the container stays the same, with another item in it
     texts = _texts(instruction, operands, count)
     roles = _roles(instruction, count)
     return tuple(
@@ -355,7 +355,7 @@ def _constant_text(instruction: Instruction) -> str:
     value = instruction.value
     if type(value) is not slice:
         return instruction.text
-    # From Python 3.14 on the compiler makes them of constants.
+    # From Python 3.14 on the compiler makes them from constants.
     parts = [value.start, value.stop] if value.step is None else [value.start, value.stop, value.step]
     return ":".join(_slice_part(constant_text(part)) for part in parts)
 

@@ -1,8 +1,8 @@
 """Decompiles generated code: finds the Python statement of each run of neighbouring instructions.
 
-This follows where control goes: straight on, into branches and loops that are entered and left at their ends only.
-What cannot be said (exception handlers, other jumps, instructions not known to ``symbolic_execution``) is left as
-instructions, and so is all that depends on it. Pure; any thread.
+It follows control straight on, and into branches and loops that are entered and left only at their ends. Anything else
+(exception handlers, other jumps, instructions unknown to ``symbolic_execution``) stays as instructions, and so does
+everything that depends on it. Pure; any thread.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _BY_EXCEPTION = -1
 
 
 class ControlFlow:
-    """The jumps of one code object, by indices of instructions."""
+    """One code object's jumps, by instruction index."""
 
     def __init__(self, depths: StackDepths) -> None:
         self._table = depths.table
@@ -32,29 +32,29 @@ class ControlFlow:
             self._sources.setdefault(self.index_at(protected.handler), set()).add(_BY_EXCEPTION)
 
     def index_at(self, offset: int) -> int:
-        """Return the index of the instruction at ``offset``; one behind the last for an offset behind all."""
+        """Return the index of the instruction at ``offset``; for an offset after all, one after the last."""
         index = self._table.index_at(offset)
         return len(self._table) if index is None else index
 
     def is_entered(self, index: int) -> bool:
-        """Whether an instruction is reached otherwise than from the one before it."""
+        """Return whether an instruction is a jump target."""
         return bool(self._sources.get(index))
 
     def is_only_entered_from(self, index: int, source: int) -> bool:
-        """Whether the one jump to ``index`` is that of ``source``."""
+        """Return whether ``source`` has the only jump to ``index``."""
         return self._sources.get(index) == {source}
 
     def understood(self, *targets: int) -> None:
-        """Take out the jumps to ``targets``."""
+        """Remove the jumps to ``targets``."""
         for target in targets:
             self._sources.pop(target, None)
 
     def is_for_exceptions(self, inside: range) -> bool:
-        """Whether nothing but an exception leads to these instructions."""
+        """Return whether only an exception leads to these instructions."""
         return self._entries(inside) <= {_BY_EXCEPTION, *inside}
 
     def is_closed(self, inside: range) -> bool:
-        """Whether these instructions are entered at the first, and left behind the last, alone."""
+        """Return whether these instructions are entered only at the first, and left only after the last."""
         return self._entries(inside) <= set(inside) and self._exits(inside) <= set(inside)
 
     def _entries(self, inside: range) -> set[int]:
@@ -66,9 +66,9 @@ class ControlFlow:
 
 
 def decompiled(depths: StackDepths, flow: DataFlow, vocabulary: Vocabulary) -> tuple[list[Said], dict[int, str]]:
-    """Return the whole code as statements, in the order of the instructions, and the names that these give to values.
+    """Return the whole code as statements, in instruction order, and the names that these give to values.
 
-    The index of a name is that of the instruction whose result it names.
+    A name's index is that of the instruction whose result it names.
     """
     names: dict[int, str] = {}
     while True:
@@ -81,7 +81,7 @@ def decompiled(depths: StackDepths, flow: DataFlow, vocabulary: Vocabulary) -> t
 
 
 def _named(indices: set[int], flow: DataFlow, used: Collection[str], depths: StackDepths) -> dict[int, str]:
-    """Return a name for each result, in the order in which they come."""
+    """Return a name for each result, in order."""
     names: dict[int, str] = {}
     numbered = (
         name for number in range(1, len(depths.table) + len(used) + 2) if (name := f"value_{number}") not in used
@@ -100,7 +100,7 @@ _BRANCHES = {
     "JUMP_IF_NONE": "if {} is not None:",
     "JUMP_IF_NOT_NONE": "if {} is None:",
 }
-"""What runs when the jump is not taken."""
+"""The branch taken without a jump."""
 
 
 _ONLY_LOADS = frozenset(
@@ -109,7 +109,7 @@ _ONLY_LOADS = frozenset(
 
 
 class _Walk:
-    """One walk over the code with the names given so far."""
+    """One walk over the code with the names so far."""
 
     def __init__(self, depths: StackDepths, flow: DataFlow, vocabulary: Vocabulary, names: dict[int, str]) -> None:
         self._table = depths.table
@@ -128,7 +128,7 @@ class _Walk:
         return self._machine.said
 
     def _region(self, start: int, stop: int, depth: int) -> None:
-        """Execute the instructions from ``start`` up to ``stop``, and leave those behind what is not understood."""
+        """Execute the instructions from ``start`` up to ``stop``; leave those after an unknown one."""
         index: int | None = start
         while index is not None and index < stop:
             index = self._follow(self._table[index], start, stop, depth)
@@ -139,7 +139,7 @@ class _Walk:
                 self._machine.leave(stop - 1, depth)
 
     def _follow(self, instruction: Instruction, start: int, stop: int, depth: int) -> int | None:
-        """Execute one instruction; return the index of the next, None if it is not known how to go on."""
+        """Execute one instruction; return the index of the next, or None if unknown."""
         index = instruction.index
         is_loop = instruction.name == "FOR_ITER"
         if index != start and self._control.is_entered(index) and not is_loop:
@@ -155,7 +155,7 @@ class _Walk:
         return self._loop(index, target, depth) if is_loop else self._branch(instruction, target, stop, depth)
 
     def _jump(self, index: int, target: int, depth: int) -> int | None:
-        """Pass over what only exceptions lead to."""
+        """Skip instructions to which only exceptions lead."""
         if not self._control.is_for_exceptions(range(index + 1, target)):
             return None
         self._control.understood(target)
@@ -165,7 +165,7 @@ class _Walk:
         return target
 
     def _branch(self, instruction: Instruction, target: int, stop: int, depth: int) -> int | None:
-        """Execute what runs when a jump is not taken, and what runs when it is, if that ends where the first does."""
+        """Execute the branch without a jump, and the other one if it ends at the same place."""
         index = instruction.index
         name = instruction.name.replace("JUMP_FORWARD_IF", "JUMP_IF")
         write = _BRANCHES.get(name.removeprefix("POP_"))
@@ -189,7 +189,7 @@ class _Walk:
         return end
 
     def _end_of_else(self, target: int, stop: int) -> int | None:
-        """Return the end of an else branch that begins at ``target``; None if it is not one."""
+        """Return the end of an else branch that begins at ``target``, or None."""
         last = self._table[target - 1]
         end = self._control.index_at(last.target) if last.target is not None and not last.falls_through else 0
         is_else = target < end <= stop and self._control.is_only_entered_from(end, target - 1)
@@ -199,7 +199,7 @@ class _Walk:
         return all(self._table[index].name in _ONLY_LOADS for index in inside)
 
     def _meet(self, index: int, target: int, end: int | None) -> bool:
-        """Whether both ways out of a branch leave the same on the stack."""
+        """Return whether both branches leave the same on the stack."""
         if end is None:
             return _same(self._flow.stack_before(target), self._flow.stack_before(index)[:-1])
         is_simple = self._table[target].name in _ONLY_LOADS
@@ -218,7 +218,7 @@ class _Walk:
         self._inner(inside.start, inside.stop, depth, is_left=False)
 
     def _loop(self, index: int, target: int, depth: int) -> int | None:
-        """Execute a loop over an iterator that ends with it, and into which nothing else leads."""
+        """Execute a loop over an iterator that ends with it, and that only its beginning enters."""
         machine, back = self._machine, target - 1
         names = _loop_variables(self._table.instructions[index + 1 : back])
         first = index + 1 + len(names) + (len(names) > 1)
@@ -228,7 +228,7 @@ class _Walk:
         if self._table[back].falls_through or not self._control.is_only_entered_from(index, back):
             return None
         machine.say(f"for {', '.join(names)} in {{}}:".format, iterator.items, first - 1, depth)
-        # What was computed before is written out in each round.
+        # Earlier values are written out in each round.
         machine.anything_happened(first - 1)
         self._inner(first, back, depth, is_left=False)
         machine.extend_last(back)
@@ -236,7 +236,7 @@ class _Walk:
         return target
 
     def _inner(self, start: int, stop: int, depth: int, *, is_left: bool) -> State:
-        """Execute an indented block, ``is_left`` when control leaves at its end; return what was known before."""
+        """Execute an indented block, ``is_left`` if control leaves at its end; return the state before it."""
         self._machine.can_absorb = False
         before = self._machine.state()
         self._region(start, stop, depth + 1)
@@ -248,7 +248,7 @@ class _Walk:
 
 
 def _loop_variables(body: Sequence[Instruction]) -> list[str]:
-    """Return the names that a loop sets to each item, or to its parts; none where that is done otherwise."""
+    """Return the names that a loop sets to each item, or to its parts; empty if it does something else."""
     count = body[0].argument or 0 if body and body[0].name == "UNPACK_SEQUENCE" else None
     stores = body[:1] if count is None else body[1 : 1 + count]
     is_plain = len(stores) == (count or 1) and all(one.name == "STORE_FAST" for one in stores) and count not in (0, 1)
@@ -256,7 +256,7 @@ def _loop_variables(body: Sequence[Instruction]) -> list[str]:
 
 
 def _same(one: Sequence[Expression], other: Sequence[Expression]) -> bool:
-    """Whether two stacks hold the same values, whichever branch made them."""
+    """Return whether two stacks hold the same values, whichever branch made them."""
     return len(one) == len(other) and all(
         left is right or (left.constant is not NO_CONSTANT and left.constant is right.constant)
         for left, right in zip(one, other, strict=True)

@@ -1,7 +1,7 @@
-"""Asks what type a value of the program has, without running code of its class or metaclass.
+"""Checks a value's type without running code of its class or metaclass.
 
-``type(value) in types`` compares by ``==``, which a metaclass may define. A set or dictionary asks for a hash, which
-the class may lack. ``isinstance`` reads ``__class__``, which may be a property that raises. Any thread.
+``type(value) in types`` compares by ``==``, which a metaclass may define. A set or dictionary needs a hash, which the
+class may lack. ``isinstance`` reads ``__class__``, which may be a property that raises. Any thread.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _mro = type.__dict__["__mro__"].__get__
 
 
 def is_exactly(value: object, types: Iterable[type]) -> bool:
-    """Whether the type of ``value`` is one of ``types``, no subclass."""
+    """Return whether the type of ``value`` is one of ``types``, not a subclass."""
     cls = type(value)
     for each in types:  # noqa: SIM110  (a generator would take twice as long, and this runs for each value)
         if cls is each:
@@ -24,17 +24,17 @@ def is_exactly(value: object, types: Iterable[type]) -> bool:
 
 
 def is_a(value: object, base: type[T]) -> TypeGuard[T]:
-    """Whether the type of ``value`` is ``base`` or a subclass, whatever ``value`` says of its class."""
+    """Return whether the type of ``value`` is ``base`` or a subclass, whatever its ``__class__`` says."""
     return has_base(type(value), base)
 
 
 def is_one_of(value: object, bases: Iterable[type]) -> bool:
-    """Whether the type of ``value`` is one of ``bases`` or a subclass, whatever ``value`` says of its class."""
+    """Return whether the type of ``value`` is one of ``bases`` or a subclass, whatever its ``__class__`` says."""
     return any(is_a(value, base) for base in bases)
 
 
 def has_base(cls: type, base: type) -> bool:
-    """Whether ``base`` is ``cls`` or one of its bases."""
+    """Return whether ``base`` is ``cls`` or one of its bases."""
     for each in _mro(cls):  # noqa: SIM110  (a generator would take twice as long here, too)
         if each is base:
             return True

@@ -1,4 +1,4 @@
-"""The instructions of a code object: offsets, arguments, jump targets, source positions, exception handlers.
+"""Decodes a code object's instructions: offsets, arguments, jump targets, source positions, exception handlers.
 
 The package ``bytecode`` decodes them, and their arguments are written as the standard library's ``dis`` writes them,
 except for constants, whose own ``repr`` is never called. ``EXTENDED_ARG`` prefixes belong to the instruction they
@@ -24,10 +24,10 @@ from dynamo_dap.debuggee.bytecode.constants import constant_text
 _CACHE = opcode.opmap.get("CACHE")
 _NO_INSTRUCTIONS = frozenset({opcode.opmap["EXTENDED_ARG"], _CACHE})
 _NAMES_WHERE_ITS_LOOP_WAITS = "END_ASYNC_FOR"
-"""From Python 3.14 on it has an argument as jumps have, and does not jump."""
+"""From Python 3.14 on its argument looks like a jump's, but it does not jump."""
 _JUMPS = frozenset((*opcode.hasjrel, *opcode.hasjabs)) - {opcode.opmap[_NAMES_WHERE_ITS_LOOP_WAITS]}
 _UNIT = 2
-"""Bytes of an instruction, of each of its prefixes and caches."""
+"""Size of an instruction, and of each of its prefixes and caches."""
 _HAS_CONSTANT = frozenset(opcode.hasconst)
 _NEVER_FALL_THROUGH = frozenset(
     {
@@ -50,26 +50,26 @@ class Instruction(Struct, frozen=True):
     index: int
     """Its number in the code object, from 0."""
     start: int
-    """Offset of its first byte: of its first ``EXTENDED_ARG``, if it has any."""
+    """Offset of its first byte, or of its first ``EXTENDED_ARG``."""
     offset: int
-    """Offset of its opcode, in bytes, as ``f_lasti`` and monitoring events give it."""
+    """Offset of its opcode in bytes, as in ``f_lasti`` and monitoring events."""
     end: int
-    """Offset behind its last inline cache."""
+    """Offset after its last inline cache."""
     opcode: int
     name: str
     argument: int | None
     value: object
     """The argument resolved: a name, a constant, an offset to jump to."""
     text: str
-    """The argument as readable text; empty when there is none."""
+    """The argument as readable text; empty if there is none."""
     target: int | None
     """Offset that it jumps to, or None."""
     place: InstrLocation | None
-    """1-based lines, 0-based UTF-8 columns, as ``co_positions`` gives them; None when it comes from no line."""
+    """1-based lines, 0-based UTF-8 columns, as in ``co_positions``; None if it belongs to no line."""
 
     @property
     def line(self) -> int | None:
-        """The source line, None for an instruction that belongs to none."""
+        """The source line, or None."""
         return self.place.lineno if self.place is not None else None
 
     @property
@@ -101,11 +101,11 @@ class ProtectedRange:
     depth: int
     """The value stack is cut to this depth before the handler runs."""
     pushes_offset: bool
-    """Whether the offset of the raising instruction is pushed below the exception."""
+    """Whether the raising instruction's offset is pushed below the exception."""
 
     @property
     def handler_depth(self) -> int:
-        """The depth of the value stack before the first instruction of the handler: the exception is on top."""
+        """The stack depth before the handler's first instruction: the exception is on top."""
         return self.depth + self.pushes_offset + 1
 
 
@@ -137,18 +137,18 @@ class InstructionTable:
         return iter(self.instructions)
 
     def index_at(self, offset: int) -> int | None:
-        """Return the index of the instruction that holds the byte at ``offset``; None outside of the code."""
+        """Return the index of the instruction that contains the byte at ``offset``, or None."""
         if not 0 <= offset < self.code_size:
             return None
         return self._by_offset[offset // 2]
 
     def at(self, offset: int) -> Instruction | None:
-        """Return the instruction that holds the byte at ``offset``; None outside of the code."""
+        """Return the instruction that contains the byte at ``offset``, or None."""
         index = self.index_at(offset)
         return None if index is None else self.instructions[index]
 
     def comparable(self, index: int) -> tuple[str, object]:
-        """Return an instruction's text without its position: its name and argument, or the one it jumps to."""
+        """Return an instruction's text without its position: name and argument, or the jump's target instruction."""
         instruction = self.instructions[index]
         if instruction.target is not None:
             return instruction.name, self.index_at(instruction.target)
@@ -156,13 +156,13 @@ class InstructionTable:
         return instruction.name, instruction.text if instruction.value != "" else ""
 
     def next_of(self, instruction: Instruction) -> Instruction | None:
-        """Return the instruction that stands behind ``instruction``."""
+        """Return the instruction after ``instruction``."""
         following = instruction.index + 1
         return self.instructions[following] if following < len(self.instructions) else None
 
 
 def _instructions(code: CodeType, decoded: ConcreteBytecode) -> Iterator[Instruction]:
-    # dis would make text of every constant by its repr; the numbers stand for the constants meanwhile.
+    # dis would call every constant's repr; numbers replace the constants meanwhile.
     numbered = code.replace(co_consts=tuple(range(len(code.co_consts))))
     arguments = (one for one in dis.get_instructions(numbered) if one.opcode not in _NO_INSTRUCTIONS)
     placed = list(_placed(decoded))
@@ -175,7 +175,7 @@ def _instructions(code: CodeType, decoded: ConcreteBytecode) -> Iterator[Instruc
             text = constant_text(value)
         target = (one.get_jump_target(start // _UNIT) or 0) * _UNIT if opcode in _JUMPS else None
         if target is not None:
-            # dis of Python 3.13 writes labels, which stand nowhere in a listing with offsets.
+            # dis of Python 3.13 writes labels, which a listing with offsets does not have.
             text = f"to {target}"
         elif one.name == _NAMES_WHERE_ITS_LOOP_WAITS and argument.arg is not None:
             text = f"from {value}"
@@ -224,10 +224,10 @@ BINARY_OPERATORS = {
     "BINARY_LSHIFT": "<<",
     "BINARY_RSHIFT": ">>",
 }
-"""What the instructions up to Python 3.10 are that compute with two values; newer ones have ``BINARY_OP``."""
+"""Binary instructions up to Python 3.10; newer versions have ``BINARY_OP``."""
 
 
 def names_deleted(code: CodeType) -> frozenset[str]:
-    """Return the local variables that a function deletes, those of ``except ... as name`` included."""
+    """Return the local variables that a function deletes, including those of ``except ... as name``."""
     names = (each.argval for each in dis.get_instructions(code) if each.opname in ("DELETE_FAST", "DELETE_DEREF"))
     return frozenset(names)

@@ -1,9 +1,9 @@
-"""Which lines of a source file have code, and which function each belongs to.
+"""Finds which lines of a source file have code, and which function each belongs to.
 
 The file is read and compiled, never executed, so a breakpoint can be placed before (or without) the program loading it.
-Pure; any thread may call it. Tables are immutable and cached as long as the file's time and size stay the same. Where
-statements begin and functions end is computed from the text when it is first needed: most breakpoints need the code
-alone.
+Pure; any thread may call it. Tables are immutable and cached as long as the file's time and size stay the same. The
+beginnings of statements and the ends of functions are computed from the text at first use: most breakpoints need only
+the code.
 
 A function, here, is what the user wrote with ``def``, ``async def`` or ``lambda``: comprehensions, generator
 expressions and the bodies of classes inside functions count as lines of the function around them. Bodies of classes at
@@ -50,11 +50,11 @@ class FunctionLines:
     """One function of a file. Lines are 1-based and inclusive."""
 
     qualified_name: str
-    """As ``co_qualname`` gives it: ``Model.forward``, ``outer.<locals>.inner``."""
+    """Its ``co_qualname``: ``Model.forward``, ``outer.<locals>.inner``."""
     first_line: int
     """``co_firstlineno``: the line of the first decorator, else of ``def`` or ``lambda``."""
     lines: frozenset[int]
-    """The lines whose code runs when the function is called, without those of functions defined in it."""
+    """The lines whose code runs in a call, without those of inner functions."""
     is_coroutine: bool = False
     """Whether it was defined with ``async def``."""
 
@@ -65,7 +65,7 @@ class LineTable:
     def __init__(
         self, path: str, functions: tuple[FunctionLines, ...], module_level_lines: frozenset[int], text: str
     ) -> None:
-        """Take ``functions`` in order of their first line, an outer function before those defined in it.
+        """Take ``functions`` by their first line, an outer function before inner ones.
 
         ``module_level_lines`` run when the module is imported: statements outside functions, ``def`` and decorator
         lines. ``text`` is the whole file's.
@@ -76,7 +76,7 @@ class LineTable:
         self._text = text
         self._ends: dict[int, int] = {}
         self._decorators: dict[int, list[ast.expr]] = {}
-        """Both by the first line of a function, as far as asked for."""
+        """Both by a function's first line, as far as needed."""
 
     @cached_property
     def executable_lines(self) -> frozenset[int]:
@@ -95,7 +95,7 @@ class LineTable:
 
     @cached_property
     def _of_tree(self) -> tuple[frozenset[int], dict[tuple[str, int], int]]:
-        """Where statements begin, and where functions end."""
+        """The beginnings of statements and the ends of functions."""
         with _own_warnings_silenced():
             tree = ast.parse(self._text, _NAME_WHEN_COMPILING)
         return frozenset(_statement_starts(tree)), _function_ends(tree, self._text_lines)
@@ -122,12 +122,12 @@ class LineTable:
         return running
 
     def last_line(self, function: FunctionLines) -> int:
-        """Return the last line of its text, with comments after it that are indented as its body is."""
+        """Return its text's last line, with following comments that are indented like its body."""
         own = function.qualified_name.rpartition(".")[2], function.first_line
         return self._of_tree[1].get(own) or max(function.lines, default=function.first_line)
 
     def decorators(self, function: FunctionLines) -> list[ast.expr]:
-        """Return what ``function`` is decorated with."""
+        """Return the decorators of ``function``."""
         if function.first_line not in self._decorators:
             self._decorators[function.first_line] = self._read_decorators(function)
         return self._decorators[function.first_line]
@@ -147,7 +147,7 @@ class LineTable:
         return next((node.decorator_list for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)), [])
 
     def function_at(self, line: int) -> FunctionLines | None:
-        """Return the innermost function whose text holds ``line``; None at module level.
+        """Return the innermost function whose text contains ``line``; None at module level.
 
         A ``def`` or decorator line belongs to the function that it defines.
         """
@@ -161,11 +161,11 @@ class LineTable:
         return innermost
 
     def functions_running(self, line: int) -> list[FunctionLines]:
-        """Return the functions that have code on ``line``: several for lambdas that share it, none at module level."""
+        """Return the functions with code on ``line``: several for lambdas that share it, none at module level."""
         return self._running.get(line, [])
 
     def next_executable_line(self, line: int) -> int | None:
-        """Return ``line`` if it has code, else the next line below that has, without leaving the function around it."""
+        """Return ``line`` if it has code, else the next line with code, without leaving the function around it."""
         if line in self.executable_lines:
             return line
         lines = self.sorted_lines
@@ -175,7 +175,7 @@ class LineTable:
         above, below = self.functions_running(last), self.functions_running(next_line)
         around = [one for one in below if one.first_line <= line]
         if around and all(one.first_line <= around[-1].first_line for one in above):
-            return next_line  # The code below goes on with a function that has begun, and none inside it has since.
+            return next_line  # The code below continues a function that has begun, and no inner one has begun since.
         if (body := self.body_below_head(line)) is not None:
             return body
         if self._is_behind(above, line, next_line):
@@ -186,16 +186,16 @@ class LineTable:
         return min((candidate for candidate in candidates if candidate >= line), default=None)
 
     def body_below_head(self, line: int) -> int | None:
-        """Return the first line of the body of a function that has begun on or above ``line``, if all is below it.
+        """Return the body's first line of a function that has begun on or above ``line``, if all of it is below.
 
-        Of a line with code that no function runs: when it is that of a ``def``, or of what belongs to one.
+        For a line with code that no function runs: a ``def``, or a part of one.
         """
         position = bisect_right(self._first_lines, line)
         body = min(self.functions[position - 1].lines, default=0) if position else 0
         return body if body > line else None
 
     def _is_behind(self, above: list[FunctionLines], line: int, next_line: int) -> bool:
-        """Whether ``line`` is in no function, judged by the function of the code above it alone.
+        """Return whether ``line`` is in no function, judged only by the function of the code above it.
 
         Only that function, which ends before ``next_line``, is parsed, not the whole file.
         """
@@ -222,7 +222,7 @@ class LineTable:
 
 
 def _is_simple(running: list[FunctionLines]) -> bool:
-    """Whether a line runs in one function alone, with a name of its own, that is in no other."""
+    """Return whether a line runs in only one function, which has a name and is not an inner one."""
     return len(running) == 1 and "<" not in running[0].qualified_name
 
 
@@ -248,10 +248,10 @@ def line_table(path: str) -> LineTable:
 
 @contextmanager
 def looking_once() -> Iterator[None]:
-    """Look only once inside whether a file has changed, and while no other thread is inside.
+    """Check only once inside the context whether a file has changed, and keep other threads out.
 
-    For many questions about one file. Two debuggers are asked for its breakpoints at the same time; taking turns at
-    each look would take them longer than one after the other.
+    For many questions about one file. Two debuggers need its breakpoints at the same time; alternating checks would
+    take longer than one after the other.
     """
     with _making:
         _looking.seen = {}
@@ -262,7 +262,7 @@ def looking_once() -> Iterator[None]:
 
 
 def is_cell(path: str) -> bool:
-    """Whether ``path`` is of code that has a name and a text in this process alone, as cells of notebooks have."""
+    """Return whether ``path`` exists only in this process, like a notebook's cells."""
     return path in linecache.cache and not os.path.exists(path)
 
 
@@ -278,7 +278,7 @@ def _look(path: str) -> LineTable:
     version = (status.st_mtime_ns, status.st_size)
     cached = _cache.get(path)
     if cached is None or cached[0] != version:
-        # Two debuggers ask for the same file at the same time: the second waits for what the first makes.
+        # Two debuggers need the same file at the same time: the second waits for the first one's table.
         with _making:
             cached = _cache.get(path)
             if cached is None or cached[0] != version:
@@ -294,7 +294,7 @@ def _made(path: str) -> LineTable | LineTableError:
         return _make(path, text)
     except LineTableError as error:
         if not isinstance(error.__context__, SyntaxError):
-            raise  # of too little memory or stack: another time there may be enough
+            raise  # of too little memory or stack: it may suffice another time
         return LineTableError(str(error))
 
 
@@ -308,7 +308,7 @@ def line_table_of_text(text: str, path: str = "<string>") -> LineTable:
 
 
 _cache: dict[str, tuple[tuple[int, int], LineTable | LineTableError]] = {}
-"""A file that does not parse is parsed once, too: Python takes seconds for the error at the end of a long one."""
+"""A file that does not parse is parsed only once, too: Python takes seconds for an error at the end of a long one."""
 _making = reentrant_lock("line tables", Level.SOURCES, is_new_in_forks=True)
 _looking = threading.local()
 
@@ -339,7 +339,7 @@ def _make(path: str, text: str) -> LineTable:
 
 @contextmanager
 def _own_warnings_silenced() -> Iterator[None]:
-    """Keep warnings about the file's text from being printed a second time by our compiling it.
+    """Keep warnings about the file's text from being printed again by our compiling it.
 
     ``warnings.catch_warnings`` would replace the program's filters and make it forget which warnings it has shown. This
     entry matches only the name under which we compile.
@@ -356,7 +356,7 @@ def _own_warnings_silenced() -> Iterator[None]:
 
 
 class _Collector:
-    """Goes through the code objects of a module, outermost first."""
+    """Visits a module's code objects, outermost first."""
 
     def __init__(self) -> None:
         self.functions: list[FunctionLines] = []
@@ -395,12 +395,12 @@ def _inner_codes(code: CodeType) -> list[CodeType]:
 
 
 def _is_annotations(code: CodeType) -> bool:
-    """Whether this is the function that Python 3.14 makes to compute annotations on demand."""
+    """Return whether this is the function with which Python 3.14 computes annotations."""
     return code.co_name == "__annotate__" and code.co_varnames[:1] in ((".format",), ("format",))
 
 
 def code_lines(code: CodeType) -> set[int]:
-    """Return the lines of ``code`` at which something happens: those of more than a function's prologue."""
+    """Return the lines of ``code`` that do more than a function's prologue."""
     body_start = prologue_end(code)
     instructions = code.co_code
     lines: set[int] = set()
@@ -417,7 +417,7 @@ def code_lines(code: CodeType) -> set[int]:
 
 
 def prologue_end(code: CodeType) -> int:
-    """Return the offset of the first instruction that does something for the user: after ``RESUME``, making cells."""
+    """Return the offset of the first instruction after the prologue (``RESUME``, making cells)."""
     instructions = code.co_code
     offset = 0
     previous: int | None = None
@@ -432,7 +432,7 @@ def prologue_end(code: CodeType) -> int:
 
 
 def _statements(tree: ast.Module) -> Iterator[ast.stmt | ast.ExceptHandler | ast.match_case]:
-    """Yield every statement, handler and case. Expressions, the bulk of a tree, are not gone into."""
+    """Yield every statement, handler and case, but no expressions, the bulk of a tree."""
     waiting: list[ast.AST] = [tree]
     while waiting:
         node = waiting.pop()
@@ -461,7 +461,7 @@ def _function_ends(tree: ast.Module, source_lines: list[str]) -> dict[tuple[str,
 
 
 def _with_comments_below(source_lines: list[str], last_line: int, indentation: int) -> int:
-    """Return ``last_line``, or the last of the comment lines below it that are indented deeper than ``indentation``."""
+    """Return ``last_line``, or the last comment line below it that is indented deeper than ``indentation``."""
     end = last_line
     for number in range(last_line + 1, len(source_lines) + 1):
         text = source_lines[number - 1]
@@ -475,13 +475,13 @@ def _with_comments_below(source_lines: list[str], last_line: int, indentation: i
 
 
 def qualified_name(code: CodeType) -> str:
-    """Return the qualified name of ``code``; on Python 3.10 the bare one where the file does not say more."""
+    """Return the qualified name of ``code``; on Python 3.10 the bare one unless the file says more."""
     known: str | None = getattr(code, "co_qualname", None)
     return known if known is not None else name_in_file(code)
 
 
 def name_in_file(code: CodeType) -> str:
-    """Return the qualified name that the file gives; the bare one when it cannot be read or has no such function."""
+    """Return the file's qualified name; the bare one if it is unreadable or has no such function."""
     try:
         functions = line_table(code.co_filename).functions
     except LineTableError:

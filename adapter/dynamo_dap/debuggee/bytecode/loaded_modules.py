@@ -1,4 +1,4 @@
-"""Modules that the program has imported, read without running any of their code.
+"""Reads modules that the program has imported, without running their code.
 
 A lazy module imports something when an attribute is missing, and may raise: ``getattr`` is not safe on modules. Nor is
 everything in ``sys.modules`` a module. Runs on any thread.
@@ -13,7 +13,7 @@ from typing import Any
 
 
 def namespace_of(module: object) -> dict[str, Any]:
-    """Return the names in a module; nothing for an object that is not a module but stands in ``sys.modules``."""
+    """Return the names in a module; empty for an object in ``sys.modules`` that is not a module."""
     if not issubclass(type(module), types.ModuleType):
         return {}
     # A subclass may override ``__getattribute__`` and ``__dict__``.

@@ -1,9 +1,9 @@
-"""Code with some instructions replaced: read from text, assembled by the package ``bytecode``, and checked.
+"""Replaces instructions of code: parses their text, assembles them by the package ``bytecode``, and checks them.
 
 The interpreter trusts its bytecode: what a compiler would never write can end the process. So a patch is refused unless
-the stack has the depth that each instruction needs, on every path, nothing reads a local variable that may not be set,
-and instructions that rely on what kind of operands they get (a list to append to, an empty slot below a call) still get
-these. Pure; any thread.
+the stack has the depth that each instruction needs, on every path. No instruction may read a local variable that may
+not be set. Instructions that rely on the kind of their operands (a list to append to, an empty slot below a call) must
+still get these. Pure; any thread.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from dynamo_dap.debuggee.bytecode.stack_depth import (
 from dynamo_dap.protocol.texts import NOT_PYTHON
 
 EXCHANGE = "swap"
-"""Written in place of an instruction to exchange it with the one behind it."""
+"""Replaces an instruction's text, to exchange it with the next one."""
 
 TAKES_ANY_OBJECT = frozenset(
     {
@@ -71,7 +71,7 @@ TAKES_ANY_OBJECT = frozenset(
         *(name.replace("BINARY_", "INPLACE_") for name in BINARY_OPERATORS),
     }
 )
-"""Instructions that check their operands, or need not: any object will do."""
+"""Instructions that check their operands, or accept any object."""
 _CONTAINER = {
     "LIST_APPEND": "BUILD_LIST",
     "LIST_EXTEND": "BUILD_LIST",
@@ -81,7 +81,7 @@ _CONTAINER = {
     "DICT_UPDATE": "BUILD_MAP",
     "DICT_MERGE": "BUILD_MAP",
 }
-"""Instructions that add to a container of an earlier instruction, without a check of its type."""
+"""Instructions that add to an earlier instruction's container, without checking its type."""
 _CALLS = frozenset({"PRECALL", "CALL", "CALL_FUNCTION", "CALL_METHOD"})
 _LOADS_AND_STORES = frozenset(
     {
@@ -119,13 +119,13 @@ _HAS_EMPTY_SLOT = frozenset({"CALL", "CALL_METHOD", "CALL_KW", *(["CALL_FUNCTION
 
 
 class PatchRefused(Exception):
-    """A patch cannot be made; the message says why, and nothing was changed."""
+    """A patch is impossible; the message says why, and nothing was changed."""
 
 
 def patched(code: CodeType, index: int, text: str) -> CodeType:
-    """Return ``code`` with the instructions from ``index`` on replaced by those that ``text`` names.
+    """Replace the instructions of ``code`` from ``index`` on by those that ``text`` names.
 
-    ``text`` is an instruction as listings show it (``LOAD_FAST x``), several with ``;`` between, or ``EXCHANGE``.
+    ``text`` is an instruction as in listings (``LOAD_FAST x``), several separated by ``;``, or ``EXCHANGE``.
 
     Raises:
         PatchRefused: it does not name instructions, or the result could not be run.
@@ -158,7 +158,7 @@ def patched(code: CodeType, index: int, text: str) -> CodeType:
 def _edits(
     code: CodeType, table: InstructionTable, old: Sequence[Instr], index: int, text: str, labels: dict[int, Label]
 ) -> dict[int, Instr]:
-    """Return the new instructions by index; ``labels`` gets those that they jump to, by index."""
+    """Return the new instructions by index; ``labels`` gets their jump targets, by index."""
     if text.strip().lower() == EXCHANGE:
         if index + 1 >= len(table):
             raise PatchRefused("there is no instruction behind the last one to exchange it with")
@@ -180,7 +180,7 @@ def _edits(
 def _replacement(
     one: object, numbers: Iterator[int], edits: Mapping[int, Instr], labels: Mapping[int, Label]
 ) -> Iterator[Any]:
-    """Yield what stands in the patched code for ``one``, an instruction with the next of the ``numbers`` or a mark."""
+    """Yield the patched code for ``one``, an instruction with the next of the ``numbers`` or a mark."""
     if not isinstance(one, Instr):
         yield one
         return
@@ -295,7 +295,7 @@ def _comparison(text: str) -> Compare:
 
 
 def _checked(code: CodeType, before: InstructionTable, made: CodeType, edited: frozenset[int]) -> StackDepths:
-    """Return the depths of the stack in ``made``.
+    """Return the stack's depths in ``made``.
 
     Raises:
         PatchRefused: it cannot be run.
@@ -347,7 +347,7 @@ def _check_depth(instruction: Instruction, new: StackDepths, old: StackDepths) -
 
 
 def _check_names_of_call(table: InstructionTable, edited: frozenset[int]) -> None:
-    """Names of arguments, and the two halves of a call on Python 3.11, belong to the call behind them."""
+    """Check that argument names, and the halves of a call on Python 3.11, belong to the call after them."""
     for instruction in table:
         following = table.next_of(instruction)
         if instruction.name == "PRECALL" and (
@@ -394,7 +394,7 @@ def _maker(expression: Expression) -> str | None:
 
 
 def _may_be_empty(expression: Expression) -> bool:
-    """Whether a slot may be empty: below a call, or beside the callable if the attribute is not a method."""
+    """Return whether a slot may be empty: below a call, or beside the callable if the attribute is not a method."""
     made = expression.instruction
     if expression.role == "null" or made is None:
         return expression.role == "null"
@@ -402,7 +402,7 @@ def _may_be_empty(expression: Expression) -> bool:
 
 
 def _may_be_unset(code: CodeType, table: InstructionTable) -> dict[int, str]:
-    """Return the instructions that read a local variable which no path, or not every path, has set."""
+    """Return the instructions that read a local variable that some path has not set."""
     count = code.co_argcount + code.co_kwonlyargcount
     count += bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
     at_entry = frozenset((*code.co_varnames[:count], *code.co_cellvars, *code.co_freevars))

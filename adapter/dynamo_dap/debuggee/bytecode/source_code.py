@@ -1,4 +1,4 @@
-"""Finds functions and classes in the text of a source file, and the names that code reads. Runs none of it.
+"""Finds functions and classes in a source file's text, and the names that code reads. Runs none of it.
 
 Pure functions; any thread, any process.
 """
@@ -18,7 +18,7 @@ _IN_FUNCTION = inspect.CO_NEWLOCALS
 
 
 def codes_in(text: str, path: str) -> list[types.CodeType]:
-    """Return the code of every function in a file, in the order of the text; it will say that it is from ``path``.
+    """Return the code of every function in a file, in order; its file name is ``path``.
 
     Raises:
         SyntaxError: it is not Python.
@@ -51,12 +51,12 @@ def _below(code: types.CodeType) -> Iterator[types.CodeType]:
 
 
 def alike(codes: list[types.CodeType], name: str, line: int) -> list[types.CodeType]:
-    """Return those of a name that begin at a line: there are several when lambdas share it."""
+    """Return the functions with a name that begin at a line: lambdas can share it."""
     return [each for each in codes if each.co_name == name and each.co_firstlineno == line]
 
 
 def read_names(code: types.CodeType) -> set[str]:
-    """Return the globals that code and the functions in it read."""
+    """Return the globals that code and its inner functions read."""
     names = {
         str(each.argval) for each in dis.get_instructions(code) if each.opname.startswith(("LOAD_GLOBAL", "LOAD_NAME"))
     }
@@ -66,18 +66,18 @@ def read_names(code: types.CodeType) -> set[str]:
 
 
 def imported_names(code: types.CodeType) -> set[str]:
-    """Return the modules that code and the functions in it import, as the statements name them."""
+    """Return the modules that code and its inner functions import, as the statements name them."""
     found = {str(each.argval) for each in dis.get_instructions(code) if each.opname == "IMPORT_NAME"}
     return found.union(*(imported_names(inner) for inner in _below(code)))
 
 
 def all_names(code: types.CodeType) -> set[str]:
-    """Return every name that code and the functions in it use: globals, attributes, methods."""
+    """Return every name that code and its inner functions use: globals, attributes, methods."""
     return set(code.co_names).union(*(all_names(inner) for inner in _below(code)))
 
 
 def class_statement(text: str, qualified_name: str, lines: set[int]) -> ast.ClassDef | None:
-    """Return the statement that makes a class, of several of one name that which has one of ``lines`` in it."""
+    """Return the statement that makes a class; of several with one name, the one that contains one of ``lines``."""
     parts = [part for part in qualified_name.split(".") if part != "<locals>"]
     found = list(_statements(ast.parse(text), parts))
     inside = [each for each in found if any(each.lineno <= line <= (each.end_lineno or 0) for line in lines)]
@@ -97,14 +97,14 @@ def _statements(tree: ast.AST, parts: list[str]) -> Iterator[ast.ClassDef]:
 
 
 def compiled_class(statement: ast.ClassDef, path: str) -> types.CodeType:
-    """Return code that makes the class; annotations stay texts, so that what only they name is not needed."""
+    """Return code that makes the class; annotations stay texts, so that their names are not needed."""
     module = ast.Module([statement], [])
     code: types.CodeType = compile(module, path, "exec", flags=_ANNOTATIONS, dont_inherit=True)
     return code
 
 
 def names_of_statement(code: types.CodeType) -> set[str]:
-    """Return the globals that a statement of a class reads itself, its methods not counted."""
+    """Return the globals that a class statement reads itself, without its methods."""
     names = {
         str(each.argval) for each in dis.get_instructions(code) if each.opname.startswith(("LOAD_GLOBAL", "LOAD_NAME"))
     }

@@ -1,4 +1,4 @@
-"""The depth of the value stack before every instruction, and what each instruction takes from it and leaves on it.
+"""Computes the value stack's depth before every instruction, and what each instruction takes and leaves.
 
 ``dis.stack_effect`` gives only the difference. What an instruction takes matters while it is being executed: those
 slots may be empty or dangling by then, and only the slots below them are valid. The numbers follow the descriptions of
@@ -28,7 +28,7 @@ class UnknownInstruction(Exception):
 
 
 def taken(instruction: Instruction) -> int:
-    """Return how many values on top of the stack ``instruction`` reads, moves or removes.
+    """Return how many top values ``instruction`` reads, moves or removes.
 
     Raises:
         UnknownInstruction: no table entry.
@@ -40,7 +40,7 @@ def taken(instruction: Instruction) -> int:
 
 
 def left(instruction: Instruction, *, jump: bool = False) -> int:
-    """Return how many values ``instruction`` leaves in place of those taken; ``jump`` when it jumps.
+    """Return how many values ``instruction`` leaves in place of those taken; ``jump`` if it jumps.
 
     Raises:
         UnknownInstruction: no table entry.
@@ -49,12 +49,12 @@ def left(instruction: Instruction, *, jump: bool = False) -> int:
 
 
 def effect(instruction: Instruction, *, jump: bool) -> int:
-    """Return by how much ``instruction`` changes the depth of the stack."""
+    """Return by how much ``instruction`` changes the stack's depth."""
     if _VERSION == (3, 11) and instruction.name in ("PRECALL", "CALL"):
         # The compiler of 3.11 accounts for the arguments at PRECALL; the interpreter takes them at CALL.
         return 0 if instruction.name == "PRECALL" else -1 - (instruction.argument or 0)
     if instruction.name == "RETURN_GENERATOR":
-        # What runs next is the resumed generator, which finds the value sent to it; only 3.13 counts it here.
+        # The resumed generator runs next, and finds the value sent to it; only 3.13 counts it here.
         return 1
     return dis.stack_effect(instruction.opcode, instruction.argument, jump=jump)
 
@@ -158,7 +158,7 @@ _HAS_BARE_NUMBERS = _VERSION >= (3, 14)
 
 
 class InconsistentStack(Exception):
-    """Two paths reach an instruction with different depths: the code is broken, or our reading of it."""
+    """Two paths reach an instruction with different depths: the code is broken, or this table."""
 
 
 class StackDepths:
@@ -181,7 +181,7 @@ class StackDepths:
         return self._before[index]
 
     def below_operands(self, index: int) -> int | None:
-        """Return how many slots are the frame's own for certain while the instruction ``index`` is executed.
+        """Return how many slots are valid while the instruction ``index`` is executed.
 
         An instruction in the middle of its work (a caller's ``CALL``, the one that raised) may have moved, emptied or
         released the values it takes, so reading their slots is not safe. None if no path leads there, or the
@@ -222,7 +222,7 @@ class StackDepths:
 
     def _leave(self, instruction: Instruction) -> None:
         depth, objects = self._before[instruction.index] or 0, self._objects[instruction.index]
-        # Slots that are pushed hold objects, unless there is a bare number below.
+        # Pushed slots hold objects, unless there is a bare number below.
         pushed = objects if objects < depth else self.table.code_size
         for protected in self.table.protected:
             if protected.start <= instruction.offset < protected.end:

@@ -1,11 +1,11 @@
-"""Executes generated code symbolically, instruction by instruction, and says statements.
+"""Executes generated code symbolically, instruction by instruction, and writes statements.
 
-What is computed is kept as a tree until an instruction has an effect: that one ends a statement, in which the trees it
-uses are written out. A value is written out later than it was computed, so it gets a name, and a statement of its own,
-wherever that could change it: something was stored or called in between that it depends on, or it would be computed
-twice. Lists that never leave the stack, in which Dynamo packs frames, are executed rather than written.
+Computed values are kept as a tree until an instruction has an effect: it ends a statement, which contains the trees
+that it uses. A value is written out later than it was computed. So it gets a name and its own statement if something it
+depends on was stored or called in between, or if it would be computed twice. Lists that never leave the stack, in which
+Dynamo packs frames, are executed rather than written.
 
-Where control goes is for ``decompiling`` to know. Pure; any thread.
+``decompiling`` follows the control flow. Pure; any thread.
 """
 
 from __future__ import annotations
@@ -33,40 +33,40 @@ from dynamo_dap.debuggee.bytecode.written_values import (
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """Neighbouring instructions: a statement, or what is left as it is."""
+    """Neighbouring instructions: a statement, or unchanged instructions."""
 
     first: int
     last: int
     """Indices of the first and the last instruction; each instruction is in exactly one."""
     text: str | None
-    """The statement, without a newline; None for instructions that no statement says."""
+    """The statement, without a newline; None for instructions without one."""
     depth: int = 0
-    """How deep it is indented."""
+    """Its indentation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """What is known of the names in the code."""
+    """Facts about the names in the code."""
 
     shown: Callable[[str], str]
-    """How a global name is written."""
+    """Returns a global name as it is written."""
     is_fixed: Callable[[str], bool]
-    """Whether a global of this name never changes, nor what can be read off it."""
+    """Whether a global with this name, and everything read from it, never changes."""
     is_temporary: Callable[[str], bool]
-    """Whether a local of this name is none of the user's, so that nothing is lost where it is set and never read."""
+    """Whether a local with this name is Dynamo's, so that nothing is lost if it is set and never read."""
     is_private: Callable[[str], bool]
-    """Whether nobody else can reach what a local of this name holds: it changes only where the code changes it."""
+    """Whether only the code itself can change the value of a local with this name."""
     effects_of: Callable[[str], frozenset[str] | None]
-    """What calling what is written so changes; None when nothing is known of it."""
+    """Effects of calling an expression; None if unknown."""
     statement_of: Callable[[object], str | None]
-    """The statement for which a constant stands that is loaded and dropped."""
+    """The statement for a constant that is loaded and dropped."""
     used: Collection[str]
-    """Names that are taken."""
+    """Names in use."""
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What a ``Machine`` knows at a place where control divides."""
+    """A ``Machine``'s state where control divides."""
 
     effects: list[tuple[int, frozenset[str]]]
     written: set[Written]
@@ -80,11 +80,11 @@ _LOADS_OF_LOCALS = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW"
 _METHODS = frozenset({"__enter__", "__exit__"}).union(
     name for kind in (dict, list, set) for name in vars(kind) if not name.startswith("_")
 )
-"""Methods that are the same however late they are looked up: of containers that Dynamo refills, and of contexts."""
+"""Methods that are equal however late they are looked up: those of containers that Dynamo refills, and of contexts."""
 
 
 class Machine:
-    """One pass over the code with the names given so far; it finds what else needs one."""
+    """One pass over the code with the names so far; it finds the values that need further names."""
 
     def __init__(self, table: InstructionTable, flow: DataFlow, vocabulary: Vocabulary, names: dict[int, str]) -> None:
         self.missing: set[int] = set()
@@ -97,18 +97,18 @@ class Machine:
         self.said: list[Said] = []
         self._begin = 0
         self.can_absorb = False
-        """Whether an instruction that says nothing may belong to the statement before it."""
+        """Whether an instruction without a statement may belong to the statement before it."""
         self._values: dict[int, Written] = {}
         self._containers: list[Written] = []
         self._effects: list[tuple[int, frozenset[str]]] = []
         self._written: set[Written] = set()
         self._pending: Written | None = None
-        """A call that was made and is not written out yet."""
+        """A call that was made, but not written yet."""
 
     # -- what is said ----------------------------------------------------------------------------------------------
 
     def say(self, write: Callable[..., str], values: Sequence[Written], index: int, depth: int) -> bool:
-        """Say the statement that ``write`` makes of the texts of ``values``; return whether it can be said."""
+        """Write the statement that ``write`` makes from the texts of ``values``; return whether that is possible."""
         self.settle(*values)
         self._use(values, index)
         texts = [value.text() for value in values]
@@ -119,7 +119,7 @@ class Machine:
         return text is not None
 
     def leave(self, last: int, depth: int, *, has_run: bool = True) -> None:
-        """Leave what is up to ``last`` as instructions; nothing is known of what it does, if it runs."""
+        """Leave everything up to ``last`` as instructions, whose effects are unknown."""
         self.settle()
         if has_run:
             self.anything_happened(last)
@@ -128,7 +128,7 @@ class Machine:
         self.can_absorb = False
 
     def absorb(self, index: int) -> bool:
-        """Have an instruction that says nothing belong to the statement right before it; return whether it does."""
+        """Add an instruction without a statement to the statement right before it; return whether that is possible."""
         if self._begin != index or not self.can_absorb:
             return False
         self.said[-1] = replace(self.said[-1], last=index)
@@ -147,46 +147,46 @@ class Machine:
 
     @property
     def is_behind(self) -> int:
-        """The index of the first instruction that is not said yet."""
+        """The index of the first instruction without a statement."""
         return self._begin
 
     def anything_happened(self, index: int) -> None:
-        """Take note that any code may have run, the instruction ``index`` included."""
+        """Note that any code may have run, including the instruction ``index``."""
         stored = {local(str(one.value)) for one in self._table if one.name in ("STORE_FAST", "DELETE_FAST")}
         self._effects.append((index, EVERYTHING | stored))
 
     # -- values ----------------------------------------------------------------------------------------------------
 
     def state(self) -> State:
-        """Return what is known now, for ``go_back``."""
+        """Return the present state, for ``go_back``."""
         contents = [(container, list(container.items)) for container in self._containers]
         return State(list(self._effects), set(self._written), contents)
 
     def go_back(self, state: State) -> None:
-        """Know again what was known: what came since is on another way."""
+        """Restore a state: what came since is on another path."""
         self._effects, self._written = state.effects, state.written
         for container, items in state.contents:
             container.items = items
 
     def join(self, state: State) -> None:
-        """Go on where two ways meet, one of which began with ``state``; lists that differ get names."""
+        """Continue where two paths meet, one of which began with ``state``; lists that differ get names."""
         for container, items in state.contents:
             if container.items != items:
                 self.missing.add(container.producer)
             container.items = items
 
     def value(self, expression: Expression) -> Written:
-        """Return the value on the stack that ``expression`` is."""
+        """Return the value of ``expression`` on the stack."""
         return self._values.get(id(expression), UNKNOWN)
 
     def settle(self, *used: Written) -> None:
-        """Something happens: a call must have been written out by then, unless it is what happens."""
+        """Write out a pending call before something else happens."""
         if self._pending is not None and self._pending not in used:
             self.missing.add(self._pending.producer)
         self._pending = None
 
     def _use(self, values: Sequence[Written], now: int) -> None:
-        """Values are written out now: name those that would be others by now, or would be made again."""
+        """Write out values now: name those that would differ by now, or would be computed again."""
         for value in values:
             self._name_what_changed(value, now)
             for one in value.tree():
@@ -221,7 +221,7 @@ class Machine:
     # -- instructions ----------------------------------------------------------------------------------------------
 
     def execute(self, instruction: Instruction, depth: int) -> None:
-        """Execute an instruction that does not jump; its statement, if it ends one, is indented to ``depth``."""
+        """Execute an instruction that does not jump; indent its statement, if it ends one, to ``depth``."""
         index = instruction.index
         if is_move(instruction):
             return
@@ -235,7 +235,7 @@ class Machine:
             return
         made = self._made(instruction, operands, len(results))
         if made is None:
-            # Not known here, or with values that nothing is known of.
+            # Unknown here, or with unknown values.
             self.say(str, [UNKNOWN], index, depth)
             self._effects.append((index, EVERYTHING))
             made = [UNKNOWN] * len(results)
@@ -254,7 +254,7 @@ class Machine:
                 self._containers.append(kept)
 
     def _made(self, instruction: Instruction, operands: list[Written], count: int) -> list[Written] | None:
-        """Return the values that an instruction without an effect of its own leaves; None if nothing is known."""
+        """Return the values of an instruction without an effect of its own; None if unknown."""
         loaded = _loaded(instruction)
         if loaded is not None:
             return [loaded]
@@ -379,7 +379,7 @@ class Machine:
         return True
 
     def store_item(self, instruction: Instruction, operands: list[Written], depth: int) -> bool:
-        """Write ``a[i] = ...``, ``del a[i]``; done at once where ``a`` is a list that only the stack knows."""
+        """Write ``a[i] = ...``, ``del a[i]``; execute it if ``a`` is a list that never leaves the stack."""
         deletes = instruction.name == "DELETE_SUBSCR"
         container = operands[0] if deletes else operands[1]
         key = operands[1] if deletes else operands[2]
@@ -426,7 +426,7 @@ class Machine:
             self.missing.add(container.producer)
 
     def drop(self, instruction: Instruction, operands: list[Written], depth: int) -> bool:
-        """Drop a value that nobody uses: the statement is the call that made it, if it was one."""
+        """Drop an unused value: the statement is the call that made it, if it was one."""
         (value,) = operands
         statement = self._vocabulary.statement_of(value.constant)
         if value is self._pending:
@@ -470,7 +470,7 @@ _STATEMENTS: dict[str, Callable[[Machine, Instruction, list[Written], int], bool
 
 
 def _loaded(instruction: Instruction) -> Written | None:
-    """Return what an instruction loads that is not a global; None for one that loads nothing of the kind."""
+    """Return the value that an instruction loads, if not a global; None for other instructions."""
     name, index, what = instruction.name, instruction.index, str(instruction.value)
     if name == "PUSH_NULL":
         return NULL

@@ -1,8 +1,8 @@
-"""Values on the stack as they are written in Python: trees of parts, made instruction by instruction.
+"""Writes values on the stack as Python: trees of parts, made instruction by instruction.
 
-Each value has a note of what it depends on, so that a later use can find out whether the expression gives another one
-by then. Lists and tuples that only the stack knows are computed with, not written: Dynamo packs and unpacks frames in
-them. Pure; a value belongs to one pass of ``decompiling``.
+Each value notes its dependencies, so that a later use can tell whether the expression would give another value by then.
+Lists and tuples that never leave the stack are computed, not written: Dynamo packs and unpacks frames in them. Pure; a
+value belongs to one pass of ``decompiling``.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.bytecode.instructions import BINARY_OPERATORS, Instruction
 
 ATTRIBUTES, ITEMS, GLOBALS, CELLS = "attributes", "items", "globals", "cells"
-"""What a value may depend on, and an effect change, besides single names."""
+"""What a value may depend on, and an effect may change, besides single names."""
 EVERYTHING = frozenset({ATTRIBUTES, ITEMS, GLOBALS, CELLS})
-"""What code may change that is not known."""
+"""What unknown code may change."""
 _STATE = frozenset({ATTRIBUTES, ITEMS})
 
 
 def local(name: str) -> str:
-    """Return what stands for a local variable among effects."""
+    """Return the effect name of a local variable."""
     return f"local {name}"
 
 
 class Form(Enum):
-    """What is known of a value."""
+    """How a value is written."""
 
     VALUE = "value"
     CALL = "call"
@@ -43,28 +43,28 @@ class Form(Enum):
 
 @dataclass(eq=False, slots=True)
 class Written:
-    """One value. ``parts`` are pieces of text and other values, which come into parentheses where they need them."""
+    """One value. ``parts`` are pieces of text and other values, in parentheses if needed."""
 
     parts: tuple[str | Written, ...] = ()
     producer: int = -1
     """Index of the instruction that made it."""
     form: Form = Form.VALUE
     reads: frozenset[str] = frozenset()
-    """What it depends on, apart from what its parts do."""
+    """Its dependencies, besides those of its parts."""
     is_atom: bool = True
-    """Whether it needs no parentheses inside of others."""
+    """Whether it needs no parentheses inside others."""
     is_new: bool = False
     """Whether each evaluation makes another object, or costs something."""
     is_fixed: bool = False
-    """Whether it never changes, nor what can be read off it."""
+    """Whether it, and everything read from it, never changes."""
     is_method: bool = False
-    """Whether it is a method that is the same however late it is looked up: what may change is whose it is."""
+    """Whether it is a method that is equal however late it is looked up: only its object may change."""
     constant: object = None
     items: list[Written] = field(default_factory=list)
-    """What is in a list, a tuple or a slice; what is iterated over."""
+    """The items of a list, a tuple or a slice; the iterated values."""
 
     def text(self) -> str | None:
-        """Return it as Python; None if it cannot be written."""
+        """Return it as Python; None if that is impossible."""
         if self.form in (Form.UNKNOWN, Form.NULL):
             return None
         if self.form in _DISPLAYS:
@@ -74,14 +74,14 @@ class Written:
         return None if None in texts else "".join(str(text) for text in texts)
 
     def tree(self) -> Iterator[Written]:
-        """Yield what is evaluated when it is written out: itself, its parts and theirs; a call was made already."""
+        """Yield everything evaluated when it is written: itself, its parts and theirs; a call was made before."""
         yield self
         if self.form is not Form.CALL:
             for below in self.below():
                 yield from below.tree()
 
     def below(self) -> list[Written]:
-        """Return the values that it is made of."""
+        """Return the values that it consists of."""
         return [*(part for part in self.parts if isinstance(part, Written)), *self.items]
 
 
@@ -110,7 +110,7 @@ def plain(text: str, producer: int, *, reads: frozenset[str] = frozenset(), is_f
 
 
 def atom(value: Written) -> tuple[str | Written, ...]:
-    """Return a value as the part of another one that binds it closely."""
+    """Return a value as a part of another that binds it closely."""
     return (value,) if value.is_atom else ("(", value, ")")
 
 
@@ -121,7 +121,7 @@ def attribute(base: Written, name: str, producer: int, *, is_method: bool) -> Wr
 
 
 def subscript(base: Written, key: Written, producer: int, *, is_fixed: bool) -> Written:
-    """Return an item; of a list or tuple that only the stack knows, what is in it."""
+    """Return an item; for a list or tuple that never leaves the stack, its actual item."""
     if base.form in (Form.LIST, Form.TUPLE):
         return _item(base, key, producer)
     reads: frozenset[str] = frozenset() if is_fixed or base.is_fixed else frozenset({ITEMS})
@@ -150,7 +150,7 @@ def _is_constant(value: Written) -> bool:
 
 
 def set_item(container: Written, key: Written, value: Written) -> bool:
-    """Set an item of a list that only the stack knows; return whether that could be done."""
+    """Set an item of a list that never leaves the stack; return whether that is possible."""
     place = _place(key)
     if place is None or any(item.form is Form.STARRED for item in container.items):
         return False
@@ -166,7 +166,7 @@ def set_item(container: Written, key: Written, value: Written) -> bool:
 
 
 def delete_item(container: Written, key: Written) -> bool:
-    """Delete an item of a list that only the stack knows; return whether that could be done."""
+    """Delete an item of a list that never leaves the stack; return whether that is possible."""
     place = _place(key)
     if not isinstance(place, int) or any(item.form is Form.STARRED for item in container.items):
         return False
@@ -177,7 +177,7 @@ def delete_item(container: Written, key: Written) -> bool:
 
 
 def extend(container: Written, added: Written) -> None:
-    """Extend a list that only the stack knows."""
+    """Extend a list that never leaves the stack."""
     if added.form in (Form.LIST, Form.TUPLE):
         container.items += added.items
     else:
@@ -185,12 +185,12 @@ def extend(container: Written, added: Written) -> None:
 
 
 def starred(value: Written) -> Written:
-    """Return a value whose items stand for themselves."""
+    """Return a value as starred, for its items."""
     return Written(("*", *atom(value)), value.producer, Form.STARRED)
 
 
 def call(producer: int, callee: Written, arguments: Sequence[Written], names: tuple[str, ...]) -> Written:
-    """Return a call; ``names`` are those of the last arguments."""
+    """Return a call; ``names`` belong to the last arguments."""
     parts: list[str | Written] = [*atom(callee), "("]
     first_named = len(arguments) - len(names)
     for number, argument in enumerate(arguments):
@@ -213,7 +213,7 @@ _COMPARISON = re.compile(r"(?:bool\()?([<>=!]=?)\)?$")
 
 
 def made_by(instruction: Instruction, operands: Sequence[Written]) -> Written | None:
-    """Return the value that an instruction makes of others; None for an instruction that is not known here."""
+    """Return the value that an instruction makes from others; None for an unknown instruction."""
     name, producer = instruction.name, instruction.index
     if name in ("BUILD_LIST", "BUILD_TUPLE"):
         form = Form.LIST if name == "BUILD_LIST" else Form.TUPLE

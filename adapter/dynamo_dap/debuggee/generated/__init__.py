@@ -1,6 +1,6 @@
-"""Run-time mode: stepping code that Dynamo generated, with the value stack of CPython.
+"""Steps code that Dynamo generated, with CPython's value stack: run-time mode.
 
-The agent uses ``engine``. Below it: the code objects seen so far, with the facts of each (``generated``), the two ways
-to get events from the interpreter (``trace_events`` up to Python 3.11, ``monitoring_events`` since 3.12), the rules of
-stepping, and what a stopped frame shows.
+The agent uses ``engine``. Below it: the known code objects with their facts (``generated``), the two ways to get events
+from the interpreter (``trace_events`` up to Python 3.11, ``monitoring_events`` since 3.12), the rules of stepping, and
+the scopes of a stopped frame.
 """

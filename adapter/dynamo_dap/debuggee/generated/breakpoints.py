@@ -41,7 +41,7 @@ class InstructionBreakpoints:
     """Breakpoints on instructions of generated code, by the code's number."""
 
     def __init__(self, codes: GeneratedCodes, table: BreakpointTable) -> None:
-        """Take the ids from ``table``, in one series with line breakpoints."""
+        """Take the ids from ``table``, in one sequence with line breakpoints."""
         self._codes = codes
         self._table = table
         self._lock = lock("breakpoints in generated code", Level.SETTINGS)
@@ -56,7 +56,7 @@ class InstructionBreakpoints:
         return bool(self._by_address or self._by_listing)
 
     def of(self, generated: GeneratedCode) -> dict[int, tuple[LineBreakpoint, ...]]:
-        """Return the breakpoints of ``generated`` by instruction index: patched code keeps those that it had before."""
+        """Return the breakpoints of ``generated`` by instruction index: patched code keeps its earlier ones."""
         at: dict[int, tuple[LineBreakpoint, ...]] = {}
         for number in {version.number for version in self._codes.versions(generated)}:
             of_forms = [self._by_listing.get((number, form), {}) for form in LISTING_FORMS]
@@ -66,7 +66,7 @@ class InstructionBreakpoints:
         return at
 
     def clear(self) -> None:
-        """Forget all: the client is gone."""
+        """Remove all: the client is gone."""
         with self._lock:
             self._by_address, self._by_listing, self._kept = {}, {}, {}
             self.version += 1
@@ -108,8 +108,8 @@ class InstructionBreakpoints:
     ) -> list[Breakpoint]:
         """Replace the breakpoints on lines of a listing of ``generated``; return the answer for each, in order.
 
-        ``form`` is one of ``LISTING_FORMS``. The answers name no source: VS Code would turn one without a
-        path into a place that differs from the one it showed.
+        ``form`` is one of ``LISTING_FORMS``. The answers name no source: VS Code would turn one without a path into
+        another place than the shown one.
         """
         answers: list[Breakpoint] = []
         by_index: dict[int, tuple[LineBreakpoint, ...]] = {}
@@ -196,12 +196,12 @@ def _lines_that_return(original: CodeType | None) -> set[int]:
 
 
 def _line_of(instruction: dis.Instruction, before: int) -> int:
-    """Return the line: ``starts_line`` is a flag on Python 3.13 and newer, and the number is beside it."""
+    """Return the line: ``starts_line`` is a flag on Python 3.13 and newer, and the number is in another attribute."""
     return getattr(instruction, "line_number", None) or before
 
 
 class RunTimeLines:
-    """Keeps the reported state of breakpoints true."""
+    """Keeps the reported state of breakpoints correct."""
 
     def __init__(self, breakpoints: BreakpointTable, codes: GeneratedCodes) -> None:
         self._breakpoints = breakpoints
@@ -244,7 +244,7 @@ class RunTimeLines:
         ]
 
     def _may_be_elsewhere(self, relevant: Iterable[GeneratedCode]) -> bool:
-        """Whether the line may be in code that is not compiled yet, or was compiled before the session."""
+        """Return whether the line may be in code that is not compiled yet, or was compiled before the session."""
         owners = {(generated.path, generated.first_line) for generated in relevant}
         family = [
             generated
@@ -257,7 +257,7 @@ class RunTimeLines:
 
 
 def _places(generated: GeneratedCode, path: str, line: int) -> Iterator[str]:
-    """Yield a note for each place where ``generated`` reaches the line, none for a place on the line."""
+    """Yield a note for each place where ``generated`` reaches the line, empty for a place on the line."""
     if (path, line) in _lines_of_instructions(generated):
         yield ""
     for group in groups_for_line(generated, path, line):
@@ -273,16 +273,17 @@ class Plan:
     """Breakpoints of one code object for one state of the tables."""
 
     state: tuple[int, int, bool]
-    """Version of the breakpoints on lines, of those on instructions, and whether those of no mode stop here."""
+    """Version of the line breakpoints, of the instruction breakpoints, and whether breakpoints without a mode stop here.
+    """
     stops: Mapping[int, tuple[LineBreakpoint, ...]]
-    """By the offset at which the instruction begins that they stop before; empty for a marker of torch's."""
+    """By the offset of the instruction before which they stop; empty for torch's markers."""
 
 
 class Plans:
     """The current plan of each code object."""
 
     def __init__(self, lines: BreakpointTable, instructions: InstructionBreakpoints) -> None:
-        """Take ``lines``, breakpoints on the user's lines, and ``instructions`` those on addresses and in listings."""
+        """Take ``lines``, breakpoints on the user's lines, and ``instructions``, those on addresses and in listings."""
         self._lines = lines
         self._instructions = instructions
         self._plans: WeakKeyDictionary[GeneratedCode, Plan] = WeakKeyDictionary()
@@ -298,7 +299,7 @@ class Plans:
         return plan
 
     def without_breakpoints(self, generated: GeneratedCode) -> Plan:
-        """Return a plan of ``generated`` that has torch's markers alone."""
+        """Return a plan of ``generated`` with only torch's markers."""
         return Plan((-1, -1, False), {generated.table[index].start: () for index in generated.markers})
 
     def forget(self) -> None:

@@ -1,4 +1,4 @@
-"""The cache entries of compiled functions, as the body of an answer and as text, and their removal.
+"""Describes the cache entries of compiled functions, as a response's body and as text, and removes them.
 
 Read from torch's tables at each request, on any thread: the agent's reader thread, or the program's own. ``Known`` has
 the facts of other packages about a compile (its graphs, why an entry was missed).
@@ -53,21 +53,21 @@ class Known:
     """The facts of other packages about compiles."""
 
     say: Callable[[str], str]
-    """Says a guard in plain words."""
+    """Translates a guard to plain words."""
     graphs: Callable[[CodeType, str], list[EntryGraph]]
-    """The recorded graphs of a compile, by what was compiled and the compile's id."""
+    """A compile's recorded graphs, by compiled code and compile id."""
     backend: Callable[[CodeType, str], str | None]
     """The backend of that compile, which may differ from the program's."""
     name: Callable[[CodeType, str], str | None]
-    """The name of what was compiled, as reports have it: of the function that a decorator wraps."""
+    """The compiled function's name, as in reports: for a decorator's wrapper, the wrapped function's."""
     failed: Callable[[CodeType, str], list[str]]
-    """The guards of the entry of that compile that did not pass when a call was compiled anew, in torch's words."""
+    """The failed guards of that compile's entry when a call was compiled again, in torch's words."""
     last_miss: Callable[[CodeType, str], EntryMiss | None]
-    """Why the entry of that compile did not serve a call, the last time that one was compiled anew."""
+    """Why that compile's entry was missed, the last time a call was compiled again."""
 
 
 class CacheEntries:
-    """Reads and forgets them. See ``agent.engine.EntryReader``."""
+    """Reads and removes them. Implements ``agent.engine.EntryReader``."""
 
     def __init__(self, codes: GeneratedCodes, known: Known, counted: Callable[[], bool]) -> None:
         """Take ``codes``, which number functions and entries; ``counted`` returns whether ``hits`` count calls."""
@@ -98,7 +98,7 @@ class CacheEntries:
         return EntriesBody([one for one in functions if one.entries], text_of(functions))
 
     def forget(self, function_id: int, compile_id: str | None) -> int:
-        """Forget an entry, or (None) all of a function; return how many.
+        """Remove an entry, or (None) all of a function; return how many.
 
         Raises:
             NoSuchEntry: there is none, or not now.
@@ -152,7 +152,7 @@ class CacheEntries:
         return any(known == name or known.endswith(f".{name}") for known in names)
 
     def _entry(self, original: CodeType, entry: Any) -> CacheEntry | None:
-        """Describe an entry; None if the program has dropped it meanwhile, as at its end."""
+        """Describe an entry; return None if the program has dropped it meanwhile, for example at its end."""
         compile_id = str(entry.compile_id)
         references = references_of(entry)
         code = entry.code  # held: another thread may drop the entry
@@ -212,14 +212,14 @@ def _resumes(resumes: Sequence[tuple[str, CodeType]], caller: CodeType) -> list[
 
 
 _OFFSET = re.compile(r"__resume_at_(\d+)")
-"""Where it goes on, in what was compiled."""
+"""Where it continues, in the compiled function."""
 _WHEN = {
     "IF_FALSE": ("true", "false"),
     "IF_TRUE": ("false", "true"),
     "IF_NONE": ("not None", "None"),
     "IF_NOT_NONE": ("None", "not None"),
 }
-"""What the tested value is when a jump is not taken, and when it is."""
+"""The tested value if a jump is not taken, and if it is."""
 
 
 def _sides_of_branches(code: CodeType, offsets: set[int]) -> dict[int, tuple[int | None, str]]:
@@ -228,7 +228,7 @@ def _sides_of_branches(code: CodeType, offsets: set[int]) -> dict[int, tuple[int
         instructions = traced_instructions(code)
     except FeatureMissing:
         return {}
-    # Python 3.14 marks a jump that is not taken by an instruction of its own, at the line of the condition.
+    # Python 3.14 marks an untaken jump by an extra instruction, at the line of the condition.
     lines = {
         one.offset: following.line if one.name == "NOT_TAKEN" else one.line
         for one, following in zip(instructions, [*instructions[1:], *instructions[-1:]], strict=True)

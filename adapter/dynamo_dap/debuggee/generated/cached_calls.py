@@ -1,4 +1,4 @@
-"""Finds the calls of compiled functions that are cache hits and may stop, as their generated code begins.
+"""Finds cached calls of compiled functions that may stop, when their generated code begins.
 
 ``agent.engine.CachedCalls`` decides before the code runs whether such a call stops. A newly compiled call has stopped
 in its trace already, and is at most noted. One ``CallEntries`` for each engine; its decisions run on the program's
@@ -31,7 +31,7 @@ class CallEntries:
         self._counts: dict[int, int] = {}
         """Calls by ``id`` of the code that was compiled, for functions whose first call was seen."""
         self._thread = threading.local()
-        """``number``: which call of its function the code runs that is about to begin; see ``_count``."""
+        """``number``: the call of its function whose code is about to run; see ``_count``."""
         self._are_wanted = False
 
     def arm(self) -> bool:
@@ -58,7 +58,7 @@ class CallEntries:
             self._cached_calls.release()
 
     def may_stop(self, generated: GeneratedCode) -> bool:
-        """Whether calls that run ``generated`` may have to stop: a breakpoint is in their code.
+        """Return whether calls that run ``generated`` may have to stop: a breakpoint is in their code.
 
         It may also be after a graph break that they reach: steps back lead from there into them.
         """
@@ -113,12 +113,12 @@ class CallEntries:
         return cached_calls.are_traced() and cached_calls.only_counts(code, generated.facts)
 
     def are_followed(self, generated: GeneratedCode) -> bool:
-        """Whether something waits for the end of a call that runs ``generated``."""
+        """Return whether the end of a call that runs ``generated`` matters."""
         code = generated.code_if_alive
         return self._cached_calls is not None and code is not None and self._cached_calls.has_begun(code)
 
     def passes(self, generated: GeneratedCode) -> bool:
-        """Count a cached call that needs nothing else; False if a breakpoint's hit count makes it stop."""
+        """Count a cached call that needs nothing else; return False if a breakpoint's hit count makes it stop."""
         if generated.only_counts:
             cached_calls, facts = self._cached_calls, generated.facts
             if cached_calls is None or facts is None or not cached_calls.count(facts):
@@ -231,7 +231,7 @@ class GradientEntries:
         return generated.keeps_inputs
 
     def begins(self, generated: GeneratedCode, frame: types.FrameType, number: int | None) -> None:
-        """Decide whether the inputs of a call of ``generated``, which begins in ``frame``, are kept."""
+        """Decide whether to keep the inputs of a call of ``generated``, which begins in ``frame``."""
         original = generated.original
         if self._backward is None or original is None or not self.may_stop(generated) or not is_gradient_recorded():
             return

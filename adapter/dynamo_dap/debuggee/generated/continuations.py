@@ -24,20 +24,20 @@ class Continuation:
     jump: int
     """Index of the instruction that jumps into it."""
     lines: Mapping[int, int]
-    """Index -> line, where a line of the user's begins."""
+    """Index -> line, where a user's line begins."""
     repeated: frozenset[int]
     """The indices of ``lines`` that Dynamo traced before it reached the graph break."""
 
     def line_of(self, index: int) -> int | None:
-        """Return the line that the instruction ``index`` belongs to; None before the continuation."""
+        """Return the line of the instruction ``index``; None before the continuation."""
         starts = [start for start in self.lines if start <= index]
         return self.lines[max(starts)] if starts and index > self.jump else None
 
 
 def continuation_of(table: InstructionTable, break_line: int | None) -> Continuation | None:
-    """Return the continuation in a code object; None if it has none.
+    """Return a code object's continuation, or None.
 
-    ``break_line`` is the line of the graph break in the compiled function, if it is known.
+    ``break_line`` is the line of the graph break in the compiled function, if known.
     """
     if not _HAS_COLUMNS:
         return _without_columns(table, break_line)
@@ -66,7 +66,7 @@ def _without_columns(table: InstructionTable, break_line: int | None) -> Continu
 
 
 def _is_dynamos(table: InstructionTable, index: int) -> bool:
-    """Whether Dynamo made an instruction: it then has the line that the code begins with, and no column."""
+    """Return whether Dynamo made an instruction: it has the code's first line, and no column."""
     place = table[index].place
     return place is None or (place.lineno in (None, table[0].line) and place.col_offset is None)
 

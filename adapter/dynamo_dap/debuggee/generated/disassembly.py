@@ -1,4 +1,4 @@
-"""The DAP ``disassemble`` request over generated code.
+"""Serves the DAP ``disassemble`` request for generated code.
 
 Addresses grow from one code object to the next, with a gap between. Rows beyond the ends of a code object are padding,
 since VS Code's view scrolls endlessly; padding has no instruction and is marked ``invalid``. Runs on any thread.
@@ -18,7 +18,7 @@ from dynamo_dap.protocol.types import DisassembleArguments, DisassembledInstruct
 
 MAXIMUM_COUNT = 10_000
 _UNIT = 2
-"""Bytes by which padding rows differ: the least size of an instruction."""
+"""Address difference of padding rows: the minimum size of an instruction."""
 
 
 def disassemble(codes: GeneratedCodes, arguments: DisassembleArguments) -> DisassembleResponseBody:
@@ -37,7 +37,7 @@ def disassemble(codes: GeneratedCodes, arguments: DisassembleArguments) -> Disas
 
 
 def _place(codes: GeneratedCodes, address: int) -> tuple[GeneratedCode, int]:
-    """Return the code object of ``address`` and its row, counted on beyond both ends in units of padding.
+    """Return the code object of ``address`` and its row, which counts on beyond both ends in units of padding.
 
     Half of the gap between two code objects belongs to each of them.
     """

@@ -2,7 +2,7 @@
 
 They are recognised by the targets of calls and stores: Dynamo's names of compiled graphs and resume functions, the
 user's objects, lists that pack a frame on the stack. Dynamo's record gives the user's statements of a replayed side
-effect: it names changed objects by their sources, ``L['d']`` or ``G['state'].last``. The same names are derived here
+effect: it names changed objects by their sources, ``L['d']`` or ``G['state'].last``. This module derives the same names
 from the stores of the generated code. Pure, except that it reads the user's source lines; any thread.
 """
 
@@ -53,7 +53,7 @@ class ReplayedStatements:
         return None if call is None else attribute_set_by(call)
 
     def _source_of(self, expression: Expression) -> str | None:
-        """Return Dynamo's name of the object of ``expression``; None if it has none."""
+        """Return Dynamo's name of the object of ``expression``, or None."""
         made = expression.instruction
         if made is None:
             return None
@@ -129,7 +129,7 @@ class Effects:
         table: InstructionTable,
         record: CompileRecord | None,
     ) -> None:
-        """Describe ``code``, made from ``original``; ``record`` is what Dynamo recorded. Both may be unknown."""
+        """Describe ``code``, made from ``original``; ``record`` is Dynamo's record. Both may be unknown."""
         self._flow = flow
         self._table = table
         self._path = (original or code).co_filename
@@ -142,10 +142,10 @@ class Effects:
         recorded = record.side_effects if record is not None else ()
         self._statements = ReplayedStatements(flow, table, self._user_names, recorded)
         self.has_resume_call = self._any_resume_call()
-        """Whether the code goes on in a resume function."""
+        """Whether the code continues in a resume function."""
 
     def of(self, index: int) -> Purpose | None:
-        """Return the effect of the instruction ``index``; None if it has none of its own."""
+        """Return the effect of the instruction ``index``, or None."""
         instruction = self._table[index]
         if is_marker(instruction.value):
             return Purpose(Kind.MARKER, "torch._dynamo.bytecode_debugger.breakpoint()", index)
@@ -186,7 +186,7 @@ class Effects:
         )
 
     def _is_users_own(self, instruction: Instruction) -> bool:
-        """Dynamo keeps columns only on instructions that it copied from the user's function.
+        """Return whether an instruction was copied from the user's function: only such ones have columns.
 
         Python 3.10 has no columns: there a generated instruction inherits the line before it, and only a copied
         instruction begins another.
@@ -230,7 +230,7 @@ class Effects:
         return None
 
     def _resume_function(self, callee: Expression) -> str | None:
-        """Return the name of the resume function ``callee``; one with cells is made by a call of its own."""
+        """Return the name of the resume function ``callee``; another call makes one with cells."""
         root = callee.root
         name = root.constant.co_name if isinstance(root.constant, CodeType) else root.variable
         return name if name is not None and name.startswith(_RESUME_FUNCTIONS) else None
@@ -240,7 +240,7 @@ class Effects:
         return any(call is not None and self._resume_function(call.callee) is not None for call in calls)
 
     def _is_called(self, index: int) -> bool:
-        """Whether the result of an instruction is the callee of another."""
+        """Return whether the result of an instruction is another's callee."""
         for result in self._flow.results(index):
             for consumer in result.consumers:
                 call = self._flow.call_at(consumer)
@@ -284,7 +284,7 @@ class Effects:
         return None
 
     def _is_made_here(self, expression: Expression) -> bool:
-        """Whether an object was built on the stack, for example a list that packs a frame."""
+        """Return whether an object was built on the stack, for example a list that packs a frame."""
         while (made := expression.instruction) is not None:
             if made.name in BUILDS:
                 return True
@@ -300,5 +300,5 @@ class Effects:
         return Purpose(Kind.SIDE_EFFECT, f"replay: {text}", instruction.index, statements)
 
     def _is_dynamos_own(self, target: Expression) -> bool:
-        """Whether an object is Dynamo's: a context manager that is entered again, the values of a frame."""
+        """Return whether an object is Dynamo's: a context manager that is entered again, the values of a frame."""
         return (target.root.variable or "").startswith(_DYNAMOS_NAMES)

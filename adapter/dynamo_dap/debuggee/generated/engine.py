@@ -1,8 +1,8 @@
-"""The run-time engine: stops generated code at instructions, with its value stack.
+"""Stops generated code at instructions, with its value stack: the run-time engine.
 
 ``arm`` runs on any thread and decides which hooks are installed; everything else runs on the program's threads, inside
 hooks. One per process, made when the program imports Dynamo. Without breakpoints and steps only two hooks are
-installed, which cost nothing. One runs at the end of each compile, to save facts that Dynamo forgets then; the other
+installed, which cost nothing. One runs at the end of each compile, to save facts that Dynamo then forgets; the other
 runs at torch's breakpoint marker in generated code.
 """
 
@@ -76,7 +76,7 @@ class _Wants:
     gradients: bool = False
     """Whether the backward passes of calls may have to stop."""
     compiled: bool = False
-    """Whether calls for which code was generated just now may have to be noted."""
+    """Whether newly compiled calls may have to be noted."""
     counts: bool = False
     """Whether calls are counted."""
 
@@ -90,7 +90,7 @@ class _Wants:
 
 
 class RunTimeEngine:
-    """Stops generated code. See ``agent.engine.Engine``."""
+    """Stops generated code. Implements ``agent.engine.Engine``."""
 
     name = RUN_TIME
 
@@ -103,7 +103,7 @@ class RunTimeEngine:
     ) -> None:
         """Work for ``host``, the agent; ``crash_folder`` is the folder of the crash cell, None without a reader.
 
-        ``cached_calls`` is asked before the code of a cached call runs; ``backward`` gets the calls it may stop in.
+        ``cached_calls`` decides before a cached call's code runs; ``backward`` gets the calls in which it may stop.
         """
         self._host = host
         self._recorder = CompileRecorder(log_exception)
@@ -124,7 +124,7 @@ class RunTimeEngine:
         self._conditions = ConditionFilter(host)
         self._crash = CrashRecorder(crash_folder)
         self._repeated: dict[int, set[int]] = {}
-        """By ``id`` of the frame: the instructions of its continuation that begin lines which were traced."""
+        """By ``id`` of the frame: its continuation's instructions that begin traced lines."""
         for problem in (NOTIFICATION.problem, MARKERS.problem):
             if problem is not None:
                 host.print(f"dynamo-dap: {problem}\n", "important")
@@ -151,7 +151,7 @@ class RunTimeEngine:
             self._crash.pause()
         self._watch_again(wants)
         if wants.breakpoints:
-            self._lines.update()  # The client, which is setting them, gets this in the answer.
+            self._lines.update()  # the client, which is setting them, gets this in the answer
         if self._host.steps.current() is not None:
             self._watch_own_stack()
 
@@ -200,7 +200,7 @@ class RunTimeEngine:
         return wants.everything or may_stop or bool(generated.stops)
 
     def _watch_own_stack(self) -> None:
-        """Watch the generated frames on this thread's stack that a new step may return to."""
+        """Watch generated frames on this thread's stack to which a new step may return."""
         frame: types.FrameType | None = sys._getframe()
         while frame is not None:
             generated = self.codes.recognise(frame.f_code)
@@ -301,7 +301,7 @@ class RunTimeEngine:
         return not self._calls.are_followed(generated)
 
     def _is_repeated(self, continuation: Continuation, frame: types.FrameType, index: int) -> bool:
-        """Whether this call has stopped at the line during its trace already."""
+        """Return whether this call has stopped at the line during its trace already."""
         if index == continuation.jump:
             if self._calls.on_break_reached:
                 self._repeated[id(frame)] = set(continuation.repeated)
@@ -373,7 +373,7 @@ class RunTimeEngine:
         self._crash.frame_ended(frame, self.codes)
 
     def on_raise(self, generated: GeneratedCode, frame: types.FrameType, offset: int, exception: BaseException) -> None:
-        """Stop at an exception that the exception filters ask for."""
+        """Stop at an exception for the exception filters."""
         if not self._wants.raises or self._host.is_holding:
             return
         index = generated.table.index_at(offset)
@@ -432,7 +432,7 @@ class RunTimeEngine:
         return top + list(host.python_stack(running.frame.f_back))
 
     def present_frame(self, frame: types.FrameType) -> Frame | None:
-        """Show a running frame of generated code, further down a stack; None for any other frame."""
+        """Show a running frame of generated code, further down a stack; return None for any other frame."""
         generated = self.codes.recognise(frame.f_code)
         index = generated.table.index_at(frame.f_lasti) if generated is not None else None
         if generated is None or index is None:
@@ -455,7 +455,7 @@ class RunTimeEngine:
         """Serve the DAP request.
 
         Raises:
-            RequestError: the memory reference is not an address of generated code, or of code that is gone.
+            RequestError: the memory reference is not an address of generated code, or its code no longer exists.
         """
         with _refusals():
             return disassemble(self.codes, arguments)
@@ -540,7 +540,7 @@ def _where(running: RunningFrame, reason: str) -> str:
 
 
 def _new_source(sink: Sink, codes: GeneratedCodes) -> Source:
-    """Return this Python's way of getting events."""
+    """Return this Python's source of events."""
     if sys.version_info >= (3, 12):
         from dynamo_dap.debuggee.generated.monitoring_events import MonitoringEvents
 

@@ -1,4 +1,4 @@
-"""Expressions in frames of generated code: over locals, globals and ``__stack__``.
+"""Evaluates expressions in frames of generated code: over locals, globals and ``__stack__``.
 
 ``__stack__`` is the value stack, bottom first. Nothing that an expression calls is compiled. Runs on the held thread
 only. ``ConditionFilter`` runs on the thread of the code: a fast check that skips breakpoints with a false condition,
@@ -63,7 +63,7 @@ def _keep_assigned(
 
 @dataclass(frozen=True, slots=True)
 class _Condition:
-    """A condition that is ready to be run at every instruction."""
+    """A condition, ready to run at every instruction."""
 
     code: types.CodeType
     calls: bool
@@ -72,14 +72,14 @@ class _Condition:
     """Whether it uses ``__stack__``."""
 
     def names_in(self, frame: FrameType) -> dict[str, object]:
-        """Return the variables that it uses, globals left out."""
+        """Return the variables that it uses, without globals."""
         variables = frame.f_locals
         used: dict[str, object] = {name: variables[name] for name in self.code.co_names if name in variables}
         return used | names_beside(used, frame.f_globals) if RANK in self.code.co_names else used
 
 
 def is_true(values: FrameValues, expression: str) -> bool:
-    """Whether ``expression`` is true. Passes its exceptions on."""
+    """Return whether ``expression`` is true. Passes its exceptions on."""
     condition = _compiled_condition(expression)
     if condition is None:
         names: Mapping[str, object] = {**values.locals(), STACK_NAME: values.stack()}
@@ -96,7 +96,7 @@ def is_true(values: FrameValues, expression: str) -> bool:
 
 
 def is_surely_false(generated: GeneratedCode, frame: types.FrameType, offset: int, expression: str) -> bool:
-    """Whether a condition without calls is certainly false, at the least cost.
+    """Return whether a condition without calls is certainly false, at minimal cost.
 
     Called at every instruction with a conditional breakpoint. False also if the condition needs the full evaluation.
     """
@@ -117,7 +117,7 @@ def is_surely_false(generated: GeneratedCode, frame: types.FrameType, offset: in
 
 @functools.lru_cache(maxsize=256)
 def _compiled_condition(expression: str) -> _Condition | None:
-    """Return a condition ready to be run; None for one with scopes of its own, or a broken one."""
+    """Return a condition ready to run; None for one with its own scopes, or a broken one."""
     try:
         tree = ast.parse(expression.strip(), "<condition>", "eval")
     except SyntaxError:
@@ -194,7 +194,7 @@ def assign_local(values: FrameValues, name: str, expression: str) -> Value:
 
 
 def assign_slot(values: FrameValues, number: int, expression: str) -> Value:
-    """Assign to the slot ``number`` of the value stack, counted from the bottom, or from the top when negative."""
+    """Assign to slot ``number`` of the value stack, counted from the bottom, or from the top if negative."""
     depth = len(values.stack())
     index = number + depth if number < 0 else number
     if not 0 <= index < depth:
@@ -234,7 +234,7 @@ class ConditionFilter:
     def not_surely_false(
         self, breakpoints: Sequence[LineBreakpoint], generated: GeneratedCode, frame: FrameType, offset: int
     ) -> list[LineBreakpoint]:
-        """Return those of ``breakpoints`` that may have to stop before the instruction at ``offset``."""
+        """Return the ``breakpoints`` that may have to stop before the instruction at ``offset``."""
         guard: Guard | None = getattr(self._threads, "guard", None)
         if guard is None:
             guard = self._threads.guard = Guard()

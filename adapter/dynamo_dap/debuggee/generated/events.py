@@ -1,4 +1,4 @@
-"""The interpreter's events in generated code, through one interface for all versions of Python.
+"""Defines the interface to the interpreter's events in generated code, for all versions of Python.
 
 ``TraceEvents`` (``sys.settrace``) is for Python 3.11 and older, ``MonitoringEvents`` (``sys.monitoring``) for 3.12 and
 newer. All events come on the thread that runs the code.
@@ -19,7 +19,7 @@ class Sink(Protocol):
         """Handle the instruction at ``offset``, which ``frame`` is about to execute."""
 
     def is_followed_no_further(self, generated: GeneratedCode) -> bool:
-        """Whether a frame of ``generated`` needs no events after its first instruction."""
+        """Return whether a frame of ``generated`` needs no events after its first instruction."""
 
     def on_return(self, generated: GeneratedCode, frame: FrameType, value: object) -> None:
         """Handle ``frame``, which is about to return ``value``."""
@@ -32,16 +32,16 @@ class Sink(Protocol):
 
 
 class Source(Protocol):
-    """One way of getting events."""
+    """A source of events."""
 
     problem: str | None
-    """Why no events can be had, for the user; None when they can."""
+    """Why there are no events, for the user; None if there are."""
 
     def about_to_run(self, generated: GeneratedCode, code: CodeType) -> None:
         """Report the events of the frame of ``code`` that begins now on this thread."""
 
     def watch(self, generated: GeneratedCode, code: CodeType) -> None:
-        """Report the events of all frames of ``code``, if this way of getting events can. Any thread."""
+        """Report the events of all frames of ``code``, if this source can. Any thread."""
 
     def watch_running(self, generated: GeneratedCode, frame: FrameType) -> None:
         """Report the events of ``frame``, which is on this thread's stack already."""
@@ -53,7 +53,7 @@ class Source(Protocol):
         """Stop reporting generated code whose ``id(code)`` is not in ``wanted``. Any thread."""
 
     def want_raises(self, wanted: bool) -> None:
-        """Whether ``on_raise`` and ``on_unwind`` are needed. Any thread."""
+        """Choose whether ``on_raise`` and ``on_unwind`` are called. Any thread."""
 
     def close(self) -> None:
         """Stop all reports and release the interpreter's hooks. Any thread."""

@@ -1,4 +1,4 @@
-"""The values of one frame of generated code: locals, cells, the value stack. Runs on the held thread only."""
+"""Reads one generated frame's values: locals, cells, the value stack. Runs on the held thread only."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dynamo_dap.debuggee.torch_api.generated_code import VALUE_STACK, value_stac
 
 
 class BareNumber:
-    """Stands for a slot with a raw number, and for the slots above it, which torch cannot read."""
+    """Replaces a slot with a raw number, and the slots above it, which torch cannot read."""
 
     def __repr__(self) -> str:
         return "(not readable: Python keeps a bare number on the stack here)"
@@ -29,7 +29,7 @@ class FrameValues:
         self.index = index
         self.is_whole = is_whole
         self.operands: tuple[Any, ...] | None = None
-        """Operands of the current instruction, kept from before it began, if they are not on the stack any more."""
+        """Operands of the current instruction, kept from before it began, if they are no longer on the stack."""
 
     def locals(self) -> dict[str, Any]:
         """Return local variables and the contents of cells by name."""
@@ -63,7 +63,7 @@ class FrameValues:
         return slots if self.operands is None else [*slots, *self.operands]
 
     def written_names(self) -> dict[str, Any]:
-        """Return the values that the listing names differently from the frame: stack slots and globals."""
+        """Return the values whose names in the listing differ from the frame's: stack slots and globals."""
         statements, held = self.generated.statements, self.frame.f_globals
         named = {
             shown: held[name]

@@ -1,4 +1,4 @@
-"""Frames of generated code as a stopped thread shows them.
+"""Presents generated frames of a stopped thread.
 
 Made on the held thread; each dies with its pause. A frame on top is shown twice: in its annotated listing, and as the
 next frame of the stack at the user's line of its instruction.
@@ -60,11 +60,11 @@ class RunningFrame:
     index: int
     phase: Phase = Phase.BEFORE
     operands: tuple[Any, ...] | None = None
-    """What an instruction that raised had taken from the stack, if that was kept."""
+    """The operands of an instruction that raised, if they were kept."""
     returned: tuple[str, Any] | None = None
-    """Name and returned value of the frame that a step just came out of."""
+    """Name and returned value of the frame that a step has just left."""
     statement: Statement | None = None
-    """The user's statement whose breakpoint stopped here, where one group of instructions carries out several."""
+    """The user's statement whose breakpoint stopped here, if one group of instructions carries out several."""
 
 
 class GeneratedFrame(Frame):
@@ -72,10 +72,10 @@ class GeneratedFrame(Frame):
 
     is_writable = True
     _folds_temporaries = False
-    """Here a compiler's engineer looks at them."""
+    """A compiler engineer reads these frames."""
 
     def __init__(self, running: RunningFrame, console: Callable[[str], None]) -> None:
-        """Show ``running``; what expressions print goes to ``console``."""
+        """Show ``running``; the output of expressions goes to ``console``."""
         # Conditions are evaluated in such a frame at every instruction: compute everything lazily.
         self._running = running
         self._console = console
@@ -140,7 +140,7 @@ class GeneratedFrame(Frame):
         return evaluation.is_true(self._values, expression)
 
     def write(self, expression: str, value: str) -> Value:
-        """Assign to a local, a slot ``__stack__[i]``, or an attribute or item of what an expression gives."""
+        """Assign to a local, a slot ``__stack__[i]``, or an attribute or item of an expression's value."""
         return evaluation.assign(self._values, expression, value)
 
     def completions(self, text: str, column: int) -> Sequence[CompletionItem]:
@@ -182,11 +182,11 @@ class UserFrame(GeneratedFrame):
 
 
 _SHOWN_AS = {STATEMENTS: (".py", "text/x-python"), INSTRUCTIONS: (".dynamo", "text/x-python-bytecode")}
-"""Suffix of the name, and what editors take it for."""
+"""Suffix of the name, and the file type for editors."""
 
 
 def listing_source(generated: GeneratedCode, form: str | None = None) -> VirtualSource:
-    """Return a listing of ``generated`` as a document, in the form that is shown now, if none is given."""
+    """Return a listing of ``generated`` as a document, by default in the present form."""
     form = form or generated.form
     suffix, mime_type = _SHOWN_AS[form]
     return VirtualSource(

@@ -1,7 +1,7 @@
-"""The code objects that Dynamo generated and this session has met.
+"""Keeps the known code objects that Dynamo generated.
 
 A ``GeneratedCode`` is made when its code first runs (or is first looked up) and lives as long as the code object, which
-it does not keep alive. Expensive facts are computed when first needed. Runs on any thread.
+it does not keep alive. Expensive facts are computed at first use. Runs on any thread.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ class Document(Protocol):
         """Return the line of an instruction."""
 
     def entry_of(self, line: int) -> int | None:
-        """Return the instruction at which a line begins; None where there is none."""
+        """Return the instruction at which a line begins, or None."""
 
     def is_same_statement(self, one: int, other: int) -> bool:
-        """Whether both instructions belong to one step by statement."""
+        """Return whether both instructions belong to one step by statement."""
 
     def explanation(self, line: int) -> Explanation | None:
-        """Return the full explanation of a line; None if it has none."""
+        """Return the full explanation of a line, or None."""
 
 
 _OF_COMPILE = ("record", "continuation", "listing", "statements", "table", "depths")
@@ -75,7 +75,7 @@ class GeneratedCode:
         self._code = weakref.ref(code)
         original = original_of(code)
         self.original_id = id(original)
-        """``id`` of the code that it was made from: calls are counted by it."""
+        """``id`` of the original code: calls are counted by it."""
         user = user_function_of(original) if original is not None else code
         self.function = user.co_name
         """Name of the user's function that it runs (a part of)."""
@@ -84,39 +84,39 @@ class GeneratedCode:
         resumed = resume_function(original) if original is not None else None
         self._resumed = f"resumed at line {resumed.line}, " if resumed is not None else ""
         self.user_name = user_function_name(original or code)
-        """Its name in the stack where the user's file is shown: ``Model.forward``, ``fn (resumed at line 8)``."""
+        """Its name in the stack if the user's file is shown: ``Model.forward``, ``fn (resumed at line 8)``."""
         self.path = user.co_filename
         self.first_line = user.co_firstlineno
         """The line where the user's function begins, 1-based."""
         self.has_marker = has_marker(code)
         self.facts: CallFacts | None = None
-        """What holds for every call that runs this; None while it is not known."""
+        """Facts that hold for every call that runs this; None while unknown."""
         self.may_stop = False
         """Whether a call may have to stop before this runs (``agent.engine.CachedCalls``)."""
         self.decided_at = -1
         """The version of the breakpoints for which ``may_stop`` holds."""
         self.leads_on = False
-        """Whether what comes after its graph break may have to stop."""
+        """Whether the code after its graph break may have to stop."""
         self.leading_decided_at = (-1, 0)
         """The version of the breakpoints for which that holds, and how many codes there were."""
         self.backward_facts: CallFacts | None = None
-        """What holds for the backward passes of all calls that run this; None while it is not known."""
+        """Facts about the backward passes of all calls that run this; None while unknown."""
         self.keeps_inputs = False
         """Whether the backward pass of a call may have to stop (``agent.engine.BackwardCalls``)."""
         self.keeping_decided_at = -1
         """The version of the breakpoints for which ``keeps_inputs`` holds."""
         self.cannot_be_kept = False
-        """Whether the inputs of a call should have been kept, and could not."""
+        """Whether a call's inputs should have been kept, but could not be."""
         self.cannot_be_stopped = False
-        """Whether a call should have stopped before this ran, and could not."""
+        """Whether a call should have stopped before this ran, but could not."""
         self.passes_for: tuple[object, ...] | None = None
-        """What was on when a call needed nothing: while that stays on, other calls need nothing either."""
+        """The settings when a call needed nothing: while they stay, other calls need nothing either."""
         self.only_counts = False
-        """Whether such a call is counted by breakpoints, and stops when a hit count says so."""
+        """Whether breakpoints count such a call, which stops at their hit counts."""
         self.hits = 0
         """How often it was about to run, while the engine counts that."""
         self.stops: Mapping[int, tuple[LineBreakpoint, ...]] = {}
-        """Where it stops now, by offset (``plans.Plan.stops``): kept here since it is asked at every instruction."""
+        """Its stops, by offset (``plans.Plan.stops``): kept here because every instruction reads them."""
 
     def let_go(self) -> None:
         """Drop the facts of the compile, with its graph: the code is freed. Sources still refer to this object."""
@@ -152,7 +152,7 @@ class GeneratedCode:
 
     @property
     def original(self) -> CodeType | None:
-        """The code that it was made from, if Dynamo still knows."""
+        """The original code, if Dynamo still knows it."""
         return original_of(self.code)
 
     @property
@@ -169,7 +169,7 @@ class GeneratedCode:
 
     @cached_property
     def changes(self) -> Mapping[int, str]:
-        """The patched instructions by index: what Dynamo generated there."""
+        """Dynamo's instructions in place of the patched ones, by index."""
         if self.unpatched is self:
             return {}
         table, before = self.table, self.unpatched.table
@@ -199,7 +199,7 @@ class GeneratedCode:
 
     @cached_property
     def after_graph(self) -> frozenset[int]:
-        """The offsets of the instructions before which the compiled graph has just returned."""
+        """The offsets of the instructions right after calls of the compiled graph."""
         calls = [group.purpose.anchor for group in self.listing.groups_of(Kind.GRAPH)]
         return frozenset(self.table[index + 1].start for index in calls)
 
@@ -232,11 +232,11 @@ class GeneratedCode:
 
     @cached_property
     def continuation(self) -> Continuation | None:
-        """The rest of the user's function, where it runs as ordinary Python in this code."""
+        """The rest of the user's function, if it runs as ordinary Python in this code."""
         return continuation_of(self.table, self.record.break_line if self.record is not None else None)
 
     def continued_line(self, index: int) -> int | None:
-        """Return the user's line that the instruction ``index`` runs as ordinary Python; None if it does not."""
+        """Return the user's line that the instruction ``index`` runs as ordinary Python, or None."""
         return self.continuation.line_of(index) if self.continuation is not None else None
 
     @cached_property
@@ -293,7 +293,7 @@ class GeneratedCodes:
         self._lock = reentrant_lock("generated code", Level.FEATURES)
 
     def get(self, code: CodeType) -> GeneratedCode | None:
-        """Return the facts of ``code``; None if it is unknown. Cheap: called at every instruction."""
+        """Return the facts of ``code``, or None. Cheap: called at every instruction."""
         return self._by_id.get(id(code))
 
     def meet(self, code: CodeType) -> GeneratedCode:
@@ -325,7 +325,7 @@ class GeneratedCodes:
         return [generated] if code is None else [self.meet(version) for version in versions_of(code)]
 
     def at_address(self, address: int) -> GeneratedCode | None:
-        """Return the code object that contains ``address`` or ends there; None if there never was one.
+        """Return the code object that contains ``address`` or ends there, or None.
 
         Raises: CodeGone: it has been freed.
         """
@@ -392,7 +392,7 @@ def made_once(make: Callable[[], str]) -> Callable[[], str]:
 
 
 class BadAddress(Exception):
-    """The address is not that of an instruction; the message says why."""
+    """The address does not belong to an instruction; the message says why."""
 
 
 def parsed_address(reference: str) -> int:

@@ -1,4 +1,4 @@
-"""The annotated listing of generated code: the source that its frames show.
+"""Writes the annotated listing of generated code, which its frames show as their source.
 
 One line per instruction, so the instruction with index ``i`` is on line ``i + 1``. The left side has index, offset,
 name and argument; the right side has the purpose, once per group, and details of single instructions. Pure text; any
@@ -24,7 +24,7 @@ from dynamo_dap.debuggee.torch_api.dynamo_names import shown_names
 _NAME_WIDTH = 18
 _ARGUMENT_WIDTH = 26
 _MAXIMUM_PURPOSE = 64
-"""So that a line is seen as a whole beside a side bar; what is cut off is shown by a hover."""
+"""So that a line fits beside a side bar; a hover shows the rest."""
 _MAXIMUM_NOTE = 60
 
 
@@ -122,7 +122,7 @@ class Listing:
         return index + 1
 
     def entry_of(self, line: int) -> int | None:
-        """Return the instruction of the 1-based ``line``; None where there is none."""
+        """Return the instruction of the 1-based ``line``, or None."""
         return line - 1 if 0 < line <= len(self._table) else None
 
     def is_same_statement(self, one: int, other: int) -> bool:
@@ -143,7 +143,7 @@ class Listing:
         return f"{left}  {right}{f'   {patch}' if patch else ''}".rstrip()
 
     def patches(self, indices: range) -> str:
-        """Return the patched ones of some instructions, with their originals; nothing if none is patched."""
+        """Return the patched ones of some instructions, with their originals; empty if there are none."""
         was = "; ".join(shown_names(self._changes[index]) for index in indices if index in self._changes)
         return f"[patched, was {was}]" if was else ""
 
@@ -175,7 +175,7 @@ class Listing:
         return "line " if path == self._path else f"{os.path.basename(path)}:"
 
     def explanation(self, line: int) -> Explanation | None:
-        """Return what a line stands for, in full."""
+        """Return the full explanation of a line."""
         index = self.entry_of(line)
         if index is None:
             return None

@@ -1,6 +1,6 @@
-"""Events of generated code by ``sys.monitoring``: Python 3.12 and newer.
+"""Reports events of generated code by ``sys.monitoring``: Python 3.12 and newer.
 
-Under a tool id of our own, since pydevd and torch's own debugger both take ``DEBUGGER_ID``. Events of instructions and
+It has its own tool id, since pydevd and torch's own debugger both take ``DEBUGGER_ID``. Events of instructions and
 returns are turned on per code object, so no other code pays. Events of raised exceptions exist only for the whole
 interpreter; they are on while needed. No callback returns ``DISABLE``: each execution of an instruction is reported.
 """
@@ -19,7 +19,7 @@ from dynamo_dap.debuggee.wrapping.locks import Level, reentrant_lock
 
 TOOL_NAME = "dynamo-dap"
 _OWN_IDS = (4, 3)
-"""The ids that Python reserves for nobody."""
+"""The ids that Python does not reserve."""
 
 
 class MonitoringEvents:

@@ -1,7 +1,7 @@
-"""Patches of generated code: other instructions in its place, which run from the next call on.
+"""Patches generated code: other instructions replace its own, from the next call on.
 
-A patch is code of its own that the same cache entry runs, under the same guards; a frame that runs already ends as it
-began. Runs on any thread. Patches are reverted by the user or at the end of the session.
+A patch is separate code that the same cache entry runs, under the same guards; a running frame ends unpatched. Runs on
+any thread. The user, or the end of the session, reverts patches.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ def runs_next(generated: GeneratedCode) -> GeneratedCode:
 
 
 def patch(generated: GeneratedCode, index: int, text: str) -> Instruction:
-    """Make calls run the instructions of ``text`` in place of those from ``index`` on; return the first one.
+    """Replace the instructions from ``index`` on by those of ``text``; return the first one.
 
-    See ``bytecode.patching.patched``; a number of the listing and ``:`` before it give another ``index``. Other
-    patches of the same code stay.
+    See ``bytecode.patching.patched``; a number of the listing and ``:`` in front give another ``index``. Other patches
+    of the same code stay.
 
     Raises:
         PatchRefused: it cannot be done; nothing was changed.

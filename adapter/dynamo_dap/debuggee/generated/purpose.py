@@ -1,4 +1,4 @@
-"""The vocabulary of purposes of instructions in generated code."""
+"""Defines the purposes of instructions in generated code."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Purpose:
-    """The purpose of an instruction. Neighbours with equal purposes make one group."""
+    """An instruction's purpose. Neighbours with equal purposes make one group."""
 
     kind: Kind
     title: str

@@ -24,7 +24,7 @@ _PREPARATION = {
     Kind.RESUME: Kind.RESUME_OPERANDS,
     Kind.RETURN: Kind.RETURNED,
 }
-"""What comes before the instruction that has the effect."""
+"""Phrases for instructions before the one with the effect."""
 
 
 class Purposes:
@@ -38,7 +38,7 @@ class Purposes:
         table: InstructionTable,
         record: CompileRecord | None,
     ) -> None:
-        """Explain ``code``, made from ``original``; ``record`` is what Dynamo recorded. Both may be unknown."""
+        """Explain ``code``, made from ``original``; ``record`` is Dynamo's record. Both may be unknown."""
         self._flow = flow
         self._table = table
         self._effects = Effects(code, original, flow, table, record)
@@ -61,7 +61,7 @@ class Purposes:
             previous = purpose
 
     def _fill_moves(self, purposes: Sequence[Purpose | None]) -> list[Purpose | None]:
-        """Give instructions that move values on the stack the purpose of the instruction behind them."""
+        """Give instructions that move values on the stack the purpose of the next instruction."""
         filled = list(purposes)
         for index in reversed(range(len(filled) - 1)):
             if filled[index] is None and is_move(self._table[index]):
@@ -70,7 +70,7 @@ class Purposes:
 
     def _purpose(self, index: int) -> Purpose | None:
         if index not in self._found:
-            self._found[index] = None  # an instruction that depends on itself has no purpose of its own
+            self._found[index] = None  # an instruction that depends on itself has no separate purpose
             self._found[index] = self._effects.of(index) or self._of_consumer(index) or self._of_producer(index)
         return self._found[index]
 
@@ -94,7 +94,7 @@ class Purposes:
         return self._unused(index) if dropped is not None else None
 
     def _unused(self, index: int) -> Purpose:
-        """Return the purpose of values that are built and dropped: lists in which a frame would have been packed."""
+        """Return the purpose of values that are built and dropped: lists that would have packed a frame."""
         if self._table[index].name not in BUILDS and self._table[index].name not in SUBSCRIPTS:
             return DROPPING
         return PACKING if self._effects.has_resume_call else EMPTY_FRAME
@@ -112,7 +112,7 @@ class Purposes:
         return Purpose(kind, titles[kind], served.anchor, served.statements)
 
     def _of_producer(self, index: int) -> Purpose | None:
-        """Return the purpose of what made the operands: keeping a result belongs to the call."""
+        """Return the purpose of the instruction that made the operands: keeping a result belongs to the call."""
         instruction = self._table[index]
         if instruction.name == "STORE_FAST":
             later = self._purpose_of_loads(instruction)

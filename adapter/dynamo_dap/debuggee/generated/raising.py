@@ -1,8 +1,8 @@
-"""Exceptions in generated code: keeps the operands of the raising instruction, and reports each exception once.
+"""Keeps the operands of an instruction that raises in generated code, and reports each exception once.
 
-An instruction that raises has consumed its operands by the time the exception is reported. While the exception filter
-is on they are kept from just before the instruction to just before the next: as long as the instruction itself holds
-them. Runs on the held thread, or the thread that runs the code.
+An instruction that raises has consumed its operands when the exception is reported. While the exception filter is on,
+they are kept from just before the instruction to just before the next: as long as the instruction itself holds them.
+Runs on the held thread, or the thread that runs the code.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dynamo_dap.protocol.types import ExceptionDetails
 _LOOP_INSTRUCTIONS = frozenset({"FOR_ITER", "SEND", "YIELD_FROM"})
 _RERAISES = frozenset({"RERAISE", "CLEANUP_THROW", "END_ASYNC_FOR"})
 _NEVER_RAISES = frozenset({"POP_TOP", "STORE_FAST", "RETURN_VALUE", "SWAP", "COPY", "PRECALL"})
-"""Nothing is kept for these: an object may die as soon as their operand is dropped."""
+"""No operands are kept for these: an object may die as soon as they drop it."""
 
 
 class RaisedExceptions:
@@ -52,7 +52,7 @@ class RaisedExceptions:
         return operands
 
     def is_new(self, generated: GeneratedCode, index: int, exception: BaseException) -> bool:
-        """Whether to report an exception: not the end of a loop, nor one reported in a frame it came through."""
+        """Return whether to report an exception: not the end of a loop, nor one reported in an earlier frame."""
         name = generated.table[index].name
         if name in _RERAISES or (name in _LOOP_INSTRUCTIONS and isinstance(exception, StopIteration)):
             return False

@@ -1,4 +1,4 @@
-"""The scopes of a frame of generated code. Made on the held thread; children are computed when opened."""
+"""Makes the scopes of a generated frame. Made on the held thread; children are computed when opened."""
 
 from __future__ import annotations
 

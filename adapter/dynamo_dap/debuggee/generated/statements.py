@@ -1,4 +1,4 @@
-"""Generated code as a Python function: the form of the listing in which each group of instructions is a statement.
+"""Writes generated code as a Python function: a listing with one statement per group of instructions.
 
 Each statement has a comment with its purpose: the user's line that it executes, the compiled graph. Instructions that
 no statement expresses are listed as comments. Pure, except that it reads the user's source lines; any thread.
@@ -31,7 +31,7 @@ from dynamo_dap.debuggee.torch_api.generated_code import is_marker
 _INDENT = "    "
 _MAXIMUM_LINE = 200
 _REMARK_COLUMN = 72
-"""Where remarks stand at most, but for those of longer statements."""
+"""Maximum column of remarks, except those beside longer statements."""
 _OUTPUT = re.compile(r"(?:\w+ = )?graph_out_\d+\[(\d+)\]$")
 _EFFECTS = {
     "record_pregraph_bytecode_enter": frozenset[str](),
@@ -39,12 +39,12 @@ _EFFECTS = {
     "_is_profiler_enabled": frozenset[str](),
     "object_setattr_ignore_descriptor": frozenset({ATTRIBUTES}),
 }
-"""What Dynamo's own helpers change of the program's state."""
+"""The program state that Dynamo's own helpers change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of the document, and the instructions that it shows; the heading shows none."""
+    """One line of the document with its instructions; the heading has none."""
 
     text: str
     first: int | None = None
@@ -72,7 +72,7 @@ class StatementListing:
         return self._line_of[index]
 
     def entry_of(self, line: int) -> int | None:
-        """Return the instruction at which the 1-based ``line`` begins, or the next that has any; None behind all."""
+        """Return the instruction at which the 1-based ``line`` begins, or the next one; None after all."""
         return next((shown.first for shown in self.lines[max(0, line - 1) :] if shown.first is not None), None)
 
     def is_same_statement(self, one: int, other: int) -> bool:
@@ -130,7 +130,7 @@ class StatementListing:
         return "" if group is None else _REMARKS[group.purpose.kind] or self._listing.users_lines(group)
 
     def _group_behind(self, said: Said) -> Group | None:
-        """Return the group of instructions behind a statement, if it says more than the statement."""
+        """Return the group of instructions of a statement, if it says more than the statement."""
         for index in range(said.last, said.first - 1, -1):
             group = self._listing.group_of(index)
             if group.purpose.kind in _REMARKS:
@@ -146,7 +146,7 @@ _REMARKS = {
     Kind.BOOKKEEPING: PROFILING.title,
     Kind.RESUME: "the rest of the function",
 }
-"""What stands beside a statement; None for the user's lines that it carries out."""
+"""The remark beside a statement; None for the user's lines that it carries out."""
 
 
 def _indices(line: Line) -> range:

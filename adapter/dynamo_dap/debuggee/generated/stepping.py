@@ -33,18 +33,18 @@ from dynamo_dap.protocol.contract import INSTRUCTIONS
 
 @dataclass(eq=False, slots=True)
 class Origin:
-    """The origin of a step, and the progress of its frame since."""
+    """A step's origin, and its frame's progress since."""
 
     generated: GeneratedCode
     frame: FrameType | None
-    """None once it has ended: a frame that is remembered would keep its locals alive."""
+    """None once it has ended: otherwise its locals would stay alive."""
     index: int
     returned: tuple[str, Any] | None = field(default=None)
     """The frame's name and the value it returned."""
 
 
 def begins_line(generated: GeneratedCode, index: int) -> bool:
-    """Whether a line of the user's that runs as ordinary Python begins at an instruction."""
+    """Return whether a user's line that runs as ordinary Python begins at an instruction."""
     return generated.continuation is not None and index in generated.continuation.lines
 
 
@@ -81,7 +81,7 @@ def _ends_in_same_frame(step: Step, origin: Origin, index: int) -> bool:
 
 
 def is_on_stack(wanted: FrameType | None, top: FrameType) -> bool:
-    """Whether ``wanted`` is ``top`` or one of its callers."""
+    """Return whether ``wanted`` is ``top`` or one of its callers."""
     frame: FrameType | None = top
     while frame is not None:
         if frame is wanted:

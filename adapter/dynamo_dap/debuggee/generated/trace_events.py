@@ -1,8 +1,8 @@
-"""Events of generated code by ``sys.settrace``: Python 3.11 and older.
+"""Reports events of generated code by ``sys.settrace``: Python 3.11 and older.
 
-A trace function is set just before generated code begins and removed when the last frame of generated code on the
-thread ends. Meanwhile every event is passed on to the previous trace function, which sees the same frames, lines,
-returns and exceptions as without us, generated frames included.
+A trace function is set just before generated code begins and removed when the thread's last frame of generated code
+ends. Meanwhile every event is passed on to the previous trace function, which sees the same frames, lines, returns and
+exceptions as without us, generated frames included.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class TraceEvents:
         self._tracer().expect(code)
 
     def _is_over(self, generated: GeneratedCode, frame: FrameType) -> bool:
-        """Whether ``frame`` needs no more events; tracing takes most of a call's time."""
+        """Return whether ``frame`` needs no more events; tracing takes most of a call's time."""
         return frame.f_lasti == generated.entry_offset and self._sink.is_followed_no_further(generated)
 
     def watch(self, generated: GeneratedCode, code: CodeType) -> None:
@@ -59,7 +59,7 @@ class TraceEvents:
         """Do nothing: a traced frame stays traced to its end, and another thread cannot change that."""
 
     def want_raises(self, wanted: bool) -> None:
-        """Report raised exceptions, too, or no longer."""
+        """Choose whether to report raised exceptions, too."""
 
     def close(self) -> None:
         """Report nothing from now on; trace functions disappear as their frames end."""
@@ -90,7 +90,7 @@ class TraceEvents:
 
 
 class _ThreadTracer(ChainingTracer):
-    """The trace function of one thread, and the one that was there before."""
+    """A thread's trace function, and the previous one."""
 
     def __init__(
         self,
@@ -103,9 +103,9 @@ class _ThreadTracer(ChainingTracer):
         self._codes = codes
         self._expected: CodeType | None = None
         self._takes_its_place = False
-        """Whether ``before`` is one that goes on in C from the next call on; else it misses lines."""
+        """Whether ``before`` continues in C from the next call on; otherwise it misses lines."""
         self._traced: set[int] = set()
-        """``id`` of the frames traced, all of them running."""
+        """``id`` of the traced frames, all of them running."""
         # One object forever, so that it can be recognised.
         self._function: TraceFunction = self.on_call
 

@@ -1,1 +1,1 @@
-"""Wrong numbers: NaN and Inf, calls that differ when compiled, gradients and backward stops."""
+"""Finds wrong numbers: NaN and Inf, calls that differ when compiled, gradients and backward stops."""

@@ -1,4 +1,4 @@
-"""The lines that a compiled call reaches, in the order of its backward pass.
+"""Orders a compiled call's lines by its backward pass.
 
 For each visit of a line, it records the graph nodes that the visit adds, including those of called functions. The
 backward pass reaches the visits in the reverse order of their ends: the last line first, and a call before the lines of
@@ -36,11 +36,11 @@ class Visit:
     """How many functions it is inlined into."""
     is_user_code: bool
     before: str
-    """The node that was added last when it began; empty for none."""
+    """The last node added before it; empty for none."""
     is_in_body: bool = False
-    """Whether it is in the body of a higher-order operator, whose nodes are in another graph."""
+    """Whether it is in a higher-order operator's body, whose nodes are in another graph."""
     nodes: tuple[str, ...] = ()
-    """What it adds."""
+    """The nodes that it adds."""
 
     @property
     def place(self) -> tuple[str, int]:
@@ -48,7 +48,7 @@ class Visit:
         return self.path, self.line
 
     def is_at(self, point: TracePoint) -> bool:
-        """Whether another trace has reached the same line with the same graph so far."""
+        """Return whether another trace has reached the same line with the same graph so far."""
         frame = point.frame
         return (frame.path, point.line, frame.last_operation) == (self.path, self.line, self.before)
 
@@ -58,12 +58,12 @@ class BackwardLines:
     """The facts that hold for every call of a cache entry."""
 
     visits: list[Visit] = field(default_factory=list)
-    """By their ends."""
+    """In the order of their ends."""
     graph: KeptGraph = field(default_factory=KeptGraph)
     breakpoints: Mapping[tuple[str, int], list[LineBreakpoint]] = field(default_factory=dict)
     """Breakpoints for these lines, by file and line."""
     breakpoints_at: int = -1
-    """The version of the breakpoints for which ``breakpoints`` holds."""
+    """The breakpoints' version for which ``breakpoints`` holds."""
 
     @property
     def lines(self) -> dict[str, frozenset[int]]:
@@ -79,16 +79,16 @@ class Survey:
     """Notes the visits of a trace. Lives for that trace."""
 
     def __init__(self) -> None:
-        """Nothing has begun."""
+        """Begin without visits."""
         self._attempt: Any = None
         self._begin()
 
     def _begin(self) -> None:
         self._found = BackwardLines()
         self._open: list[tuple[object, Visit]] = []
-        """Interpreters, and the line that each of them is on; outermost first."""
+        """Interpreters with their present lines, outermost first."""
         self._created: list[Any] = []
-        """Nodes: names are final only when the trace is over, since Dynamo names a node after its variable."""
+        """Nodes: names are final only after the trace, since Dynamo names a node after its variable."""
         self._begun: dict[int, int] = {}
         self._ended: list[tuple[Visit, int, int]] = []
 
@@ -124,7 +124,7 @@ class Survey:
         self._open.append((chain[0], visit))
 
     def _goes_on_within_line(self, frame: TracedFrame) -> bool:
-        """Whether a resume function begins inside a line, for example after a branch on a tensor's data."""
+        """Return whether a resume function begins inside a line, for example after a branch on a tensor's data."""
         return (
             resume_function(frame.code) is not None
             and not frame.is_in_resume_prologue
@@ -165,13 +165,13 @@ class BackwardOrigin:
     """Where a step in a backward pass began."""
 
     call: object
-    """That of the visit, compared by identity."""
+    """The visit's call, compared by identity."""
     depth: int
-    """That of the line."""
+    """The line's depth."""
 
 
 def ends_at(step: Step, call: object, visit: Visit) -> bool:
-    """Whether ``step`` ends at ``visit``, the next visit with a gradient after the start of the step."""
+    """Return whether ``step`` ends at ``visit``, the next one with a gradient after the step's start."""
     origin = step.origin
     if not isinstance(origin, BackwardOrigin) or not visit.is_user_code:
         return False

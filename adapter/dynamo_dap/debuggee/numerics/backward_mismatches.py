@@ -1,4 +1,4 @@
-"""Stops where the gradients of a compiled call differ from eager: the exception filter ``mismatch`` in backward passes.
+"""Stops where a compiled call's gradients differ from eager: the exception filter ``mismatch`` in backward passes.
 
 A call whose values match is kept until the program's own backward pass has passed through it. The gradients that the
 call added to its inputs are then compared with those of Dynamo's graph. If one differs, the thread is held at the
@@ -37,7 +37,7 @@ from dynamo_dap.protocol.texts import first_line_of
 
 @dataclass(eq=False)
 class _Expected:
-    """A call whose backward pass is awaited."""
+    """A call that waits for its backward pass."""
 
     call: CachedCall
     kept: KeptBackward
@@ -67,7 +67,7 @@ class BackwardMismatches:
             self._report_once(cached_call, problem)
 
     def _came_back(self, expected: _Expected, ended: BackwardPass) -> None:
-        """Compare a backward pass. Never raise: autograd would pass it to the program."""
+        """Compare a backward pass. Never raises: autograd would pass it to the program."""
         if self._host.is_holding or MISMATCH not in self._host.breakpoints.exception_filters:
             return
         try:

@@ -1,4 +1,4 @@
-"""Stops in the program's backward pass, at the line of a compiled call whose result has its gradient.
+"""Stops in the program's backward pass, at the compiled call's line whose result has its gradient.
 
 A call that reaches a backward breakpoint keeps its inputs. When the gradients of its outputs arrive, its graph runs
 again with autograd and is differentiated. That is enough for conditions on the gradient. For a stop, the call is
@@ -52,7 +52,7 @@ from dynamo_dap.protocol.contract import BACKWARD, COMPILE_TIME
 from dynamo_dap.protocol.texts import first_line_of, named_first_line_of
 
 GRADIENT = "__grad__"
-"""The gradient of the line's result, in expressions."""
+"""The name of the result's gradient in expressions."""
 
 
 @dataclass(eq=False)
@@ -60,21 +60,21 @@ class KeptCall:
     """A call whose outputs may get gradients. Lives as long as the program's autograd graph of it."""
 
     number: int
-    """In the order in which calls began."""
+    """Counts calls in the order of their beginning."""
     call: CachedCall
     lines: BackwardLines
     inputs: dict[Any, KeptInput]
     """By placeholder."""
     states: list[Callable[[], None]]
-    """Restores random numbers and switches as they were when it began."""
+    """Restores random numbers and switches of the call's beginning."""
     output_gradients: weakref.ref[OutputGradients] | None = None
-    """Which the program's autograd graph keeps alive, as it does this call."""
+    """Kept alive by the program's autograd graph, like this call."""
     included: Sequence[frozenset[int]] = ()
-    """As in ``OutputGradients``."""
+    """Like ``OutputGradients.included``."""
     draws: bool = False
     """Whether its graph draws random numbers."""
     dropped: str | None = None
-    """Why its inputs are not here any more."""
+    """Why its inputs were dropped."""
 
     @property
     def bytes(self) -> int:
@@ -110,14 +110,14 @@ class _InBackward:
 
 @dataclass
 class _Thread(threading.local):
-    """What a thread of the program is doing."""
+    """The calls of one thread of the program."""
 
     begun: dict[int, KeptCall] = field(default_factory=dict)
     """By identity of the frame that runs the generated code."""
 
 
 class SurveyRun(ReplayRun):
-    """A replay that notes what the backward pass of the call may stop at."""
+    """A replay that notes where the call's backward pass may stop."""
 
     is_logged = stops = False
 
@@ -132,7 +132,7 @@ class SurveyRun(ReplayRun):
 
 
 class RunToVisit(ReplayRun):
-    """A replay of a kept call up to a visit, where its gradient is looked at."""
+    """A replay of a kept call up to a visit, to inspect its gradient."""
 
     is_logged = stops = False
 
@@ -152,7 +152,7 @@ class RunToVisit(ReplayRun):
         return Decision.GO_ON
 
     def is_over(self) -> bool:
-        """Whether the trace was at the place of the visit."""
+        """Return whether the trace has passed the visit's place."""
         return self._is_over
 
 
@@ -160,9 +160,9 @@ class BackwardPasses:
     """Stops in the backward passes of compiled calls, at breakpoints of mode Backward."""
 
     def __init__(self, host: Host, address_of: Callable[[TracedFrame, int], int], lines: LineTraces) -> None:
-        """Work for ``host``, the agent; ``address_of`` gives the address of a traced instruction.
+        """Work for ``host``, the agent; ``address_of`` gives a traced instruction's address.
 
-        ``lines`` has the lines of traces reported.
+        ``lines`` reports the lines of traces.
         """
         self._host = host
         self._lines = lines
@@ -211,7 +211,7 @@ class BackwardPasses:
             return None
 
     def survey(self, call: CachedCall) -> BackwardLines:
-        """Replay ``call``, and return what holds for every call of its cache entry."""
+        """Replay ``call``, and return the facts for every call of its cache entry."""
         run = SurveyRun(call)
         with self._lines.running(run):
             trace_again(run, run.survey.finish)
@@ -266,7 +266,7 @@ class BackwardPasses:
     # -- the backward pass: the thread that autograd runs the call's part of it on -------------------------------------
 
     def _on_gradients(self, kept: KeptCall, gradients: Gradients) -> None:
-        """Stop at a line of the call for its gradients. Never raise: autograd would pass that to the program."""
+        """Stop at a line of the call for its gradients. Never raises: autograd would pass that to the program."""
         try:
             arrived = any(each is not None for each in gradients)
             if not arrived or self._host.is_holding or not self.are_wanted() or any(map(is_fake_tensor, gradients)):
@@ -318,7 +318,7 @@ class BackwardPasses:
                 self._say_why_not(kept, f"{os.path.basename(path)}:{line}", reason)
 
     def _say_why_not(self, kept: KeptCall, place: str, reason: str) -> None:
-        """Report a breakpoint whose line has no gradient when the backward pass is over."""
+        """Report a breakpoint whose line has no gradient after the backward pass."""
         if (place, reason) not in self._reported:
             self._reported.add((place, reason))
             name = f"{name_of_call(kept.call)} [{kept.call.compile_id}]"
@@ -339,7 +339,7 @@ class BackwardPasses:
         return [each for each in here if each.mode == BACKWARD]
 
     def _reach(self, reached: _ReachedLine, breakpoints: list[LineBreakpoint]) -> bool:
-        """Stop at a visit if a breakpoint or step asks for it; return whether the visit has a gradient."""
+        """Stop at a visit for a breakpoint or step; return whether the visit has a gradient."""
         step = self._host.steps.current()
         is_stepped_to = step is not None and ends_at(step, reached.kept, reached.visit)
         if not breakpoints and not is_stepped_to:
@@ -384,7 +384,7 @@ class BackwardPasses:
             raise NoRealValue(f"what the call was given has changed since: it does not reach line {visit.line} again")
 
     def _in_backward(self, kept: KeptCall, run: GradientRun) -> CachedCall:
-        """Return the call as it is looked at in its backward pass."""
+        """Return the call for inspection in its backward pass."""
         frame = NoFrame(kept.call.frame.f_globals, kept.call.frame.f_builtins, caller_frame())
         return replace(kept.call, frame=frame, in_backward=_InBackward(kept, run))
 
@@ -448,7 +448,7 @@ class _ReachedLine:
     run: GradientRun
     visit: Visit
     result: str
-    """The node that is the line's result."""
+    """The node of the line's result."""
 
 
 def _headline(kept: KeptCall, visit: Visit) -> str:
@@ -466,7 +466,7 @@ _NO_PAST = (
 
 
 def result_of(lines: BackwardLines, visit: Visit, run: GradientRun) -> str | None:
-    """Return the last value with a gradient that a line computes; None if there is none or it is unknown."""
+    """Return a line's last value with a gradient, or None."""
     if visit.is_in_body:
         here = sorted((each for each in lines.visits if each.place == visit.place), key=lambda each: each.position)
         results = list(run.results_in_bodies.get(visit.place, {}).values())
@@ -494,7 +494,7 @@ def _why_without(visit: Visit) -> str:
 
 
 def _asks_for_gradient_alone(breakpoint: LineBreakpoint) -> bool:
-    """Whether a condition and a log message can be evaluated without the line."""
+    """Return whether a condition and a log message can be evaluated without the line."""
     conditions = breakpoint.conditions
     parts = conditions.log_message.parts if conditions.log_message is not None else ()
     texts = [text for text, is_expression in parts if is_expression]
@@ -516,7 +516,7 @@ _BUILTINS = {each.__name__ for each in (abs, all, any, bool, float, int, len, ma
 
 
 class _GradientFrame(Frame):
-    """A line of which only the gradient is asked for."""
+    """A line of which only the gradient is known."""
 
     def __init__(self, reached: _ReachedLine, gradient: Any, console: Callable[[str], None]) -> None:
         self._visit = reached.visit
@@ -539,7 +539,7 @@ class _GradientFrame(Frame):
         return Position(self._visit.line)
 
     def scopes(self) -> Sequence[ScopeOfFrame]:
-        """None: it is never shown."""
+        """Return no scopes: it is never shown."""
         return ()
 
     def evaluate(self, expression: str, context: str) -> Value:

@@ -1,4 +1,4 @@
-"""The exception filter ``nan`` in a backward pass: the line that passes back the first NaN or Inf.
+"""Finds the line whose backward gives the first NaN or Inf: the exception filter ``nan`` in a backward pass.
 
 While the filter is on, each call of a compiled graph that autograd records is kept with its inputs. After a backward
 pass that leaves NaN or Inf in the gradients of parameters, its calls are differentiated again, operation by operation.
@@ -62,9 +62,9 @@ class _Noted:
 @dataclass
 class _Thread(threading.local):
     arrived: dict[int, list[tuple[_Noted, Gradients]]] = field(default_factory=dict)
-    """By backward pass: the calls that it reached, in this order, with the gradients of their outputs."""
+    """By backward pass: the calls that it reached, in order, with the gradients of their outputs."""
     passed_on: dict[int, list[Any]] = field(default_factory=dict)
-    """By backward pass: sums of the gradients that calls passed on to what had computed their inputs."""
+    """By backward pass: sums of the gradients that calls passed on to their inputs."""
 
 
 class BackwardValues:
@@ -108,7 +108,7 @@ class BackwardValues:
                 node.register_prehook(functools.partial(self._on_passed_on, each.output_nr))
 
     def _on_passed_on(self, number_of_output: int, gradients: tuple[Any, ...]) -> None:
-        """Note whether a gradient that leaves a call is finite. Never raise: autograd would pass it to the program."""
+        """Note whether a gradient that leaves a call is finite. Never raises: autograd would pass it to the program."""
         try:
             number, gradient = current_pass(), gradients[number_of_output]
             if number in self._thread.arrived and gradient is not None and not is_fake_tensor(gradient):
@@ -119,7 +119,7 @@ class BackwardValues:
             log_exception("noting a backward pass")
 
     def _on_gradients(self, noted: _Noted, gradients: Gradients) -> None:
-        """Collect the gradients of this pass. Never raise: autograd would pass it to the program."""
+        """Collect the gradients of this pass. Never raises: autograd would pass it to the program."""
         try:
             if self._host.is_holding or not self._is_wanted() or any(map(is_fake_tensor, gradients)):
                 return
@@ -135,7 +135,7 @@ class BackwardValues:
         return NAN_FILTER in self._host.breakpoints.exception_filters
 
     def _is_over(self, number: int) -> None:
-        """Check the gradients of a finished backward pass. Never raise: autograd would pass it to the program."""
+        """Check a finished backward pass's gradients. Never raises: autograd would pass it to the program."""
         arrived, passed_on = self._thread.arrived.pop(number, []), self._thread.passed_on.pop(number, [])
         try:
             if not self._is_wanted() or self._host.is_holding:
@@ -158,7 +158,7 @@ class BackwardValues:
                 return
 
     def _stops_in(self, noted: _Noted, gradients: Gradients) -> bool:
-        """Whether the backward pass of a call makes a NaN or Inf; the thread was held then."""
+        """Return whether a call's backward pass makes a NaN or Inf, after holding the thread there."""
         if noted.given.are_changed(noted.call.memory):
             raise NoRealValue("an input of its call was changed in place after the call")
         limit = limits_of_real_values().bytes
@@ -223,10 +223,10 @@ def _maker_of(nodes: Sequence[Any], run: GradientRun, node: Any, limit: int, pre
 
     A node may have several users. The answer is the first user in the graph whose own part is not finite: the part of a
     later user may include it. Without such a user the gradient came from the outputs, and the answer is ``node``.
-    ``prefix`` is that of the names in a body of a higher-order operator.
+    ``prefix`` belongs to the names in a higher-order operator's body.
 
     Raises:
-        NoRealValue: the part of each user alone is finite, so none of them can be named.
+        NoRealValue: each user's own part is finite, so none of them can be named.
     """
     users = [(each, results) for each in nodes if each in node.users and (results := _results_of(each, run, prefix))]
     if len(users) < 2:

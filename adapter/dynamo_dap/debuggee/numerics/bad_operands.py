@@ -1,6 +1,6 @@
-"""Names the operands that gave a NaN or Inf: ``mask.sum(-1)[2] is 0``.
+"""Names the operands that caused a NaN or Inf: ``mask.sum(-1)[2] is 0``.
 
-Only for operations of which each element of the result comes from one element of each operand. Thread of the program
+Only for operations of which each element of the result comes from one element of each operand. The program's thread
 that makes the call.
 """
 
@@ -32,9 +32,9 @@ _DEPTH = 5
 def bad_operands(
     node: Any, value: Any, index: Sequence[int], results: Mapping[Any, Any]
 ) -> tuple[tuple[Any, str], ...]:
-    """Return the operands of ``node`` with the element of each that gave the result's element at ``index``.
+    """Return the operands of ``node``, each with the element behind the result's element at ``index``.
 
-    Of a division by 0 only what is 0. Nothing where that is not known, or an operand was overwritten.
+    For a division by 0 only the 0. Empty if unknown, or if an operand was overwritten.
     """
     short = _short_name(node)
     given = list(node.args)
@@ -70,7 +70,7 @@ def _short_name(node: Any) -> str:
 
 
 def expression_text(node: Any, names: Mapping[Any, str]) -> str:
-    """Return a node as the program may write it, ``mask.sum(-1)``; its name where that is long."""
+    """Return a node as the program may write it, ``mask.sum(-1)``; its name if that is long."""
     text = _expression(node, names, _DEPTH)
     return str(node.name) if text is None or len(text) > _LONGEST else text
 

@@ -1,4 +1,4 @@
-"""Runs the bodies of higher-order operators node by node, while a graph that calls the operators runs.
+"""Runs higher-order operators' bodies node by node, while a graph that calls the operators runs.
 
 A body (``checkpoint``, ``cond``, ``while_loop``, ``autograd.Function.forward``) is a module of the graph, and the
 operator decides how often it runs. Runs on the calling thread; nothing outlives the run.
@@ -20,7 +20,7 @@ RunBody = Callable[[Any, tuple[Any, ...]], Any]
 
 @contextlib.contextmanager
 def with_bodies_run_by(module: Any, run: RunBody) -> Iterator[None]:
-    """Make ``run`` execute the bodies of ``module``, a graph of our own."""
+    """Let ``run`` execute the bodies of ``module``, a graph of our own."""
     names = {node.target for node in module.graph.nodes if node.op == "get_attr" and "." not in node.target}
     bodies = {name: body for name in names if hasattr(body := getattr(module, name, None), "graph")}
     try:

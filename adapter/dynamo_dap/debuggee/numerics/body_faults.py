@@ -1,8 +1,8 @@
-"""Finds the operation at fault in the body of a higher-order operator whose result differs.
+"""Finds the wrong operation in a higher-order operator's body, if the operator's result differs.
 
 The body (``checkpoint``, ``autograd.Function.forward``) is changed to return the result of each of its operations as
-well, in Dynamo's graph and in the compiled one. These results are compared. Of ``torch.cond`` the branch that the call
-takes is put in its place. Runs on the calling thread.
+well, in Dynamo's graph and in the compiled one. These results are compared. ``torch.cond`` is replaced by the branch
+that the call takes. Runs on the calling thread.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CHOOSES = "cond"
 
 
 class ComparedBody:
-    """The body of one operator of a graph, in Dynamo's graph and in a compiled one."""
+    """One operator's body, in Dynamo's graph and in a compiled one."""
 
     def __init__(self, graph: ReplayedGraph, node: Any, random: Iterable[Callable[[], None]]) -> None:
         """Compare the operator of ``node``; ``node`` is the operator, or an item of its result."""
@@ -51,7 +51,7 @@ class ComparedBody:
         return bodies if is_known else []
 
     def differences(self, backend: Any) -> dict[Any, tuple[Difference, Any]]:
-        """Return for each operation of the body how its compiled result differs, and that result.
+        """Return how each of the body's operations differs when compiled, and its compiled result.
 
         Raises:
             Exception: whatever the backend raises.

@@ -1,4 +1,4 @@
-"""Compares a compiled graph with Dynamo's, line by line of the user's code, for the filter ``mismatch`` and commands.
+"""Compares a compiled graph with Dynamo's by the user's lines, for the filter ``mismatch`` and commands.
 
 Runs on the thread that makes the call, right after it; for gradients, on the thread of the backward pass.
 """
@@ -64,19 +64,19 @@ from dynamo_dap.protocol.texts import first_line_of
 
 NEEDED = (GRAPHS, NODES, COMPARING)
 _MAXIMUM_STORED = 8
-"""Of what is stored otherwise, the lines are looked for."""
+"""How many differently stored values get a line."""
 _DYNAMOS = "eager"
-"""The stage of ``bisect`` that is Dynamo's own trace."""
+"""The stage of ``bisect`` for Dynamo's own trace."""
 _SAME = "nothing differs."
 
 
 class CallsDifferByChance(Exception):
-    """A call cannot be compared: Inductor draws other random numbers than the graph's operations do."""
+    """A call cannot be compared: Inductor draws other random numbers than the graph's operations."""
 
 
 @contextlib.contextmanager
 def as_it_began(call: GraphCall) -> Iterator[None]:
-    """Draw the random numbers of the call again."""
+    """Draw the call's random numbers again."""
     with preserved_global_state():
         for put_back in call.kept.random:
             put_back()
@@ -138,7 +138,7 @@ def compared_if_valid(call: GraphCall, cached_call: CachedCall) -> Comparison | 
 
 
 def find_fault(call: GraphCall, cached_call: CachedCall, comparison: Comparison) -> tuple[Fault | None, str | None]:
-    """Return the first difference of the call, Dynamo's own faults first, and what was not compared.
+    """Return the call's first difference, Dynamo's own faults first, and what was not compared.
 
     Raises:
         Exception: whatever the backend raises.
@@ -221,7 +221,7 @@ def body_of(
 ) -> ComparisonBody:
     """Return the report on a comparison.
 
-    ``fault`` is None where nothing differs; ``problem`` says what is missing.
+    ``fault`` is None if nothing differs; ``problem`` says what is missing.
     """
     backend = name_of(cached_call.backend)
     verdict = _same(comparison) if fault is None else cause_of(fault, backend)
@@ -254,7 +254,7 @@ def body_of(
 
 
 def _judged(comparison: Comparison, fault: Fault | None) -> list[JudgedStage]:
-    """Return the stages that were tried, including Dynamo's trace if the function ran as ordinary Python."""
+    """Return the tried stages, including Dynamo's trace if the function ran eagerly."""
     if fault is None:
         return []
     if fault.stage == DYNAMO:
@@ -270,7 +270,7 @@ def _operation(fault: Fault | None) -> str | None:
 
 
 def needs_gradients(outputs: Sequence[Any]) -> bool:
-    """Whether a backward pass can reach some output."""
+    """Return whether a backward pass can reach an output."""
     return any(getattr(each, "requires_grad", False) for each in outputs)
 
 
@@ -331,7 +331,7 @@ def _cause_of_gradient(fault: Fault, worst: GradientOfInput, backend: str) -> st
 
 
 def cause_in_backward(fault: Fault, backend: str) -> str:
-    """Return which stage makes a gradient wrong."""
+    """Return the stage that makes a gradient wrong."""
     if fault.node is None:
         return f"the backend ({backend}), in this compiled code alone: compiled again, its gradients match."
     return f"{_owner(fault, backend)}. The backward of {target_name(fault.node)} is wrong.{_part_text(fault)}"
@@ -340,7 +340,7 @@ def cause_in_backward(fault: Fault, backend: str) -> str:
 def body_without_graph(
     call: GraphCall, cached_call: CachedCall, verdict: str, *, stage: str | None = None, line: Place | None = None
 ) -> ComparisonBody:
-    """Return the report on a call whose graphs were not compared; ``stage`` is the one at fault, if known."""
+    """Return the report on a call whose graphs were not compared; ``stage`` is the wrong one, if known."""
     return ComparisonBody(
         function=name_of_call(cached_call),
         compile_id=cached_call.compile_id,
@@ -380,7 +380,7 @@ def body_of_missing_exception(call: GraphCall, cached_call: CachedCall, found: E
 def body_of_failed_compile(
     function: str, compile_id: str, backend: str, verdict: str, *, stage: str | None, line: Place | None
 ) -> ComparisonBody:
-    """Return the report on a compile that raised; ``stage`` is the one at fault, if known."""
+    """Return the report on a compile that raised; ``stage`` is the wrong one, if known."""
     return ComparisonBody(
         function=function,
         compile_id=compile_id,
@@ -397,7 +397,7 @@ def body_of_failed_compile(
 
 
 def line_at_fault(fault: Fault) -> tuple[str, int] | None:
-    """Return the file and line at fault."""
+    """Return the file and line of the fault."""
     if fault.node is None:
         return fault.line
     place = place_of_fault(fault)
@@ -405,7 +405,7 @@ def line_at_fault(fault: Fault) -> tuple[str, int] | None:
 
 
 def place_of_fault(fault: Fault) -> tuple[Place, str] | None:
-    """Return the line at fault, and its function."""
+    """Return the line of the fault, and its function."""
     if fault.line is None:
         return place_of(fault.node, is_torch_file)
     return next((each for each in places_of(fault.node) if (each[0].path, each[0].line) == fault.line), None)
@@ -481,7 +481,7 @@ def _lines(comparison: Comparison, fault: Fault | None) -> list[ComparedLine]:
 
 
 def _nodes(comparison: Comparison, fault: Fault | None) -> list[Any]:
-    """Return the graph's nodes; the compared nodes of an operator's body come before the operator."""
+    """Return the graph's nodes; the compared nodes of an operator's body precede the operator."""
     nodes = list(comparison.graph.nodes)
     if fault is not None and fault.within is not None:
         known, position = set(nodes), nodes.index(fault.within)

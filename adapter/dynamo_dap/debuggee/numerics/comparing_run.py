@@ -1,7 +1,7 @@
-"""Compares the calls of a program without a debugger, for ``dynamo-dap compare``.
+"""Compares a program's calls without a debugger, for ``dynamo-dap compare``.
 
-Each call is compared as it returns, its gradients after a backward pass through it. Each comparison is written to a
-file. Runs on the thread that makes the call, and on that of the backward pass.
+Each call is compared when it returns, its gradients after a backward pass through it. Each comparison is written to a
+file. Runs on the thread that makes the call, and on the backward pass's.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ from dynamo_dap.protocol.comparisons import GRADIENTS, ComparisonBody
 from dynamo_dap.protocol.texts import first_line_of, named_first_line_of
 
 _OF_TORCH = ("Inductor", AOT_AUTOGRAD)
-"""Steps that fail by themselves; any other one is the backend."""
+"""Steps that fail by themselves; any other failure belongs to the backend."""
 _MAXIMUM_PASSES = 4
-"""Of the backward passes through one call, so many are compared."""
+"""How many backward passes through one call are compared."""
 
 
 class ComparingRun(CallObserver, CompileObserver):
@@ -73,7 +73,7 @@ class ComparingRun(CallObserver, CompileObserver):
     feature = "comparing calls"
 
     def __init__(self, path: str, every: int, report: Callable[[str], None]) -> None:
-        """Comparisons are written to ``path``; ``every`` N-th call, the first alone if it is 0."""
+        """Write comparisons to ``path``, of every ``every``-th call, or only of the first for 0."""
         self._path = Path(path)
         self._every = every
         self._report = report
@@ -82,7 +82,7 @@ class ComparingRun(CallObserver, CompileObserver):
         self._attributes = NotedAttributes()
         self._memory = ReturnedMemory()
         self._failed_at: Place | None = None
-        """Where the trace of the compile that runs has raised."""
+        """Where the present compile's trace has raised."""
         self._backend_failure: BackendFailure | None = None
 
     def begin(self) -> None:
@@ -156,7 +156,7 @@ class ComparingRun(CallObserver, CompileObserver):
             self._cannot(call, cached_call, problem)
 
     def raised(self, call: GraphCall) -> None:
-        """Say whether Dynamo's graph raises as well."""
+        """Report whether Dynamo's graph raises as well."""
         cached_call = call.as_cached_call()
         if cached_call is None:
             return
@@ -171,7 +171,7 @@ class ComparingRun(CallObserver, CompileObserver):
         return self._is_wanted(number)
 
     def left_out(self, code: types.CodeType, reason: str) -> None:
-        """Say that calls of a function are not compared."""
+        """Report that a function's calls are not compared."""
         self._report(f"dynamo-dap: calls of {user_function_name(code)} are not compared: {reason}\n")
 
     def _body_of_call(self, call: GraphCall, cached_call: CachedCall, reused: ReusedMemory | None) -> ComparisonBody:
@@ -221,7 +221,7 @@ class ComparingRun(CallObserver, CompileObserver):
     def _is_wanted(self, number: int) -> bool:
         if self._every:
             return (number - 1) % self._every == 0
-        return number & (number - 1) == 0  # the first, the first cached one, and fewer and fewer of the later ones
+        return number & (number - 1) == 0  # the first, the first cached one, and fewer and fewer later ones
 
     def _write(self, body: ComparisonBody) -> None:
         with self._lock, self._path.open("ab") as file:

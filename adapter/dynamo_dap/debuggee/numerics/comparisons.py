@@ -1,7 +1,7 @@
 """Compares the results of the compiler's stages for one call: Dynamo's graph, AOTAutograd, the backend.
 
-``differences`` has the tolerances. Graphs are compiled for this apart from the program. Runs on the thread that makes
-the call.
+``differences`` has the tolerances. Graphs are compiled for this in isolation from the program. Runs on the thread that
+makes the call.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ STAGES = Feature("distinguishing AOTAutograd's faults from the backend's", _AOT_
 AOT_AUTOGRAD = "AOTAutograd"
 DECOMPOSITION = "decomposition"
 DYNAMO = "Dynamo"
-"""Stages before the backend itself. Inductor asks AOTAutograd for decompositions of its own."""
+"""Stages before the backend itself. Inductor passes its own decompositions to AOTAutograd."""
 _BISECTED = {AOT_AUTOGRAD: "aot_eager", DECOMPOSITION: "aot_eager_decomp_partition"}
-"""As ``bisect`` names them."""
+"""Their names in ``bisect``."""
 _RANDOM_STATE = "It leaves torch's random number generator in another state than eager: the next numbers differ."
 
 
@@ -73,25 +73,25 @@ class EagerRaises(NoRealValue):
 
 
 class Reference:
-    """The result of each operation of a graph in one call, run by eager."""
+    """Each operation's eager result in one call of a graph."""
 
     def __init__(self, graph: ReplayedGraph, *, may_fail: bool = False) -> None:
-        """Run it; ``may_fail``: an operation that raises is noted.
+        """Run it; ``may_fail``: note an operation that raises.
 
         Raises:
             NoRealValue: some operation cannot be run again.
         """
         self.graph = graph
         self.values: dict[Any, Any] = {}
-        """Of the operations that give a tensor which no later one writes to."""
+        """For operations that give a tensor to which no later one writes."""
         self._seen: dict[Any, tuple[object, int, Any]] = {}
         self._taken: dict[str, TakenResult] = {}
         self._random: Any = None
         self.several: dict[Any, list[Any]] = {}
-        """The tensors that an operation with several results gives, without those that later ones write to."""
+        """The tensors of an operation with several results, without those that later ones write to."""
         self._several: dict[Any, list[tuple[Any, int, Any]]] = {}
         self.failed: tuple[Any, str] | None = None
-        """The first operation that has raised, and what."""
+        """The first operation that has raised, and the exception."""
         self._problem = ""
         self._calls = CheckedCalls(graph.promised)
         try:
@@ -109,7 +109,7 @@ class Reference:
         }
         dtypes = {node.name: value.dtype for node, value in self.values.items()}
         self.random_after: Any = self._random
-        """The states of torch's generators when it had run."""
+        """The states of torch's generators after the run."""
         self.runs = ExactRuns(graph, dtypes, self._taken)
         """The graph in float64."""
         self._seen.clear()
@@ -123,7 +123,7 @@ class Reference:
 
     @property
     def operator_faults(self) -> Mapping[Any, OperatorFault]:
-        """By node, how custom operators break their declaration."""
+        """Return how custom operators break their declarations, by node."""
         return self._calls.faults
 
     def _note(self, node: Any, results: Mapping[Any, Any]) -> None:
@@ -140,7 +140,7 @@ class Reference:
         is_drawn = before is not None and node.prev.op != "root" and not before.equal(self._random)
         if is_drawn or is_custom_operator(node.target):
             self._taken[node.name] = TakenResult.of(node, results, is_random=is_drawn)
-        if in_transform():  # one tensor stands for a batch there
+        if in_transform():  # one tensor represents a batch there
             return
         if isinstance(value, list | tuple) and any(has_own_memory(each) for each in value):
             with data_reading():
@@ -192,7 +192,7 @@ def values_by(
     *,
     records_gradients: bool = False,
 ) -> list[Any]:
-    """Compile the graph by ``backend`` so that it returns what ``nodes`` give, and run it on the call's inputs.
+    """Compile the graph by ``backend`` to return the results of ``nodes``, and run it on the call's inputs.
 
     Raises:
         Exception: whatever the backend raises.
@@ -204,7 +204,7 @@ def values_by(
         for put_back in random:
             put_back()
         returned = compiled(*graph.fresh_inputs(require_gradients=records_gradients))
-        # What the graph's own tensors hold ends with the next run.
+        # The next run overwrites the graph's own tensors.
         owned = {storage_of(own) for _, own, _ in graph.own_attributes()}
         with data_reading():
             return [
@@ -228,9 +228,9 @@ class Ladder:
     """The search for a difference in the stages before the backend, and then in the backend."""
 
     stage: str | None
-    """The first stage in which it is; None if it is the backend itself."""
+    """The first stage with the difference; None for the backend itself."""
     judged: tuple[JudgedStage, ...]
-    """All that were tried, in order."""
+    """All tried stages, in order."""
 
     @property
     def runs(self) -> list[str]:
@@ -242,7 +242,7 @@ class Ladder:
 def ladder(backend: Any, is_right: Callable[[Callable[..., Any]], bool]) -> Ladder:
     """Find the first stage that makes a call wrong, in the order of ``dynamo-dap bisect``.
 
-    ``is_right`` runs a backend and returns whether its result is right; for ``backend`` itself it is wrong.
+    ``is_right`` runs a backend and returns whether its result is right; ``backend`` itself is wrong.
     """
     judged = []
     for stage, earlier in stages_before(backend):
@@ -257,7 +257,7 @@ def ladder(backend: Any, is_right: Callable[[Callable[..., Any]], bool]) -> Ladd
 
 
 def part_at_fault(backend: Any, stage: str | None, is_right: Callable[[Any], bool]) -> str | None:
-    """Return the decomposition, pass or lowering at fault, as ``dynamo-dap bisect`` finds it; None if none is known.
+    """Return the wrong decomposition, pass or lowering, as ``dynamo-dap bisect`` finds it, or None.
 
     ``is_right`` runs a backend and returns whether its result is right.
     """
@@ -278,12 +278,12 @@ def name_of(backend: Any) -> str:
 
 
 def is_inductor(backend: Any) -> bool:
-    """Whether a cache entry's backend is Inductor."""
+    """Return whether a cache entry's backend is Inductor."""
     return name_of(backend) == "inductor"
 
 
 def draws_its_own_numbers(backend: Any) -> bool:
-    """Whether the compiled graph draws random numbers that differ from those of its operations."""
+    """Return whether the compiled graph draws other random numbers than its operations do."""
     config: Any = sys.modules.get("torch._inductor.config")
     return is_inductor(backend) and not getattr(config, "fallback_random", False)
 
@@ -298,37 +298,37 @@ def _without(value: Any, mask: Any) -> Any:
 
 @dataclass(frozen=True)
 class Fault:
-    """The first difference of the compiled graph, and its stage."""
+    """The compiled graph's first difference, and its stage."""
 
     node: Any
-    """None if it does not differ when it is compiled again."""
+    """None if nothing differs when it is compiled again."""
     difference: Difference
     stage: str | None
-    """None if it is the backend itself."""
+    """None for the backend itself."""
     value: Any
-    """What the compiled graph gives for ``node``."""
+    """The compiled graph's value of ``node``."""
     line: tuple[str, int] | None = None
-    """File and line, if that is not where ``node`` was made but where the function was called that made it."""
+    """File and line, if not those of ``node`` but those of a call of its function."""
     operator: str | None = None
-    """What a custom operator does wrong, if that is at fault."""
+    """What a custom operator does wrong, if it is the cause."""
     stored: LeftOtherwise | None = None
-    """What the call leaves otherwise, if that is at fault and no value."""
+    """The stored value that differs, if no returned value does."""
     visit: int = 1
-    """Which time the line is reached, if something is stored there."""
+    """The visit of the line, if something is stored there."""
     written: str | None = None
-    """The input that the compiled graph leaves with other contents, if that is at fault."""
+    """The input with wrong contents after the compiled graph, if that is the difference."""
     part: str | None = None
-    """The decomposition, pass or lowering without which it does not differ, if that is known."""
+    """The decomposition, pass or lowering without which it does not differ, if known."""
     observed: str | None = None
-    """What else a caller can observe of a result that differs, if that is at fault."""
+    """A property of a result that differs besides its value."""
     judged: tuple[JudgedStage, ...] = ()
-    """The stages that were tried."""
+    """The tried stages."""
     within: Any = None
-    """The higher-order operator in whose body ``node`` is."""
+    """The higher-order operator whose body contains ``node``."""
 
 
 class Comparison:
-    """The compiled graph of one call beside Dynamo's graph."""
+    """One call's compiled graph beside Dynamo's graph."""
 
     def __init__(
         self,
@@ -339,7 +339,7 @@ class Comparison:
         *,
         may_fail: bool = False,
     ) -> None:
-        """Run the graph; ``outputs`` are those of the compiled one. ``may_fail``: see ``Reference``.
+        """Run the graph; ``outputs`` are the compiled graph's. ``may_fail``: see ``Reference``.
 
         Raises:
             NoRealValue: some operation cannot be run again.
@@ -353,12 +353,12 @@ class Comparison:
         self._records_gradients = False
         """Whether the graph is compiled again for a backward pass, as the program compiled it."""
         self.by_line: dict[tuple[str, int], Difference] = {}
-        """How Dynamo's graph differs from ordinary Python, by file and line, where that was looked at."""
+        """How Dynamo's graph differs from eager, by file and line, if compared."""
         self.by_node: dict[Any, Difference] = {}
-        """How each operation's result differs in the compiled graph, once that was looked at."""
+        """How each operation's result differs in the compiled graph, once compared."""
         self.not_compared: list[str] = []
         self.runs = ["Dynamo's graph, operation by operation"]
-        """What was run to come to the verdict."""
+        """The runs that prove the verdict."""
         self.uninitialized = None if self.reference.failed else of_uninitialized_memory(graph)
         if self.uninitialized is not None:
             outputs = self._leave_out_uninitialized(outputs, self.uninitialized)
@@ -381,7 +381,7 @@ class Comparison:
         return list(map(_without, outputs, of.outputs))
 
     def is_stored_right(self, expected: Any, stored: Any) -> bool:
-        """Whether the compiled call has stored ``expected``, or the output that corresponds to it."""
+        """Return whether the compiled call has stored ``expected``, or the output that corresponds to it."""
         if difference(expected, stored).is_same:
             return True
         torch: Any = sys.modules["torch"]
@@ -405,7 +405,7 @@ class Comparison:
         return not all(each.is_same for each in self.of_outputs)
 
     def of_nodes(self, backend: Any, nodes: Sequence[Any]) -> list[tuple[Difference, Any]]:
-        """Compile by ``backend`` so that ``nodes`` are returned; return for each how it differs, and its value.
+        """Compile by ``backend`` to return ``nodes``; return how each differs, and its value.
 
         Raises:
             Exception: whatever the backend raises.
@@ -425,7 +425,7 @@ class Comparison:
         return max(self.of_outputs, key=lambda each: (not each.is_same, each.largest), default=none)
 
     def look_at_nodes(self) -> None:
-        """Compile the graph again so that it returns the result of each operation, and fill ``by_node``.
+        """Compile the graph again to return each operation's result, and fill ``by_node``.
 
         Raises:
             Exception: whatever the backend raises.
@@ -437,7 +437,7 @@ class Comparison:
         self.by_node = {node: each for node, (each, _) in zip(nodes, found, strict=True)}
 
     def fault_of_dynamo(self, is_passed_over: Callable[[str], bool]) -> Fault | None:
-        """Return the first line that differs from ordinary Python, if the difference reaches an output."""
+        """Return the first line that differs from eager, if the difference reaches an output."""
         if all(each.is_same for each in self.by_line.values()):
             return None
         lines = {
@@ -465,7 +465,7 @@ class Comparison:
         return None
 
     def fault(self) -> Fault:
-        """Find the first operation whose result differs, and the stage at fault.
+        """Find the first operation whose result differs, and the wrong stage.
 
         Raises:
             Exception: whatever the backend raises.
@@ -487,7 +487,7 @@ class Comparison:
         return self._inside(found_fault) or found_fault
 
     def _inside(self, fault: Fault) -> Fault | None:
-        """Return the fault in the body of a higher-order operator at fault; None if it is unknown."""
+        """Return the fault in the body of a wrong higher-order operator, or None."""
         body = ComparedBody(self.graph, fault.node, self._random)
         try:
             found = body.differences(self._backend)
@@ -502,7 +502,7 @@ class Comparison:
         return None
 
     def fault_in_memory(self, after: Sequence[Any]) -> Fault | None:
-        """Return the first input whose contents differ after the compiled call, and the stage at fault.
+        """Return the first input with other contents after the compiled call, and the wrong stage.
 
         ``after`` are the inputs after the compiled call.
 
@@ -541,7 +541,7 @@ class Comparison:
         return Fault(None, none, found_in.stage, None, observed=_RANDOM_STATE, judged=found_in.judged)
 
     def _changes_its_mind(self, node: Any) -> str | None:
-        """Return what is wrong with a custom operator that gives another result for equal operands."""
+        """Return what is wrong with a custom operator that gives different results for equal operands."""
         torch: Any = sys.modules["torch"]
         known = {**self.graph.inputs, **self.reference.values}
         if not is_custom_operator(node.target) or any(each not in known for each in node.all_input_nodes):

@@ -1,9 +1,9 @@
 """Judges whether two results of one operation differ by more than rounding, element by element.
 
-NaN and Inf positions are compared first. The tolerance is not a fixed number. It follows from a run in float64
-(``Referee.exact``) and from the error of the eager result against it. If these are not enough, runs decide in which
-every result is disturbed by its type's rounding (``Referee.disturbed``). A value without a run in float64 is judged
-relative to itself and to the tensor's own scale. Runs on the thread that makes the call.
+NaN and Inf positions are compared first. The tolerance is not a fixed number. It follows from a float64 run
+(``Referee.exact``) and from the eager result's error against it. If these are not enough, runs decide in which each
+result is disturbed by its type's rounding (``Referee.disturbed``). A value without a float64 run is judged relative to
+itself and to the tensor's own scale. Runs on the thread that makes the call.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ _OF_EAGER = 3.0
 _OF_NOISE = 6.0
 """Or this many times as far as a disturbed run at the same element,"""
 _OF_TYPICAL_NOISE = 6.0
-"""or as the median of disturbed runs is, relative to the element."""
+"""or as the median of disturbed runs, relative to the element."""
 _OF_ROUNDING = 2.0
 """Or this many units in the last place."""
 _COMMON = 0.999
 """How far off nearly all elements of the eager result are counts for each; what is further off counts for itself."""
 _FEW, _MANY = 1000, 1 << 24
-"""Elements for which, and above which, that is the largest."""
+"""With so many elements, and with more, that error is the largest."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """How two values differ."""
+    """The difference of two values."""
 
     largest: float
     rmse: float
     is_same: bool
     error: float | None = None
-    """The largest error of the other value against float64, if that was asked for."""
+    """The other value's largest error against float64, if requested."""
     reference_error: float | None = None
-    """The largest error of the reference against float64."""
+    """The reference's largest error against float64."""
     reason: str = ""
-    """What differs, if that is not the size of finite elements."""
+    """The kind of difference, if it is not the size of finite elements."""
 
     @property
     def text(self) -> str:
@@ -63,15 +63,15 @@ class Difference:
 
     @property
     def headline(self) -> str:
-        """The difference in as few words as a headline has room for."""
+        """The difference, short enough for a headline."""
         return self.reason or f"largest difference {self.largest:.3g}"
 
 
 class Referee(Protocol):
-    """Provides the right result, apart from rounding. Asked only if two results are not equal."""
+    """Provides the right result, apart from rounding. Used only if two results are not equal."""
 
     def exact(self) -> Any:
-        """Return the result of a run in float64; None if there is none."""
+        """Return the result of a float64 run, or None."""
 
     def disturbed(self) -> Sequence[Any]:
         """Return its results in float64 runs in which every operation rounds as in the graph."""
@@ -124,7 +124,7 @@ def _judged(reference: Any, other: Any, referee: Referee | None) -> Difference:
 def _judged_by(
     exact: Any, one: Any, two: Any, apart: Any, measured: Difference, dtype: Any, referee: Referee
 ) -> Difference:
-    """Compare the errors of the two results against the run in float64."""
+    """Compare the two results' errors against the float64 run."""
     numbers = sys.modules["torch"].finfo(dtype)
     off, off_eager = _apart(exact, two).where(apart > 0, 0.0), _finite(_apart(exact, one))
     size = _finite(exact.abs())
@@ -135,7 +135,7 @@ def _judged_by(
 
 
 def _is_noise(off: Any, allowed: Any, exact: Any, referee: Referee) -> bool:
-    """Whether rounding explains each element that is too far off."""
+    """Return whether rounding explains each element beyond the tolerance."""
     runs = [each for each in referee.disturbed() if has_own_memory(each) and each.shape == exact.shape]
     if not runs:
         return False
@@ -158,7 +158,7 @@ def _common(errors: Any) -> float:
 
 
 def _is_same_decision(apart: Any, one: Any, exact: Any, referee: Referee) -> bool:
-    """Whether rounding explains different integers or booleans: they differ in a disturbed run, too."""
+    """Return whether rounding explains different integers or booleans: a disturbed run also differs."""
     decided = one == exact
     for each in referee.disturbed():
         if has_own_memory(each) and each.shape == one.shape:
@@ -173,7 +173,7 @@ def widened(value: Any) -> Any:
 
 
 def _apart(one: Any, two: Any) -> Any:
-    """Return the distance of each pair of elements: 0 for equal Infs and two NaNs, Inf for any other pair with one."""
+    """Return the distance of each pair of elements: 0 for equal Infs and two NaNs, Inf for other pairs with one."""
     torch: Any = sys.modules["torch"]
     distance = (one - two).abs()
     distance = torch.where((one == two) | (one.isnan() & two.isnan()), torch.zeros_like(distance), distance)
@@ -181,7 +181,7 @@ def _apart(one: Any, two: Any) -> Any:
 
 
 def _allowed_without_referee(one: Any, dtype: Any) -> Any:
-    """Return how far each element may be off, relative to itself and to the tensor's scale."""
+    """Return each element's tolerance, relative to itself and to the tensor's scale."""
     torch: Any = sys.modules["torch"]
     if not (dtype.is_floating_point or dtype.is_complex):
         return torch.zeros_like(one.abs())
@@ -191,7 +191,7 @@ def _allowed_without_referee(one: Any, dtype: Any) -> Any:
 
 
 def _not_finite_text(one: Any, two: Any) -> str:
-    """Say how many elements are NaN or Inf in one result alone."""
+    """Return how many elements are NaN or Inf in only one result."""
     for name, eager, compiled in (("NaN", one.isnan(), two.isnan()), ("Inf", one.isinf(), two.isinf())):
         only = int((compiled & ~eager).sum()), int((eager & ~compiled).sum())
         if only[0]:

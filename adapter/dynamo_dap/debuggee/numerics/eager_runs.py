@@ -1,9 +1,9 @@
-"""A call's function run as ordinary Python, in a fork of the process: what its lines compute there.
+"""Runs a call's function eagerly in a fork of the process, to get its lines' results.
 
-The function may store anything anywhere, so it runs in a process of its own, and the program does not notice. The fork
+The function may store anything anywhere, so it runs in its own process, and the program does not notice. The fork
 inherits the inputs of the call and the results to compare with; it reports differences and ends. It computes on one
 thread, since pools of threads do not survive a fork. A function with a graph break is not run: only a function that
-Dynamo has traced as a whole is known to do nothing outside of the process.
+Dynamo traced completely is known to do nothing outside the process.
 
 What the function stores is compared as well: a second fork runs the generated code, which replays the stores. If the
 two differ, a third fork runs the function and finds the line that stores the value.
@@ -50,9 +50,9 @@ _MODE = "torch.overrides:TorchFunctionMode"
 EAGER_RUNS = Feature("comparing Dynamo's graphs with ordinary Python", _MODE)
 
 _SECONDS = 120.0
-"""For the whole run in the fork."""
+"""Time limit of the fork."""
 _EVENTS = 17
-"""Of ``sys.monitoring``: more than there are in any version, of which each is one bit."""
+"""Number of ``sys.monitoring`` events, one bit each: more than any version has."""
 _RESUME = "__resume_at"
 _UNUSUAL = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
@@ -63,17 +63,17 @@ Line = tuple[str, int]
 
 
 class NotRun(Exception):
-    """The function cannot be run as ordinary Python here; the text says why."""
+    """The function cannot run eagerly here; the text says why."""
 
 
 @dataclass(frozen=True)
 class PythonRun:
-    """The results and stores of a function that ran as ordinary Python."""
+    """An eager function's results and stores."""
 
     by_line: dict[Line, Difference]
     """How the results of Dynamo's graph differ from it."""
     state: State
-    """What it has left behind."""
+    """The state that it leaves."""
 
 
 def run_in_fork(
@@ -83,7 +83,7 @@ def run_in_fork(
     is_passed_over: Callable[[str], bool],
     before: Before,
 ) -> PythonRun:
-    """Run the function of ``call``, and return the results of its lines and what it stored.
+    """Run the function of ``call``, and return its lines' results and its stores.
 
     A result belongs to the innermost frame whose file is not ``is_passed_over``, and to its callers' lines.
 
@@ -130,7 +130,7 @@ def problem_in_python(call: CachedCall, random: Iterable[Callable[[], None]]) ->
 
 
 def state_after(call: CachedCall, before: Before) -> State:
-    """Return the stores of the generated code. The program itself has not gone on.
+    """Return the generated code's stores. The program itself has not continued.
 
     Raises:
         NotRun: it does not return.
@@ -155,7 +155,7 @@ def state_after(call: CachedCall, before: Before) -> State:
         never_compile(_no_trace)
         sys.settrace(_no_trace)
         frame: Any = call.frame
-        while frame is not None:  # its callers as well: none may go on in any case
+        while frame is not None:  # its callers as well: none may continue in any case
             frame.f_trace = at_end
             frame = frame.f_back
         raise GoesOnInFork
@@ -165,12 +165,12 @@ def state_after(call: CachedCall, before: Before) -> State:
 
 
 def _no_trace(*_: object) -> None:
-    """Functions that begin from now on are not looked at."""
+    """Trace nothing in functions that begin from now on."""
 
 
 @dataclass(frozen=True)
 class Visit:
-    """A line that a run reaches, and how often it has been reached: a loop repeats lines."""
+    """A line that a run reaches, and how often: a loop repeats lines."""
 
     path: str
     line: int
@@ -184,7 +184,7 @@ def visits_that_store(
     roots: Roots,
     wanted: Sequence[tuple[str, tuple[Step, ...]]],
 ) -> tuple[list[Visit | None], Visit | None]:
-    """Return for each of ``wanted`` the line that changed it last in ordinary Python, and the line that returned.
+    """Return for each of ``wanted`` the line that changed it last in an eager run, and the line that returned.
 
     Raises:
         NotRun: it cannot be run.
@@ -214,7 +214,7 @@ class _Stores:
         self._values = values
         self._before = [each() for each in values]
         self._lines: dict[int, tuple[types.CodeType, tuple[str, int, int]]] = {}
-        """Of the frames that run, by identity: the line that each is on."""
+        """The present line of each running frame, by identity."""
         self._visits: Counter[Line] = Counter()
         self._at: tuple[str, int, int] | None = None
         self._ends: dict[types.CodeType, tuple[str, int, int]] = {}
@@ -245,7 +245,7 @@ class _Stores:
         return self.trace
 
     def look(self) -> None:
-        """Credit each value that has changed to the line that has run since the last look."""
+        """Credit each changed value to the line that has run since the last check."""
         for at, value in enumerate(self._values):
             now = value()
             if now != self._before[at]:
@@ -257,12 +257,12 @@ class _Stores:
 
 
 def _answer_of(work: Callable[[], object] = lambda: None, *, goes_on: Callable[[_Answer], None] | None = None) -> Any:
-    """Fork, and return the result of ``work``, or the later answer of ``goes_on`` as the program continues there."""
+    """Fork, and return the result of ``work``, or the later answer of ``goes_on`` if the program continues there."""
     read, write = os.pipe()
     with warnings.catch_warnings():
         # The warning is about threads that a fork lacks; this fork uses none of them.
         warnings.simplefilter("ignore", DeprecationWarning)
-        # debugpy replaces the function of this name in ``os``, to debug whatever is forked.
+        # debugpy replaces the function of this name in ``os``, to debug forked processes.
         child = sys.modules["posix"].fork()
     if child == 0:
 
@@ -290,7 +290,7 @@ def _answer_of(work: Callable[[], object] = lambda: None, *, goes_on: Callable[[
 
 
 def _be_quiet() -> None:
-    """Cut this process off from output and debuggers."""
+    """Disconnect this process from output and debuggers."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nowhere, stream)
@@ -357,7 +357,7 @@ def _end_with(pipe: int, work: Callable[[], object]) -> None:
         except GoesOnInFork:
             goes_on = True
             raise
-        except BaseException as problem:  # noqa: BLE001  (nothing may go on here)
+        except BaseException as problem:  # noqa: BLE001 (nothing may continue here)
             answer = marshal.dumps(named_first_line_of(problem))
         while answer:
             answer = answer[os.write(pipe, answer) :]
@@ -411,7 +411,7 @@ def _tensors(values: Sequence[object]) -> list[Any]:
 
 
 def _arguments(call: CachedCall) -> tuple[list[Any], dict[str, Any]]:
-    """Return the arguments with which the function was called, from its local variables."""
+    """Return the function's arguments, from its local variables."""
     code, values = call.code, call.arguments
     names = code.co_varnames
     count = code.co_argcount
@@ -443,7 +443,7 @@ def _several(result: Any) -> Sequence[Any]:
 
 
 class _Results:
-    """The results of the lines of the function and of its callees."""
+    """The results of the function's lines and of its callees."""
 
     def __init__(self, is_passed_over: Callable[[str], bool], outermost: types.CodeType) -> None:
         self._is_passed_over = is_passed_over
@@ -451,7 +451,7 @@ class _Results:
         self._found: list[tuple[list[Line], Any, int, Any]] = []
 
     def take(self, result: Any) -> None:
-        """Note the result of an operation, with the lines that it was called from, the innermost first."""
+        """Note an operation's result, with the lines that called it, innermost first."""
         tensors = [each for each in _several(result) if has_own_memory(each)]
         if not tensors:
             return
@@ -467,7 +467,7 @@ class _Results:
             self._found += [(lines, each, version_of(each), each.detach().clone()) for each in tensors]
 
     def of(self, line: Line, *, own: bool) -> list[Any]:
-        """Return the results of a line; those of its callees if not ``own``."""
+        """Return a line's results; those of its callees if not ``own``."""
         return [
             kept
             for lines, result, version, kept in self._found
@@ -476,7 +476,7 @@ class _Results:
 
 
 def _by_line(reference: Reference, is_passed_over: Callable[[str], bool]) -> Mapping[Line, tuple[bool, list[Any]]]:
-    """Return the graph's values of each line, and whether they are the line's own or those of functions it called."""
+    """Return the graph's values of each line, and whether they belong to the line or to functions it called."""
     own: dict[Line, list[Any]] = {}
     called: dict[Line, list[Any]] = {}
     for node in reference.graph.nodes:
@@ -498,7 +498,7 @@ def _by_line(reference: Reference, is_passed_over: Callable[[str], bool]) -> Map
 
 
 def _pairs(own: bool, of_graph: Sequence[Any], values: Sequence[Any]) -> list[tuple[Any, Any]]:
-    """Pair the values of the graph with those of Python: by position, or else the graph's last one."""
+    """Pair the graph's values with Python's: by position, or else the graph's last one."""
     if not of_graph or not values:
         return []
     if own and len(of_graph) == len(values):

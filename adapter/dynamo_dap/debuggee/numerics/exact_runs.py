@@ -1,6 +1,6 @@
-"""Runs a graph in float64: the results without rounding, and how far rounding can carry.
+"""Runs a graph in float64: the results without rounding, and the reach of rounding errors.
 
-Inputs that share memory also share it in float64. Thread of the program that makes the call.
+Inputs that share memory also share it in float64. The program's thread that makes the call.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
 
 DISTURBED_RUNS = 8
 _CONTRACTIONS = ("mm", "matmul", "linear", "conv", "einsum", "attention", "bilinear", "dot", "mv")
-"""In names of operations whose results are sums of products."""
+"""Parts of the names of operations whose results are sums of products."""
 _REDUCTIONS = ("sum", "mean", "var", "std", "norm", "softmax", "logsumexp", "loss", "entropy", "prod", "pool")
-"""In names of operations whose results are made of many elements."""
+"""Parts of the names of operations whose results are made of many elements."""
 _MAKERS = ("zeros", "ones", "full", "empty", "rand", "randn", "eye", "linspace", "tensor", "arange")
 _FACTORIES = frozenset(f"torch.{name}" for name in _MAKERS)
 """Functions that make a tensor of torch's default type, unless they get another one."""
 _NORMALIZATIONS = ("batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm")
 _OF_TAKEN = 16.0
-"""What results that were taken as they are have been rounded by before, in units of their own rounding."""
+"""Earlier rounding of results that were taken over unchanged, in units of their own rounding."""
 _OF_SUBGRAPH = 4.0
-"""What the operations of a graph in the graph have rounded, in units of their results' rounding."""
+"""Rounding by the operations of a graph inside the graph, in units of their results' rounding."""
 _REMEMBERS = 0.25
-"""If a custom operator's second result differs by this fraction, it does not compute the same again."""
+"""A custom operator whose second result differs by this fraction does not compute the same again."""
 _LARGEST_SPREAD = 4
-"""Memory this many times as large as the tensor's own part is not copied as a whole."""
+"""Memory more than this many times as large as the tensor's own part is not copied completely."""
 
 
 ExactRun = dict[str, Any]
-"""What a run in float64 gave, by node's name; of outputs, what is left of them at the end."""
+"""Results of a float64 run by node name; for outputs, what remains at the end."""
 
 
 @dataclass(frozen=True)
 class TakenResult:
-    """A result that another run does not repeat: random numbers, and state of a custom operator."""
+    """A result that another run does not repeat: random numbers, and a custom operator's state."""
 
     value: Any
     ratio: Any
@@ -54,7 +54,7 @@ class TakenResult:
 
     @classmethod
     def of(cls, node: Any, results: Mapping[Any, Any], *, is_random: bool) -> TakenResult:
-        """Return what ``node`` gave."""
+        """Return the result that ``node`` gave."""
         value = results[node]
         if not has_own_memory(value):
             return cls(None, None, is_random)
@@ -66,7 +66,7 @@ class TakenResult:
             return cls(kept, widened(kept) / widened(operand.detach()), is_random)
 
     def put(self, node: Any, results: Mapping[Any, Any]) -> bool:
-        """Replace the result of the float64 run by it; return whether they differed."""
+        """Replace the float64 run's result by it; return whether they differed."""
         value = results[node]
         if self.value is None or not has_own_memory(value) or value.shape != self.value.shape:
             return False
@@ -97,10 +97,10 @@ def _operand_of_shape(node: Any, results: Mapping[Any, Any]) -> Any:
 
 
 class ExactRuns:
-    """The runs in float64 of one call's graph; each is made when it is first asked for."""
+    """The float64 runs of one call's graph; each is made at its first use."""
 
     def __init__(self, graph: ReplayedGraph, dtypes: Mapping[str, Any], taken: Mapping[str, TakenResult]) -> None:
-        """Take ``dtypes``, those of the results in the graph itself, and ``taken``, both by a node's name."""
+        """Take ``dtypes``, the results' types in the graph itself, and ``taken``, both by node name."""
         self._graph = graph
         self._dtypes = dtypes
         self._taken = dict(taken)
@@ -129,7 +129,7 @@ class ExactRuns:
 
 
 class Noise:
-    """Disturbs the results of a run. Its own random generator leaves the program's random numbers alone."""
+    """Disturbs a run's results. Its own random generator leaves the program's random numbers alone."""
 
     def __init__(self, dtypes: Mapping[str, Any], seed: int) -> None:
         torch: Any = sys.modules["torch"]
@@ -138,7 +138,7 @@ class Noise:
         self._generator.manual_seed(seed)
 
     def disturb(self, node: Any, results: Mapping[Any, Any], times: float = 1.0) -> None:
-        """Disturb the result of ``node`` in place, ``times`` times; not a view of memory that is disturbed already."""
+        """Disturb the result of ``node`` in place, ``times`` times, unless it is a view of disturbed memory."""
         torch: Any = sys.modules["torch"]
         value, dtype = results[node], self._dtypes.get(node.name)
         if node.op == "get_attr" or not has_own_memory(value) or not value.is_floating_point():
@@ -157,7 +157,7 @@ class Noise:
             unit += torch.finfo(dtype or torch.float32).eps * math.sqrt(later) / 16
         if unit == 0.0:
             return
-        with data_reading(), contextlib.suppress(RuntimeError):  # elements that share memory stay as they are
+        with data_reading(), contextlib.suppress(RuntimeError):  # elements that share memory stay unchanged
             # Autograd does not count this write: it may have saved the value already.
             value.data.mul_(1 + unit * self._random_like(value))
             if any(is_higher_order(each) for each in (node, *node.all_input_nodes)):
@@ -188,7 +188,7 @@ class Noise:
         value.register_hook(disturbed)
 
     def _common_to_slices(self, gradient: Any) -> Any:
-        """Return what the backward of a normalization rounds alike in a row or channel: the means that it subtracts.
+        """Return what a normalization's backward rounds alike in a row or channel: the means that it subtracts.
 
         The sum of such a slice is zero but for that, as the gradient of a bias before a batch norm.
         """
@@ -210,7 +210,7 @@ class Noise:
 
 
 def _length(node: Any, value: Any, operands: Sequence[Any]) -> float:
-    """Return the approximate number of terms that are summed up in each element of a result."""
+    """Return approximately how many terms are summed up in each element of a result."""
     sizes = sorted((int(each.numel()) for each in operands), reverse=True)
     if not value.numel() or not sizes:
         return 1.0
@@ -268,7 +268,7 @@ def widened_graph(graph: ReplayedGraph) -> ReplayedGraph:
 
 
 def _makes_default_fractions(node: Any) -> bool:
-    """Whether a node makes a tensor of torch's default type, which its text does not name."""
+    """Return whether a node makes a tensor of torch's default type, which its text does not name."""
     if target_name(node) not in _FACTORIES or "dtype" in node.kwargs:
         return False
     dtype = getattr(example_of(node), "dtype", None)
@@ -324,7 +324,7 @@ def _widened_one(value: Any, bases: Mapping[object, Any]) -> Any:
 
 
 def _copied(value: Any) -> Any:
-    """Return a copy in float64: a disturbed run writes to its inputs, and wide ones are the program's."""
+    """Return a copy in float64: a disturbed run writes to its inputs, and float64 inputs are the program's."""
     wide = widened(value)
     return wide.clone() if wide.data_ptr() == value.data_ptr() else wide
 

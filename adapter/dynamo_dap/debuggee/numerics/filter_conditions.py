@@ -1,6 +1,6 @@
-"""Conditions of the exception filters ``nan`` and ``mismatch``, over a stop's names and the line's variables.
+"""Evaluates conditions of the exception filters ``nan`` and ``mismatch``.
 
-Runs on the thread of the program that would be held.
+They use a stop's names and the line's variables. Runs on the thread of the program that would be held.
 """
 
 from __future__ import annotations

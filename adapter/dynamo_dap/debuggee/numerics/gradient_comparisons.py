@@ -1,9 +1,9 @@
-"""Compares the gradients of a compiled call with those of Dynamo's graph, and finds the line at fault.
+"""Compares a compiled call's gradients with those of Dynamo's graph, and finds the wrong line.
 
 ``KeptBackward`` keeps a call until the program's backward pass has passed through it. Its graph is then differentiated
 with the gradients that arrived: in its own types, in float64, and in float64 with every result disturbed. If a gradient
 differs, the graph is compiled again with a zero added to each operand, so that each operation's own part of a gradient
-can be compared. Thread of the program that runs the backward pass.
+can be compared. The program's thread that runs the backward pass.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from dynamo_dap.debuggee.torch_api.retracing import CachedCall, compile_by, comp
 from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
 
 _LOOSE = 0.05
-"""A run in float64 whose outputs are further off than this, relative to their scale, computes something else."""
+"""A float64 run whose outputs differ more than this, relative to their scale, computes something else."""
 _LIMIT = 1 << 30
 """Bytes of gradients that are computed at once."""
 
 _NO_FRAME: Any = None
-"""In place of the frame of a call that is over: it is not traced again."""
+"""Replaces the frame of an ended call: it is not traced again."""
 
 Use = tuple[Any, Any]
-"""A node of a graph, and another that it is given to."""
+"""A node of a graph, and one of its users."""
 Facts = tuple[Any, Any, Any]
 """Shape, type and device of a tensor."""
 
 
 @dataclass(frozen=True)
 class DifferentiatedGraph:
-    """A graph whose backward pass runs again, as ``gradients.DifferentiableGraph``."""
+    """A graph whose backward pass runs again; implements ``gradients.DifferentiableGraph``."""
 
     graph: ReplayedGraph
     nodes: Sequence[Any]
@@ -65,7 +65,7 @@ class DifferentiatedGraph:
 
 
 class KeptBackward:
-    """A call whose backward pass is awaited."""
+    """A call that waits for its backward pass."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class KeptBackward:
         self.names = [graph.names.get(node) or node.name for node in placeholders]
         self.function, self.compile_id, self.token, self.number, self.passes = "", "", "", 0, 0
         self.included: Sequence[frozenset[int]] = ()
-        """As in ``ReturnedGradients``."""
+        """Like ``ReturnedGradients``."""
         self.shares: Sequence[int | None] = ()
 
     @classmethod
@@ -143,7 +143,7 @@ class KeptBackward:
         return other
 
     def values(self) -> list[Any]:
-        """Return the inputs as they were.
+        """Return the original inputs.
 
         Raises:
             NoRealValue: the program has changed one since.
@@ -152,13 +152,13 @@ class KeptBackward:
 
 
 class _Runs:
-    """The gradients of a call's graph for given output gradients: in its own types, in float64, and disturbed."""
+    """A graph's gradients for given output gradients: in its own types, in float64, and disturbed."""
 
     def __init__(self, kept: KeptBackward, arrived: Gradients, included: Sequence[frozenset[int]]) -> None:
         """Differentiate the graph in its own types.
 
         Raises:
-            NoRealValue: it cannot be.
+            NoRealValue: that is impossible.
         """
         self._kept, self._arrived, self._included = kept, arrived, included
         self.dtypes: dict[str, Any] = {}
@@ -194,7 +194,7 @@ class _Runs:
                         yield node, user
 
     def exact(self) -> GradientRun | None:
-        """Return the run in float64; None if the graph cannot run in float64."""
+        """Return the float64 run; None if the graph cannot run in float64."""
         if not self._is_exact_known:
             self._is_exact_known = True
             found = self._in_float64(None)
@@ -202,7 +202,7 @@ class _Runs:
         return self._exact
 
     def disturbed(self) -> list[GradientRun]:
-        """Return runs in float64 in which each result and each gradient is disturbed."""
+        """Return float64 runs in which each result and each gradient is disturbed."""
         if self._disturbed is None:
             runs = [self._in_float64(Noise(self.dtypes, seed)) for seed in range(DISTURBED_RUNS)]
             self._disturbed = [each for each in runs if each is not None]
@@ -227,7 +227,7 @@ class _Runs:
             return None
 
     def _is_alike(self, exact: GradientRun) -> bool:
-        """Whether a run in float64 computes the same: it may draw other numbers."""
+        """Return whether a float64 run computes the same: it may draw other numbers."""
         with data_reading():
             for one, two in zip(self.own.outputs, exact.outputs, strict=True):
                 if has_own_memory(one) and has_own_memory(two) and one.is_floating_point() and one.numel():
@@ -238,7 +238,7 @@ class _Runs:
         return True
 
     def compare(self, ask: Callable[[GradientRun], Any], compiled: Any) -> Difference:
-        """Compare a gradient; ``ask`` returns the gradient of a run."""
+        """Compare a gradient; ``ask`` returns a run's gradient."""
         reference = ask(self.own)
         if reference is None or compiled is None:
             return _one_is_missing(reference, compiled)
@@ -287,14 +287,14 @@ def _of_node(name: str) -> Callable[[GradientRun], Any]:
 
 @dataclass(frozen=True)
 class GradientOfInput:
-    """How the gradient of one input of a call compares."""
+    """The comparison of one input's gradient."""
 
     name: str
     """As the user wrote the input."""
     placeholder: Any
     difference: Difference
     returned: Any
-    """What the compiled call has added to it."""
+    """The compiled call's addition to it."""
 
 
 class GradientComparison:
@@ -310,7 +310,7 @@ class GradientComparison:
         self._runs = _Runs(kept, ended.arrived, kept.included)
         self.evidence = ["the program's backward pass", "Dynamo's graph, differentiated"]
         self.by_use: dict[Use, Difference] = {}
-        """How each operation's part of a gradient differs in the compiled graph, once that was looked at."""
+        """How each operation's part of a gradient differs in the compiled graph, once compared."""
         placeholders, shares = list(kept.inputs), kept.shares
         self.of_inputs = [
             GradientOfInput(
@@ -339,17 +339,17 @@ class GradientComparison:
 
     @property
     def differs(self) -> bool:
-        """Whether the gradient of an input differs."""
+        """Return whether an input's gradient differs."""
         return any(not each.difference.is_same for each in self.of_inputs)
 
     def expected(self, of_input: GradientOfInput) -> Any:
-        """Return the gradient of an input by Dynamo's graph."""
+        """Return an input's gradient by Dynamo's graph."""
         placeholders = list(self._kept.inputs)
         at = placeholders.index(of_input.placeholder)
         return self._asked(placeholders, self._kept.shares, at)(self._runs.own)
 
     def fault(self) -> Fault:
-        """Find the first operation whose backward differs, and the stage at fault.
+        """Find the first operation whose backward differs, and the wrong stage.
 
         Raises:
             Exception: whatever the backend raises.
@@ -372,7 +372,7 @@ class GradientComparison:
         return Fault(use[1], how, found_in.stage, None, part=part, judged=found_in.judged)
 
     def _first(self, backend: Callable[..., Any], uses: Sequence[Use]) -> tuple[Use, Difference] | None:
-        """Return the use that comes first in the backward pass and whose gradient differs."""
+        """Return the first use in the backward pass whose gradient differs."""
         found = self._compared(backend, uses)
         if len(uses) > 1:
             self.by_use = found
@@ -409,7 +409,7 @@ def outputs_by(backend: Callable[..., Any], kept: KeptBackward) -> tuple[list[An
 
 
 def gradients_by(backend: Callable[..., Any], kept: KeptBackward, arrived: Gradients) -> list[Any]:
-    """Compile the graph by ``backend`` and return the gradients of its inputs; ``arrived`` are those of its outputs.
+    """Compile the graph by ``backend`` and return its inputs' gradients; ``arrived`` are its outputs'.
 
     Raises:
         Exception: whatever the backend raises.
@@ -467,7 +467,7 @@ def _with_zeros(graph: ReplayedGraph, uses: Sequence[Use]) -> tuple[Any, Mapping
 
 
 def _copied(module: Any) -> Any:
-    """Return a copy of a graph that a backend may change, without Dynamo's notes of another trace."""
+    """Return a copy of a graph for a backend to change, without Dynamo's notes of another trace."""
     torch: Any = sys.modules["torch"]
     other = torch.fx.Graph()
     copies: dict[Any, Any] = {}

@@ -1,9 +1,9 @@
-"""Computes gradients of all nodes of Dynamo's graph from the real gradients of its outputs.
+"""Computes the gradients of all nodes of Dynamo's graph from the real gradients of its outputs.
 
 ``OutputGradients`` gets these in the program's backward pass, by hooks on the nodes of the program's autograd graph.
 The hooks change nothing that the program can see. ``GradientRun`` then runs the graph of the call again with autograd
-on, on detached copies of its inputs and with its random numbers, and differentiates it from the outputs. Thread of the
-program that runs the hook: for tensors on the CPU the one that called ``backward()``, else a thread of autograd's.
+on, on detached copies of its inputs and with its random numbers, and differentiates it from the outputs. The program's
+thread that runs the hook: for tensors on the CPU the one that called ``backward()``, else one of autograd's threads.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ _MAP = "torch.fx.node:map_arg"
 GRADIENTS = Feature("gradients of what a compiled call computes", _EDGE, _TASK, _ENGINE, _MAP)
 
 Gradients = Sequence[Any]
-"""By output of a graph; None where none arrived."""
+"""By output of a graph; None if none arrived."""
 
 
 def current_pass() -> int:
-    """Return a number for the backward pass that runs on this thread."""
+    """Return the number of this thread's backward pass."""
     number: int = GRADIENTS.resolve(_TASK)()
     return number
 
 
 def at_end_of_pass(call: Callable[[], None]) -> None:
-    """Call a function when the backward pass of this thread has run all of autograd's graph."""
+    """Call a function after this thread's backward pass."""
     GRADIENTS.resolve(_ENGINE)(call)
 
 
 def is_backward_compiled() -> bool:
-    """Whether backward passes are compiled (compiled autograd): a hook would become a part of what is compiled."""
+    """Return whether backward passes are compiled (compiled autograd): a hook would be compiled, too."""
     torch: Any = sys.modules["torch"]
     module: Any = sys.modules.get("torch._dynamo.compiled_autograd")
     return bool(torch._dynamo.config.compiled_autograd or getattr(module, "compiled_autograd_enabled", False))
@@ -62,7 +62,7 @@ class OutputGradients:
     def __init__(self, outputs: Sequence[Any], inputs: Sequence[Any], report: Callable[[Gradients], None]) -> None:
         """Call ``report`` before the backward pass enters the call. It handles its own exceptions.
 
-        It lives as long as the program's autograd graph, of which it must not hold any node itself.
+        It lives as long as the program's autograd graph, and must not hold any of its nodes.
         """
         never_compile(OutputGradients._on_gradients)
         never_compile(OutputGradients._finish)
@@ -72,7 +72,7 @@ class OutputGradients:
         self._places = found.places
         self._last = found.last
         self.included = found.included
-        """For each output, those whose gradients are part of its own gradient already: see ``GradientRun``."""
+        """For each output, those whose gradients its own gradient already includes: see ``GradientRun``."""
         self._arrived: dict[int, dict[int, tuple[Any, ...]]] = {}
         self._handles = [
             node.register_prehook(functools.partial(self._on_gradients, at)) for at, node in enumerate(found.nodes)
@@ -111,13 +111,13 @@ class OutputGradients:
 
 
 class _Places:
-    """The positions of tensors in autograd's graph, and which of them a backward pass reaches from which others."""
+    """Finds tensors' positions in autograd's graph, and which of them a backward pass reaches from which others."""
 
     def __init__(self, tensors: Sequence[Any], ends: Sequence[Any]) -> None:
         """Nodes behind ``ends`` are ignored."""
         self.nodes: list[Any] = []
         self.places: list[tuple[int, int] | None] = []
-        """For each tensor, its node among the distinct ones, and which output of that node it is."""
+        """For each tensor, its node among the distinct ones, and its output number there."""
         for each in tensors:
             node = gradient_node_of(each)
             if node is not None and node not in self.nodes:
@@ -128,7 +128,7 @@ class _Places:
         self.last = next(
             (at for at in others if all(at in {node for node, _ in reachable[each]} for each in others - {at})), None
         )
-        """The node that comes last in every backward pass that comes to it; None when there is none."""
+        """The node that every backward pass reaches last, or None."""
         self.included = [
             frozenset(
                 other
@@ -137,7 +137,7 @@ class _Places:
             )
             for place in self.places
         ]
-        """For each tensor, those from which a backward pass comes to it."""
+        """For each tensor, those from which a backward pass reaches it."""
 
     def _reachable(self, ends: set[Any]) -> list[set[tuple[int, int]]]:
         if len(self.nodes) < 2:
@@ -181,11 +181,11 @@ class GivenTensors:
         self._versions = [(weakref.ref(each), each._version) for each in tensors]
 
     def tensors(self) -> list[Any]:
-        """Return those that are still alive."""
+        """Return those that still exist."""
         return [each for reference, _ in self._versions if (each := reference()) is not None]
 
     def are_changed(self, memory: Mapping[object, Any]) -> bool:
-        """Whether any was written to since, except those in ``memory``, which have a copy."""
+        """Return whether any was written to since, except those in ``memory``, which have a copy."""
         return any(
             each._version != version and storage_of(each) not in memory
             for reference, version in self._versions
@@ -199,17 +199,17 @@ class KeptInput:
 
     name: str
     value: Any
-    """Of a tensor a detached one: with the program's memory, or a copy where the call writes to it."""
+    """For a tensor a detached one: with the program's memory, or a copy if the call writes to it."""
     requires_grad: bool = False
     version: int | None = None
-    """That of the program's tensor at the time; None where it does not matter any more."""
+    """The version of the program's tensor; None if it no longer matters."""
     is_parameter: bool = False
 
     @classmethod
     def of(cls, name: str, given: Any, *, is_written: bool) -> KeptInput:
-        """Keep ``given``; a copy of it if the call writes to it (``is_written``).
+        """Keep ``given``, or a copy if the call writes to it (``is_written``).
 
-        Raises: NoRealValue: gradients of this kind of tensor are not known.
+        Raises: NoRealValue: gradients of this kind of tensor are unknown.
         """
         torch: Any = sys.modules["torch"]
         if not isinstance(given, torch.Tensor):
@@ -231,7 +231,7 @@ class KeptInput:
         return int(self.value.untyped_storage().nbytes())
 
     def now(self) -> Any:
-        """Return the input as the call got it.
+        """Return the call's original input.
 
         Raises:
             NoRealValue: the program has changed it since.
@@ -250,7 +250,7 @@ class DifferentiableGraph(Protocol):
 
     @property
     def outputs(self) -> Sequence[Any]:
-        """The results of the graph: nodes, or constants."""
+        """The graph's results: nodes, or constants."""
 
     @property
     def written(self) -> Set[Any]:
@@ -261,7 +261,7 @@ class DifferentiableGraph(Protocol):
 
 
 class GradientRun:
-    """A graph run again, for the gradients of its nodes."""
+    """A repeated run of a graph, for its nodes' gradients."""
 
     def __init__(
         self,
@@ -272,25 +272,25 @@ class GradientRun:
         included: Sequence[frozenset[int]],
         ran: Callable[[Any, Mapping[Any, Any]], None] | None = None,
     ) -> None:
-        """Run it; ``states`` restore random numbers and switches as they were when the call began.
+        """Run it; ``states`` restore the call's initial random numbers and switches.
 
-        ``arrived`` are the gradients of the outputs. The gradient of an output contains those of the outputs in
-        ``included``, which the program's autograd graph computes from it. Within one graph that happens if the backend
-        gives the graph's own operations to autograd, else only for views.
+        ``arrived`` are the outputs' gradients. An output's gradient contains those of the outputs in ``included``,
+        which the program's autograd graph computes from it. Within one graph that happens if the backend gives the
+        graph's own operations to autograd, else only for views.
 
-        Raises: NoRealValue: the graph cannot run so; the text says why.
+        Raises: NoRealValue: the graph cannot run like this; the text says why.
         """
         self._found: dict[tuple[str, int], Any] = {}
         self._edges: dict[tuple[str, int], Any] = {}
-        """By node, and number of the node that wrote to its memory last: itself at first."""
+        """By node, and by the number of the last node that wrote to its memory, initially itself."""
         self._written: dict[str, list[int]] = {}
-        """The numbers that a node has in ``_edges``."""
+        """A node's numbers in ``_edges``."""
         self._numbers = {node.name: number for number, node in enumerate(graph.nodes)}
         self._alive: dict[object, list[tuple[str, weakref.ref[Any], int]]] = {}
         """By memory: tensors with a gradient, and their versions."""
         self._bytes = 0
         self._known: dict[Any, Any] = {}
-        """Gradients that have arrived, by edge, where they are the whole."""
+        """Complete gradients that have arrived, by edge."""
         self._states = states
         self._ran = ran
         """Receives each node that has run, with the results so far."""
@@ -298,21 +298,21 @@ class GradientRun:
         self.bodies: dict[str, Any] = {}
         """The bodies of higher-order operators that have run, by target."""
         self.results_in_bodies: dict[tuple[str, int], dict[str, str]] = {}
-        """By file and line, and by body, the last thing with a gradient that a line computes."""
+        """By file and line, and by body: the last value with a gradient that a line computes."""
         self.made_in_bodies: list[Any] = []
-        """What bodies have made in what was differentiated last: the backward of an ``autograd.Function``."""
+        """Values that bodies made in the last differentiation: the backward of an ``autograd.Function``."""
         torch: Any = sys.modules["torch"]
         with self._recording():
             before = torch.get_rng_state()
             results = self._results(graph, inputs)
             self._is_forward = False
             self.draws = not torch.equal(before, torch.get_rng_state())
-            """Whether it draws random numbers, as far as those of the CPU go."""
+            """Whether it draws random numbers, judged by the CPU's generator."""
             outputs = [results.get(each, each) for each in graph.outputs]
             self.outputs = [each.detach() if isinstance(each, torch.Tensor) else each for each in outputs]
-            """Without gradients."""
+            """Results without gradients."""
             self.needs_gradient = [isinstance(each, torch.Tensor) and bool(each.requires_grad) for each in outputs]
-            """Which outputs require one."""
+            """The outputs that require a gradient."""
             self._seed(outputs, arrived, included)
 
     @property
@@ -321,7 +321,7 @@ class GradientRun:
         return frozenset(self._written)
 
     def gradient(self, name: str, at: str, limit: int) -> Any:
-        """Return the gradient of a node; None if the outputs do not depend on it.
+        """Return a node's gradient; None if the outputs do not depend on it.
 
         It is the gradient of the node's tensor right after the node ``at``. All gradients are computed at once unless
         they take more than ``limit`` bytes.
@@ -347,7 +347,7 @@ class GradientRun:
         return [name for name, (_, *later) in reversed(self._written.items()) if not numbers.isdisjoint(later)]
 
     def contribution(self, results: Sequence[str], name: str, limit: int) -> Any:
-        """Return the part of a node's gradient that comes from some of its users; None if there is none.
+        """Return the part of a node's gradient that comes from some of its users, or None.
 
         ``results`` are the results of one operation that uses the node ``name``.
 
@@ -454,7 +454,7 @@ class GradientRun:
         return node.target(*args, **kwargs)
 
     def _run_body(self, target: str, body: Any, operands: tuple[Any, ...]) -> Any:
-        """Run the body of a higher-order operator, and note its own nodes or, in a backward pass, what they make."""
+        """Run a higher-order operator's body; note its own nodes or, in a backward pass, what they make."""
         if not self._is_forward and not sys.modules["torch"].is_grad_enabled():
             outputs, made = made_in_body(body, operands)
             self.made_in_bodies += made.values()
@@ -517,7 +517,7 @@ class GradientRun:
 
 
 def _always(whole: Any) -> Callable[[Any], Any]:
-    """Return a hook that puts a gradient in place of the sum, which is part of it."""
+    """Return a hook that replaces the sum by a gradient that includes it."""
     return lambda _: whole
 
 
@@ -531,7 +531,7 @@ _LEFT_OUT = ("record_function", "._print")
 
 
 def _attribute(tensor: Any) -> Any:
-    """Return a copy of a tensor that belongs to the graph, which may write to it as an optimizer's step does."""
+    """Return a copy of a graph's own tensor, to which the graph may write, as an optimizer's step does."""
     return tensor.detach().requires_grad_(tensor.requires_grad).clone()
 
 

@@ -1,7 +1,7 @@
 """Runs a graph on copies of a call's inputs, and reports what it does with memory.
 
 ``WrittenInputs`` holds the contents of the inputs after each stage, and the operation of Dynamo's graph that wrote
-them. ``of_uninitialized_memory`` finds the elements of outputs that no operation has set. Thread of the program that
+them. ``of_uninitialized_memory`` finds the elements of outputs that no operation has set. The program's thread that
 makes the call.
 """
 
@@ -22,7 +22,7 @@ from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
 
 _EMPTY = frozenset({"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"})
 _FILLS = (3, 5)
-"""Contents of memory that is not initialized, in two runs."""
+"""Contents of uninitialized memory, in two runs."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class WrittenInput:
     """The operation that wrote the input last; None if Dynamo's graph does not write to it."""
     difference: Difference
     value: Any
-    """What the compiled graph left."""
+    """The contents after the compiled graph."""
 
 
 class WrittenInputs:
@@ -50,7 +50,7 @@ class WrittenInputs:
         self._random = tuple(random)
         self._placeholders = [node for node in graph.nodes if node.op == "placeholder"]
         self._attributes = list(graph.own_attributes())
-        """What belongs to the graph without being given to it, as an optimizer's parameters."""
+        """The graph's own tensors that are not inputs, such as an optimizer's parameters."""
         self._writers: dict[Any, Any] = {}
         self._left = self._run(self._interpret)
 
@@ -88,7 +88,7 @@ class WrittenInputs:
         Watching(self._graph.module).run(*given)
 
     def _writer_by_contents(self, placeholder: Any) -> Any:
-        """Return the last operation that changes an input without a new version, as batch norm does; None if none."""
+        """Return the last operation that changes an input without a new version, as batch norm does, or None."""
         torch: Any = sys.modules["torch"]
         found: list[Any] = []
 
@@ -176,9 +176,9 @@ class Uninitialized:
     """The elements that depend on memory that no operation has set."""
 
     nodes: frozenset[str]
-    """Names of operations whose results do."""
+    """Names of the operations with such results."""
     outputs: tuple[Any, ...]
-    """For each output a mask of its elements that do; None if there are none."""
+    """For each output a mask of such elements; None if there are none."""
 
     @property
     def is_returned(self) -> bool:
@@ -187,7 +187,7 @@ class Uninitialized:
 
 
 def of_uninitialized_memory(graph: ReplayedGraph) -> Uninitialized | None:
-    """Return the elements that differ between two runs with different contents of such memory; None if none does."""
+    """Return the elements that differ between two runs with different contents of such memory, or None."""
     if not any(_makes_empty(node) for node in graph.nodes):
         return None
     results: list[dict[str, Any]] = []

@@ -1,8 +1,8 @@
-"""NaN and Inf: whether values have any, and which operation of a graph made the first.
+"""Finds NaN and Inf: whether values have any, and which operation of a graph made the first.
 
 An operation made one if its result has it and none of its operands does. A NaN from an Inf was made where the Inf was.
 An Inf or NaN that the program wrote (``masked_fill(mask, -inf)``) or that came with the call's inputs was not made.
-Uninitialized memory is ignored. Thread of the program that makes the call.
+Uninitialized memory is ignored. The program's thread that makes the call.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _floats(values: Any) -> Iterator[Any]:
 
 
 def may_have_any(values: Any, sums: Sequence[Any] = ()) -> bool:
-    """Whether ``values`` may have a NaN or an Inf: False is certain, True needs a closer look.
+    """Return whether ``values`` may have a NaN or an Inf: False is certain, True needs a closer look.
 
     ``sums`` are sums of other values by ``sum_of``. One synchronization for each device. Call it where nothing is
     compiled.
@@ -78,13 +78,13 @@ def _total(sums: list[Any]) -> Any:
 
 
 class SeenTensors:
-    """Remembers tensors for as long as the program has them."""
+    """Remembers tensors weakly."""
 
     def __init__(self) -> None:
         self._seen: dict[int, weakref.ref[Any]] = {}
 
     def add(self, tensors: Iterable[Any]) -> None:
-        """Remember those that are tensors."""
+        """Remember the tensors among these."""
         self._seen = {key: reference for key, reference in self._seen.items() if reference() is not None}
         self._seen.update((id(each), weakref.ref(each)) for each in tensors if is_tensor(each))
 
@@ -111,16 +111,16 @@ class Made:
     node: Any
     kind: str
     value: Any
-    """Its result as it was then, or what it wrote to."""
+    """Its result at that time, or what it wrote to."""
     position: int
-    """Among the nodes of the graph."""
+    """Its position among the nodes of the graph."""
     operator: Any = None
-    """The node of the higher-order operator whose body it is in, if it is in one."""
+    """The node of the higher-order operator whose body contains it, if any."""
     operands: tuple[tuple[Any, str], ...] = ()
-    """The operands that gave the first one, as nodes, with the element of each: ``0``."""
+    """The operands that caused the first one, as nodes, each with the element: ``0``."""
 
     def because(self, names: Mapping[Any, str]) -> str | None:
-        """Return the operands that gave the first bad value, ``mask.sum(-1)[2] is 0``; ``names`` names inputs."""
+        """Return the operands that caused the first bad value, ``mask.sum(-1)[2] is 0``; ``names`` names inputs."""
         found = _first_of(self.value, self.kind)
         if found is None or not self.operands:
             return None
@@ -141,15 +141,15 @@ class Made:
 
 @dataclass(frozen=True, eq=False)
 class Given:
-    """An input of a call that had a NaN already."""
+    """An input of a call that already had a NaN."""
 
     node: Any
     value: Any
-    """As it was when the call began."""
+    """Its value when the call began."""
 
     @property
     def text(self) -> str:
-        """Where the first is: ``NaN at [3, 2]``."""
+        """Where the first one is: ``NaN at [3, 2]``."""
         found = _first_of(self.value, NAN)
         return "NaN" if found is None or not found[3] else f"NaN at {found[3]}"
 
@@ -179,15 +179,15 @@ class Origin:
     """The operation or input that made the first NaN or Inf of a call's results."""
 
     made: Made | Given | None
-    """None when no operation made any, and no input had it."""
+    """None if no operation made any, and no input had it."""
     kind: str
-    """As which it is there: an Inf may have become a NaN."""
+    """The kind in the results: an Inf may have become a NaN."""
     outputs: list[Kinds]
-    """What the outputs of the replay have."""
+    """The kinds in the replay's outputs."""
 
 
 def find_origin(graph: ReplayedGraph, returned: Sequence[Kinds], written: Mapping[Any, Kinds]) -> Origin:
-    """Run ``graph``; find what made the first NaN or Inf of its outputs, and of the inputs that it has ``written``.
+    """Run ``graph``; find the source of the first NaN or Inf in its outputs and in ``written`` inputs.
 
     Raises:
         NoRealValue: it cannot be run again.
@@ -213,11 +213,11 @@ def _order(made: Made | Given | None) -> tuple[int, int]:
 
 
 _Origins = Mapping[str, "Made | Given | None"]
-"""By kind, who made it; None for what the program wrote, and for an Inf that an input had."""
+"""By kind, the source; None for what the program wrote, and for an input's Inf."""
 
 
 def made_in_body(body: Any, operands: tuple[Any, ...]) -> tuple[Any, Mapping[str, Made]]:
-    """Run the body of a higher-order operator; return its outputs, and for each kind what made the first one."""
+    """Run a higher-order operator's body; return its outputs, and for each kind the source of the first one."""
     watch = _Watch()
     outputs = watch.run_body(body, operands)
     (made,) = watch.inside
@@ -225,20 +225,20 @@ def made_in_body(body: Any, operands: tuple[Any, ...]) -> tuple[Any, Mapping[str
 
 
 class _Watch:
-    """Notes each node that has run, as ``graph_runs.Ran``."""
+    """Notes each node that has run. Implements ``graph_runs.Ran``."""
 
     def __init__(self) -> None:
         self.made: dict[Any, _Origins] = {}
-        """By node: what its result has, and who made that."""
+        """By node: the kinds in its result, and their sources."""
         self._in_memory: dict[object, dict[str, Made | Given | None]] = {}
         """The same by memory that was written to."""
         self._versions: dict[object, int] = {}
         self._count = 0
         self.inside: list[dict[str, Made]] = []
-        """What the bodies of the operation that runs now have made, by kind, run by run."""
+        """The sources in the bodies of the running operation, by kind, run by run."""
 
     def run_body(self, body: Any, operands: tuple[Any, ...]) -> Any:
-        """Run a body of a higher-order operator, and note which of its operations made a NaN or Inf."""
+        """Run a higher-order operator's body, and note which of its operations made a NaN or Inf."""
         watch = _Watch()
         with with_bodies_run_by(body, watch.run_body):
             outputs = run_observed(body, operands, watch)
@@ -256,7 +256,7 @@ class _Watch:
             self.made, self._in_memory, self._versions, self._count = {}, {}, {}, 0
         inside, self.inside = self.inside, []
         self._count += 1
-        if node.op == "output" or in_transform():  # in a transform one tensor stands for a batch
+        if node.op == "output" or in_transform():
             return
         result = results[node]
         self._forget_memory_before(node, results)
@@ -298,7 +298,7 @@ class _Watch:
         return origins
 
     def _of_operands(self, node: Any, results: Mapping[Any, Any]) -> dict[str, Made | Given | None]:
-        """Return the kinds that the operands had, also those written to their memory under another name."""
+        """Return the operands' kinds, including those written to their memory under another name."""
         found: dict[str, Made | Given | None] = {}
         for operand in node.all_input_nodes:
             known = self.made.get(operand, {})
@@ -313,7 +313,7 @@ class _Watch:
         return found
 
     def _forget_memory_before(self, node: Any, results: Mapping[Any, Any]) -> None:
-        """Forget memory that a node has allocated: it may be that of a freed result."""
+        """Forget memory that a node has allocated: it may have belonged to a freed result."""
         if not self._in_memory:
             return
         of_operands = {storage_of(each) for other in node.all_input_nodes for each in flattened(results[other])}
@@ -339,7 +339,7 @@ def _is_unwritten(node: Any) -> bool:
 
 
 def _is_written_by_program(node: Any, kind: str) -> bool:
-    """Whether the program's text gives a NaN or an Inf to the operation."""
+    """Return whether the program's text gives a NaN or an Inf to the operation."""
     has_kind = math.isnan if kind == NAN else math.isinf
     return any(isinstance(each, float) and has_kind(each) for each in _constants([node.args, node.kwargs]))
 

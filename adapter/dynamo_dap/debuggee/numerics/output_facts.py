@@ -1,7 +1,7 @@
-"""Compares what a caller can observe of a call's results beside their values.
+"""Compares the observable properties of a call's results besides their values.
 
-These are their strides, with which inputs and other results they share memory, and whether they require a gradient.
-Thread of the program that makes the call.
+These are their strides, with which inputs and other results they share memory, and whether they require a gradient. The
+program's thread that makes the call.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ class OutputFacts:
     """The observable properties of one result."""
 
     strides: tuple[int, ...]
-    """Of its dimensions with more than one element; those of others mean nothing."""
+    """For dimensions with more than one element; other strides mean nothing."""
     inputs: frozenset[int]
-    """Positions of the inputs that it shares memory with."""
+    """Positions of the inputs whose memory it shares."""
     outputs: frozenset[int]
-    """Positions of the results before it that it shares memory with."""
+    """Positions of the earlier results whose memory it shares."""
     requires_grad: bool
 
 
 def facts_of(outputs: Sequence[Any], inputs: Mapping[int, object]) -> list[OutputFacts | None]:
-    """Return the properties of each result that is a plain tensor; ``inputs`` are the memory of inputs, by position."""
+    """Return the properties of each result that is a plain tensor; ``inputs`` has the inputs' memory, by position."""
     memory = [storage_of(each) if has_own_memory(each) and each.numel() else None for each in outputs]
     found: list[OutputFacts | None] = []
     for at, (each, own) in enumerate(zip(outputs, memory, strict=True)):
@@ -52,12 +52,12 @@ def facts_of(outputs: Sequence[Any], inputs: Mapping[int, object]) -> list[Outpu
 
 
 class ObservedOutputs:
-    """The right properties of a call's results, by a run of Dynamo's graph with gradients."""
+    """The right properties of a call's results, from a run of Dynamo's graph with gradients."""
 
     def __init__(self, kept: KeptBackward, *, with_gradients: bool) -> None:
         """Run it; ``with_gradients``: the program records them.
 
-        Raises: NoRealValue: the graph cannot run so; the text says why.
+        Raises: NoRealValue: the graph cannot run like this; the text says why.
         """
         self._kept = kept
         self._with_gradients = with_gradients
@@ -78,7 +78,7 @@ class ObservedOutputs:
         ]
 
     def fault(self, outputs: Sequence[Any], inputs: Sequence[Any], backend: Any) -> Fault | None:
-        """Return the first result of the compiled call that differs, and the stage at fault."""
+        """Return the first result of the compiled call that differs, and the wrong stage."""
         found = self._first(outputs, inputs)
         if found is None:
             return None
@@ -122,6 +122,6 @@ def _sharing(expected: frozenset[int], found: frozenset[int], names: Sequence[st
 
 
 def records_gradients() -> bool:
-    """Whether the program records gradients now."""
+    """Return whether the program records gradients now."""
     torch: Any = sys.modules["torch"]
     return bool(torch.is_grad_enabled() and not torch.is_inference_mode_enabled())

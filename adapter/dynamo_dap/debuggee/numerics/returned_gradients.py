@@ -1,8 +1,8 @@
 """Observes the gradients that a compiled call adds to its inputs in the program's own backward pass.
 
-Hooks on the program's autograd graph note what arrives at the call's outputs and what the call adds to the gradients
-of its inputs. They change nothing, and live as long as that graph. They hold none of its nodes. Threads: the program's,
-which makes the call, and then the one that autograd runs the hooks on.
+Hooks on the program's autograd graph note the gradients that arrive at the call's outputs, and those that the call adds
+for its inputs. They change nothing, and live as long as that graph. They hold none of its nodes. Threads: the
+program's, which makes the call, and then autograd's for the hooks.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _EDGE = "torch.autograd.graph:get_gradient_edge"
 _MAXIMUM_NODES = 100_000
 
 Edge = tuple[Any, int]
-"""A node of autograd's graph, and which of its gradients."""
+"""A node of autograd's graph, and the number of one of its gradients."""
 
 
 @dataclass(eq=False)
@@ -38,7 +38,7 @@ class BackwardPass:
     arrived: Gradients
     """By output of the call's graph."""
     returned: list[Any] = field(default_factory=list)
-    """By input: what the call has added to its gradient; None if it has added nothing."""
+    """By input: the call's addition to its gradient, or None."""
 
 
 class ReturnedGradients:
@@ -51,7 +51,7 @@ class ReturnedGradients:
         self._report = report
         edges = [_edge_of(each) for each in inputs]
         self.shares = [None if edge is None else edges.index(edge) for edge in edges]
-        """For each input the first one with the same gradient: a view given twice has one gradient."""
+        """For each input the first one with the same gradient: a view passed twice has one gradient."""
         self.passed_on = [_edge_of(each) in edges and _edge_of(each) is not None for each in outputs]
         """For each output, whether it is an input: its gradient does not come through the call."""
         self._edges = {edge: at for at, edge in reversed(list(enumerate(edges))) if edge is not None}

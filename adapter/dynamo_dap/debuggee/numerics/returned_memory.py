@@ -1,8 +1,8 @@
 """Finds compiled graphs that return memory which an earlier call has returned.
 
-Such a graph overwrites the earlier result. Each call by itself computes what eager computes, so comparing calls one by
-one finds nothing. A storage is identified by a weak reference, since freed memory may be used again. Runs on the
-threads that make the calls.
+Such a graph overwrites the earlier result. Each call by itself computes the eager result, so comparing calls one by one
+finds nothing. A storage is identified by a weak reference, since freed memory may be used again. Runs on the threads
+that make the calls.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dynamo_dap.debuggee.torch_api.tensor_facts import address_of, is_memory_ali
 
 _HOST = "cpu"
 _KNOWN = 10_000
-"""So many results are known at most; beyond that, those whose memory was freed are forgotten."""
+"""Maximum number of known results; beyond that, those with freed memory are forgotten."""
 
 
 class ReusedMemory(NamedTuple):
@@ -86,7 +86,7 @@ def fault_of_memory(reused: ReusedMemory, comparison: Comparison) -> Fault | Non
 
 
 def memory_left_out(call: GraphCall) -> list[str]:
-    """Return what was not checked about the memory of results; empty if all are on the CPU."""
+    """Return which results' memory was not checked; empty if all are on the CPU."""
     devices = sorted({each.device.type for each in tensors_in(outputs_of(call))} - {_HOST})
     return [f"whether results on {device} overwrite those of earlier calls" for device in devices]
 

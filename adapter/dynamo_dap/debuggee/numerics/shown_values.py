@@ -2,8 +2,8 @@
 
 Those values come from a replay, before the call runs. Once its graph has returned, its outputs and what it wrote to its
 inputs are compared with the replay's. A difference is reported once, and later stops of the cache entry mark their
-values. Calls 1, 2, 4, 8, ... of those with shown values are checked, if they are small: a stop is not to cost seconds.
-Thread that makes the call.
+values. Of the calls with shown values, numbers 1, 2, 4, 8, ... are checked, if they are small: a stop must not cost
+seconds. The thread that makes the call.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from dynamo_dap.debuggee.torch_api.unproven_values import UNPROVEN
 from dynamo_dap.debuggee.wrapping.locks import Level, lock
 
 _BYTES = 32 * 2**20
-"""Of inputs and outputs; larger calls are not checked."""
+"""Size limit of inputs and outputs; larger calls are not checked."""
 
 
 class ShownValues(CallObserver):
-    """Compares what cached calls compute with what their stops have shown."""
+    """Compares cached calls' results with the values that their stops have shown."""
 
     feature = "checking shown values"
 
@@ -43,7 +43,7 @@ class ShownValues(CallObserver):
         self._looks: Counter[tuple[types.CodeType, str]] = Counter()
 
     def looked_at(self, call: CachedCall) -> None:
-        """Check the graph of ``call``, which runs next on this thread, as it returns."""
+        """Check the graph of ``call``, which runs next on this thread, when it returns."""
         if not isinstance(call.frame, types.FrameType) or any(each.problem is not None for each in NEEDED):
             return
         key = call.code, call.compile_id
@@ -81,11 +81,11 @@ class ShownValues(CallObserver):
             self._report(call, cached_call, what)
 
     def raised(self, call: GraphCall) -> None:
-        """Expect nothing: the call returns nothing to compare."""
+        """Forget the call: it returns nothing to compare."""
         self._take(call)
 
     def _take(self, call: GraphCall) -> bool:
-        """Return whether this call is awaited, and await it no longer."""
+        """Return whether this call is expected, and expect it no longer."""
         thread = threading.get_ident()
         with self._lock:
             if self._awaited.get(thread) != id(call.frame):

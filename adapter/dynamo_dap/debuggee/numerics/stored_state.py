@@ -1,9 +1,9 @@
-"""What a call leaves behind in Python: attributes, containers, captured variables, globals, and what it returned.
+"""Compares what a call leaves in Python: attributes, containers, captured variables, globals, its result.
 
 Dynamo replays such side effects once the graph has run. A ``State`` maps user expressions to everything that a function
-may store to. Two states show what a compiled call stores differently from ordinary Python. Values go through a pipe
-between processes, so they are plain. None of the program's code is run for it: no property, no ``__getattr__``, no
-``__eq__`` of its own. Thread of the program that makes the call, or its fork.
+may store to. Two states show what a compiled call stores differently from eager. Values go through a pipe between
+processes, so they are plain. None of the program's code runs for it: no property, no ``__getattr__``, no ``__eq__``.
+The thread that makes the call, or its fork.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ from dynamo_dap.debuggee.values.type_facts import (
 )
 
 Roots = Mapping[str, Callable[[], object]]
-"""By expression, how to get at what is there now."""
+"""By expression, a function that returns the present value."""
 Step = tuple[str, Any]
-"""An attribute or an item, and which."""
+"""An attribute or an item, with its name or key."""
 Entry = tuple[str, tuple[Step, ...], str, Any]
-"""Root, the way from there, what kind of value that is, and what distinguishes it from another."""
+"""The root, the path from there, the kind of value, and what distinguishes it from others."""
 State = dict[str, Entry]
-"""By expression, what is nearer to a root first."""
+"""By expression, values nearer to a root first."""
 
 RETURNED = "the returned value"
 
 _MISSING = object()
 _MAXIMUM = 20_000
-"""Values of a state; the nearest to its roots."""
+"""Maximum number of values of a state; the nearest to its roots."""
 _MAXIMUM_BYTES = 64 * 2**20
-"""Of the tensors of a state; of those beyond it only the shapes are compared."""
+"""Size limit of a state's tensors; of others only the shapes are compared."""
 _MAXIMUM_TEXT = 2_000
 _TOLERANCE = 1e-3
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _SEQUENCES = (list, tuple, collections.deque)
 _CLOSED = (type, types.ModuleType, types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.CodeType)
-"""Not looked into."""
+"""Types whose contents are skipped."""
 _OF_MODULES = ("_parameters", "_buffers", "_modules")
-"""Where ``torch.nn.Module`` has what a user writes as attributes."""
+"""Where ``torch.nn.Module`` stores what a user writes as attributes."""
 
 
 def roots_of(call: CachedCall, codes: Sequence[types.CodeType]) -> Roots:
@@ -101,7 +101,7 @@ def _content(cell: types.CellType) -> object:
 
 
 class Before:
-    """The tensors that could be reached before a call stored anything."""
+    """The tensors that were reachable before a call stored anything."""
 
     def __init__(self, roots: Roots, written: Sequence[object]) -> None:
         """Start with the memory that the compiled graph has ``written`` to."""
@@ -140,7 +140,7 @@ class Before:
             return bytes(plain.view(torch.uint8).numpy().tobytes()) if size else b"", left - size
 
     def tensor(self, facts: tuple[Any, ...]) -> Any:
-        """Return the tensor of an entry; None where it was not kept."""
+        """Return an entry's tensor; None if it was not kept."""
         torch: Any = sys.modules["torch"]
         shape, dtype, content = facts
         if not isinstance(content, bytes):
@@ -169,7 +169,7 @@ def _item(value: Any, name: Any) -> Any:
 
 
 def _walk(roots: Roots) -> Iterator[tuple[str, str, tuple[Step, ...], object]]:
-    """Yield everything reachable, the nearest first: expression, root, path, value."""
+    """Yield all reachable values, the nearest first: expression, root, path, value."""
     waiting: collections.deque[tuple[str, str, tuple[Step, ...], object]] = collections.deque(
         (name, name, (), get()) for name, get in roots.items()
     )
@@ -211,7 +211,7 @@ def _items(value: Any) -> Iterator[Any]:
 
 
 def _facts(value: Any) -> tuple[str, Any]:
-    """Return the kind of a value, and what distinguishes it from others of that kind."""
+    """Return a value's kind, and what distinguishes it from others of that kind."""
     kind = type(value)
     if value is _MISSING:
         return "missing", None
@@ -232,7 +232,7 @@ def _facts(value: Any) -> tuple[str, Any]:
 
 
 def _attributes(value: object) -> dict[str, Any] | None:
-    """Return the attributes of an object; None if it cannot have any."""
+    """Return an object's attributes; None if it cannot have any."""
     found: dict[str, Any] = {}
     has_any = False
     for kind in mro_of(type(value)):
@@ -249,7 +249,7 @@ def _attributes(value: object) -> dict[str, Any] | None:
 
 @dataclass(frozen=True)
 class LeftOtherwise:
-    """A stored value that differs after a compiled call and after ordinary Python."""
+    """A stored value that differs between compiled and eager."""
 
     expression: str
     root: str
@@ -257,7 +257,7 @@ class LeftOtherwise:
     by_python: str
     by_compiled: str
     values: tuple[Any, Any]
-    """What it is after the compiled call, and after ordinary Python; None for what has no plain value."""
+    """Its value after the compiled call, and after eager; None for a value that is not plain."""
 
 
 def differences(

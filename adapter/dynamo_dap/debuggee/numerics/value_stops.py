@@ -1,10 +1,10 @@
-"""Stops for what a compiled call returns: the exception filters ``nan`` and ``mismatch``.
+"""Stops for the outputs of a compiled call: the exception filters ``nan`` and ``mismatch``.
 
-Each compiled graph's outputs are checked as its call returns. If they have a NaN or an Inf that the inputs did not
-have, the call is replayed, and its graph is run operation by operation on the call's inputs. Then the thread is held in
-a second replay, at the line of the operation that made the first one. Its operands are in view, and the program has not
-got the outputs yet. For ``mismatch`` the graph runs operation by operation after each call. Its outputs are compared
-with those of the compiled graph, and the thread is held at the first line whose result differs. Part of the
+Each compiled graph's outputs are checked when its call returns. If they have a NaN or an Inf that the inputs did not
+have, the call is replayed, and its graph runs operation by operation on the call's inputs. Then the thread is held in a
+second replay, at the line of the operation that made the first one. Its operands are visible, and the program has not
+received the outputs yet. For ``mismatch`` the graph runs operation by operation after each call. Its outputs are
+compared with those of the compiled graph, and the thread is held at the first line whose result differs. Part of the
 compile-time engine; runs on the thread that makes the call.
 """
 
@@ -89,7 +89,7 @@ NOT_VALID = "not valid"
 
 
 class StopTrace(Protocol):
-    """Holds the thread at the present line of a traced function."""
+    """Holds the thread at a traced function's present line."""
 
     def __call__(self, frame: TracedFrame, raised: RaisedException, *, names: dict[str, object]) -> None:
         """Stop; ``names`` can be used in the debug console."""
@@ -103,14 +103,14 @@ class Culprit:
     """Its number: see ``NodeHook``. Every trace of the call makes the same nodes."""
     raised: RaisedException
     names: dict[str, object]
-    """What a condition knows it by."""
+    """Its names in a condition."""
     filter: str
     call: CachedCall
-    """How the call is traced so that it makes them."""
+    """How to trace the call so that these nodes result."""
     line: tuple[str, int] | None = None
-    """File and line of the caller to stop in; None for where the operation is."""
+    """The calling line to stop at; None for the operation's own."""
     visit: int | None = None
-    """Which time ``line`` is reached, if that is where to stop and not at ``node``."""
+    """Stop at this visit of ``line`` instead of at ``node``, if set."""
 
 
 class ValueStops(CallObserver, CompileObserver):
@@ -128,7 +128,7 @@ class ValueStops(CallObserver, CompileObserver):
         self._reported: set[str] = set()
         self._attributes = NotedAttributes()
         self._bad = SeenTensors()
-        """What calls have returned with NaN or Inf."""
+        """The NaN and Inf that calls have returned."""
 
     # -- arming: any thread ----------------------------------------------------------------------------------------
 
@@ -198,7 +198,7 @@ class ValueStops(CallObserver, CompileObserver):
         return MISMATCH in filters and number % self._host.options.compare_every == 0
 
     def left_out(self, code: types.CodeType, reason: str) -> None:
-        """Report that the filters do not check the calls of a function."""
+        """Report that the filters do not check a function's calls."""
         self._report_once(f"the filters 'nan' and 'mismatch' skip calls of {user_function_name(code)}: {reason}")
 
     def _examine(self, call: GraphCall, name: str, find: Callable[[GraphCall, CachedCall], Culprit | None]) -> None:
@@ -244,7 +244,7 @@ class ValueStops(CallObserver, CompileObserver):
         return of_backend
 
     def _given(self, call: GraphCall, graph: ReplayedGraph, given: Given, where: str | None) -> Culprit | None:
-        """Report each input that had a NaN when the call began, once."""
+        """Report once each input that already had a NaN when the call began."""
         name = graph.names.get(given.node, given.node.name)
         if name in call.graph.reported:
             return None
@@ -302,7 +302,7 @@ class ValueStops(CallObserver, CompileObserver):
         return None
 
     def _bad_parameter(self, call: GraphCall, graph: ReplayedGraph) -> Culprit | None:
-        """Report each parameter or buffer that had a NaN when the call began, once."""
+        """Report once each parameter or buffer that already had a NaN when the call began."""
         for node, value in graph.inputs.items():
             kinds = kinds_of(value) if graph.is_state(node) else frozenset()
             user = next((each for each in node.users if each.op != "output"), None)
@@ -325,7 +325,7 @@ class ValueStops(CallObserver, CompileObserver):
     # -- stopping --------------------------------------------------------------------------------------------------
 
     def _hold(self, call: GraphCall, culprit: Culprit) -> None:
-        """Trace the call again, and hold it at the line at fault."""
+        """Trace the call again, and hold it at the wrong line."""
         before, lines = contextlib.ExitStack(), Patches("stopping at a value's line")
         before.enter_context(self._host.holding())  # breakpoints on the way were hit when the call began
 
@@ -380,7 +380,7 @@ def _what_came(call: GraphCall, comparison: Comparison) -> str:
 
 
 def _was_reported(call: GraphCall, comparison: Comparison, fault: Fault) -> bool:
-    """Whether a stop would say nothing new: a wrong declaration that does no harm in this call is reported once."""
+    """Return whether a stop would repeat an earlier one: a harmless wrong declaration is reported once."""
     if fault.operator is None or comparison.differs or call.problem is not None:
         return False
     known = fault.node.name in call.graph.reported
@@ -389,7 +389,7 @@ def _was_reported(call: GraphCall, comparison: Comparison, fault: Fault) -> bool
 
 
 class _Visits:
-    """Counts how often a trace reaches a line. Lives for that trace."""
+    """Counts a trace's visits of a line. Lives for that trace."""
 
     def __init__(self, line: tuple[str, int], number: int, stop_at: Callable[[TracedFrame], None]) -> None:
         self._line = line
@@ -416,7 +416,7 @@ class _Visits:
 
 
 def _of_invalid(call: GraphCall, cached_call: CachedCall, invalid: NotValid) -> Culprit | None:
-    """Stop where the program differs from the cache entry that serves the call; once for each compile."""
+    """Stop where the program differs from the cache entry that it uses; once for each compile."""
     if NOT_VALID in call.graph.reported:
         return None
     call.graph.reported.add(NOT_VALID)
@@ -446,7 +446,7 @@ def _stored_otherwise(comparison: Comparison, fault: Fault, what: LeftOtherwise,
 def _place_text(node: Any, caller: tuple[Place, str] | None = None) -> str:
     """Return where the user's code made a node: ``model.py:12 in forward: y = x.log()``.
 
-    If only torch's own code has made it, as in an optimizer's step, return the line of the ``caller``.
+    If only torch's own code made it, as in an optimizer's step, return the line of the ``caller``.
     """
     found = place_of(node, is_torch_file)
     if found is not None and caller is not None and is_torch_file(found[0].path):
@@ -458,7 +458,7 @@ def _place_text(node: Any, caller: tuple[Place, str] | None = None) -> str:
 
 
 def _place_of_caller(frame: types.FrameType) -> tuple[Place, str] | None:
-    """Return the line of the program, and its function, that has called the function of ``frame``."""
+    """Return the program's line, and its function, that has called the function of ``frame``."""
     caller = frame.f_back
     while caller is not None:
         code = original_of(caller.f_code) or caller.f_code

@@ -1,4 +1,4 @@
-"""Pausing Dynamo's symbolic interpreter and showing its state: compile-time mode.
+"""Pauses Dynamo's symbolic interpreter and shows its state: compile-time mode.
 
 All of it runs on the tracing thread, which holds Dynamo's compile lock; only ``arm`` and ``close`` are called by
 others.

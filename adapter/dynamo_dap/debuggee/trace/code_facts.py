@@ -1,4 +1,4 @@
-"""Which instructions of a traced code object begin a line of the user's code, and which begin the function.
+"""Finds the instructions of traced code that begin a line of the user, and those that begin the function.
 
 Computed once per code object, from the instructions as Dynamo interprets them, on the tracing thread; kept, with the
 code object, for the life of the process.
@@ -25,7 +25,7 @@ class CodeFacts:
         starts = _line_starts(instructions)
         entries = [index for index in starts if _is_entry_only(instructions, index, starts)]
         self.line_starts = frozenset(starts) - frozenset(entries)
-        """Where a line of the user's begins, also by jumping back to it; not the hidden operations on entry."""
+        """Where a user's line begins, also by a jump back to it; without the hidden operations on entry."""
         self.first_line_start = min(self.line_starts, default=-1)
         self._first_of_line: dict[int, int] = {}
         for index in sorted(self.line_starts, reverse=True):
@@ -36,11 +36,11 @@ class CodeFacts:
         self._statement_starts = _statement_starts(code)
 
     def is_resume_prologue(self, index: int) -> bool:
-        """Whether an instruction restores the state of a resume function; it belongs to no line of the user."""
+        """Return whether an instruction restores a resume function's state; it belongs to no line of the user."""
         return index <= self._resume_prologue_mark
 
     def begins_line(self, index: int, came_from: int) -> bool:
-        """Whether a line of the user's begins at ``index``, coming from the instruction ``came_from`` (-1: elsewhere).
+        """Return whether a user's line begins at ``index``, coming from instruction ``came_from`` (-1: elsewhere).
 
         As for CPython's own line events, control that stays on a line begins it again only by jumping back.
         """
@@ -55,11 +55,11 @@ class CodeFacts:
         return self._first_of_line.get(line)
 
     def begins_statement(self, line: int) -> bool:
-        """Whether a statement begins on ``line``; True when there is no source to decide by."""
+        """Return whether a statement begins on ``line``; True without a source to decide by."""
         return self._statement_starts is None or line in self._statement_starts
 
     def continues_statement(self, depth: int, index: int, line: int, depths: dict[int, int] | None = None) -> bool:
-        """Whether control only returns to the line at ``index`` within a statement.
+        """Return whether control only returns to the line at ``index`` within a statement.
 
         That happens at a call whose arguments have their own lines, and at the exit of a ``with``. The value stack is
         then deeper (``depth``) than when the line began. ``depths`` remembers that by line, for queries in the order in

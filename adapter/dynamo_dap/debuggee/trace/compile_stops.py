@@ -1,4 +1,4 @@
-"""Stops that are not at a line: graph breaks, recompiles, backend failures, specializations, guards, CUDA graphs.
+"""Stops at events instead of lines: graph breaks, recompiles, backend failures, specializations, guards, CUDA graphs.
 
 Each is an exception filter of the client. Part of the compile-time engine; called on the compiling thread. A restarted
 analysis repeats events: an event stops once in each compile.
@@ -97,7 +97,7 @@ EVENTS = {
     LIMIT: (CompileObserver.limit_exceeded,),
     CUDA_GRAPH: (CompileObserver.cuda_graph_met,),
 }
-"""The exception filters of compile-time debugging, and which events of torch each needs."""
+"""The exception filters of compile-time debugging, with the torch events that each needs."""
 
 _WITH_HISTORY = frozenset({GRAPH_BREAK, UNSUPPORTED})
 
@@ -122,12 +122,12 @@ class _Stopped:
 
     keys: set[Hashable] = field(default_factory=set)
     place: tuple[int, int] | None = None
-    """Where it stopped for a graph break last."""
+    """The place of its last stop at a graph break."""
     raised: object = None
-    """The exception that traced code met last."""
+    """The last exception in traced code."""
     has_broken: bool = False
     has_failed: bool = False
-    """Whether it stopped for what Dynamo failed for."""
+    """Whether it stopped for Dynamo's failure."""
 
 
 class CompileStops(CompileObserver):
@@ -164,7 +164,7 @@ class CompileStops(CompileObserver):
 
     @property
     def are_lines_wanted(self) -> bool:
-        """Whether stops lead back to the lines that made a number: the history is kept for these filters."""
+        """Return whether stops lead back to the lines that made a number: these filters need the history."""
         filters = self._host.breakpoints.exception_filters
         return self._host.options.compile_time and not _WITH_HISTORY.isdisjoint(filters)
 
@@ -182,7 +182,7 @@ class CompileStops(CompileObserver):
     # -- graph breaks ----------------------------------------------------------------------------------------------
 
     def graph_broke(self, frame: TracedFrame, reason: str, exception: Any) -> None:
-        """Stop at the line of the break as torch makes it: the state of every function is still there."""
+        """Stop at the line of the break when torch makes it: every function still has its state."""
         compiling = HOOKS.current
         if compiling is None:
             return

@@ -1,10 +1,10 @@
-"""Trackers as Python values that an expression can compute with.
+"""Converts trackers to Python values with which an expression can compute.
 
 Constants are themselves; tensors are FakeTensors and symbols SymInts, or both are the real values of this call;
 containers are copies. An object of a user's class is itself, unless the traced code changed it or an object inside it.
 Its methods would see the old values then, so the object and all objects that lead to it are copied, with the pending
-changes applied. What Dynamo only models (an iterator, a context manager) has a placeholder that cannot be advanced or
-entered. Runs on the tracing thread; a converter lives as long as one evaluation.
+changes applied. A value that only Dynamo models (an iterator, a context manager) has a placeholder that cannot be
+advanced or entered. Runs on the tracing thread; a converter lives as long as one evaluation.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from dynamo_dap.debuggee.values.type_facts import instance_dictionary, is_python
 
 _COPIED: tuple[type, ...] = (list, dict, set, tuple, collections.deque)
 _MOST_ITEMS = 10_000
-"""Items beyond which a real container of the program is used as it is, not copied."""
+"""Real containers with more items are used as they are, not copied."""
 _MOST_OBJECTS = 50_000
-"""Objects looked at in search of changed ones; a bigger structure is refused rather than shown with old values."""
+"""How many objects are searched for changed ones; a bigger structure is refused, not shown with old values."""
 
 
 class CannotBeCopied(EvaluationError):
@@ -43,7 +43,7 @@ class Converter:
     """Converts the values of one paused frame; the same tracker always to the same value."""
 
     def __init__(self, view: TracedView, *, real: bool = False) -> None:
-        """Show values that cannot be converted by ``view``; ``real`` asks for the data of this call."""
+        """Show values that cannot be converted by ``view``; ``real`` uses this call's data."""
         self._real_data = real
         self._frame = view.frame
         self._view = view
@@ -79,7 +79,7 @@ class Converter:
         return self._origins.get(id(value))
 
     def check_unchanged(self) -> None:
-        """Check that the expression has not changed a copy in place of the program's object.
+        """Check that the expression has not changed a copy of the program's object.
 
         Raises: EvaluationError: it has.
         """
@@ -237,7 +237,7 @@ class Converter:
         return copied
 
     def _leads_to_change(self, value: Any) -> bool:
-        """Whether a changed object can be reached from ``value``: a walk over stored attributes and containers."""
+        """Return whether a changed object is reachable from ``value``: a walk over stored attributes and containers."""
         if id(value) in self._leading:
             return self._leading[id(value)]
         leads = False
@@ -261,26 +261,26 @@ class Converter:
 
 
 class _Unavailable:
-    """Stands in a copied object for an attribute that has no value while tracing."""
+    """Replaces an attribute of a copied object that has no value while tracing."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
 
 
 def _marks(container: Any) -> list[int]:
-    """Return the contents of a container, by identity."""
+    """Return a container's contents, by identity."""
     if is_a(container, dict):
         return [id(each) for pair in dict.items(container) for each in pair]
     return [id(each) for each in container]
 
 
 def _is_shared(value: object) -> bool:
-    """Whether Python may share one object for many values, so that its identity proves no origin."""
+    """Return whether Python may share one object for many values, so that its identity proves no origin."""
     return value is None or is_exactly(value, (int, float, bool, str, bytes, complex, tuple, frozenset))
 
 
 def _can_hold(value: Any) -> bool:
-    """Whether other objects can be stored in ``value`` where the traced code can change them."""
+    """Return whether other objects can be stored in ``value`` where the traced code can change them."""
     if is_exactly(value, (list, dict, set, tuple, types.FunctionType, types.MethodType, types.CellType)):
         return True
     return is_python_class(type(value)) and not is_a(value, type) and not is_a(value, types.ModuleType)

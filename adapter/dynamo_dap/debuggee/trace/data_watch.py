@@ -1,4 +1,4 @@
-"""Data breakpoints in a trace: before each instruction the watched variables are compared with their last values.
+"""Implements data breakpoints in a trace: compares watched variables with their last values before each instruction.
 
 So a change stops right after its instruction, in the variable's own function or in a callee. Runs on the tracing thread
 only; between traces only the position of a variable is kept.
@@ -22,11 +22,11 @@ from dynamo_dap.debuggee.wrapping.weak_collections import WeakKeyDictionary
 
 @dataclass(frozen=True, slots=True)
 class VariableState:
-    """The value of a variable at one point. It keeps the trackers alive, so that no other one gets their address."""
+    """A variable's value at one point. It keeps the trackers alive, so that no other one gets their address."""
 
     value: Any
     contents: tuple[Any, ...] | None
-    """None while the trace has not touched the object, and so has not changed it."""
+    """None if the trace has not touched the object, and so has not changed it."""
     text: str
 
 
@@ -70,7 +70,7 @@ class DataWatch:
 
 
 def watched_variable(frame: TracedFrame, name: str) -> WatchedVariable | None:
-    """Return the local variable ``name`` of a traced function for a data breakpoint; None if there is none."""
+    """Return the local variable ``name`` of a traced function for a data breakpoint, or None."""
     return WatchedVariable.of(name, user_function_of(frame.code)) if _tracker(frame, name) is not None else None
 
 
@@ -80,7 +80,7 @@ def _tracker(frame: TracedFrame, name: str) -> Any:
 
 
 def state_of(frame: TracedFrame, name: str, before: VariableState | None = None) -> VariableState | None:
-    """Return the present value of a variable; ``before`` itself if it is unchanged; None if it has none."""
+    """Return a variable's present value; ``before`` itself if it is unchanged; None without a value."""
     tracker = _tracker(frame, name)
     if tracker is None:
         return None

@@ -1,8 +1,8 @@
-"""The DAP ``disassemble`` request over traced code: the instructions as Dynamo interprets them.
+"""Serves the DAP ``disassemble`` request for traced code: the instructions as Dynamo interprets them.
 
-Dynamo rewrites instructions before it traces them, so they are listed from its interpreter and not from ``dis``; a
-row's address encodes an index. Rows beyond either end are padding, since VS Code's view scrolls endlessly. Code objects
-are numbered on the tracing thread and listed on the agent's reader thread; they are kept for the life of the process.
+Dynamo rewrites instructions before it traces them, so they come from its interpreter and not from ``dis``; a row's
+address encodes an index. Rows beyond either end are padding, since VS Code's view scrolls endlessly. Code objects are
+numbered on the tracing thread and listed on the agent's reader thread; they are kept for the life of the process.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from dynamo_dap.debuggee.values.python_values import preview
 from dynamo_dap.protocol.types import DisassembleArguments, DisassembledInstruction, DisassembleResponseBody, Source
 
 _BASE = 1 << 48
-"""Far above the addresses of generated code, so that an address shows whose it is."""
+"""Far above the addresses of generated code, so that an address identifies its kind."""
 _CODE_SHIFT = 24
 _MIDDLE = 1 << (_CODE_SHIFT - 1)
-"""Where a code's first instruction lies in its range of addresses: padding precedes and follows it."""
+"""The place of a code's first instruction in its range of addresses, between padding."""
 _UNIT = 2
 _MAXIMUM_COUNT = 10_000
 _MAXIMUM_ARGUMENT = 60
@@ -39,7 +39,7 @@ class _TracedCode:
 
 
 class TracedCodes:
-    """Addresses of all traced code that a thread was stopped in."""
+    """Addresses of all traced code in which a thread was stopped."""
 
     def __init__(self) -> None:
         self._codes: list[_TracedCode] = []

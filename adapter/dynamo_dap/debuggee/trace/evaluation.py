@@ -55,14 +55,14 @@ from dynamo_dap.protocol.texts import first_line_of
 
 _NOTHING = object()
 _NATIVE_FRAMES = "\nException raised from "
-"""Where torch appends the C++ frames to an error's text."""
+"""The beginning of the C++ frames that torch appends to an error's text."""
 _ASKED_OF_PLACEHOLDERS: dict[str, tuple[str, Callable[..., Any]]] = {
     "type": ("__type_of__", type_of),
     "hasattr": ("__has_attribute__", has_attribute),
 }
-"""Builtins that describe the object itself: what an expression calls instead, under which name."""
+"""Builtins that describe the object itself, with the names that replace them in an expression."""
 _MAXIMUM_CLIPBOARD = 100_000
-"""Characters that are copied at most: a clipboard takes the whole value, a pane its beginning."""
+"""Maximum characters to copy: a clipboard takes the whole value, a pane its beginning."""
 
 
 def evaluate(
@@ -74,8 +74,8 @@ def evaluate(
 ) -> Value:
     """Return the value of ``expression`` in a frame.
 
-    ``context`` is DAP's; in ``repl`` statements run as well, and the names they assign are kept in ``scratch``. What is
-    printed goes to ``console``.
+    ``context`` is DAP's; in ``repl`` statements run as well, and ``scratch`` keeps the names they assign. Output goes
+    to ``console``.
 
     Raises:
         EvaluationError: it has no value; the text says why.
@@ -96,7 +96,7 @@ def evaluate(
 
 
 def evaluate_to_python(frame: TracedFrame, expression: str, names: dict[str, object] | None = None) -> object:
-    """Return the truth of ``expression``, or its value when that is a plain constant: for conditions.
+    """Return the truth of ``expression``, or its value if that is a plain constant, for conditions.
 
     ``names`` can be used besides those of the frame.
 
@@ -125,7 +125,7 @@ class _NeedsData(EvaluationError):
 
 
 def _settled(value: Any) -> Any:
-    """Return a value that can be asked for its truth later, outside the protected evaluation."""
+    """Return a value whose truth can be tested later, outside the protected evaluation."""
     if is_fake_tensor(value):
         raise _NeedsData("this is a tensor, whose truth depends on data that is not there while tracing")
     plain = value is None or is_exactly(value, (bool, int, float, str))
@@ -139,7 +139,7 @@ def _with_data(value: Any) -> Any:
 
 
 def _revert(undo: Undo) -> list[str]:
-    """Restore the trace, and return what had changed, as readable text.
+    """Restore the trace, and return the reverted changes as readable text.
 
     Raises:
         EvaluationError: it could not be restored.
@@ -156,7 +156,7 @@ class _Evaluation:
     def __init__(
         self, frame: TracedFrame, scratch: dict[str, object], console: Callable[[str], None], *, reports: bool = False
     ) -> None:
-        """Evaluate in ``frame``. With ``reports``, the console says which change was reverted, besides the value."""
+        """Evaluate in ``frame``. With ``reports``, the console also names the reverted change."""
         self._frame = frame
         self._reports = reports
         self._scratch = scratch
@@ -204,7 +204,7 @@ class _Evaluation:
         return text if data is None else f"{text} = {data}"
 
     def compute(self, parsed: Parsed, finish: Callable[[Any], Any] = lambda value: value) -> Any:
-        """Run the code and return its value, ``_NOTHING`` if it has none; ``finish`` runs protected as well."""
+        """Run the code and return its value, or ``_NOTHING``; ``finish`` runs protected as well."""
         whole_trace = bool(self._interpreter_names(parsed))
         check_assignments(parsed, self._is_of_program)
         take_paths_out(parsed, self.paths.follow, UNKNOWN)
@@ -320,7 +320,7 @@ class _Names(dict[str, Any]):
 
 
 class _OfThisThread(io.TextIOBase):
-    """A text stream that takes one thread's output, and passes everything else on to the stream it stands for."""
+    """A text stream that takes one thread's output, and passes other output on to the replaced stream."""
 
     def __init__(self, original: Any, write: Callable[[str], None]) -> None:
         self._original = original

@@ -1,10 +1,10 @@
 """Applies debugpy's exception filters to exceptions that are raised while Dynamo traces.
 
 debugpy does not see these: Dynamo models the traced code's exceptions and passes them between the traced functions.
-Whether debugpy would have stopped in ordinary Python depends on the handlers of the exception: in the traced functions,
-and in the Python code below them. A handler is found in the source, so that every version of Python gives the same
-answer; without the source nothing counts as caught. No code of the program is called: names are looked up. In an
-expression with more than names and attributes only the last name counts. Runs on the tracing thread; nothing is kept.
+Whether debugpy would have stopped in ordinary Python depends on the exception's handlers: in the traced functions, and
+in the Python code below them. A handler is found in the source, so that every version of Python gives the same answer;
+without the source nothing counts as caught. No code of the program is called: names are looked up. In an expression
+with more than names and attributes only the last name counts. Runs on the tracing thread; nothing is kept.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dynamo_dap.protocol.texts import NOT_PYTHON
 PYTHON_FILTERS = frozenset({RAISED, USER_UNHANDLED, UNCAUGHT})
 
 _IGNORED = (StopIteration, StopAsyncIteration, GeneratorExit)
-"""What debugpy does not stop for: they end loops."""
+"""Exceptions for which debugpy does not stop: they end loops."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def filters_met(
     """Return the filters that stop for an exception of ``kind`` that leaves the trace.
 
     ``chain`` are the traced functions from the innermost out, none of which catches it; ``below`` is the Python frame
-    that called what is compiled.
+    that called the compiled function.
     """
     if issubclass(kind, _IGNORED):
         return frozenset()
@@ -74,7 +74,7 @@ def filters_met(
 
 
 def is_caught_in_trace(chain: Sequence[TracedFrame], kind: type[BaseException]) -> bool:
-    """Whether a traced function catches an exception of ``kind`` that the innermost has raised."""
+    """Return whether a traced function catches an exception of ``kind`` that the innermost has raised."""
     return not issubclass(kind, _IGNORED) and any(running.catches(kind) for running in _traced(chain))
 
 
@@ -96,7 +96,7 @@ def _running(frame: types.FrameType | None) -> Iterator[_Running]:
 
 
 _SUPPRESSING = frozenset({"suppress", "raises", "assertRaises", "assertRaisesRegex"})
-"""Context managers that swallow the exceptions they are given: the standard library's, pytest's and unittest's."""
+"""Context managers that swallow exceptions: the standard library's, pytest's and unittest's."""
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
@@ -104,7 +104,7 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 def is_caught(
     code: types.CodeType, line: int, names: Sequence[Mapping[str, object]], kind: type[BaseException]
 ) -> bool:
-    """Whether ``code`` catches an exception of ``kind`` that reaches its ``line``, and does not raise it again.
+    """Return whether ``code`` catches an exception of ``kind`` at ``line``, and does not raise it again.
 
     ``names`` are the namespaces of the function, the innermost first.
     """

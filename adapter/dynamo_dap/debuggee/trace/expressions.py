@@ -1,7 +1,7 @@
-"""Compiles a user's expression or statements: parsed, checked, with the paths in it replaced by names.
+"""Compiles a user's expression or statements: parses, checks, and replaces the paths in it by names.
 
-Each longest path (``self.fc.weight`` in ``self.fc.weight.shape[0] * 2``) becomes a name of its own, whose value comes
-from the trackers. Runs on any thread; the frame is accessed only through the functions given.
+Each longest path (``self.fc.weight`` in ``self.fc.weight.shape[0] * 2``) becomes a separate name, whose value comes
+from the trackers. Runs on any thread; the frame is accessed only through the given functions.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ PATH_NAME = "__path_{}__"
 
 @dataclass
 class Parsed:
-    """The text that a user typed."""
+    """A text that the user typed."""
 
     statements: list[ast.stmt]
     expression: ast.expr | None
-    """The expression, or the last statement when it is one: its value is shown."""
+    """The expression, or the last statement if it is one: its value is shown."""
     paths: dict[str, Any] = field(default_factory=dict)
-    """The trackers and objects behind the names that stand for paths."""
+    """The trackers and objects behind the names that replace paths."""
 
     @property
     def is_bare(self) -> bool:
@@ -80,7 +80,7 @@ def names_used(parsed: Parsed) -> set[str]:
 
 
 def names_asked(expression: str) -> set[str]:
-    """Return the names that the evaluator of an expression has to provide."""
+    """Return the names that an expression's evaluator has to provide."""
     parsed = parse(expression, statements_allowed=False)
     bound = set() if parsed.expression is None else names_bound(parsed.expression)
     return names_used(parsed) - bound - set(vars(builtins))
@@ -157,7 +157,7 @@ def assignment(frame: object, target: str, value: str) -> Assignment:
     """Return the statement that gives ``target`` another value in a traced function.
 
     Raises:
-        EvaluationError: one of them is not Python that can stand there.
+        EvaluationError: one of them is not Python that is valid there.
     """
     text = f"{target.strip()} = ({value.strip()}\n)"
     try:
@@ -171,7 +171,7 @@ def assignment(frame: object, target: str, value: str) -> Assignment:
 
 
 def assigned_of_program(parsed: Parsed, is_of_program: Callable[[str], bool]) -> bool:
-    """Whether statements assign to variables or objects of the program."""
+    """Return whether statements assign to variables or objects of the program."""
     try:
         check_assignments(parsed, is_of_program)
     except EvaluationError:

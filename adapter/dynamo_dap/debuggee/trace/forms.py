@@ -1,4 +1,4 @@
-"""How each form of tracker is shown and evaluated: its text, its children, its Python value.
+"""Shows, evaluates and converts each form of tracker: its text, its children, its Python value.
 
 A form (``torch_api.trackers``) describes the value of a VariableTracker. Each kind has a family here, as each Python
 type has one (``values.families``). It also resolves paths through the form and converts it for expressions. The same
@@ -57,7 +57,7 @@ from dynamo_dap.debuggee.values.type_facts import (
 )
 
 UNKNOWN = object()
-"""What a path over a form gives when only computing can show it."""
+"""The result of a path over a form if only computing can give the value."""
 
 _LEAST_WIDTH = 8
 
@@ -79,7 +79,7 @@ class Conversion(Protocol):
         """Note that ``container`` is a copy, complete now."""
 
     def real(self, value: Any) -> Any:
-        """Return a real object, or a copy with the changes of the traced code applied where there are any."""
+        """Return a real object, or a copy if the traced code changed it."""
 
     def instance(self, form: InstanceForm, tracker: Tracker | None) -> Any:
         """Return the object of a form; a copy if the traced code made or changed it."""
@@ -101,7 +101,7 @@ class FormFamily(Family):
     """One kind of form."""
 
     cls: type = object
-    """The class that all values of the kind have, as far as it is known."""
+    """The class of all values of the kind, as far as it is known."""
 
     def attribute(self, form: Any, name: str) -> Any:
         """Return a stored attribute; ``UNKNOWN`` if it has to be computed."""
@@ -112,7 +112,7 @@ class FormFamily(Family):
         return UNKNOWN
 
     def attribute_names(self, form: Any) -> Iterable[str]:
-        """Return the names of stored attributes, those of the class not included."""
+        """Return the names of stored attributes, without those of the class."""
         return ()
 
     def python_class(self, form: Any) -> type:
@@ -120,7 +120,7 @@ class FormFamily(Family):
         return self.cls
 
     def contents(self, form: Any) -> Iterable[Any]:
-        """Return what the value is made of, as far as a mutation changes it."""
+        """Return the parts of the value that a mutation can change."""
         return ()
 
     @abstractmethod
@@ -340,7 +340,7 @@ _VIEWS: dict[str, Callable[[tuple[Any, ...]], Any]] = {
     "dict_values": lambda items: dict(enumerate(items)).values(),
     "dict_items": lambda items: dict(items).items(),
 }
-"""Make a view of a dictionary of what it shows."""
+"""Make a dictionary view from the items that it shows."""
 
 
 @family_for(SetForm)
@@ -419,7 +419,7 @@ _MODULE_BOOKKEEPING = frozenset({"_non_persistent_buffers_set", "_is_torch_compi
 
 
 def instance_attributes(form: InstanceForm) -> dict[str, Any]:
-    """Return an object's attributes: what it stores, and what the traced code stored on it."""
+    """Return an object's attributes: those it stores, and those that the traced code stored on it."""
     attributes: dict[str, Any] = {}
     for name, value in stored_attributes(form.value):
         attributes.update(value if name in _REGISTRIES and type(value) is dict else {name: value})

@@ -1,4 +1,4 @@
-"""Frames of a paused compile: functions that are traced, or the one about to be compiled, and the callers below.
+"""Models the frames of a paused compile: traced functions, or the one about to be compiled, and the callers below.
 
 Made on the held tracing thread; they die with the pause.
 """
@@ -63,10 +63,10 @@ class TracedFunction(Frame):
         host: Host,
         earlier: Callable[[TracedFrame], Mapping[str, Value]] | None = None,
     ) -> None:
-        """Show ``frame``, which stands at the instruction with ``address``.
+        """Show ``frame``, which is at the instruction with ``address``.
 
         ``scratch`` keeps the names that statements in the debug console assign; their output goes to ``host``.
-        ``earlier`` returns values from before the graph break that the frame resumes after.
+        ``earlier`` returns values from before the graph break after which the frame resumes.
         """
         self._look_earlier = earlier
         self.instruction_pointer_reference = hex(address)
@@ -122,7 +122,7 @@ class TracedFunction(Frame):
         return bool(evaluate_to_python(self._frame, expression, names)) if plain is None else plain
 
     def watched(self, name: str) -> WatchedVariable | None:
-        """Return what a data breakpoint on a local variable is about."""
+        """Return the watched local variable for a data breakpoint."""
         return watched_variable(self._frame, name)
 
     def write(self, expression: str, value: str) -> Value:
@@ -146,11 +146,11 @@ def frames_of(
     names: Mapping[str, object] = MappingProxyType({}),
     earlier: Callable[[TracedFrame], Mapping[str, Value]] | None = None,
 ) -> list[Frame]:
-    """Return the whole stack of a thread that traces.
+    """Return the whole stack of a tracing thread.
 
-    ``chain`` is the function that is traced and its callers; ``top`` the Python frame that the hook runs in;
-    ``address_of`` gives the address of a frame's instruction; ``host`` presents the Python frames that called into
-    Dynamo; ``names`` can be used in expressions; ``earlier``: see ``TracedFunction``.
+    ``chain`` is the traced function and its callers; ``top`` the hook's Python frame; ``address_of`` gives the address
+    of a frame's instruction; ``host`` presents the Python frames that called into Dynamo; ``names`` can be used in
+    expressions; ``earlier``: see ``TracedFunction``.
     """
     scratch = dict(names)
     traced = [TracedFunction(each, address_of(each, each.index), scratch, host, earlier) for each in chain]
@@ -173,7 +173,7 @@ class FunctionFrame(Frame):
     ) -> None:
         """Show ``frame``, torch's object with ``f_code``, ``f_locals`` and ``f_globals``.
 
-        ``failures`` come with torch's cache entries; ``names`` can be used in expressions besides the frame's.
+        ``failures`` belong to torch's cache entries; ``names`` can be used in expressions besides the frame's.
         """
         self._code = frame.f_code
         self._frame = frame

@@ -1,4 +1,4 @@
-"""The ``Guards`` scope: every guard of the trace so far, as an expression, with the line that caused it.
+"""Shows the scope ``Guards``: every guard of the trace so far, as an expression, with the line that caused it.
 
 Runs on the tracing thread.
 """
@@ -36,7 +36,7 @@ def guard_children(frame: TracedFrame) -> Children:
 
 def _entries(frame: TracedFrame) -> list[GuardFacts | ShapeGuardFacts]:
     guards, of_sizes = frame.guards(), frame.shape_guards()
-    # This one guard stands for all conditions on sizes, which are listed in its place.
+    # This one guard represents all conditions on sizes, which are listed in its place.
     return [*(guard for guard in guards if guard.check != "SHAPE_ENV"), *of_sizes]
 
 
@@ -88,7 +88,7 @@ def _location(place: Place | None) -> Location | None:
 
 
 _noted: dict[int, tuple[weakref.ref[object], dict[tuple[str, str], str]]] = {}
-"""By identity of attempts that the program has run on from: their expressions, by what is checked and of what."""
+"""By identity of an attempt after which the program has run on: its expressions, by check and guarded source."""
 
 
 def note_expressions(frame: TracedFrame) -> None:
@@ -99,7 +99,7 @@ def note_expressions(frame: TracedFrame) -> None:
 
 
 def guard_expression(frame: TracedFrame, guard: GuardFacts) -> str:
-    """Return a guard as readable Python: ``type(L['x']) is list``; its name and source where nothing more is known."""
+    """Return a guard as readable Python: ``type(L['x']) is list``; name and source if nothing more is known."""
     noted = _noted.get(id(frame.attempt))
     if noted is not None and (guard.check, guard.name) in noted[1]:
         return noted[1][guard.check, guard.name]
@@ -151,7 +151,7 @@ class _Guarded:
 
 
 UNKNOWN = object()
-"""What resolving gives when only the user's code could find it."""
+"""The result of resolving if only the user's code could find the object."""
 
 
 def resolved(frame: TracedFrame, source: Any) -> Any:
@@ -233,4 +233,4 @@ _TEMPLATES: dict[str, tuple[str, str | None]] = {
     "DUPLICATE_INPUT": ("{name} is {argument}", None),
     "OBJECT_ALIASING": ("{name} is {argument}", None),
 }
-"""Of each check what is written while the object is not known, and with it."""
+"""Each check's text without and with the known object."""

@@ -1,4 +1,4 @@
-"""Paths (``x``, ``d["k"].weight``, ``xs[0]``) followed over trackers and real objects, and completed as they are typed.
+"""Follows and completes paths (``x``, ``d["k"].weight``, ``xs[0]``) over trackers and real objects.
 
 Nothing is realized and no user code runs. If a path cannot be followed (through a property, a method's result, a
 slice), the expression is evaluated instead. Runs on the tracing thread.
@@ -31,7 +31,7 @@ _PATH = re.compile(r"(?P<owner>[A-Za-z_][\w.\[\]'\"-]*\.)?(?P<prefix>\w*)$")
 _MOST = 500
 """Limit of completions: users type on instead of reading more."""
 _CELLS = 4
-"""Cells in cells that are entered at most."""
+"""How many nested cells are entered."""
 
 
 class Paths:
@@ -43,7 +43,7 @@ class Paths:
         self._scratch = scratch
 
     def follow(self, node: ast.AST) -> Any:
-        """Return the tracker or object that an expression names; ``UNKNOWN`` when it is more than a path."""
+        """Return the tracker or object that an expression names; ``UNKNOWN`` if it is more than a path."""
         if isinstance(node, ast.Name):
             value = MISSING if node.id in self._scratch else self._frame.lookup(node.id)
             return UNKNOWN if value is MISSING else self._entered(value)
@@ -66,7 +66,7 @@ class Paths:
         return form_family(form).attribute(form, name)
 
     def _stored(self, owner: Any) -> dict[str, Any]:
-        """Return what the traced code stored on an object of any kind: a class, a function."""
+        """Return the attributes that the traced code stored on any object, such as a class or a function."""
         tracker = self._frame.tracker_of(owner)
         return {} if tracker is None else self._frame.stored_attributes(tracker)
 
@@ -84,7 +84,7 @@ class Paths:
         return Known(value) if tracker is None else self._frame.form_of(tracker)
 
     def _entered(self, value: Any) -> Any:
-        """Return the contents of a cell; any other value as it is."""
+        """Return a cell's contents; any other value unchanged."""
         for _ in range(_CELLS):
             form = self._frame.form_of(value) if is_tracker(value) else None
             if not isinstance(form, CellForm):
@@ -168,4 +168,4 @@ INTERPRETER_NAMES: dict[str, Callable[[TracedFrame], object]] = {
     "ctx": lambda frame: frame.comptime_context(),
     "tx": lambda frame: frame.interpreter,
 }
-"""What give the interpreter itself, where the program has no such names. ``ctx`` raises ``FeatureMissing``."""
+"""Names of the interpreter itself, unless the program has them. ``ctx`` raises ``FeatureMissing``."""

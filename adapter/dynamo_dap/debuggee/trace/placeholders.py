@@ -1,10 +1,10 @@
-"""Placeholders: objects that represent values which Dynamo models but which do not exist in Python yet.
+"""Makes placeholders for values that Dynamo models, but that do not exist in Python yet.
 
-Expressions use them. A generator, a ``zip``, a storage or a context manager exists in a trace as a tracker only. Other
-objects would have to be copied to apply the changes of the traced code, which is impossible without running code of
-their class. A placeholder has the class of the value for ``isinstance``, ``type()`` and ``hasattr``, has an identity,
-can be put into containers and formatted. Whatever would advance, enter, call, read or change the value is refused. Runs
-on the tracing thread; a placeholder lives as long as the evaluation that made it.
+Expressions use them. A generator, a ``zip``, a storage or a context manager exists in a trace only as a tracker. Other
+objects would have to be copied to apply the traced code's changes, which is impossible without running code of their
+class. A placeholder has the class of the value for ``isinstance``, ``type()`` and ``hasattr``, has an identity, can be
+put into containers and formatted. Whatever would advance, enter, call, read or change the value is refused. Runs on the
+tracing thread; a placeholder lives as long as the evaluation that made it.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from dynamo_dap.debuggee.values.model import EvaluationError
 from dynamo_dap.debuggee.values.type_facts import class_dictionary, is_python_class, module_of, mro_of, name_of
 
 _VALUES: tuple[type, ...] = (str, bytes, int, float, complex, bool)
-"""Classes whose text and equality are the value itself, which is not there."""
+"""Classes whose text and equality are the value itself, which does not exist."""
 
 _own = object.__getattribute__
 
 
 class Placeholder:
-    """Base class of placeholders: ``placeholder`` makes a subclass with the special methods that the value has."""
+    """Base class of placeholders; ``placeholder`` makes a subclass with the value's special methods."""
 
     __slots__ = ("__stood_for__",)
 
@@ -133,4 +133,4 @@ _SPECIAL_METHODS = tuple(
     for prefix, names in (("", _BINARY), ("r", _BINARY), ("i", _BINARY), ("", _OTHERS))
     for name in names.split()
 )
-"""Methods that Python looks up in the class of an object: the placeholder's class has those of the value's class."""
+"""Methods that Python looks up in an object's class: the placeholder's class has those of the value's class."""

@@ -1,4 +1,4 @@
-"""Conditions that only compare plain constants, ``1 > 2`` or ``mask is None and layer == 3``, at little cost.
+"""Evaluates conditions that only compare plain constants, ``1 > 2`` or ``mask is None and layer == 3``, at little cost.
 
 They run no code of the program or of torch, so the trace needs no protection, which takes most of the time of an
 evaluation. All other conditions are left to ``evaluation``. On the tracing thread.
@@ -25,7 +25,7 @@ _COMPARING = (
     *(ast.cmpop, ast.boolop, ast.unaryop, ast.Add, ast.Sub, ast.Mod, ast.FloorDiv),
 )
 _MOST_BITS = 64
-"""Of numbers: more take time."""
+"""Limit for numbers: larger ones take time."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class _Condition:
     code: types.CodeType
     names: frozenset[str]
     has_remainder: bool
-    """Whether there is a ``%``: of a text it would be something else, which may take long."""
+    """Whether it contains ``%``: with a text that would format, which may take long."""
 
 
 def truth(frame: TracedFrame, condition: str, names: Mapping[str, object]) -> bool | None:
@@ -83,7 +83,7 @@ def _compiled(condition: str) -> _Condition | None:
 
 
 def _is_warned_of(compared: ast.Compare) -> bool:
-    """Whether Python prints a warning when it compiles it: ``x is 1``."""
+    """Return whether Python prints a warning when it compiles it: ``x is 1``."""
     operands = [node.value for node in (compared.left, *compared.comparators) if isinstance(node, ast.Constant)]
     is_identity = any(isinstance(operator, ast.Is | ast.IsNot) for operator in compared.ops)
     return is_identity and not all(value is None or isinstance(value, bool) for value in operands)

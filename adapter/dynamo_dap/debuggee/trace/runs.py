@@ -1,4 +1,4 @@
-"""Why a trace runs, and how far it has come.
+"""Tracks why a trace runs, and its progress.
 
 The program compiles, or the debugger replays a call for some purpose. The feature that starts a trace makes its
 ``TraceRun``, which decides what happens at each line. The engine asks ``current_run()`` and nothing else about the
@@ -7,7 +7,7 @@ purpose. A run belongs to one thread, and lives as long as its trace; the progra
 Dynamo restarts the analysis of a frame from the top (a graph break, a size that has to be specialized): the same
 instructions are traced again, in the same order, up to the point where the attempts differ. Positions are counted from
 the start of an attempt, so that an attempt can be fast-forwarded to where the previous one was, and breakpoints that
-were hit before are recognised. Tracing thread only, under Dynamo's compile lock, unless it says otherwise.
+were hit before are recognised. Tracing thread only, under Dynamo's compile lock, unless stated otherwise.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class TraceProgress:
 
     identity: CompileIdentity
     began_at_start: bool
-    """Whether counting began with the attempt; not when the hook was installed in the middle of it."""
+    """Whether counting began with the attempt, not with a hook that was installed in the middle of it."""
     last: dict[int, tuple[weakref.ref[Any], int]] = field(default_factory=dict)
-    """The index of the instruction looked at last in each run of a function, by its interpreter's identity."""
+    """The last instruction index in each run of a function, by its interpreter's identity."""
     position: int = 0
     """How many instructions with a line were traced, inlined functions included."""
     visits: Counter[Visit] = field(default_factory=Counter)
@@ -53,17 +53,17 @@ class TraceProgress:
     """Interpreters that were seen on the first line of their function, by identity."""
 
     def is_first_visit(self, visit: Visit) -> bool:
-        """Count a visit; False when an earlier attempt of this frame made the same one."""
+        """Count a visit; return False if an earlier attempt of this frame made the same one."""
         self.visits[visit] += 1
         return self.visits[visit] > self.earlier_visits[visit]
 
     @property
     def given_up_visits(self) -> Counter[Visit]:
-        """The visits of earlier attempts that this one did not make."""
+        """Return the visits of earlier attempts that this one did not make."""
         return self.earlier_visits - self.visits
 
     def comes_from(self, frame: TracedFrame, index: int) -> int:
-        """Note a visit of ``index``; return the index visited before it in the same frame, else -1.
+        """Note a visit of ``index``; return the index visited before it in the same frame, or -1.
 
         Functions inlined in between do not count: a return to a line does not begin it.
         """
@@ -76,7 +76,7 @@ class TraceProgress:
         return -1
 
     def enters(self, frame: TracedFrame) -> bool:
-        """Whether the frame is on its function's first line for the first time."""
+        """Return whether the frame is on its function's first line for the first time."""
         interpreter = frame.interpreter
         known = self.entered.get(id(interpreter))
         if known is not None and known() is interpreter:
@@ -86,11 +86,11 @@ class TraceProgress:
 
 
 class _Reported(threading.local):
-    """The newest trace of a thread, and the visits that it has reported too early."""
+    """A thread's newest trace, and the visits that it reported too early."""
 
     progress: TraceProgress | None = None
     code: weakref.ref[types.CodeType] | None = None
-    """What was compiled."""
+    """The compiled code."""
     owners: tuple[weakref.ref[types.CodeType], ...] = ()
     """Functions whose traces have made the visits in ``owed``."""
 
@@ -101,8 +101,8 @@ class _Reported(threading.local):
 class ProgressOfTraces:
     """The progress of the running trace, and of the outer ones.
 
-    Dynamo may inline a function, find a graph break in it, and restart without it: the generated code then calls the
-    function, which is traced by itself. Its breakpoints have been reported by then, and are not reported again.
+    Dynamo may inline a function, find a graph break in it, and restart without it. The generated code then calls the
+    function, which is traced by itself. Its breakpoints were reported before, and are not reported again.
     """
 
     def __init__(self) -> None:
@@ -113,7 +113,7 @@ class ProgressOfTraces:
         self._latest_of_compile: dict[str, TraceProgress] = {}
 
     def of(self, frame: TracedFrame, *, stops: bool) -> TraceProgress:
-        """Return the progress of the attempt that the frame belongs to; ``stops``: see ``TraceRun``."""
+        """Return the progress of the frame's attempt; ``stops``: see ``TraceRun``."""
         attempt = frame.attempt
         known = self._by_attempt.get(id(attempt))
         if known is not None and known[0]() is attempt:
@@ -159,12 +159,12 @@ class ProgressOfTraces:
 
     @property
     def are_visits_owed(self) -> bool:
-        """Whether a call that begins now may reach breakpoints that were reported already."""
+        """Return whether a call that begins now may reach breakpoints that were reported already."""
         thread = self._of_thread
         return bool(thread.owed or (thread.progress is not None and thread.progress.given_up_visits))
 
     def take_reported(self, visit: Visit) -> bool:
-        """Whether a visit was reported when its function was inlined, so that it is not reported again."""
+        """Return whether a visit was reported when its function was inlined, so that it is not reported again."""
         owed = self._of_thread.owed
         if owed[visit] <= 0:
             return False
@@ -179,7 +179,7 @@ class ProgressOfTraces:
 
 @dataclass(frozen=True, slots=True)
 class TracePoint:
-    """Where the interpreter is now."""
+    """The interpreter's present position."""
 
     frame: TracedFrame
     index: int
@@ -187,13 +187,13 @@ class TracePoint:
     facts: CodeFacts
     progress: TraceProgress
     begins_line: bool
-    """Whether a line of the user's begins here."""
+    """Whether a user's line begins here."""
     continues_statement: bool
-    """Whether that line merely goes on with a statement."""
+    """Whether that line only continues a statement."""
     chain: Callable[[], Sequence[TracedFrame]]
-    """The function and those that run it, innermost first."""
+    """The function and its callers, innermost first."""
     is_user_code: bool
-    """Whether steps may end here: ``justMyCode`` leaves installed packages out."""
+    """Whether steps may end here: ``justMyCode`` excludes installed packages."""
 
     @property
     def begins_statement(self) -> bool:
@@ -210,12 +210,12 @@ class Decision(Enum):
 
 
 class TraceRun:
-    """A trace of the program's own, and what the other kinds have in common with it."""
+    """A trace of the program's own; base of the other kinds."""
 
     call: CachedCall | None = None
     """The call that is replayed."""
     is_followed = True
-    """Whether its lines count at all: not where Dynamo traces something else in between."""
+    """Whether its lines count: not if Dynamo traces something else in between."""
     is_logged = True
     """Whether its history is kept for steps back."""
     stops = True
@@ -228,15 +228,15 @@ class TraceRun:
 
     @property
     def changes(self) -> Changes | None:
-        """What the user changed in it."""
+        """Return the user's changes in it."""
         return None
 
     def applies(self, mode: str | None) -> bool:
-        """Whether a breakpoint of ``mode`` stops in it."""
+        """Return whether a breakpoint of ``mode`` stops in it."""
         return mode is None or (mode == COMPILE_TIME and self.call is None)
 
     def on_line(self, frame: TracedFrame, progress: TraceProgress, point: Callable[[], TracePoint]) -> Decision:
-        """Decide on the line that ``frame`` has reached; ``point`` returns where that is."""
+        """Decide on the line that ``frame`` has reached; ``point`` returns its position."""
         return Decision.ASK
 
     def held(self, frame: TracedFrame) -> str:
@@ -247,11 +247,11 @@ class TraceRun:
         """Note that ``frame`` has reached breakpoints."""
 
     def next_index(self, frame: TracedFrame, index: int, progress: TraceProgress) -> int:
-        """Return the instruction that comes next: ``index``, or the target of the user's jump."""
+        """Return the next instruction: ``index``, or the target of the user's jump."""
         return index
 
     def is_over(self) -> bool:
-        """Whether nothing more of the trace is wanted, so that it can be ended."""
+        """Return whether the trace has served its purpose and can end."""
         return False
 
     def silence(self, compile_id: str | None) -> None:
@@ -274,7 +274,7 @@ class ReplayRun(TraceRun):
 
 
 class SilentRun(ReplayRun):
-    """A replay for its graph alone, or what Dynamo traces while a trace is changed."""
+    """A replay only for its graph, or a trace by Dynamo while a trace is changed."""
 
     is_followed = is_logged = stops = False
 
@@ -303,12 +303,12 @@ class LineTraces:
 
     @property
     def are_lines_wanted(self) -> bool:
-        """Whether traces have to report lines. Any thread."""
+        """Return whether traces have to report lines. Any thread."""
         return bool(self._running)
 
     @property
     def are_instructions_wanted(self) -> bool:
-        """Whether traces have to report every instruction. Any thread."""
+        """Return whether traces have to report every instruction. Any thread."""
         return any(run.jumps for run in list(self._running))
 
     @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""The ``Side Effects`` scope: the pending changes of the traced code to outside objects, in the user's terms.
+"""Shows the scope ``Side Effects``: the traced code's pending changes to outside objects, in the user's terms.
 
 ``d['result'] = z``, ``self.count = 4``, ``nonlocal total``, ``global counter``, hooks. Runs on the tracing thread.
 """
@@ -32,7 +32,7 @@ _NONE = Variable("(none so far)", Value("", kind="virtual"))
 
 
 def side_effect_children(view: TracedView) -> Children:
-    """Return the pending changes as children: the name is what is assigned, the value the new one."""
+    """Return the pending changes as children: the name is the assigned target, the value the new one."""
     return Deferred(lambda: unique_names(_changes(view)) or [_NONE])
 
 
@@ -114,7 +114,7 @@ def _sequence(
 
 
 def _unchanged(before: Sequence[Any], items: Sequence[Any]) -> bool:
-    """Whether every item still is the one at its place, judged by its source."""
+    """Return whether every item is still the one at its place, judged by its source."""
     for number, item in enumerate(items):
         known, constant = constant_of(item)
         if known and (constant is before[number] or (is_scalar(constant) and constant == before[number])):
@@ -126,7 +126,7 @@ def _unchanged(before: Sequence[Any], items: Sequence[Any]) -> bool:
 
 
 def is_scalar(value: object) -> bool:
-    """Whether comparing the value runs no code of the user's."""
+    """Return whether comparing the value runs no code of the user."""
     return is_exactly(value, (int, float, bool, str, bytes, type(None)))
 
 

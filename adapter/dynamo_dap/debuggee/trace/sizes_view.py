@@ -21,7 +21,7 @@ from dynamo_dap.protocol.sizes import SIZES_ROW
 
 
 def sizes_of(frame: TracedFrame, form: TensorForm | NumberForm) -> list[Variable]:
-    """Return one row that has a row for each size; nothing for a value without sizes."""
+    """Return one row that has a row for each size; empty for a value without sizes."""
     example: Any = form.number if isinstance(form, NumberForm) else form.example
     if isinstance(form, NumberForm) and type(example).__name__ != "SymInt":
         return []
@@ -33,7 +33,7 @@ def sizes_of(frame: TracedFrame, form: TensorForm | NumberForm) -> list[Variable
 
 
 def sizes_of_unused(frame: TracedFrame, tensor: Any, source: Any) -> list[Variable]:
-    """Return the same row for an input that the trace has not used: Dynamo decides when it does."""
+    """Return the same row for an input that the trace has not used: Dynamo decides at its first use."""
     with metadata_reading():
         # A nested tensor has no sizes as a whole.
         dimensions = 0 if tensor.is_nested else tensor.dim()

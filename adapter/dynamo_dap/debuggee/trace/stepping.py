@@ -1,16 +1,16 @@
-"""The rules by which a step ends while Dynamo traces.
+"""Decides where a step ends while Dynamo traces.
 
 Runs on the tracing thread only, under Dynamo's compile lock. In short:
 
 - over: the next line of the same function; after its return, the caller; after the trace, the next trace (Dynamo traces
   frame by frame: a resume function, another compiled function).
 - in: as over, and also the first line of each called user function.
-- out: the caller, just after the call; past the outermost frame, the next trace that does not go on with the same
-function.
+- out: the caller, just after the call; past the outermost frame, the next trace that does not continue the same
+  function.
 
 With granularity ``statement``, DAP's default, steps do not stop at continuation lines of a statement.
 
-If the analysis is restarted during a step, the step ends where it began, in the new attempt, and the stop says so.
+If the analysis restarts during a step, the step ends where it began, in the new attempt, and the stop says so.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from dynamo_dap.protocol.contract import RUN_TIME
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a step began."""
+    """The origin of a step."""
 
     frame: TracedFrame
     index: int
-    """Of the instruction that was about to be executed."""
+    """Index of the next instruction."""
     line: int
     callers: tuple[TracedFrame, ...]
     """The functions that it was inlined into, innermost first."""
     identity: CompileIdentity
     position: int
-    """``TraceProgress.position`` there, -1 when it is not known."""
+    """The origin's ``TraceProgress.position``, -1 if unknown."""
     call: CachedCall | None = field(default_factory=lambda: current_run().call)
     """The cached call whose trace it is."""
 
@@ -71,7 +71,7 @@ class Outcome(Enum):
 
 
 def passes_within_line(step: Step, frame: TracedFrame) -> bool:
-    """Whether ``step`` ends at none of the instructions of ``frame`` that begin no line: cheaper than ``outcome``."""
+    """Return whether ``step`` ends at no instruction inside a line of ``frame``: cheaper than ``outcome``."""
     origin = step.origin
     if not isinstance(origin, Origin):
         return True
@@ -93,7 +93,7 @@ def outcome(step: Step, point: TracePoint) -> Outcome:
 
 
 def ends_at(step: Step, point: TracePoint) -> bool:
-    """Whether ``step`` ends at ``point``."""
+    """Return whether ``step`` ends at ``point``."""
     return outcome(step, point) is not Outcome.GO_ON
 
 

@@ -1,4 +1,4 @@
-"""The texts of stops in a compile: headlines, and DAP's ``exceptionInfo``. Runs on the compiling thread."""
+"""Writes the texts of stops in a compile: headlines, and DAP's ``exceptionInfo``. Runs on the compiling thread."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def graph_break(
 ) -> RaisedException:
     """Report a graph break: its cause, its effect on the function, hints, then torch's context.
 
-    ``error`` is the user's error that the break stands for; ``values`` are what its data is in this call.
+    ``error`` is the user's error behind the break; ``values`` are its data in this call.
     """
     headline = f"Graph break: {facts.kind}" + (f" [{facts.identifier}]" if facts.identifier else "")
     lines = [
@@ -77,7 +77,7 @@ def graph_break(
 
 
 def pending_symbols(exception: BaseException, symbols: Sequence[PendingSymbol]) -> RaisedException:
-    """Report numbers that an operation makes from data and does not return, each with the line that made it."""
+    """Report numbers that an operation makes from data and does not return, each with its line."""
     headline = f"Number not returned: {', '.join(symbol.name for symbol in symbols)}"
     lines = [PENDING_TEXT, *(f"{symbol.text}." for symbol in symbols), "Then: the program gets an exception."]
     lines += [f"Hint: {hint}." for hint in PENDING_HINTS]
@@ -101,7 +101,7 @@ def user_error(error: UserError, wrapped: BaseException | None) -> RaisedExcepti
 
 
 def data_changed(text: str) -> RaisedException:
-    """Say what happened to a watched variable."""
+    """Report the change of a watched variable."""
     return _raised(text, [text])
 
 
@@ -119,7 +119,7 @@ def not_finite(
     """Report in three lines the NaN or Inf of a call, its line, and the cause.
 
     ``made`` is None if the operations of Dynamo's graph make none; ``state`` are values that had one before the call.
-    ``changed`` are inputs that may have changed since the call began; ``because`` names the operands that gave it.
+    ``changed`` are inputs that may have changed since the call began; ``because`` names the operands that caused it.
     """
     shown = _SHOWN_KINDS[kind]
     if state is not None and made is not None:
@@ -179,13 +179,13 @@ def mismatch_in_backward(
 
 
 def mismatch_of_operator(fault: Fault, result: str, cause: str, operation: str, where: str) -> RaisedException:
-    """Report in three lines what a custom operator does wrong, where it is called, and the result."""
+    """Report in three lines a custom operator's mistake, its call, and the result."""
     what = f"{operation} does not do what it declares. {result}"
     return _raised(f"Mismatch: {operation}: {fault.stage}", [what, f"Where: {where}", f"Cause: {cause}"])
 
 
 def mismatch_of_invalid(why: str, where: str) -> RaisedException:
-    """Report that a call was served by a compile that is not valid for it, and the first difference."""
+    """Report that a call used a cache entry that is not valid for it, and the first difference."""
     return _raised(f"Mismatch: {why}", [f"{why}.", f"Where: {where}", "Cause: Dynamo."])
 
 
@@ -207,7 +207,7 @@ class BackwardFault:
     line: int
     function: str
     parameters: Sequence[str]
-    """What has such a gradient for it, as the user wrote it."""
+    """Parameters with such a gradient, as the user wrote them."""
 
 
 def not_finite_in_backward(fault: BackwardFault, call: str) -> RaisedException:
@@ -228,13 +228,13 @@ class ParameterState:
 
     name: str
     calls: int
-    """How many calls of its graph were looked at, this one included."""
+    """How many calls of its graph were checked, including this one."""
     gradient: Kinds | None
-    """What its gradient has; None when it has no gradient."""
+    """The kinds in its gradient; None without a gradient."""
 
     @property
     def history(self) -> str:
-        """The cause."""
+        """Return the cause."""
         since = "since the call before, which returned none" if self.calls > 1 else "before the first call looked at"
         if self.gradient is None:
             return f"Cause: whatever changed {self.name} {since}. It has no gradient."
@@ -271,7 +271,7 @@ def recompiled(compiling: FrameCompile, failures: Sequence[Failure]) -> RaisedEx
 
 
 def limit_reached(compiling: FrameCompile, limit: str) -> RaisedException:
-    """Say that a function was compiled too often."""
+    """Report that a function was compiled too often."""
     lines = [
         f"This function hit torch's limit '{limit}'. Calls that match no earlier compile now run eagerly.",
         f"Hint: look at what recompiles (filter 'recompile'), or raise torch's configuration of {limit}.",
@@ -280,7 +280,7 @@ def limit_reached(compiling: FrameCompile, limit: str) -> RaisedException:
 
 
 def backend_failure(failure: BackendFailure, node_count: int) -> RaisedException:
-    """Say which step of compiling a graph failed."""
+    """Report the failed step of compiling a graph."""
     kind = type(failure.inner)
     text = str(failure.inner)
     lines = [
@@ -293,14 +293,14 @@ def backend_failure(failure: BackendFailure, node_count: int) -> RaisedException
 
 
 def dynamo_failed(compiling: FrameCompile, problem: BaseException) -> RaisedException:
-    """Say that Dynamo itself failed."""
+    """Report that Dynamo itself failed."""
     inner = problem.__cause__ or problem.__context__ or problem
     lines = [f"Dynamo raised {type(inner).__name__}: {inner}", f"while it traced {name_of_compile(compiling)}"]
     return _raised(f"Backend failure: Dynamo raised {type(inner).__name__}", lines, _kind_of(inner), str(problem))
 
 
 def specialized(facts: SpecializationFacts, message: str) -> RaisedException:
-    """Say that a size became a constant."""
+    """Report that a size became a constant."""
     lines = [
         f"{facts.source} ({facts.symbol}) is {facts.value} from here on, for all calls that use this compile.",
         message,
@@ -333,7 +333,7 @@ def cuda_graph(facts: CudaGraphFacts) -> RaisedException:
 
 
 def guard_asked_for(requested: RequestedGuard) -> RaisedException:
-    """Say that Dynamo installs a guard."""
+    """Report that Dynamo installs a guard."""
     about = requested.readable or "the global state"
     return _raised(f"Guard: {requested.check} on {about}", [f"Source: {requested.name}" if requested.name else None])
 
@@ -360,7 +360,7 @@ def headline(frame: TracedFrame, identity: CompileIdentity) -> str:
 def in_the_past(frame: TracedFrame, identity: CompileIdentity, *, statements: int | None, remark: str | None) -> str:
     """Return the headline of a stop in the past of a trace: ``Tracing fn [0/0], 12 statements back``.
 
-    ``statements`` is None in an attempt that Dynamo gave up.
+    ``statements`` is None in an attempt that Dynamo abandoned.
     """
     far = {0: "back in this statement", 1: "1 statement back", None: "an attempt that was given up"}.get(
         statements, f"{statements} statements back"

@@ -1,4 +1,4 @@
-"""The scopes of a function that Dynamo is tracing. Made on the held tracing thread; computed when they are opened."""
+"""Makes the scopes of a function that Dynamo is tracing, on the held tracing thread; computed when opened."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ ListingOf = Callable[[CodeType], VirtualSource | None]
 def scopes_of(
     frame: TracedFrame, listing_of: ListingOf = lambda code: None, earlier: Mapping[str, Value] = MappingProxyType({})
 ) -> list[ScopeOfFrame]:
-    """Return the scopes of a function that is being traced, most interesting first.
+    """Return a traced function's scopes, most interesting first.
 
     ``earlier`` has values from before a graph break. An inlined function shows ``Graph``, ``Guards``, ``Side Effects``
     and ``Compile`` of the frame being compiled.

@@ -1,8 +1,8 @@
 """Shows values inside a trace: a tracker as its value, a real object with its pending changes applied.
 
-After a value's own children come the facts that Dynamo knows about it (FX node, source, mutation, where it was made)
-and the real value of this call, computed when it is opened. Made for one pause; runs on the tracing thread. Nothing
-here realizes a lazy tracker, adds a guard or a node.
+After a value's own children come Dynamo's facts about it (FX node, source, mutation, where it was made) and the real
+value of this call, computed when it is opened. Made for one pause; runs on the tracing thread. Nothing here realizes a
+lazy tracker, adds a guard or a node.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from dynamo_dap.debuggee.values.python_values import View
 from dynamo_dap.debuggee.values.tensors import data_range, is_little, lazy_variable, little_data
 
 _SUMMARY = 160
-"""Characters of the summary: a source deep inside a library runs long."""
+"""Characters of the summary: a source deep inside a library is long."""
 
 
 class TracedView(View):
-    """Values as a traced function sees them."""
+    """Shows values as a traced function sees them."""
 
     def __init__(self, frame: TracedFrame) -> None:
         """View the function ``frame``."""
@@ -95,7 +95,7 @@ class TracedView(View):
         """Return Dynamo's facts: directly for tensors and symbols, else in one group called ``Dynamo``."""
         node = form.node if isinstance(form, TensorForm | NumberForm) else None
         at = None if node is None else user_place(node)
-        # For a value of the graph, the user's line and not that of a called library.
+        # For a value of the graph, take the user's line, not a called library's.
         place = created_at(tracker) if at is None else at[0]
         facts = _facts(tracker, None if place is None or place.path.startswith("<") else place)
         if isinstance(form, TensorForm | NumberForm):
@@ -110,7 +110,7 @@ class TracedView(View):
         return [*sizes_of_unused(self.frame, form.value, source_of(tracker)), group]
 
     def little_data(self, value: Any) -> str | None:
-        """Return the elements of a small tensor of the graph where computing them takes about a millisecond."""
+        """Return the elements of a small tensor of the graph if computing them takes about a millisecond."""
         if not isinstance(value, TensorForm) or value.node is None or not is_little(value.example):
             return None
         return self._of_cheap_value(value.node, little_data)
@@ -149,7 +149,7 @@ class TracedView(View):
 
 
 def _real(value: Callable[[], object]) -> Value:
-    """Return a real value as values of ordinary Python are shown."""
+    """Return a real value as ordinary Python shows it."""
     try:
         return View().value(value())
     except (NoRealValue, FeatureMissing) as problem:
