@@ -273,8 +273,7 @@ class Plan:
     """Breakpoints of one code object for one state of the tables."""
 
     state: tuple[int, int, bool]
-    """Version of the line breakpoints, of the instruction breakpoints, and whether breakpoints without a mode stop here.
-    """
+    """Versions of the line and the instruction breakpoints, and whether breakpoints without a mode stop here."""
     stops: Mapping[int, tuple[LineBreakpoint, ...]]
     """By the offset of the instruction before which they stop; empty for torch's markers."""
 
