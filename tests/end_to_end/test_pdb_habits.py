@@ -166,7 +166,7 @@ def test_looking_around(traced: Typist, lines: list[str], shown: list[str]) -> N
 
 
 MOVES: list[tuple[str, list[str], list[str]]] = [
-    ("s, n and r", ["s", "n", "r"], ["in double at", "▶ 5 │", "in total at"]),
+    ("s, n and r", ["s", "n", "r"], ["Paused on step in double at", "▶ 5 │", "in total at"]),
     ("retval", ["s", "r", "retval"], ["(return) double = 10"]),
     ("Enter repeats n", ["n", ""], ["▶  9 │", "▶ 10 │"]),
     ("n with a count", ["n 2"], ["▶ 10 │"]),
@@ -176,7 +176,7 @@ MOVES: list[tuple[str, list[str], list[str]]] = [
     ("unt leaves a loop", ["n 2", "unt", "unt"], ["▶ 10 │", "▶ 11 │"]),
     ("until a line above", ["until 3"], ["line 3 is not below"]),
     ("b LINE, CONDITION", ["b 10, each == 2", "c", "p each"], ["if each == 2", "▶ 10 │", "2"]),
-    ("b FUNCTION", ["b double", "c"], ["double", "in double at"]),
+    ("b FUNCTION", ["b double", "c"], ["double", "Paused on function breakpoint", "in double at"]),
     ("b FILE:LINE", ["b plain:11", "c"], ["▶ 11 │"]),
     ("tbreak", ["tbreak 11", "c", "b"], ["(once)", "▶ 11 │", "● 1  "]),
     ("cl by number", ["b 11", "cl 1", "b"], ["removed breakpoint 1", "plain.py:11"]),

@@ -24,7 +24,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / ".matrix"
-TESTS = [f"tests/{room}" for room in ("code_analysis", "compile_time", "run_time", "eager", "records", "end_to_end")]
+_FOLDERS = "calls code_analysis compile_time eager end_to_end kernels records run_time starts wrapping"
+TESTS = [f"tests/{folder}" for folder in _FOLDERS.split()]
+"""Those of what runs in the debugged program."""
 
 _TRIED = "tests/end_to_end/test_what_if.py::test_another_constant_takes_another_branch[2]"
 """Stops in the replay of a cached call, and traces it with a change: names that are there say nothing of that."""
@@ -41,16 +43,15 @@ class Combination:
 
 
 COMBINATIONS = (
-    Combination("3.10", "torch==2.13.0"),
+    Combination("3.10", "torch"),
     Combination("3.11", "torch==2.12.1"),
-    Combination("3.12", "torch==2.13.0"),
+    Combination("3.12", "torch"),
     Combination("3.12", "torch==2.14.1"),
     Combination("3.13", "torch"),
     Combination("3.14", "torch"),
     Combination("3.15", "torch"),
 )
-"""The reference torch on the Pythons around the reference, the oldest, the last but one, and the newest torch on the
-newest Pythons."""
+"""The newest torch that each Python besides the reference can have, the oldest torch, and the last but one."""
 NEWEST_PYTHON = "3.13"
 """For a torch that is new: each has wheels for it."""
 

@@ -442,7 +442,7 @@ class Debugger:
         headline = body.description or body.reason
         # Our own text repeats the headline; an ordinary exception's text adds to it.
         is_more = body.reason == "exception" and body.text and not body.text.startswith(headline)
-        why = f"{headline}: {body.text}" if is_more else body.text or headline
+        why = f"{headline}: {body.text}" if is_more else body.text or body.description or f"Paused on {body.reason}"
         hit = self.breakpoints.hit(body.hit_breakpoint_ids or [])
         self.prompt.next_listed = None
         self.prompt.pending_commands[:] = [line for one in hit for line in one.commands if line != "silent"]
