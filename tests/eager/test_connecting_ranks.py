@@ -174,7 +174,7 @@ def test_ranks_of_another_machine_stop_and_step_together(
     step(ranks, second, "next", "reduce")
     step(ranks, second, "next", "branch")
     step(ranks, first, "next", "only", "after")
-    parted = f"{names[1]} has parted: it is at {place('after')}, and {names[0]} at {place('only')}."
+    parted = f"{names[1]} has diverged: it is at {place('after')}, and {names[0]} at {place('only')}."
     for rank in ranks:
         rank.wait_for_output(parted, "console")
     first.next(at="after")

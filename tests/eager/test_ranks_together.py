@@ -95,7 +95,7 @@ def test_ranks_stop_step_and_continue_together(family: Family) -> None:
     step(ranks, second, "next", "reduce")
     step(ranks, second, "next", "branch")
     step(ranks, first, "next", "only", "after")
-    parted = f"{SECOND} has parted: it is at {place('after')}, and {FIRST} at {place('only')}."
+    parted = f"{SECOND} has diverged: it is at {place('after')}, and {FIRST} at {place('only')}."
     for rank in ranks:
         rank.wait_for_output(parted, "console")
     # That one waits until the other is there, too.
@@ -125,10 +125,10 @@ def test_four_ranks_stop_step_and_continue_together(family: Family) -> None:
         step(ranks, ranks[by], "next", at)
     step(ranks, ranks[1], "next", "only", "after", "after", "after")
     # One has parted from three.
-    parted = f"{names[0]} has parted: it is at {place('only')}, and {names[1]} at {place('after')}."
+    parted = f"{names[0]} has diverged: it is at {place('only')}, and {names[1]} at {place('after')}."
     for rank in ranks[:2]:
         rank.wait_for_output(parted, "console")
-    assert "has parted" not in ranks[2].output() + ranks[3].output()
+    assert "has diverged" not in ranks[2].output() + ranks[3].output()
     # Those go on together, into a trace, and the one is left where it is.
     step(ranks[1:], ranks[3], "stepIn", "traced")
     ranks[3].wait_for_output(f"{names[0]} is held at {place('only')}: it does not step with {names[3]}.", "console")

@@ -61,7 +61,7 @@ def test_ranks_that_compile_different_graphs_are_reported_with_the_line(tmp_path
     assert "rank == 2" in remark["text"]
 
     printed = command("report", "--ranks", folder=tmp_path).stdout
-    assert f"● Rank 3 parts in forward (ranks_that_part.py:{forward['place']['line']}) at {PROGRAM.path}" in printed
+    assert f"● Rank 3 diverges in forward (ranks_that_part.py:{forward['place']['line']}) at {PROGRAM.path}" in printed
     assert "rank 3: none" in printed
     one = command("report", folder=tmp_path).stdout
     assert "dynamo-dap report --ranks" in one
@@ -72,7 +72,7 @@ def test_ranks_that_compile_different_graphs_are_reported_with_the_line(tmp_path
     part = page.partition("<h2 id='ranks'>")[2].partition("<h2 ")[0]
     shown = unescape(re.sub(r"<[^>]*>", "", part))
     assert re.search("rank 0.*rank 1.*rank 2.*rank 3", shown)
-    assert f"Rank 3 parts in forward (ranks_that_part.py:{forward['place']['line']})" in shown
+    assert f"Rank 3 diverges in forward (ranks_that_part.py:{forward['place']['line']})" in shown
     assert "Rank 2 differs in forward" in shown
     assert "Collectives in same" in shown
     assert "<a href='#ranks'>All ranks</a>" in page

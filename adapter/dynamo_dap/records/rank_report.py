@@ -115,7 +115,7 @@ def _facts(one: RankCompile) -> list[str]:
 def _print_parting(one: ComparedCompile, parting: Parting, records: Mapping[int, Record], console: Console) -> None:
     color = "yellow" if parting.guards_only else "red"
     where = "" if parting.place is None else f" at {_line(records[parting.rank], parting.place)}"
-    verb = "differs" if parting.guards_only else "parts"
+    verb = "differs" if parting.guards_only else "diverges"
     title = escape(f"Rank {parting.rank} {verb} in {_title(one)}{where}")
     console.print(f"[{color}]●[/{color}] [bold]{title}[/bold]\n    {escape(parting.text)}")
 

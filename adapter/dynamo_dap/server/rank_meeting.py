@@ -186,7 +186,7 @@ class RankMeeting:
         for member, at in step.arrived.items():
             if at != place and member not in step.reported and reference is not None:
                 step.reported.add(member)
-                text = f"{member.name} has parted: it is at {at}, and {reference.name} at {place}."
+                text = f"{member.name} has diverged: it is at {at}, and {reference.name} at {place}."
                 for listener in {step.leader, member}:
                     listener.report(text)
         for member in step.waiting - step.reported_waiting:

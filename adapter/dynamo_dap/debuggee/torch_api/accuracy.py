@@ -1,7 +1,7 @@
 """Makes torch's minifier compare graphs that give NaN or Inf.
 
-Torch's own comparison passes whenever both errors are NaN, which one NaN is enough for. Here NaN and Inf must stand at
-the same positions, and the other elements are compared as torch does. In a process that only minifies.
+Torch's own comparison passes whenever both errors are NaN, which a single NaN causes. Here NaN and Inf must be at the
+same positions, and the other elements are compared as in torch. In a process that only minifies.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Reads and forgets torch's cache entries: their guards, generated code, and memory.
+"""Reads and removes torch's cache entries: their guards, generated code, and memory.
 
-Any thread; only the code of forgotten entries is kept here. Reading has no effect on the program: no guard is
-evaluated. Entries are forgotten in torch's own way, as when a guarded object has been freed.
+Any thread; only the code of removed entries is kept here. Reading has no effect on the program: no guard is evaluated.
+Entries are removed in torch's own way, as when a guarded object has been freed.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class TracedInstruction:
     offset: int
     line: int | None
     jumps_to: int | None
-    """The offset of the instruction that it may jump to."""
+    """The offset of the instruction to which it may jump."""
 
 
 def traced_instructions(code: CodeType) -> list[TracedInstruction]:
@@ -70,7 +70,7 @@ def traced_instructions(code: CodeType) -> list[TracedInstruction]:
 
 
 def family_of(code: CodeType) -> list[CodeType]:
-    """Return ``code``, a function of the user's, and its resume functions that have cache entries."""
+    """Return ``code``, a user's function, and its resume functions that have cache entries."""
     function = user_function_of(code)
     return [one for one in functions_with_entries() if user_function_of(one) is function]
 
@@ -79,12 +79,12 @@ def family_of(code: CodeType) -> list[CodeType]:
 
 
 def checks_of(entry: Any, failed: Sequence[str] = ()) -> list[GuardCheck]:
-    """Return the checks of a cache entry; ``failed`` are the messages of failures that are known."""
+    """Return the checks of a cache entry; ``failed`` are the known failure messages."""
     return checks_of_manager(entry.guard_manager, failed)
 
 
 def is_dynamos_file(path: str) -> bool:
-    """Whether a file is Dynamo's own: its lines install guards of every compile."""
+    """Return whether a file is Dynamo's own: its lines install guards of every compile."""
     return path.startswith(os.path.join(str(sys.modules["torch"].__path__[0]), "_dynamo") + os.sep)
 
 
@@ -150,12 +150,12 @@ class Held:
 
     code: int
     tensors: int
-    """Of constants and buffers that the compiled graph holds by itself; parameters come in as inputs."""
+    """Of constants and buffers in the compiled graph itself; parameters are inputs."""
     tensor_count: int
     backend_code: int
-    """Of the code that the backend wrote, as Python holds it; compiled kernels come on top."""
+    """Of the backend's Python code, without compiled kernels."""
     is_whole: bool
-    """Whether everything was looked at."""
+    """Whether everything was measured."""
 
 
 def held_by(entry: Any, graphs: Sequence[Any]) -> Held:
@@ -175,7 +175,7 @@ def held_by(entry: Any, graphs: Sequence[Any]) -> Held:
 
 
 def tensors_of(graph: Any) -> list[Any]:
-    """Return the tensors that a compiled graph keeps alive, an optimizer's parameters for one."""
+    """Return the tensors that a compiled graph keeps alive, for example an optimizer's parameters."""
     torch: Any = sys.modules["torch"]
     with metadata_reading():
         return [found for found in _reachable([graph]) if is_a(found, torch.Tensor)]
@@ -197,7 +197,7 @@ def _storage(tensor: Any) -> dict[int, int]:
 
 
 def _reachable(roots: Sequence[Any]) -> Iterator[Any]:
-    """Yield tensors and the backend's code that can be reached from compiled graphs; nothing is called."""
+    """Yield tensors and the backend's code that are reachable from compiled graphs; nothing is called."""
     torch: Any = sys.modules["torch"]
     own = os.path.dirname(torch.__file__)
     waiting, seen = list(roots), set[int]()
@@ -215,7 +215,7 @@ def _reachable(roots: Sequence[Any]) -> Iterator[Any]:
 
 
 def _inside(found: Any) -> dict[Any, Any]:
-    """Return the contents of torch's own object, of a function or a container; the program's objects are left alone."""
+    """Return the contents of torch's own object, of a function or a container; skip the program's objects."""
     if is_a(found, dict):
         return dict(enumerate(itertools.islice(dict.values(found), _MAXIMUM_OBJECTS)))
     for base in _CONTAINERS:
@@ -245,15 +245,15 @@ def _is_filled(cell: types.CellType) -> bool:
 
 
 class CannotForget(Exception):
-    """Cache entries cannot be forgotten now; the message says why."""
+    """Cache entries cannot be removed now; the message says why."""
 
 
 _kept: list[CodeType] = []
-"""The code of what was forgotten: a thread may be about to run it, and torch does not hold what it has looked up."""
+"""The code of removed entries: a thread may be about to run it, and torch does not hold what it has looked up."""
 
 
 def forget_entry(entry: Any) -> None:
-    """Disable a cache entry; torch keeps its code until the function is forgotten.
+    """Disable a cache entry; torch keeps its code until it forgets the function.
 
     Raises: CannotForget: torch's layout of the entry is unknown. FeatureMissing: this torch lacks something.
     """

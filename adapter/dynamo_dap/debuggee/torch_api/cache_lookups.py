@@ -1,4 +1,4 @@
-"""Reports what torch's caches of compiled graphs answer, with the parts of the key.
+"""Reports the answers of torch's caches of compiled graphs, with the parts of the key.
 
 Torch writes an event for each lookup. Newer versions leave the parts of the AOTAutograd key out of it: these are
 computed with torch's own pickler. Hooks are installed once, for the life of the process; they run on the thread that
@@ -40,9 +40,9 @@ class CacheLookupFacts:
     result: str
     key: str | None
     reason: str | None
-    """Why the cache was bypassed, or why an entry with the same key does not serve."""
+    """Why the cache was bypassed, or why an entry with the same key does not fit."""
     parts: list[str]
-    """Each as torch writes it: ``[digest] name: value``."""
+    """Each in torch's form: ``[digest] name: value``."""
     compile_id: str | None
 
 

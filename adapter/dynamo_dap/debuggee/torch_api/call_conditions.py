@@ -1,4 +1,4 @@
-"""Conditions of a compiled call besides its arguments: the backend, modes, changed settings.
+"""Reads and sets a compiled call's conditions besides its arguments: backend, modes, changed settings.
 
 Read on the thread that makes the call or is held in its trace; set on the thread that repeats a saved call.
 """
@@ -40,7 +40,7 @@ def backend_of(function: Any) -> tuple[object, dict[str, object]]:
 
 
 def plain_module(value: Any) -> Any:
-    """Return the original of a module that ``torch.compile`` made; None for anything else."""
+    """Return the original of a module that ``torch.compile`` made, or None."""
     if OPTIMIZED.problem is None and type(value) is OPTIMIZED.resolve(_OPTIMIZED):
         return value._modules["_orig_mod"]
     return None
@@ -82,7 +82,7 @@ def _at_the_beginning(name: str, now: object) -> object:
 
 
 def enter_modes(modes: Mapping[str, str], enter: Callable[[Any], object]) -> None:
-    """Set modes and defaults; those that end again are passed to ``enter`` as contexts.
+    """Set modes and defaults; pass those that end again to ``enter`` as contexts.
 
     Raises:
         ValueError: torch has no such mode or value.
@@ -134,7 +134,7 @@ def changed_settings() -> dict[str, object]:
 
 
 def _is_from_environment(entry: Any, now: object) -> bool:
-    """Whether a setting has torch's own value for this machine."""
+    """Return whether a setting has torch's own value for this machine."""
     return getattr(entry, "env_value_default", None) is now
 
 

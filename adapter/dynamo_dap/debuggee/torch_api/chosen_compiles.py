@@ -43,11 +43,11 @@ class ChosenCompiles:
     def __init__(self) -> None:
         self._functions: tuple[str, ...] = ()
         self._unmatched: set[str] = set()
-        """Those of ``_functions`` that were not met yet."""
+        """The entries of ``_functions`` that no call has matched yet."""
         self._met: set[str] = set()
-        """Names of the functions that run as Python because they were not chosen."""
+        """Names of the functions that run eagerly because they were not chosen."""
         self._skipped: dict[int, weakref.ref[CodeType]] = {}
-        """Those that run as Python because they were not chosen, by ``id``."""
+        """The code of these functions, by ``id``."""
         self._recompiles: str | None = None
         self._calls = Patches("the options compileOnly and stance")
         self._backend: Any = None
@@ -69,7 +69,7 @@ class ChosenCompiles:
                 self._skip(original)
 
     def recompile(self, how: str | None) -> None:
-        """Choose whether a call that needs a recompile fails, runs as Python, or (None) compiles.
+        """Choose whether a call that needs a recompile fails, runs eagerly, or (None) compiles.
 
         ``torch.compiler.set_stance`` would refuse the first compile of a function, too: nothing would ever be compiled.
         """
@@ -94,7 +94,7 @@ class ChosenCompiles:
         """Return Dynamo's instruction instead of a compile of ``frame``; None to compile it.
 
         Raises:
-            Refusal: the call is to fail.
+            Refusal: the call must fail.
         """
         if self._functions and not self.is_chosen(frame.f_code):
             # Torch remembers this for the code: later calls do not arrive here.
@@ -151,7 +151,7 @@ class ChosenCompiles:
     # -- which backend ---------------------------------------------------------------------------------------------
 
     def compile_by(self, backend: str | None, report: Callable[[str], None] | None = None) -> None:
-        """Compile by ``backend`` from now on; by the program's own if None.
+        """Compile by ``backend`` from now on, or by the program's own if None.
 
         With ``report`` the backend is looked up at the first compile, and ``report`` gets a problem with it: torch
         cannot import its backends during its own import.

@@ -1,4 +1,4 @@
-"""Facts about compiles: backend, options and time of the current one; cache entries, resume functions, phases of all.
+"""Reads facts about compiles: backend, options and time of the current one; cache entries, resume functions, phases.
 
 Runs on the compiling thread.
 """
@@ -30,23 +30,23 @@ ELAPSED = Feature("how long a compile has taken", _METRICS)
 
 @dataclass(frozen=True, slots=True)
 class CompileFacts:
-    """A compile that is tracing, from the place of one of its functions."""
+    """A compile in progress, as seen from one of its functions."""
 
     compile_id: str
     """``0/1`` is the second compile of the first frame."""
     attempt: int
     """Counted from 0."""
     code: types.CodeType
-    """What is being compiled."""
+    """The compiled code."""
     backend: str
     """Its name as given to ``torch.compile``."""
     is_full_graph: bool
     """Whether a graph break is an error (``fullgraph=True``)."""
     dynamic: str
     seconds: float | None
-    """Since it began, pauses included; None when this torch does not note it."""
+    """Since it began, pauses included; None if this torch does not note it."""
     inlined: int
-    """How many functions the place is inlined into."""
+    """How many functions the function is inlined into."""
     guard_count: int
 
 
@@ -88,7 +88,7 @@ def name_of_backend(function: Any) -> str:
 
 
 _WRAPPERS = 16
-"""Wrappers around a backend followed at most."""
+"""How many wrappers around a backend are followed."""
 
 
 def _dynamic_option() -> str:
@@ -122,7 +122,7 @@ def compiled_original(function: types.FunctionType) -> Any:
 
 
 def is_disabled(function: types.FunctionType) -> bool:
-    """Whether the wrapper keeps Dynamo out (``torch.compiler.disable``) rather than compiling."""
+    """Return whether the wrapper disables Dynamo (``torch.compiler.disable``) instead of compiling."""
     return bool(function.__dict__.get("_torchdynamo_disable", False))
 
 

@@ -1,4 +1,4 @@
-"""Reports the events of a compile: it begins, restarts, breaks the graph, hands a graph to the backend, ends.
+"""Reports the events of a compile: it begins, restarts, breaks the graph, passes a graph to the backend, ends.
 
 Functions of torch that run once per compile, attempt, graph or graph break have hooks, which notify the observers.
 Hooks are installed only while an observer wants their events. They run on the compiling thread, most of them under
@@ -86,7 +86,7 @@ class FrameCompile:
     """Counts compiles of this process: compile ids begin again after ``torch._dynamo.reset()``."""
     attempt: int = 0
     limit: str | None = None
-    """The setting that is exceeded, when torch has counted the compiles; it is given up then."""
+    """The exceeded setting, if torch has counted too many compiles and gives up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class CompileResult:
     """The result of a compile; empty if it ended with an exception."""
 
     code: types.CodeType | None = None
-    """What was generated; None for a function that is skipped."""
+    """The generated code; None for a skipped function."""
     skip_reason: str | None = None
 
 
@@ -102,7 +102,7 @@ class CompileObserver:
     """The events of compiles: one method each. Observers override those that they list in ``want``."""
 
     feature = "watching compiles"
-    """What is switched off when it fails, for users."""
+    """The feature's name for users, in the message that it is off after a failure."""
 
     def compile_began(self, compiling: FrameCompile) -> None:
         """Observe a compile that begins, or that torch is about to refuse for the recompile limit."""
@@ -173,7 +173,7 @@ class CompileHooks:
     def __init__(self) -> None:
         self._lock = lock("hooks of compiles", Level.HOOKS)
         self._wanted: dict[Event, dict[CompileObserver, Callable[..., None]]] = {}
-        """Who wants an event, and the method to call."""
+        """By event: its observers, with the method to call."""
         self._observers: WeakKeyDictionary[CompileObserver, Patches] = WeakKeyDictionary()
         self._patches = {name: Patches(hook.feature.name) for name, hook in _HOOKS.items()}
         self._current = threading.local()
@@ -182,7 +182,7 @@ class CompileHooks:
         )
         self._count = 0
         self.around: Callable[[CompileObserver], contextlib.AbstractContextManager[None]] | None = None
-        """Is entered while an observer is called: a profiler notes what that takes."""
+        """Entered while an observer is called: a profiler measures its time."""
 
     def want(self, observer: CompileObserver, events: Collection[Event]) -> None:
         """Report exactly ``events`` to ``observer`` from now on. Any thread."""
@@ -275,7 +275,7 @@ _Steps = Generator[Given | None, Outcome, None]
 
 def _compile(hooks: CompileHooks, /, *arguments: Any, **keywords: Any) -> _Steps:
     if "skip" in keywords:
-        # How many frames torch leaves out of the stacks that it logs: ours is one more.
+        # How many frames torch leaves out of the stacks that it logs: our wrapper adds one.
         keywords["skip"] += 1
     given = _parameters_of_compile().bind(*arguments, **keywords).arguments
     compiling = FrameCompile(
@@ -313,7 +313,7 @@ def _transform(hooks: CompileHooks, /, *_: Any, **__: Any) -> _Steps:
 def _reasons(hooks: CompileHooks, /, cache_entries: Any, *arguments: Any, **keywords: Any) -> _Steps:
     reasons, problem = yield None
     if isinstance(problem, Exception):
-        # ``error_on_recompile``: torch keeps the reasons to itself. Asked again so, it only reports.
+        # ``error_on_recompile``: torch keeps the reasons to itself. This call only reports them.
         ask = inspect.unwrap(RECOMPILES.resolve(_REASONS))
         reasons = ask(cache_entries, *arguments[:2], **{**keywords, "skip_logging": True})
     if reasons is not None:
@@ -329,7 +329,7 @@ def _report_recompiles(hooks: CompileHooks, cache_entries: Any, reasons: Any) ->
 
 
 def _in_order(cache_entries: Any) -> list[Any]:
-    """Return cache entries as a list; earlier versions of torch hand on the first of a chain."""
+    """Return cache entries as a list; earlier torch versions pass on the first of a chain."""
     if isinstance(cache_entries, list | tuple):
         return list(cache_entries)
     entries: list[Any] = []

@@ -1,7 +1,7 @@
-"""Keeps what Dynamo forgets once it has generated code: the graph, and which statements of the user's are replayed.
+"""Keeps what Dynamo forgets once it has generated code: the graph, and the user's replayed statements.
 
-It is saved by a hook that gets each new code object, at the end of its compile. Runs on the compiling thread. A record
-lives as long as the function it is about.
+A hook saves it with each new code object, at the end of its compile. Runs on the compiling thread. A record lives as
+long as its function.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _FRAMES_SEARCHED = 12
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A statement of the user's, as Dynamo traced it. ``line`` is 1-based."""
+    """A user's statement, as Dynamo traced it. ``line`` is 1-based."""
 
     path: str
     line: int
@@ -45,30 +45,30 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class SideEffect:
-    """An object that the traced code changed, and that generated code changes in its stead."""
+    """An object that the traced code changed; the generated code replays the change."""
 
     source: str | None
-    """How the object is reached, in Dynamo's words: ``L['d']``, ``G['s'].last``; None for one made in the trace."""
+    """The path to the object, in Dynamo's words: ``L['d']``, ``G['s'].last``; None for one made in the trace."""
     kind: str
     """The class of Dynamo's tracker."""
     local_name: str | None
-    """The cell's or temporary's variable, where it has one."""
+    """The variable of a cell or temporary, if it has one."""
     statements: tuple[Statement, ...]
-    """The statements that changed it, in the order they were traced."""
+    """The statements that changed it, in traced order."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompileRecord:
-    """What one compile of one frame left behind."""
+    """The facts that one compile of one frame leaves."""
 
     compile_id: str
     graph: Any
     """The ``torch.fx.Graph``, without real tensors."""
     side_effects: tuple[SideEffect, ...]
     traced: frozenset[tuple[str, int]] = frozenset()
-    """File and first line of each of the user's functions that was traced: the compiled one and those inlined."""
+    """File and first line of each traced user function: the compiled one and inlined ones."""
     lines: Mapping[str, frozenset[int]] = field(default_factory=dict)
-    """By file, the lines of all of these functions, whether they were reached or not."""
+    """By file, the lines of all of these functions, reached or not."""
     functions: frozenset[str] = frozenset()
     """Qualified names of these functions."""
     break_line: int | None = None
@@ -76,18 +76,18 @@ class CompileRecord:
 
 
 class NotedPaths(CompileObserver):
-    """Has the path of each compile noted (``traced_paths``) while anybody wants that. One for the process."""
+    """Notes the path of each compile (``traced_paths``) while a feature wants it. One for the process."""
 
     feature = "the paths of compiles"
 
     def __init__(self) -> None:
-        """Nobody wants it yet."""
+        """Begin without listeners."""
         self._lock = lock("observers of paths", Level.OBSERVERS)
         self._wanting: set[int] = set()
         self._break = threading.local()
 
     def want(self, who: object, *, wanted: bool) -> None:
-        """Note the compiles from now on for ``who``, or no more. Any thread."""
+        """Note the compiles from now on for ``who``, or stop. Any thread."""
         with self._lock:
             before = bool(self._wanting)
             (self._wanting.add if wanted else self._wanting.discard)(id(who))
@@ -100,12 +100,12 @@ class NotedPaths(CompileObserver):
         self._break.last = (frame.compiled_code, stack[0].lineno) if stack else None
 
     def take_break_line(self, original: CodeType) -> int | None:
-        """Return the line of ``original`` at which its last graph break on this thread was, and forget it."""
+        """Return, once, the line of ``original`` at this thread's last graph break."""
         last, self._break.last = getattr(self._break, "last", None), None
         return last[1] if last is not None and last[0] is original else None
 
     def graph_made(self, compiling: FrameCompile | None, graph: Any) -> None:
-        """Note which way the trace of a graph took."""
+        """Note the path of a graph's trace."""
         output = _output_graph(sys._getframe(1))
         given = getattr(compiling.frame, "f_locals", None) if compiling is not None else None
         if compiling is not None and output is not None and given is not None:
@@ -117,7 +117,7 @@ NOTED_PATHS = NotedPaths()
 
 
 class CompileRecorder:
-    """Takes records while it is installed."""
+    """Records compiles while it is installed."""
 
     def __init__(self, on_problem: Callable[[str], None]) -> None:
         """Log the exception being handled by ``on_problem``."""
@@ -191,7 +191,7 @@ class CompileRecorder:
         if key not in self._references:
             self._references[key] = weakref.ref(original, lambda _: self._forget(key))
         self._records.setdefault(key, {})[record.compile_id] = record
-        # Run when the code is gone, whatever other hooks make of it before it runs first.
+        # Run when the code is freed, whatever other hooks replace it by before its first run.
         output.cleanups.append(_Dropping(self._records, key, record))
 
     def _forget(self, key: int) -> None:
@@ -268,7 +268,7 @@ def _source_name(source: Any) -> str | None:
 
 
 def _statement(stack: Any) -> Statement:
-    """Find the statement in ``stack``, a ``traceback.StackSummary``, innermost last."""
+    """Return the innermost statement in ``stack``, a ``traceback.StackSummary``."""
     innermost = stack[-1]
     return Statement(innermost.filename, innermost.lineno or 0, innermost.name, (innermost.line or "").strip())
 

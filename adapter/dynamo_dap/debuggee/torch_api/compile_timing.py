@@ -1,4 +1,4 @@
-"""Reports when the parts of a compile begin and end: torch's own phases, the functions and lines that Dynamo traces.
+"""Reports when the parts of a compile begin and end: torch's phases, and functions and lines that Dynamo traces.
 
 Torch times its phases itself (``dynamo_timed``); this reads torch's log of them. Functions, lines and instructions come
 from the symbolic interpreter. Listeners are called on the thread that compiles, or that evaluates guards. Hooks are
@@ -71,7 +71,7 @@ class TimingListener(Protocol):
         """Observe the lookup of a call in Dynamo's cache."""
 
     def guards_timed(self, code: CodeType, count: int, measure: Callable[[], float]) -> None:
-        """Observe a compile's new guards; ``measure`` evaluates them, and returns the microseconds that takes."""
+        """Observe a compile's new guards; ``measure`` evaluates them, and returns the duration in microseconds."""
 
 
 class TimingHooks:
@@ -130,17 +130,17 @@ TIMING = TimingHooks()
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds of one call of the hooks and a listener."""
+    """Seconds per call of the hooks and a listener."""
 
     phase: float
-    """For the beginning and the end of a phase or a function together."""
+    """For both the beginning and the end of a phase or a function."""
     line: float
     instruction: float
     lookup: float
 
 
 def measured_costs(listener: TimingListener, rounds: int) -> Costs:
-    """Call the hooks ``rounds`` times around nothing and return the time of one; ``listener`` is discarded."""
+    """Call the hooks ``rounds`` times around nothing; return the time of one call. ``listener`` is discarded."""
     logger, steps = types.SimpleNamespace(begin=_nothing, end=_nothing), types.SimpleNamespace(step=_nothing)
     patches = Patches("measuring the profile")
     patches.before(logger, "begin", functools.partial(_phase_begins, listener))

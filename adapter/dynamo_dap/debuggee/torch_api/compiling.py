@@ -1,9 +1,9 @@
 """Reports when Dynamo starts and stops compiling on a thread.
 
-Torch's own ``callback_handler`` reports only the start of the first and the end of the last of several threads that
-compile at once, and leaves out work around a compile, its metrics for instance, which calls as many Python functions as
-a trace. Here each thread reports both, so that a change on a thread can be undone there. Installed on any thread,
-called on the compiling one; stays installed until it is removed.
+If several threads compile at once, torch's own ``callback_handler`` reports only the first start and the last end. It
+also leaves out work around a compile, such as its metrics, which calls as many Python functions as a trace. Here each
+thread reports both, so that a change on a thread can be reverted there. Installed on any thread, called on the
+compiling one; stays installed until it is removed.
 """
 
 from __future__ import annotations

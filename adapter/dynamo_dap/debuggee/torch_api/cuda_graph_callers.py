@@ -1,4 +1,4 @@
-"""Finds the user's line whose call runs a CUDA graph, and what this line does with the result.
+"""Finds the user's line whose call runs a CUDA graph, and how this line uses the result.
 
 No frame's locals are read: before Python 3.13 that keeps references, and an output would live longer. Runs on the
 calling thread; answers hold no frame.
@@ -20,7 +20,7 @@ _PACKAGE = os.path.dirname(str(sys.modules[__name__.partition(".")[0]].__file__)
 _AUTOGRAD = os.path.join("torch", "autograd", "graph.py")
 _BETWEEN = frozenset(("CACHE", "EXTENDED_ARG", "LOAD_CONST", "BINARY_SUBSCR", "UNPACK_SEQUENCE", "NOP"))
 _STORES = ("STORE_FAST", "STORE_NAME", "STORE_GLOBAL", "STORE_DEREF")
-"""Beginnings: Python 3.13 stores two names in one instruction."""
+"""Prefixes: Python 3.13 stores two names in one instruction."""
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,12 @@ class CallSite:
     function: str
 
     def is_same_call(self, other: CallSite) -> bool:
-        """Whether both are the same instruction."""
+        """Return whether both are the same instruction."""
         return self.code is other.code and self.offset == other.offset
 
     @property
     def binds_a_name(self) -> bool:
-        """Whether the result only goes into names: ``y = f(x)``, ``y, z = f(x)``."""
+        """Whether only names get the result: ``y = f(x)``, ``y, z = f(x)``."""
         following = (each for each in dis.get_instructions(self.code) if each.offset > self.offset)
         first = next((each for each in following if each.opname not in _BETWEEN), None)
         return first is not None and first.opname.startswith(_STORES)

@@ -1,4 +1,4 @@
-"""Reads torch's sentences about CUDA graphs: which cause each names, and the user's line. Pure."""
+"""Parses torch's sentences about CUDA graphs: the cause, and the user's line. Pure."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class CudaGraphFacts:
     function: str | None = None
     """The function that this line is in."""
     caller: Place | None = None
-    """The user's line whose call this was, for what happens while the program runs."""
+    """The user's calling line, for an event while the program runs."""
     compile_id: str | None = None
     is_backward: bool = False
     count: int = 1
-    """How many graphs the function has, this one included."""
+    """How many graphs the function has, including this one."""
 
 
 @dataclass(frozen=True)
@@ -88,13 +88,13 @@ def read_reason(message: str) -> Reason:
 
 
 def read_mismatch(message: str) -> Reason:
-    """Return why a recording does not match a call: the input at another address, or the output that is alive."""
+    """Return why a recording does not match a call: the input at another address, or the live output."""
     reason = read_reason(message)
     return Reason(reason.cause, _changed(reason.text), reason.place, reason.function)
 
 
 def _changed(text: str) -> str:
-    """Return the difference from a recording; short if torch names the first input that moved."""
+    """Return the difference from a recording; short if torch names the first moved input."""
     named = _NAMED_INPUT.search(text)
     return text if named is None else f"input {named['name']} is at another address than when the graph was recorded"
 

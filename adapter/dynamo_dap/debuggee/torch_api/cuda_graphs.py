@@ -1,4 +1,4 @@
-"""Reports what happens to CUDA graphs: recorded, skipped, recorded again, overwritten outputs.
+"""Reports the events of CUDA graphs: recorded, skipped, recorded again, overwritten outputs.
 
 Inductor decides at compile time whether a graph can be recorded, and its tree of CUDA graphs records and replays while
 the program runs. Hooks are installed while an observer wants these facts, in each module once the program has imported
@@ -67,14 +67,14 @@ _MAXIMUM_LEFT_OUT = 20
 
 @dataclass
 class _Tree:
-    """The notes on one manager: torch has one for each device."""
+    """Notes on one manager; torch has one per device."""
 
     counts: dict[Any, int] = field(default_factory=dict)
     """How many recordings each function has."""
     sizes: dict[Any, dict[int, int]] = field(default_factory=dict)
-    """The numbers that each function was recorded for, by the input's index."""
+    """The numbers for which each function was recorded, by the input's index."""
     made_at: WeakKeyDictionary[Any, CallSite] = field(default_factory=WeakKeyDictionary)
-    """Which line called when a node of the tree ran last."""
+    """The calling line of the last run of each node of the tree."""
     reported: set[tuple[object, ...]] = field(default_factory=set)
 
 
@@ -93,7 +93,7 @@ class _OfThread(threading.local):
         self.graph: Any = None
         """Dynamo's graph, while a backend compiles it."""
         self.left_out: list[Reason] = []
-        """Why operations of the graph that is being compiled stay outside of CUDA graphs."""
+        """Why operations of the graph being compiled stay outside CUDA graphs."""
 
 
 class CudaGraphHooks:
@@ -109,7 +109,7 @@ class CudaGraphHooks:
         self._thread = _OfThread()
         self._trees: WeakKeyDictionary[Any, _Tree] = WeakKeyDictionary()
         self._compile_ids: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
-        """Of models that the backend ``cudagraphs`` wraps: it does not name the tree."""
+        """Models that the backend ``cudagraphs`` wraps; it does not name the tree."""
 
     def want(self, *, wanted: bool) -> None:
         """Install or remove the hooks. Any thread."""
@@ -313,7 +313,7 @@ class CudaGraphHooks:
         yield None
 
     def _overwritten(self, manager: Any, effect: str) -> None:
-        """Report outputs of earlier runs that lines keep: this run takes their memory. Before it does."""
+        """Report outputs of earlier runs that lines keep, before this run takes their memory."""
         tree, site = self._tree(manager), call_site(sys._getframe())
         for node in manager.current_node._path_from_root:
             kept = tree.made_at.get(node)
@@ -432,7 +432,7 @@ def _place_of_input(placeholder: Any) -> Any:
 
 
 def _is_kept(node: Any, kept: CallSite, now: CallSite) -> bool:
-    """Whether an output of a node is alive other than by the name that this statement rebinds."""
+    """Return whether an output of a node is alive other than by the name that this statement rebinds."""
     is_bound_again = kept.is_same_call(now) and kept.binds_a_name
     if not _is_alive(node, is_bound_again, []):
         return False

@@ -1,8 +1,8 @@
-"""Calls custom operators to check that they keep their declaration.
+"""Checks custom operators against their declarations, by calling them.
 
 The compiler trusts an operator's declaration: the arguments that it writes to, the separate memory of its result, and
-its fake kernel. If the real kernel differs, compiled code fails elsewhere, or not at all in this call. Thread of the
-program that makes the call.
+its fake kernel. If the real kernel differs, compiled code fails elsewhere, or not at all in this call. The program's
+thread that makes the call.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ FAKE_KERNEL = "fake kernel"
 OPERATOR = "custom operator"
 
 Promised = Sequence["_Result | None"]
-"""What a fake kernel says of each result; None for one that is not a plain tensor."""
+"""A fake kernel's declaration of each result; None for one that is not a plain tensor."""
 
 
 @dataclass(frozen=True)
 class _Result:
     dtype: str
     shape: tuple[object, ...]
-    """Of what depends on data: None."""
+    """None for sizes that depend on data."""
     strides: tuple[object, ...]
 
     def holds_for(self, other: _Result) -> bool:
@@ -50,7 +50,7 @@ class _Result:
 
 @dataclass(frozen=True)
 class OperatorFault:
-    """How a custom operator breaks its declaration."""
+    """A custom operator's broken declaration."""
 
     stage: str
     text: str
@@ -79,7 +79,7 @@ def _known(size: Any) -> object:
 
 
 class CheckedCalls:
-    """Calls custom operators, and notes broken declarations: see ``graph_runs.CallOperator``. Lives for one run."""
+    """Calls custom operators, and notes broken declarations; a ``graph_runs.CallOperator``. Lives for one run."""
 
     def __init__(self, promised: Mapping[Any, Promised]) -> None:
         """Compare with ``promised``, the results of fake kernels, by node."""

@@ -1,8 +1,8 @@
 """Reads the condition of a data-dependent branch, and the origin of its numbers.
 
 Torch raises ``GuardOnDataDependentSymNode`` for such a branch, with the condition as a sympy expression: ``Eq(u0, 3)``.
-A symbol ``u0`` stands for a number that the program computes from data: ``mask.nonzero().shape[0]``, ``x.item()``. An
-operation that makes a symbol has to return it: else torch raises ``PendingUnbackedSymbolNotFound``. Read only,
+A symbol ``u0`` represents a number that the program computes from data: ``mask.nonzero().shape[0]``, ``x.item()``. An
+operation that makes a symbol must return it: otherwise torch raises ``PendingUnbackedSymbolNotFound``. Read only,
 compiling thread, while the exception is handled.
 """
 
@@ -42,26 +42,26 @@ _PROMISES = 6
 """How many promises are shown."""
 _ANYTHING = "-∞ … ∞"
 _STEPS = 20
-"""Exceptions followed at most, from the outermost to what began it."""
+"""How many exceptions are followed from the outermost one to the first."""
 
 
 class DataSymbol(NamedTuple):
     """A number that the program computes from data."""
 
     name: str
-    """Torch's: ``u0``."""
+    """Torch's name: ``u0``."""
     user_name: str | None
-    """As the user may write it at the branch: ``n``, ``found.shape[0]``; None where no variable holds it."""
+    """As the user may write it at the branch: ``n``, ``found.shape[0]``; None if no variable holds it."""
     operation: str | None
-    """What made it: ``nonzero``."""
+    """The operation that made it: ``nonzero``."""
     place: Place | None
     """The user's line that made it."""
     range: str | None
-    """What torch knows of it: ``0 … ∞``."""
+    """Torch's bounds: ``0 … ∞``."""
     node: Any
-    """The node of the graph whose result has it."""
+    """The node of the graph whose result contains it."""
     position: int | None
-    """Which size of that result it is; None for a number."""
+    """The position of the size in that result; None for a number."""
 
     @property
     def text(self) -> str:
@@ -82,10 +82,10 @@ class DataDependence(NamedTuple):
     condition: str
     """With torch's names: ``u0 == 3``."""
     user_condition: str | None
-    """As the user may write it at the branch: ``n == 3``; None where a symbol has no name there."""
+    """As the user may write it at the branch: ``n == 3``; None if a symbol has no name there."""
     symbols: tuple[DataSymbol, ...]
     known: tuple[str, ...] = ()
-    """What the code has promised of its numbers with ``torch._check``: ``(n % 4) == 0``."""
+    """The code's promises about its numbers, by ``torch._check``: ``(n % 4) == 0``."""
 
     @property
     def text(self) -> str:
@@ -94,7 +94,7 @@ class DataDependence(NamedTuple):
 
 
 def explained(facts: BreakFacts, dependence: DataDependence | None) -> BreakFacts:
-    """Return the facts of a break, with the condition in the user's terms if it has one."""
+    """Return a break's facts, with the condition in the user's terms if it has one."""
     if dependence is None:
         return facts
     asked = f"Dynamo has to decide {dependence.text} while it traces, and it depends on data."
@@ -148,7 +148,7 @@ class PendingSymbol(NamedTuple):
     """A number that an operation makes from data and does not return."""
 
     name: str
-    """Torch's: ``u0``."""
+    """Torch's name: ``u0``."""
     place: Place | None
     """The user's line that made it, in code that the operation called; None where there is none."""
 
@@ -250,7 +250,7 @@ def _symbol(symbol: Any, frame: TracedFrame, shape_env: Any, names: dict[Any, st
 
 
 def _maker_of(symbol: Any, frame: TracedFrame) -> tuple[Any, int | None]:
-    """Return the first node whose result has the symbol, and which of its sizes that is."""
+    """Return the first node whose result contains the symbol, and the position of the size."""
     for graph in reversed(graphs_of(frame.translator)):
         for node in nodes_of(graph):
             example = example_of(node)

@@ -18,13 +18,13 @@ class GraphBucket:
     size: int
     """Bytes of the parameters."""
     parameters: list[str]
-    """As the graph calls them."""
+    """By their names in the graph."""
     nodes: list[str]
     """Names of the nodes, in the order of the graph."""
 
 
 def buckets_of(backend: Any) -> list[GraphBucket]:
-    """Return the buckets of the graph that ``backend`` has compiled last, in their order; none without DDP.
+    """Return the buckets of the graph that ``backend`` compiled last, in order; none without DDP.
 
     torch keeps them for its own tests, so some versions lack some of them.
     """

@@ -1,6 +1,6 @@
-"""Declares sizes dynamic in each way that torch has, for trials: marks on tensors, ``dynamic=True``, ``shapes_spec``.
+"""Declares sizes dynamic in each way of torch, for trials: marks on tensors, ``dynamic=True``, ``shapes_spec``.
 
-Thread that calls the compiled function.
+The thread that calls the compiled function.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class DeclaredSize(NamedTuple):
 
 
 class Declaration(NamedTuple):
-    """One way to say that sizes are dynamic."""
+    """One way to declare sizes dynamic."""
 
     title: str
     """As the user writes it: ``mark_dynamic(x, 0)``."""
@@ -98,7 +98,7 @@ def specified(sizes: Sequence[DeclaredSize], first: int, last: int) -> Declarati
 
 
 def follows_calls() -> bool:
-    """Whether torch decides from call to call what is dynamic: neither ``dynamic=`` nor a spec is given."""
+    """Return whether torch decides from call to call what is dynamic, without ``dynamic=`` and without a spec."""
     config: Any = sys.modules["torch._dynamo.config"]
     return bool(
         getattr(config, "automatic_dynamic_shapes", True)

@@ -1,9 +1,9 @@
-"""Recognises Dynamo's names: resume functions, and its variables in globals and locals.
+"""Recognizes Dynamo's names: resume functions, and its variables in globals and locals.
 
 A resume function (``torch_dynamo_resume_in_fn_at_51``) runs the rest of a user's function after a graph break; its own
 arguments are a saved value stack and the frames around it. Generated code has temporaries. Dynamo adds compiled graphs,
-resume functions and whatever else generated code needs to the globals of the user's module. All of these variables are
-shown in a group of their own. Pure functions over code objects and names; any thread.
+resume functions and other objects for generated code to the globals of the user's module. All of these variables are
+shown in a separate group. Pure functions over code objects and names; any thread.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _GLOBAL = re.compile(
     r"|__(?:resume|comprehension_\w+)_at_\d+\w*$"
     r"|\w*_\d{6,}_c(?:None|\d+(?:/\d+)*)$"
 )
-"""Names that ``OutputGraph.install_global`` makes: with a count, or with an object's address and a compile."""
+"""Names from ``OutputGraph.install_global``: with a count, or with an object's address and a compile."""
 
 _RANDOM = re.compile(r"_[0-9a-f]{8}(?:_[0-9a-f]{4}){3}_[0-9a-f]{12}\b")
-"""What distinguishes a compiled graph from those of other processes."""
+"""The part that distinguishes a compiled graph from those of other processes."""
 _IMPORT = re.compile(r"\b__import_(?P<module>\w+)")
 _BUILTINS = re.compile(r"\b(__builtins_dict__)_\d+\b")
 
@@ -54,7 +54,7 @@ def resume_function(code: CodeType) -> ResumeFunction | None:
 
 
 def goes_on_after_break(generated: CodeType) -> bool:
-    """Whether generated code reaches a graph break, and then calls a resume function."""
+    """Return whether generated code reaches a graph break, and then calls a resume function."""
     return any(name.startswith("__resume_at_") for name in generated.co_names)
 
 
@@ -89,7 +89,7 @@ def without_resumes(name: str) -> str:
 
 
 def shown_names(text: str) -> str:
-    """Return text with Dynamo's global names as a person reads them: ``__compiled_fn_1``, ``torch._dynamo.utils``."""
+    """Return text with readable names of Dynamo's globals: ``__compiled_fn_1``, ``torch._dynamo.utils``."""
     if "__" not in text:
         return text
     text = _BUILTINS.sub(r"\1", _RANDOM.sub("", text))
@@ -97,7 +97,7 @@ def shown_names(text: str) -> str:
 
 
 def is_dynamos_global(name: str) -> bool:
-    """Whether a global of this name is one that Dynamo has put there."""
+    """Return whether Dynamo added the global with this name."""
     return _GLOBAL.match(name) is not None
 
 

@@ -1,10 +1,10 @@
-"""Exceptions that end a compile: the user's error behind one, the stage of the backend that failed.
+"""Reads exceptions that end a compile: the user's error behind one, the failed stage of the backend.
 
 Runs on the compiling thread; nothing is realized.
 
 When an operation fails while Dynamo computes the shape of its result, Dynamo raises a ``TorchRuntimeError`` that wraps
 a graph break that wraps the operation's own error. An exception that the traced code raises is an ``ObservedException``
-and a tracker in ``exn_vt_stack``; where no traced function catches it, it becomes a graph break.
+and a tracker in ``exn_vt_stack``; if no traced function catches it, it becomes a graph break.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.variable_trackers import Place
 
 _STEPS = 20
-"""Exceptions followed at most, from the outermost to what began it."""
+"""How many exceptions are followed from the outermost one to the first."""
 
 
 @dataclass(frozen=True, slots=True)
 class UserError:
-    """An error of the user's, as ordinary Python would have raised it."""
+    """A user's error, as ordinary Python would have raised it."""
 
     kind: type[BaseException]
     message: str
@@ -56,20 +56,20 @@ def _is_of_dynamo(exception: BaseException) -> bool:
 
 
 def is_error_of_program(exception: BaseException) -> bool:
-    """Whether the exception reaches the program: not control flow of Dynamo, a graph break or a failed backend."""
+    """Return whether the exception reaches the program: no control flow of Dynamo, graph break or failed backend."""
     if is_control_flow(exception) or is_graph_break(exception) or type(exception).__name__ == "BackendCompilerFailed":
         return False
     return not sys.modules["torch._dynamo.config"].suppress_errors
 
 
 def is_machinery(frame: types.FrameType) -> bool:
-    """Whether a Python frame stands between a compiled function and its caller, or ran the program."""
+    """Return whether a Python frame lies between a compiled function and its caller, or ran the program."""
     name = str(frame.f_globals.get("__name__", ""))
     return name.startswith(("torch._dynamo.", "torch._compile", "runpy"))
 
 
 def is_raised_by_user(exception: BaseException) -> bool:
-    """Whether a graph break is an exception that the traced code raised and did not catch."""
+    """Return whether a graph break is an exception that the traced code raised and did not catch."""
     return is_graph_break(exception) and str(getattr(exception, "gb_type", "")).startswith("Observed exception")
 
 
@@ -84,7 +84,7 @@ def error_being_raised(frame: TracedFrame) -> UserError | None:
 
 
 def _field(tracker: Any, name: str) -> Any:
-    # An exception of a class of the user's holds the tracker of the built-in part.
+    # An exception of a user's class holds the tracker of the built-in part.
     for holder in (tracker, getattr(tracker, "exc_vt", None)):
         value = getattr(holder, "__dict__", {}).get(name)
         if value is not None:
@@ -113,13 +113,13 @@ class BackendFailure:
     step: str
     """``Inductor``, ``AOTAutograd``, ``Dynamo``, or ``the backend`` for one that is not torch's."""
     inner: BaseException
-    """What was raised, before Dynamo wrapped it."""
+    """The exception before Dynamo wrapped it."""
     place: Place | None
-    """Where it was raised."""
+    """The place of its raise."""
 
 
 def failure_of(problem: BaseException) -> BackendFailure | None:
-    """Say what failed; None for the exceptions by which a backend asks Dynamo for something."""
+    """Return the failure; None for the exceptions by which a backend requests something from Dynamo."""
     if any(kind.__name__ in _NO_FAILURES for kind in type(problem).__mro__):
         return None
     inner = getattr(problem, "inner_exception", None)
@@ -130,7 +130,7 @@ def failure_of(problem: BaseException) -> BackendFailure | None:
 
 
 def is_failure_of_dynamo(problem: BaseException | None) -> TypeGuard[BaseException]:
-    """Whether Dynamo itself failed: neither a graph break nor a failure of its callees."""
+    """Return whether Dynamo itself failed: neither a graph break nor a failure of its callees."""
     return any(kind.__name__ == "InternalTorchDynamoError" for kind in type(problem).__mro__)
 
 

@@ -1,8 +1,7 @@
-"""Finds the operation with which a graph begins to fail, for torch's minifier to start from.
+"""Finds the operation with which a graph begins to fail, as a start for torch's minifier.
 
-Torch's minifier removes parts of a graph and compiles what is left, hundreds of times for a large graph. Here the first
-failing operation is found by bisection, and is then tried by itself, on the operands that it has in the graph. On the
-thread that minifies.
+Torch's minifier removes parts of a graph and compiles the rest, hundreds of times for a large graph. Here bisection
+finds the first failing operation, which is then tried alone, on its operands in the graph. On the thread that minifies.
 """
 
 from __future__ import annotations
@@ -12,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 _MOST_BEFORE = 6
-"""So many levels of operands are added to an operation that does not fail alone."""
+"""How many levels of operands are added to an operation that does not fail alone."""
 
 Fails = Callable[[Any, Sequence[Any]], bool]
-"""Whether a graph (torch's ``GraphModule``) fails with such inputs, for the reason that is looked for."""
+"""Returns whether a graph (torch's ``GraphModule``) with such inputs fails for the wanted reason."""
 
 
 def smaller_graph(graph: Any, inputs: Sequence[Any], fails: Fails) -> tuple[Any, Sequence[Any]] | None:
@@ -49,7 +48,7 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _values_of(graph: Any, inputs: Sequence[Any]) -> dict[Any, Any]:
-    """Run a graph, and return the result of each node, before a later one writes to it."""
+    """Run a graph, and return each node's result before a later one writes to it."""
     torch: Any = sys.modules["torch"]
     found: dict[Any, Any] = {}
 

@@ -31,7 +31,7 @@ class WouldChangeTensor(Exception):
 
 @contextlib.contextmanager
 def evaluating(tx: Any) -> Iterator[None]:
-    """Compute with the values of ``tx``'s trace; see the module."""
+    """Compute with the values of ``tx``'s trace without changing the trace."""
     fake_mode = tx.output.fake_mode
     shape_env = tx.output.shape_env
     enable_python_dispatcher = EVALUATION.resolve(_PYTHON_DISPATCHER)
@@ -66,7 +66,7 @@ def _attributes(owner: Any, **values: Any) -> Iterator[None]:
 
 
 def guarding_mode() -> Any:
-    """Return a dispatch mode that refuses to write to any tensor that the code inside did not make itself."""
+    """Return a dispatch mode that refuses writes to tensors that the code inside did not make."""
     return _guarding_class()()
 
 
@@ -97,7 +97,7 @@ def _guarding_class() -> Any:
 
 
 def storage_of(value: Any) -> object:
-    """Return a key of a tensor's memory; any other value itself."""
+    """Return a key of a tensor's memory; return any other value unchanged."""
     try:
         return value.untyped_storage()._cdata
     except (AttributeError, NotImplementedError, RuntimeError):
@@ -118,7 +118,7 @@ def written_arguments(function: Any, args: Any, kwargs: Any) -> Iterator[tuple[s
 
 
 def flattened(value: Any) -> Iterator[Any]:
-    """Yield ``value``, or what is in it when it is a list or a tuple."""
+    """Yield ``value``, or the contents of a list or a tuple."""
     if isinstance(value, list | tuple):
         for each in value:
             yield from flattened(each)
@@ -137,7 +137,7 @@ def data_dependent_reason(problem: BaseException) -> str | None:
 
 
 def is_of_dynamo(problem: BaseException) -> bool:
-    """Whether an exception is one that steers Dynamo: a graph break, a restart, an unsupported construct."""
+    """Return whether an exception steers Dynamo: a graph break, a restart, an unsupported construct."""
     return any(cls.__module__ == "torch._dynamo.exc" for cls in type(problem).__mro__) or any(
         cls.__name__ == "RestartAnalysis" for cls in type(problem).__mro__
     )

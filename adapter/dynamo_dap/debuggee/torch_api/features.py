@@ -1,6 +1,6 @@
-"""Named features that depend on private names of torch, each probed once.
+"""Declares features that depend on private names of torch, each probed once.
 
-Declared at import time by the modules of this package; probed on whichever thread first asks, after torch arrived; the
+Declared at import time by the modules of this package; probed on whichever thread first asks, after torch's import; the
 answers live as long as the process.
 """
 
@@ -41,7 +41,7 @@ class Feature:
             raise FeatureMissing(self.problem)
 
     def resolve(self, need: str) -> Any:
-        """Return the object behind ``need``, one of the declared needs.
+        """Return the object for ``need``, one of the declared needs.
 
         Raises: FeatureMissing: a needed name is missing.
         """
@@ -50,10 +50,10 @@ class Feature:
         return self._resolved[need]
 
     def code_of(self, need: str) -> types.CodeType:
-        """Return the code of the function behind ``need``, without wrappers, ours among them.
+        """Return the code of the function for ``need``, without wrappers, ours among them.
 
         Raises:
-            FeatureMissing: as ``resolve``.
+            FeatureMissing: like ``resolve``.
         """
         code: types.CodeType = inspect.unwrap(self.resolve(need)).__code__
         return code
@@ -78,7 +78,7 @@ def problems() -> list[str]:
 
 
 def needs() -> dict[str, list[str]]:
-    """Return what is needed of torch, as ``module:attribute.path``, and the names of the features that need it."""
+    """Return the needed names of torch, as ``module:attribute.path``, with the features that need them."""
     found: dict[str, list[str]] = {}
     for feature in _features:
         for need in feature._needs:

@@ -26,10 +26,13 @@ _LOCALS_PLUS = 9 * _WORD
 _FUNCTION_WORD, _LAST_WORD = 2, 7
 """From Python 3.14 on: the index of ``f_funcobj`` in it, and the words up to ``frame_obj``. Its first is the code."""
 _SNAPSHOT_WORDS = {(3, 10): (3, 6, 4, 7), (3, 11): (0, 1, 5, 3), (3, 12): (0, 3, 6, 5)}
-"""Indices of words by version: where the frame's memory is (3.10: in the object itself), and in it ``f_globals``, what
-identifies the frame (``f_code`` in 3.10, else ``frame_obj``), and ``f_locals``. Later versions keep no such dict."""
+"""Indices of words by version.
+
+The place of the frame's memory (3.10: in the object itself), and in it ``f_globals``, the frame's identity (``f_code``
+in 3.10, else ``frame_obj``), and ``f_locals``. Later versions keep no such dict.
+"""
 _TAGS = 3
-"""Bits of a reference that say how it is counted, from Python 3.14 on."""
+"""Bits of a reference that encode how it is counted, from Python 3.14 on."""
 _IS_TAGGED = sys.implementation.name == "cpython" and sys.version_info >= (3, 14)
 _KNOWN = sys.implementation.name == "cpython" and (3, 11) <= sys.version_info < (3, 14) and hasattr(sys, "getrefcount")
 
@@ -51,7 +54,7 @@ def write_slot_in_memory(frame: FrameType, stack: list[Any], index: int, value: 
 
 
 def locals_snapshot(frame: FrameType) -> dict[str, Any] | None:
-    """Return Python's dict of a function's variables, updated, if something has read them before.
+    """Return Python's dict of a function's variables, updated, if anything has read them before.
 
     None if nothing has: reading them here would keep them alive. None also if the memory layout is unknown.
     """
@@ -71,9 +74,9 @@ def locals_snapshot(frame: FrameType) -> dict[str, Any] | None:
 
 
 def captured_cells(frame: FrameType) -> tuple[CellType, ...]:
-    """Return the cells of the variables that the code of ``frame`` captures, in the order of its ``co_freevars``.
+    """Return the cells of the variables that the code of ``frame`` captures, in the order of ``co_freevars``.
 
-    Where memory is not laid out as expected they are cells of our own with the same contents.
+    If the memory layout is unexpected, they are our own cells with the same contents.
     """
     names, shown = frame.f_code.co_freevars, frame.f_locals
     if (cells := program_cells(frame)) is not None:
@@ -103,7 +106,7 @@ def _cells_in_slots(frame: FrameType) -> list[Any]:
 
 
 def _cells_seen(frame: FrameType) -> list[Any]:
-    """Return the objects of a running frame that Python 3.10's garbage collector sees; newer ones see none."""
+    """Return a running frame's objects that Python 3.10's garbage collector sees; newer ones see none."""
     code = frame.f_code
     cells = [each for each in gc.get_referents(frame) if type(each) is CellType]
     own = len(code.co_cellvars)

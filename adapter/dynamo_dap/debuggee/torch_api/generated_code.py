@@ -1,10 +1,9 @@
 """Observes generated code before it runs, and finds its original, its cache entry and its value stack.
 
-``Notifier`` is called by torch just before generated code runs, on the thread that runs it. The lookups read torch's
-own tables and may be called on any thread. Code objects are compared by identity: generated ones can be unhashable, and
-``==`` compares them by value. The value stack of a frame is read on the frame's own thread: torch's function reads as
-many slots as it is asked for, and with too large a depth dangling pointers. ``bytecode.stack_depth`` computes the
-depth.
+Torch calls ``Notifier`` just before generated code runs, on the thread that runs it. The lookups read torch's own
+tables and may be called on any thread. Code objects are compared by identity: generated ones can be unhashable, and
+``==`` compares them by value. The value stack of a frame is read on the frame's own thread: torch's function reads any
+requested number of slots, and with too large a depth dangling pointers. ``bytecode.stack_depth`` computes the depth.
 """
 
 from __future__ import annotations
@@ -57,8 +56,7 @@ RESUME_FUNCTIONS = Feature("distinguishing resume functions from the user's", _R
 class Notifier:
     """Calls a function with each code object that Dynamo generated, just before it runs."""
 
-    # torch's own debugger, started by the program after ours, restores its predecessor at its end, and assumes its own
-    # type.
+    # torch's own debugger, if started after ours, restores its predecessor at its end, and assumes its own type.
     _monitoring_instruction_callback = _monitoring_return_callback = _monitoring_raise_callback = None
     _tracked_codes: tuple[CodeType, ...] = ()
 
@@ -69,7 +67,7 @@ class Notifier:
         self._previous: Callable[[CodeType], None] | None = None
         self._installed = False
         self._lock = lock("new generated code", Level.HOOKS)
-        # One object for all time: a bound method is a new one at each look, and torch keeps what it was given.
+        # One object forever: a bound method is a new object at each access, and torch keeps the one it got.
         self._callback = self._about_to_run
 
     @property
@@ -94,7 +92,7 @@ class Notifier:
             if not self._installed:
                 return
             self._installed = False
-            # Another tool has installed a hook in front of ours: it may call ours, which then only passes on.
+            # Another tool has installed a hook in front of ours: it may call ours, which then only passes calls on.
             if NOTIFICATION.resolve(_GET_CALLBACK)() is self._callback:
                 NOTIFICATION.resolve(_SET_CALLBACK)(self._previous)
 
@@ -190,7 +188,7 @@ def original_of(code: CodeType) -> CodeType | None:
 
 
 def compiled_codes() -> list[CodeType]:
-    """Return the originals of all generated code: user functions and resume functions, each once."""
+    """Return the originals of all generated code: user functions and resume functions."""
     if ORIGINALS.problem is not None:
         return []
     known: Any = ORIGINALS.resolve(_ORIGINALS)
@@ -207,11 +205,11 @@ def live_entries(original: CodeType) -> list[Any]:
 
 
 _GONE = "DeletedGuardManagerWrapper"
-"""What torch puts in the place of the guards of an entry that is never to match again."""
+"""Torch's replacement for the guards of an entry that must never match again."""
 
 
 def user_function_of(original: CodeType) -> CodeType:
-    """Return the user's function that ``original`` is, or whose rest it runs if it is a resume function."""
+    """Return the user's function that ``original`` is, or resumes."""
     if RESUME_FUNCTIONS.problem is None:
         metadata = RESUME_FUNCTIONS.resolve(_RESUME_FUNCTIONS).get(original)
         code = getattr(metadata, "code", None)
@@ -231,7 +229,7 @@ def cache_entry_of(code: CodeType) -> Any:
 
 
 def is_served(code: CodeType | None) -> bool:
-    """Whether a cache entry may still run ``code``: torch has not certainly dropped it."""
+    """Return whether a cache entry may still run ``code``: torch has not certainly dropped it."""
     if code is None:
         return False
     if ORIGINALS.problem is not None or CACHE_ENTRIES.problem is not None:
@@ -244,7 +242,7 @@ def is_served(code: CodeType | None) -> bool:
 
 
 _versions: dict[int, list[CodeType]] = {}
-"""By ``id`` of each code object whose cache entry was made to run another: all that it has run, see ``versions_of``.
+"""By ``id`` of each code object whose cache entry runs another one: all versions, see ``versions_of``.
 
 They are kept, since a thread may be about to run any of them: torch does not hold the code that it has looked up.
 """
@@ -260,7 +258,7 @@ class CannotReplace(Exception):
 
 
 def run_instead(code: CodeType, replacement: CodeType) -> None:
-    """Make the cache entry of ``code`` run ``replacement`` from its next call on, under the same guards. Any thread.
+    """Let the cache entry of ``code`` run ``replacement`` from its next call on, under the same guards. Any thread.
 
     Both must take the same arguments and have the same cells.
 
@@ -288,13 +286,13 @@ def run_instead(code: CodeType, replacement: CodeType) -> None:
 
 
 _INSTANCE_VALUE = 2 * ctypes.sizeof(ctypes.c_void_p)
-"""Where an instance of pybind11 has the pointer to its C++ object: behind the head that every Python object has."""
+"""Offset of the pointer to the C++ object in a pybind11 instance: after the head of every Python object."""
 
 
 def _slot_of_code(entry: Any) -> ctypes.c_size_t:
     """Return where in memory a cache entry has the pointer to its code, which has no setter.
 
-    ``CacheEntry`` of torch 2.13 to 2.15 begins with three Python objects, each of which can be read: they prove it.
+    ``CacheEntry`` of torch 2.13 to 2.15 begins with three Python objects. Each can be read, which proves the layout.
     """
     begin = ctypes.c_size_t.from_address(id(entry) + _INSTANCE_VALUE).value
     objects = (ctypes.c_size_t * 3).from_address(begin)
@@ -304,7 +302,7 @@ def _slot_of_code(entry: Any) -> ctypes.c_size_t:
 
 
 def run_once(code: CodeType, replacement: CodeType, cleanups: list[Any]) -> None:
-    """Make the cache entry of ``code`` run ``replacement`` from its next call on, as if it always had.
+    """Let the cache entry of ``code`` run ``replacement`` from its next call on, as if it always had.
 
     ``code`` is running, and runs ``cleanups`` when it is freed.
 
@@ -328,7 +326,7 @@ def run_once(code: CodeType, replacement: CodeType, cleanups: list[Any]) -> None
 
 
 def run_as_python(code: CodeType, *, wanted: bool) -> None:
-    """Run calls of compiled ``code`` and their callees uncompiled, or as before.
+    """Run calls of compiled ``code`` and their callees eagerly, or as before.
 
     The cache entries stay, and serve calls again afterwards; guards are not evaluated meanwhile.
     """
@@ -352,7 +350,7 @@ VALUE_STACK = Feature("the value stack of generated code", _READ, _NULL)
 def value_stack(frame: FrameType, depth: int) -> list[Any]:
     """Return the ``depth`` bottom slots of the value stack of ``frame``, bottom first, empty slots as ``null()``.
 
-    Fewer come back when the frame itself knows that there are fewer.
+    Returns fewer if the frame itself knows that there are fewer.
 
     Raises:
         FeatureMissing: this torch cannot read value stacks.
@@ -363,5 +361,5 @@ def value_stack(frame: FrameType, depth: int) -> list[Any]:
 
 
 def is_null(value: object) -> bool:
-    """Whether ``value`` stands for an empty slot."""
+    """Return whether ``value`` represents an empty slot."""
     return VALUE_STACK.problem is None and value is VALUE_STACK.resolve(_NULL)

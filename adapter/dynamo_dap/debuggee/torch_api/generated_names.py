@@ -1,4 +1,4 @@
-"""Gives code that Dynamo generates a file name of its own.
+"""Gives code that Dynamo generates a separate file name.
 
 Generated code carries the user's file name and lines, so any Python debugger mistakes it for the user's function. While
 a ``GeneratedNames`` is installed, new generated code is called ``<generated 3: model.py>``; ``linecache`` holds the
@@ -27,7 +27,7 @@ _path_of_name: dict[str, str] = {}
 
 
 def is_generated(file_name: str) -> bool:
-    """Whether ``file_name`` is a name of generated code."""
+    """Return whether ``file_name`` belongs to generated code."""
     return file_name in _path_of_name
 
 
@@ -37,7 +37,7 @@ def users_path(file_name: str) -> str:
 
 
 class _Constants(tuple[Any, ...]):
-    """Constants of a code object, hashable whatever they are; code that saves them sees an ordinary tuple."""
+    """Constants of a code object, made hashable; code that saves them sees an ordinary tuple."""
 
     __slots__ = ()
 
@@ -49,9 +49,9 @@ class _Constants(tuple[Any, ...]):
 
 
 def _hashable(code: types.CodeType) -> types.CodeType:
-    """Return ``code`` so that it can be hashed, as debuggers expect of code.
+    """Make ``code`` hashable, as debuggers expect.
 
-    Dynamo makes constants of slices, which cannot be hashed before Python 3.12, and the hash of code takes theirs in.
+    Dynamo makes constants of slices, which cannot be hashed before Python 3.12, and the hash of code includes them.
     """
     try:
         hash(code)
@@ -61,7 +61,7 @@ def _hashable(code: types.CodeType) -> types.CodeType:
 
 
 class GeneratedNames:
-    """The hook that gives the names."""
+    """The hook that assigns the names."""
 
     def __init__(self, on_new_name: Callable[[str], None], is_wanted: Callable[[], bool] = lambda: True) -> None:
         """Call ``on_new_name`` with each name before any code has it; rename only code for which ``is_wanted``."""

@@ -1,4 +1,4 @@
-"""The FX graph that Dynamo has written so far: nodes, and the user's lines they came from.
+"""Reads the FX graph so far: nodes, and the user's lines that made them.
 
 Read only; tracing thread.
 """
@@ -27,7 +27,7 @@ def nodes_of(graph: Any) -> list[Any]:
 
 
 def example_of(node: Any) -> Any:
-    """Return the FakeTensor or number that stands for the node's result; None if there is none yet."""
+    """Return the FakeTensor or number of the node's result, or None."""
     return node.meta.get("example_value", node.meta.get("val"))
 
 
@@ -41,7 +41,7 @@ def source_of_input(placeholder: Any) -> Any:
 
 
 def is_higher_order(node: Any) -> bool:
-    """Whether a node calls an operator that runs a graph of its own."""
+    """Return whether a node calls an operator that runs another graph."""
     return isinstance(node.target, sys.modules["torch"]._ops.HigherOrderOperator)
 
 
@@ -80,7 +80,7 @@ def places_in(stack: str) -> Iterator[tuple[Place, str]]:
 def user_place(node: Any) -> tuple[Place, str] | None:
     """Return the innermost frame of the user's code that made the node."""
     innermost = None
-    for innermost in user_places(node):  # noqa: B007  (the last one is wanted)
+    for innermost in user_places(node):  # noqa: B007 (the last one is wanted)
         pass
     return innermost
 
@@ -99,7 +99,7 @@ def module_path(node: Any) -> str | None:
 
 
 def is_erased(node: Any) -> bool:
-    """Whether a node was taken out of its graph."""
+    """Return whether a node was removed from its graph."""
     return bool(node._erased)
 
 
@@ -114,7 +114,7 @@ _WRITING = frozenset(["setitem", "itruediv", "ixor", *_IN_PLACE])
 
 
 def written_by(node: Any) -> list[Any]:
-    """Return the operands that the operation of a node changes in place: nodes."""
+    """Return the operands (nodes) that the operation of a node changes in place."""
     written = [node.kwargs.get("out")]
     name = str(node.target if node.op == "call_method" else getattr(node.target, "__name__", ""))
     is_operator = getattr(node.target, "__module__", None) == "_operator" and name in _WRITING
@@ -124,18 +124,18 @@ def written_by(node: Any) -> list[Any]:
 
 
 def is_same_tensor(one: Any, other: Any) -> bool:
-    """Whether the results of two nodes are the same tensor, and not only equal ones."""
+    """Return whether two nodes' results are the same tensor, not only equal ones."""
     example = example_of(one)
     return one is other or (example is not None and example is example_of(other))
 
 
 def is_node(value: object) -> bool:
-    """Whether ``value`` is an FX node, by its class's name: torch.fx is not imported for asking."""
+    """Return whether ``value`` is an FX node, by its class's name, without importing torch.fx."""
     return type(value).__name__ == "Node" and type(value).__module__ == "torch.fx.node"
 
 
 def with_operands(node: Any) -> list[Any]:
-    """Return ``node`` and all nodes that it is computed from, in the order of the graph."""
+    """Return ``node`` and all nodes from which it is computed, in the order of the graph."""
     found: set[Any] = set()
     waiting = [node]
     while waiting:

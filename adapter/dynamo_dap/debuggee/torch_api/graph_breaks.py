@@ -1,8 +1,8 @@
 """Parses torch's report of a graph break, and describes the effect on the function. Runs on the compiling thread.
 
-The text is made by ``torch._dynamo.exc.format_graph_break_message``: the kind of break, then ``Explanation:``,
-``Hint:`` and ``Developer debug context:``, then a link that holds the id in torch's registry of graph breaks. A break
-that happened while another one was handled has both texts, the first one first.
+``torch._dynamo.exc.format_graph_break_message`` makes the text: the kind of break, then ``Explanation:``, ``Hint:`` and
+``Developer debug context:``, then a link with the id in torch's registry of graph breaks. A break that happened while
+another one was handled has both texts, the first one first.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ class BreakFacts:
     link: str | None
     message: str
     consequence: str | None
-    """The kind of the break that this one led to: ``graph break in loop``."""
+    """The kind of the break that this one caused: ``graph break in loop``."""
     at_fsdp_hook: bool
-    """Whether it is a hook of FSDP's, which keeps Dynamo out."""
+    """Whether it is a hook of FSDP, which keeps Dynamo out."""
 
 
 def facts_of_break(exception: Any) -> BreakFacts:
-    """Take the exception of a graph break apart."""
+    """Parse the exception of a graph break."""
     message = without_addresses(str(getattr(exception, "msg", None) or exception).strip())
     first, *others = message.split(_ANOTHER)
     body, _, rest = first.partition(_CONTEXT)
@@ -87,7 +87,7 @@ def _place(frame: Any) -> Place:
 
 
 def place_of_break(exception: Any) -> Place | None:
-    """Return the user's line: the innermost that is not torch's."""
+    """Return the user's line: the innermost outside torch."""
     stack = getattr(exception, "real_stack", None)
     return users_frame(stack)[0] if stack else None
 
@@ -96,18 +96,18 @@ _BREAKS = frozenset({"Unsupported", "UserError", "StepUnsupported"})
 
 
 def is_graph_break(problem: object) -> bool:
-    """Whether an exception is torch's for code that it cannot trace, judged by its name."""
+    """Return whether an exception is torch's for code that it cannot trace, judged by its name."""
     kinds = type.__dict__["__mro__"].__get__(type(problem))
     return any(kind.__name__ in _BREAKS and kind.__module__.startswith("torch.") for kind in kinds)
 
 
 def was_logged(problem: object) -> bool:
-    """Whether torch has logged a graph break: it handles the same one in each function that was inlined."""
+    """Return whether torch has logged a graph break: it handles the same one in each inlined function."""
     return bool(getattr(problem, "logged", False))
 
 
 def is_control_flow(problem: BaseException) -> bool:
-    """Whether Dynamo raises the exception to change its course: to restart, or to skip the function."""
+    """Return whether Dynamo raises the exception to restart, or to skip the function."""
     return any(
         kind.__name__ in ("RestartAnalysis", "SkipFrame", "SkipCodeRecursiveException")
         for kind in type(problem).__mro__
@@ -117,7 +117,7 @@ def is_control_flow(problem: BaseException) -> bool:
 def frame_of_break(exception: BaseException) -> TracedFrame | None:
     """Return the innermost traced function at the first exception; None if only the handler's function was traced.
 
-    The first exception is the context of a break that it led to.
+    The first exception is the context of the break that it caused.
     """
     translator = translator_of_traceback(exception.__traceback__)
     while (earlier := _led_to(exception)) is not None:
@@ -127,7 +127,7 @@ def frame_of_break(exception: BaseException) -> TracedFrame | None:
 
 
 def _led_to(exception: BaseException) -> BaseException | None:
-    """Return the exception that became this one."""
+    """Return the exception that this one became."""
     if exception.__cause__ is not None:
         return exception.__cause__
     earlier, text = exception.__context__, str(getattr(exception, "msg", ""))
@@ -136,7 +136,7 @@ def _led_to(exception: BaseException) -> BaseException | None:
 
 
 def is_error(frame: TracedFrame) -> bool:
-    """Whether graph breaks are errors in a function's trace: ``fullgraph=True``, or ``error_on_graph_break``."""
+    """Return whether graph breaks are errors in a function's trace: ``fullgraph=True``, or ``error_on_graph_break``."""
     *_, outermost = with_callers(frame.translator)
     return bool(outermost.one_graph or frame.translator.error_on_graph_break)
 

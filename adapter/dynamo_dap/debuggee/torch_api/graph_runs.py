@@ -3,7 +3,7 @@
 In-place writes go to copies, and aliases of the memory alias the copy. Random numbers are drawn from the state at the
 beginning of the call; the program's state, modes and switches of torch are restored afterwards. No gradient is
 recorded. Collectives are not run: another process would wait for its part. A ``GraphRun`` holds the results of its
-nodes. Thread of the program that makes the call.
+nodes. The program's thread that makes the call.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class Limits:
     """The limits of computing real values."""
 
     seconds: float = 10.0
-    """For one look; what was computed by then is kept, and the next look goes on from there."""
+    """For one look; results so far are kept, and the next look continues from there."""
     bytes: int = 4 * 2**30
-    """Of results held for a call; above it only what is asked for is kept."""
+    """Of results held for a call; above it only requested ones are kept."""
 
 
 class NoRealValue(Exception):
@@ -85,21 +85,21 @@ class _LetGo(Exception):
 
 
 _GONE = object()
-"""In place of a result that was let go."""
+"""Replaces a released result."""
 
 Wanted = Callable[[], "frozenset[Any] | None"]
-"""Returns the nodes whose results to keep; None for all."""
+"""Returns the nodes whose results must be kept; None for all."""
 
 Ran = Callable[[Any, "Mapping[Any, Any]"], None]
-"""Gets each node that has run, and the results so far by node: its operands' and its own are among them."""
+"""Gets each node that has run, and the results so far by node, including its own and its operands'."""
 
 
 CallOperator = Callable[[Any, Any, Any, Any], Any]
-"""Calls a custom operator in the place of a run: gets the node, the operator, positional and keyword operands."""
+"""Calls a custom operator for a run: gets the node, the operator, positional and keyword operands."""
 
 
 class RunnableGraph(Protocol):
-    """The source of values that are not in a graph."""
+    """Provides values that are not in a graph."""
 
     def input_of(self, node: Any) -> object:
         """Return the input of the placeholder ``node``.
@@ -133,24 +133,24 @@ def apart_from_the_program() -> Iterator[None]:
 
 
 _thread = threading.local()
-"""``is_apart``: whether what runs on this thread is apart from the program already."""
+"""``is_apart``: whether code on this thread is isolated from the program already."""
 
 
 @contextlib.contextmanager
 def evaluating_on_real_values() -> Iterator[None]:
-    """Evaluate an expression over real values; what the expression did not make itself cannot be written to."""
+    """Evaluate an expression over real values; it can write only to what it made itself."""
     with apart_from_the_program(), guarding_mode():
         yield
 
 
 def has_own_memory(value: Any) -> bool:
-    """Whether ``value`` is a plain tensor, whose memory can be copied and read."""
+    """Return whether ``value`` is a plain tensor, whose memory can be copied and read."""
     torch: Any = sys.modules["torch"]
     return is_exactly(value, (torch.Tensor, torch.nn.Parameter)) and value.layout == torch.strided
 
 
 def as_it_was(value: Any, memory: Mapping[object, Any]) -> Any:
-    """Return a tensor with its contents at the beginning of the call; any other value itself."""
+    """Return a tensor with its contents at the beginning of the call; any other value unchanged."""
     if not memory or not has_own_memory(value) or storage_of(value) not in memory:
         return value
     torch: Any = sys.modules["torch"]
@@ -160,12 +160,12 @@ def as_it_was(value: Any, memory: Mapping[object, Any]) -> Any:
 
 
 def in_transform() -> bool:
-    """Whether a transform of torch.func is open on this thread: one tensor stands for a batch there."""
+    """Return whether a transform of torch.func is open on this thread: one tensor then represents a batch."""
     return bool(REAL_VALUES.resolve(_DEPTH)() > 0)
 
 
 class GraphRunner:
-    """Computes values of one graph in one call, running its nodes again where a copy is found to be needed."""
+    """Computes values of one graph in one call, and runs its nodes again if a copy proves necessary."""
 
     def __init__(
         self,
@@ -223,7 +223,7 @@ class GraphRunner:
         self._run = None
 
     def run_of(self, nodes: Sequence[Any], limits: Limits, wanted: Wanted) -> GraphRun:
-        """Return the run of ``nodes``, all of which have run then."""
+        """Return the run of ``nodes``, all of which have then run."""
         self._bring_up_to(nodes, limits, wanted)
         assert self._run is not None, "it was made to bring it up to the nodes"
         return self._run
@@ -286,7 +286,7 @@ class GraphRun:
         self._copies: dict[object, Any] = {}
         self._of_program: dict[object, Any] = {}
         self._holders: dict[object, int] = {}
-        """How many results hold a storage that is not the program's."""
+        """How many results hold a storage that does not belong to the program."""
         self._bytes = 0
         self._random: list[Callable[[], None]] = []
         self._entered: list[Any] = []
@@ -302,11 +302,11 @@ class GraphRun:
         self._random = []
 
     def can_go_on(self) -> bool:
-        """Whether the run nodes are a beginning of the present graph, and no mode or transform is open."""
+        """Return whether the run's nodes begin the present graph, and no mode or transform is open."""
         return not self._ends_open and not any(node._erased for node in self._results)
 
     def go_on_from(self, before: GraphRun) -> None:
-        """Begin at the end of ``before``: with its random numbers and modes.
+        """Begin at the end of ``before``, with its random numbers and modes.
 
         Raises:
             NoRealValue: modes or transforms are open there, which cannot be entered again.
@@ -316,7 +316,7 @@ class GraphRun:
         self._random = before._random
 
     def bring_up_to(self, nodes: Sequence[Any], deadline: float, wanted: Wanted) -> None:
-        """Run those of ``nodes`` that have not run yet."""
+        """Run those ``nodes`` that have not run yet."""
         left = [each for each in nodes if each not in self._results]
         if not left:
             return
@@ -364,7 +364,7 @@ class GraphRun:
         return self._results[node]
 
     def as_written(self, value: Any) -> Any:
-        """Return a tensor of the program with what the nodes have written to memory that it shares."""
+        """Return a program's tensor with the nodes' writes to memory that it shares."""
         return as_it_was(value, self._copies)
 
     @contextlib.contextmanager
@@ -385,7 +385,7 @@ class GraphRun:
                     torch.amp.autocast_mode._exit_autocast(entered)
 
     def _stands_for_many(self, result: Any) -> bool:
-        """Whether a result belongs to a transform that is open, or was: others are ordinary there as well."""
+        """Return whether a result belongs to a transform that is or was open: other results are ordinary there."""
         torch: Any = sys.modules["torch"]
         is_wrapped = REAL_VALUES.resolve(_IS_WRAPPED)
         return any(isinstance(each, torch.Tensor) and is_wrapped(each) for each in flattened(result))
@@ -524,7 +524,7 @@ class GraphRun:
             self._results[node] = _GONE
 
     def _count(self, result: Any, change: int) -> None:
-        """Count how many results hold each storage, those of the program left out."""
+        """Count how many results hold each storage, without the program's."""
         torch: Any = sys.modules["torch"]
         for each in flattened(result):
             if not is_exactly(each, (torch.Tensor, torch.nn.Parameter)) or each.layout != torch.strided:
@@ -542,12 +542,12 @@ class GraphRun:
 _OPERATIONS = ("call_function", "call_method", "call_module")
 _ACCUMULATING = "accumulate_grad"
 _WRITES_UNSAID = {"native_batch_norm": (3, 4), "cudnn_batch_norm": (3, 4), "miopen_batch_norm": (3, 4)}
-"""Operators that write to arguments although their schema does not say so: which ones, by position."""
+"""Operators that write to arguments without declaring it: the arguments' positions."""
 
 
 @functools.cache
 def _watching() -> Any:
-    """Return a dispatch mode that reports each tensor that is about to be written to."""
+    """Return a dispatch mode that reports each tensor before a write to it."""
     base: Any = REAL_VALUES.resolve(_DISPATCH_MODE)
 
     class Watching(base):  # type: ignore[misc]  # the base is known at run time

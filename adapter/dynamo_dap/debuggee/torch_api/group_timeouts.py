@@ -1,9 +1,9 @@
 """Sets how long the ranks of a distributed job wait for each other: process groups, stores, present waits.
 
-While a rank is held, others may already wait for it, and a wait cannot be made longer once it has begun. So every group
-waits up to a day while a debugger is attached, and has the program's timeout again afterwards. Functions of torch are
-wrapped once, when the program has imported them. On whichever thread makes a group; ``waiting`` and
-``put_back`` on the debugger's own.
+While a rank is held, others may already wait for it, and a wait cannot be extended once it has begun. So every group
+waits up to a day while a debugger is attached, and gets the program's timeout again afterwards. Functions of torch are
+wrapped once, when the program has imported them. On whichever thread makes a group; ``waiting`` and ``put_back`` on the
+debugger's own.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ _default: dt.timedelta | None = None
 def stretch(
     is_in_force: Callable[[], bool], on_stretched: Callable[[dt.timedelta], None], on_problem: Callable[[], None]
 ) -> None:
-    """Have present and new groups wait longer while it ``is_in_force``.
+    """Make present and new groups wait longer while it ``is_in_force``.
 
     ``on_problem`` logs the exception being handled: the program did not raise it.
     """
@@ -179,7 +179,7 @@ def _remember(group: Any, program: dt.timedelta) -> None:
 
 
 def _timeout_of(group: Any) -> dt.timedelta | None:
-    """Return how long operations of a group wait; None where that cannot be known."""
+    """Return how long operations of a group wait, or None if unknown."""
     for device in group._device_types:
         timeout = getattr(getattr(group._get_backend(device), "options", None), "_timeout", None)
         if isinstance(timeout, dt.timedelta):
@@ -204,9 +204,9 @@ class _Entries(msgspec.Struct):
 
 
 def waiting(now: float) -> list[Waiting]:
-    """Return what has waited for longer than the program wants; ``now`` is as ``time.time()`` says it.
+    """Return the operations that wait longer than the program wants; ``now`` is in the scale of ``time.time()``.
 
-    Empty also where this torch does not know.
+    Empty also if this torch does not know.
     """
     if _flight_recorder.problem is not None:
         return []

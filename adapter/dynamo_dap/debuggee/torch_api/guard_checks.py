@@ -1,8 +1,8 @@
-"""The checks that a cache entry makes of each call, read from torch's tree of guards. The one count of guards.
+"""Reads a cache entry's checks from torch's tree of guards; the only count of guards.
 
-Torch's own ``guard_count`` has checks twice, and the guards that a trace asks for include some that no call is checked
-for. Here a check counts once, and the marks of one tensor (such as ``_dynamo_dynamic_indices``) count as one.
-No guard is evaluated. Any thread; nothing is kept.
+Torch's own ``guard_count`` has checks twice, and a trace's guards include some that no call is checked for. Here a
+check counts once, and the marks of one tensor (such as ``_dynamo_dynamic_indices``) count as one. No guard is
+evaluated. Any thread; nothing is kept.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ _OF_TENSOR = re.compile(r"check_tensor\((?P<name>.+?), [\w.<>]+, DispatchKeySet\
 _TENSOR_FAILURE = re.compile(
     r"tensor '(?P<name>.+?)' .*mismatch|expected type of '(?P<typed>.+?)' to be (?:a tensor type|<class 'torch\.)"
 )
-"""How a check of a tensor says what failed."""
+"""How a tensor's check reports a failure."""
 
 
 @dataclass(frozen=True, slots=True)
 class GuardCheck:
-    """A check that an entry makes of a call; for the marks of one tensor, all of them."""
+    """An entry's check of each call; for the marks of one tensor, all of them."""
 
     parts: tuple[str, ...]
     """In torch's words, without its comments."""
     place: Place | None
-    """The user's line that asked for it, where torch gives it."""
+    """The user's line that caused it, if torch reports it."""
     kind: str
-    """Torch's class of this guard: ``TENSOR_MATCH``; of conditions on sizes ``SIZES``."""
+    """Torch's class of this guard: ``TENSOR_MATCH``; for conditions on sizes ``SIZES``."""
     failures: int | None = None
-    """How often it did not pass; None if that is not known."""
+    """How often it failed; None if unknown."""
     object_failures: int | None = None
-    """How often this check or another one of the same object did not pass, where it is not known which."""
+    """How often this check or another one of the same object failed, if torch does not say which."""
 
     @property
     def expression(self) -> str:
@@ -57,14 +57,14 @@ class _Read:
     place: Place | None
     kind: str
     owner: int
-    """The number of the object that is checked."""
+    """The number of the checked object."""
     failures: int | None
 
 
 def checks_of_manager(manager: Any, failed: Sequence[str] = ()) -> list[GuardCheck]:
-    """Return the checks of a guard manager, in their order.
+    """Return a guard manager's checks, in order.
 
-    ``failed`` are the messages of the failures that are known: torch counts failures per object only.
+    ``failed`` are the known failure messages: torch counts failures only per object.
     """
     found: dict[str, list[_Read]] = {}
     for one in _parts(manager):
@@ -72,7 +72,7 @@ def checks_of_manager(manager: Any, failed: Sequence[str] = ()) -> list[GuardChe
         parts = found.setdefault(f"marks of {mark['name']}" if mark else one.expression, [])
         if all(one.expression != other.expression for other in parts):
             parts.append(one)
-    # A check of several objects stands in the tree at each of them.
+    # The tree contains a check of several objects at each of them.
     alone = Counter(parts[0].owner for parts in found.values() if not _is_of_several(parts[0]))
     known = Counter(_key_of_failure(message) for message in failed)
     unknown = {parts[0].owner: parts[0].failures or 0 for parts in found.values()}

@@ -1,7 +1,7 @@
-"""Asks torch which cache entry would serve a call, and makes inputs of other sizes to ask with.
+"""Finds which cache entry would serve a call, and makes inputs of other sizes for such questions.
 
 Guards are evaluated as at a call: in the order of the entries, on the names of a frame. Nothing of the program runs,
-but for what guards themselves call. Thread that has the modes of the call.
+except what guards themselves call. The thread that has the modes of the call.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def compile_ids_of(code: Any) -> list[str]:
 
 
 def is_shared(code: Any) -> bool:
-    """Whether a function's entries are of several calls of ``torch.compile``, each of which may use its own only."""
+    """Return whether a function's entries belong to several ``torch.compile`` calls, each with its own."""
     entries = live_entries(code)
     return any(
         entry.backend != entries[0].backend or getattr(entry, _ISOLATION, None) != getattr(entries[0], _ISOLATION, None)

@@ -1,8 +1,8 @@
 """Reads the guards of a trace so far, and those that the shape environment will add. Read only.
 
-A ``Guard`` names a check of ``GuardBuilder`` and the source it is about; its expression is made only when tracing is
-over. Here it is derived from the check's name and the real object, if that can be read without running user code. The
-guards of a finished compile have torch's own expressions. Runs on the compiling thread.
+A ``Guard`` names a check of ``GuardBuilder`` and a source; its expression is made only after tracing. Here it is
+derived from the check's name and the real object, if that can be read without running user code. The guards of a
+finished compile have torch's own expressions. Runs on the compiling thread.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ class GuardFacts:
     check: str
     """The method of ``GuardBuilder``: ``TYPE_MATCH``, ``CONSTANT_MATCH`` ..."""
     name: str
-    """The expression of what is checked: ``L['x']``; empty for global state."""
+    """The guarded expression: ``L['x']``; empty for global state."""
     source: Any
     argument: Any
-    """What the check is given besides: an attribute's name, a key, another source; None for most."""
+    """The check's additional argument: an attribute's name, a key, another source; usually None."""
     place: Place | None
     """The user's line that caused it."""
     function: str
     """The function of that line."""
     inside: Place | None
-    """The line of torch or another library that asked for it, when the user's line called into one."""
+    """The line of torch or another library that installed it, if the user's line called into one."""
 
 
 def guards_of(tx: Any) -> list[GuardFacts]:
-    """Return the guards of the frame being compiled, in the order in which they were asked for."""
+    """Return the guards of the frame being compiled, in the order of installation."""
     return [_facts(guard) for guard in list(tx.output.guards)]
 
 
@@ -63,7 +63,7 @@ def _facts(guard: Any) -> GuardFacts:
 
 
 def example_of_input(tx: Any, source: Any) -> Any:
-    """Return the FakeTensor that stands for the graph input of a source; None if there is none."""
+    """Return the FakeTensor of a source's graph input, or None."""
     tracker = tx.output.input_source_to_var.get(source)
     node = None if tracker is None else node_of(unwrapped(tracker))
     return None if node is None else node.meta.get("example_value")
@@ -74,13 +74,13 @@ class ShapeGuardFacts:
     """A condition on sizes that the shape environment will check."""
 
     expression: str
-    """In terms of the inputs: ``L['x'].size()[0] > 4``."""
+    """With the inputs: ``L['x'].size()[0] > 4``."""
     symbolic: str
-    """In terms of symbols: ``s77 > 4``."""
+    """With symbols: ``s77 > 4``."""
     place: Place | None
     reason: str
     asked_by: tuple[str, int, str] | None = None
-    """The file, line and function of torch that asked for it, as torch keeps them."""
+    """The file, line and function of torch that caused it, as torch keeps them."""
 
 
 def shape_guards_of(tx: Any) -> list[ShapeGuardFacts]:
@@ -91,12 +91,12 @@ def shape_guards_of(tx: Any) -> list[ShapeGuardFacts]:
 
 
 def compared_sizes(output: Any) -> list[ShapeGuardFacts]:
-    """Return what the traced code, or torch for it, compared, and the sizes that became numbers or equal to others."""
+    """Return comparisons by the traced code, or by torch for it, and sizes that became numbers or equal to others."""
     return _compared(output, _symbol_names(output.shape_env))
 
 
 def places_of_conditions(output: Any) -> list[tuple[frozenset[str], Place]]:
-    """Return what the traced code compared: the inputs of each condition on sizes, as guards write them; the line."""
+    """Return the traced code's comparisons: each condition's inputs, as guards write them, and the line."""
     comparisons = _compared(output, _symbol_names(output.shape_env))
     return [
         (inputs_in(comparison.expression), comparison.place)
@@ -106,7 +106,7 @@ def places_of_conditions(output: Any) -> list[tuple[frozenset[str], Place]]:
 
 
 def inputs_in(expression: str) -> frozenset[str]:
-    """Return the sizes, strides and numbers that a condition is about: ``L['x'].size()[0]``."""
+    """Return the sizes, strides and numbers in a condition: ``L['x'].size()[0]``."""
     return frozenset(_INPUT.findall(expression))
 
 
@@ -141,7 +141,7 @@ def _asked_by(sloc: Any) -> tuple[str, int, str] | None:
 
 
 def in_inputs(symbolic: str, names: dict[str, str]) -> str:
-    """Return an expression over symbols with the inputs that they stand for in their place."""
+    """Return an expression over symbols with the inputs that they represent."""
     return re.sub(r"\b[A-Za-z_]\w*\b", lambda match: names.get(match[0], match[0]), symbolic)
 
 
@@ -198,7 +198,7 @@ def _ranges(shape_env: Any, names: dict[str, str]) -> Iterator[ShapeGuardFacts]:
 
 @dataclass(frozen=True, slots=True)
 class RequestedGuard:
-    """A guard just asked for."""
+    """A guard that has just been installed."""
 
     check: str
     name: str
@@ -218,14 +218,14 @@ class BuiltGuard:
     """A guard of compiled code, in torch's words."""
 
     expressions: tuple[str, ...]
-    """What calls are checked for. Empty where another guard asked for the same before, or no call is checked."""
+    """The checks of calls. Empty if another guard installed the same before, or if no call is checked."""
     check: str
     place: Place | None
     source: str | None
 
 
 def built_guards(output: Any, checks: Sequence[GuardCheck]) -> Iterator[BuiltGuard]:
-    """Yield the guards of a compile whose guards have been built; ``checks`` are what calls are checked for.
+    """Yield the guards of a finished compile; ``checks`` are the checks of calls.
 
     Each check belongs to the first guard that caused it, which has the line. Checks without a guard come last.
     """

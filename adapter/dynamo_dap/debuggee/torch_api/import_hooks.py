@@ -21,13 +21,14 @@ from typing import Any, TypeVar
 F = TypeVar("F", bound=Callable[..., object])
 
 _IMPORTLIB = "<frozen importlib._bootstrap>"
-"""By this name CPython knows its own frames when it leaves them out of tracebacks (``remove_importlib_frames``)."""
+"""The name by which CPython recognizes its own frames, to leave them out of tracebacks (``remove_importlib_frames``).
+"""
 
 
 def when_imported(name: str, callback: Callable[[], object]) -> Callable[[], None]:
-    """Call ``callback`` once, as soon as the module ``name`` has been executed; at once if it was already.
+    """Call ``callback`` once the module ``name`` has been executed, at once if it already was.
 
-    A second wish for the same is the first: each debugger that attaches may have it.
+    A second request for the same counts as the first: each debugger that attaches may make it.
 
     Returns:
         A function that ends the notification.
@@ -45,9 +46,9 @@ def when_imported(name: str, callback: Callable[[], object]) -> Callable[[], Non
 
 
 def while_torch_is_imported(report: Callable[[str, bool], None]) -> None:
-    """Call ``report`` with the name of a part of torch that is slow to import: as it begins, and with True at its end.
+    """Call ``report`` with the name of a slow part of torch when its import begins, and with True at its end.
 
-    Never for what is there already.
+    Never for parts that are imported already.
     """
     for name in ("torch", "torch._dynamo"):
         if name not in sys.modules:
@@ -55,12 +56,12 @@ def while_torch_is_imported(report: Callable[[str, bool], None]) -> None:
 
 
 def while_modules_are_imported(report: Callable[[str, bool], None]) -> Callable[[], None]:
-    """Call ``report`` with the name of each module as its import begins, and with True at its end.
+    """Call ``report`` with the name of each module when its import begins, and with True at its end.
 
-    Never for what is there already. ``report`` must not raise.
+    Never for imported modules. ``report`` must not raise.
 
     Returns:
-        What ends that.
+        A function that ends the reports.
     """
     importlib_itself: Any = sys.modules["_frozen_importlib"]
     original = importlib_itself._find_and_load
@@ -87,12 +88,12 @@ def when_dynamo_is_imported(callback: Callable[[], object]) -> Callable[[], None
 
 
 def when_all_of_dynamo_is_imported(callback: Callable[[], None]) -> None:
-    """Call ``callback`` once, at the end of the import of Dynamo: other parts of torch may be half imported yet."""
+    """Call ``callback`` once, at the end of Dynamo's import: other parts of torch may still be half imported."""
     when_imported(_DYNAMO, callback)
 
 
 def is_dynamo_imported() -> bool:
-    """Whether the program has imported Dynamo, and that has ended."""
+    """Return whether the program has completely imported Dynamo."""
     module = sys.modules.get(_DYNAMO)
     return module is not None and not getattr(module.__spec__, "_initializing", False)
 
@@ -101,7 +102,7 @@ _DYNAMO = "torch._dynamo"
 
 
 class _Watcher(importlib.abc.MetaPathFinder):
-    """Finds one module as the other finders would, and has its loader report when it is done."""
+    """Finds one module as the other finders would, and makes its loader report the end."""
 
     def __init__(
         self, name: str, callback: Callable[[], object], report: Callable[[bool], None] = lambda is_done: None
@@ -128,7 +129,7 @@ class _Watcher(importlib.abc.MetaPathFinder):
         return spec
 
     def watches_for(self, name: str, callback: Callable[[], object]) -> bool:
-        """Whether it is this that it watches for, and calls."""
+        """Return whether it watches for this module, and calls this function."""
         return (self._name, self._callback) == (name, callback)
 
     def stop(self) -> None:
@@ -143,14 +144,14 @@ class _Watcher(importlib.abc.MetaPathFinder):
 
 
 def _as_part_of_imports(function: F) -> F:
-    """Have ``function`` left out of the tracebacks of imports that fail, with the interpreter's frames around it."""
+    """Leave ``function`` out of the tracebacks of failing imports, with the interpreter's frames around it."""
     assert isinstance(function, types.FunctionType)
     function.__code__ = function.__code__.replace(co_filename=_IMPORTLIB)
     return function
 
 
 class _ReportingLoader(importlib.abc.Loader):
-    """Loads with another loader, puts that one in its own place, and reports."""
+    """Loads by another loader, which replaces it afterwards, and reports."""
 
     def __init__(
         self, loader: importlib.abc.Loader, report: Callable[[bool], None], arrived: Callable[[], None]

@@ -1,4 +1,4 @@
-"""Contexts in which the debugger calls torch without effect on the program.
+"""Lets the debugger call torch without effect on the program.
 
 Torch's modes, hooks and global switches would affect the debugger's own calls. These contexts turn them off on the
 calling thread and restore them. ``isolated`` combines them, always in the same order. Entered on the held thread, for
@@ -45,7 +45,7 @@ _METRICS_CONTEXT = "torch._dynamo.metrics_context:MetricsContext"
 _NUMBERS = "torch._dynamo.bytecode_transformation:_unique_id_counter"
 _GRAPH_NUMBERS = "torch.fx.graph_module:_loader.next_id"
 COMPILES = (_LOCK, _COUNTERS, _TIMES, _SUMS, _METRICS, _METRICS_CONTEXT, _NUMBERS, _GRAPH_NUMBERS, _EVAL_FRAME, _STANCE)
-"""What a compile that the program does not notice needs: features that make one declare it too."""
+"""Names for a compile that the program does not notice; features that compile declare them too."""
 COMPILES_APART = Feature("compiling for looking only", *COMPILES)
 
 
@@ -61,11 +61,11 @@ def isolated(
 ) -> Iterator[contextlib.ExitStack]:
     """Run our code without effect on the program; its cleanup goes onto the given stack.
 
-    Nothing is compiled, and random states and global switches are restored, always. On top of that, ``modes`` keeps the
-    program's modes from acting on what is computed, ``transforms`` those of torch.func, and ``gradients`` the recording
-    of gradients; ``resets`` refuses to reset Dynamo, for code that the user writes. ``compiles``: it compiles, under
-    the compile lock. Torch's logs and counts do not include it. If ``keeps_numbers`` returns true at the end, the
-    program keeps the result, and its numbers in names stay counted.
+    Nothing is compiled, and random states and global switches are always restored. In addition, ``modes`` turns off the
+    program's modes, ``transforms`` those of torch.func, and ``gradients`` the recording of gradients; ``resets``
+    refuses to reset Dynamo, for code that the user writes. ``compiles``: it compiles, under the compile lock. Torch's
+    logs and counts do not include it. If ``keeps_numbers`` returns true at the end, the program keeps the result, and
+    its numbers in names stay counted.
     """
     with contextlib.ExitStack() as stack:
         stack.enter_context(dynamo_off())
@@ -89,7 +89,7 @@ def isolated(
 
 
 class _StanceOfThreads:
-    """Stands in for ``torch._dynamo.eval_frame._stance``: ``force_eager`` on some threads, as before on all others.
+    """Replaces ``torch._dynamo.eval_frame._stance``: ``force_eager`` on some threads, unchanged on all others.
 
     ``torch.compiler.set_stance`` acts on the whole process, and refuses inside a compile.
     """
@@ -163,7 +163,7 @@ def _enter_eager() -> None:
 
 
 def is_dynamo_off() -> bool:
-    """Whether this thread is inside of ``dynamo_off``: what is compiled then is the debugger's own."""
+    """Return whether this thread is inside ``dynamo_off``: compiles are then the debugger's own."""
     stance: Any = sys.modules["torch._dynamo.eval_frame"]._stance
     return type(stance) is _StanceOfThreads and threading.get_ident() in stance.eager_threads
 
@@ -183,7 +183,7 @@ def _leave_eager() -> None:
 
 
 def change_stance(stance: Any, only_if: Any = None) -> Any:
-    """Put a stance of torch's in force for the process, and return the one before.
+    """Set a stance of torch for the process, and return the one before.
 
     With ``only_if`` nothing changes unless that one is in force: the program may have chosen another since.
     """
@@ -214,7 +214,7 @@ def data_reading() -> Iterator[None]:
 
 
 def uncompiled_data_reading() -> contextlib.AbstractContextManager[object]:
-    """Do the same with plain tensors, in code that Dynamo leaves alone anyway (``skipping.never_compile``).
+    """Do the same with plain tensors, in code that Dynamo skips anyway (``skipping.never_compile``).
 
     It is entered at each call of a compiled graph, and costs only what it has to turn off.
     """
@@ -234,7 +234,7 @@ def _without_modes() -> Iterator[None]:
 
 @contextlib.contextmanager
 def transforms_off() -> Iterator[None]:
-    """Let no transform of ``torch.func`` act on this thread: all wrap what is computed, ``vmap`` forbids randomness."""
+    """Turn off the transforms of ``torch.func`` on this thread: all wrap results, ``vmap`` forbids randomness."""
     if TRANSFORMS_OFF.problem is not None or not TRANSFORMS_OFF.resolve(_DEPTH)():
         yield
         return
@@ -358,7 +358,7 @@ def _silent_logs() -> Iterator[None]:
         for handler in logger.handlers
     }
     structured: Any = sys.modules.get("torch._logging.structured")
-    # A file's name is written to a structured trace once, with the number that stands for it from then on.
+    # A structured trace contains a file's name once, with the number that represents it from then on.
     interned: dict[str, int] = getattr(structured, "INTERN_TABLE", {})
     known = set(interned)
     for handler in handlers:

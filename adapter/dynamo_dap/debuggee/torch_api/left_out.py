@@ -1,7 +1,7 @@
-"""Compiles a graph without some decompositions, passes or lowerings, to find the one that makes it wrong.
+"""Compiles a graph without some decompositions, passes or lowerings, to find the wrong one.
 
-Torch's ``CompilerBisector`` is asked at each of them; while a graph is compiled apart from the program, this answers.
-Thread that compiles, which holds the lock of compiles.
+Torch calls its ``CompilerBisector`` at each of them; while a graph is compiled in isolation from the program, this
+answers. The thread that compiles, which holds the compile lock.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _OVERLOAD = re.compile(r"<OpOverload\(op='([\w.:]+)', overload='(\w+)'\)>")
 _BISECTOR = "torch._inductor.compiler_bisector:CompilerBisector"
 
 _CONFIGS = {"inductor": "torch._inductor.config"}
-"""Where the settings of a stage are."""
+"""The modules of each stage's settings."""
 
 LEAVING_OUT = Feature("naming the pass or the lowering at fault", _BISECTOR)
 

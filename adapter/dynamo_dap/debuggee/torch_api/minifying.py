@@ -1,6 +1,6 @@
 """Runs torch's minifier in the user's process, where its backends, passes and lowerings are registered.
 
-When a compile fails, torch writes a script that minifies its graph, to be run alone. Here a fork of the process runs
+When a compile fails, torch writes a script that minifies its graph, for a separate run. Here a fork of the process runs
 that script. If an attempt kills the fork, another one forks for each attempt. A process that uses an accelerator cannot
 fork, and minifies itself. On the thread that compiles; the process ends then, so nothing is restored.
 """
@@ -39,7 +39,7 @@ MINIFYING = Feature("the command minify", _CALL, _LOOKUP, _DUMP, _WRITE, _LOCK)
 ATTEMPTS = Feature("attempts of the minifier in processes of their own", _MINIFIER)
 
 _RESULT = "repro.py"
-"""What torch's minifier calls the smallest program so far."""
+"""The file name of the smallest program so far."""
 
 
 class MinifyingProcess:
@@ -86,7 +86,7 @@ class MinifyingProcess:
         module.helper_for_dump_minify = self._minify
 
     def _minify(self, script: str) -> None:
-        """Run what torch would have written, and end the process."""
+        """Run the script that torch would have written, and end the process."""
         error = _text_of(sys.exc_info()[1])
         torch: Any = sys.modules["torch"]
         if any(getattr(torch, kind).is_initialized() for kind in ("cuda", "xpu") if hasattr(torch, kind)):
@@ -99,7 +99,7 @@ class MinifyingProcess:
         self._on_end(error, problem)
 
     def _forked(self, script: str, error: str, *, is_isolated: bool) -> tuple[int, str | None]:
-        """Run the script in a fork; return its status, and what went wrong."""
+        """Run the script in a fork; return its status and the error."""
         reader, writer = os.pipe()
         sys.stdout.flush()
         sys.stderr.flush()
@@ -157,10 +157,10 @@ class MinifyingProcess:
 
 
 class _ReturnsModules:
-    """Calls a backend, and makes a module of a function that it returns.
+    """Calls a backend, and wraps a returned function in a module.
 
-    Torch reads the parameters of what a backend returns. For a function it takes the error from that for a failing
-    compile, and passes wrong results.
+    Torch reads the parameters of a backend's result. For a function it takes the error from that for a failing compile,
+    and passes wrong results.
     """
 
     def __init__(self, backend: Any) -> None:

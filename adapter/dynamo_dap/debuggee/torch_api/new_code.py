@@ -1,7 +1,7 @@
-"""Calls hooks with each code object that Dynamo has generated, before anybody else gets it.
+"""Calls hooks with each code object that Dynamo has generated, before anything else gets it.
 
-Torch's own way for this, ``register_bytecode_hook``, times each hook: the program would find ``bytecode_hooks_0`` among
-its compile times. So the hooks run where the result of a compile is made. Compiling thread.
+Torch's own ``register_bytecode_hook`` times each hook: the program would find ``bytecode_hooks_0`` among its compile
+times. So the hooks run where the result of a compile is made. Compiling thread.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _NEW_CODE = Feature("noticing generated code", *NEEDS)
 
 
 def on_new_code(patches: Patches, hook: Callable[[CodeType, CodeType, Any], CodeType | None]) -> None:
-    """Call ``hook`` with each code that is compiled for the program from now on, as one of ``patches``.
+    """Call ``hook`` with each code compiled for the program from now on, as one of ``patches``.
 
-    It gets the original code, the generated code and torch's ``OutputGraph``, and may return other code to be run.
+    It gets the original code, the generated code and torch's ``OutputGraph``, and may return other code to run.
 
     Raises:
         FeatureMissing: this torch lacks a name.

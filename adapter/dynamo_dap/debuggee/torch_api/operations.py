@@ -18,7 +18,7 @@ LEFT_OUT = (
     "_saved_tensors_hooks",
     "._print",
 )
-"""Parts of the names of what has no result and acts on more than the values."""
+"""Parts of the names of operations without a result that act on more than the values."""
 _CARE = (*COLLECTIVES, *LEFT_OUT, "register_hook", "_enter_autocast", "_exit_autocast")
 
 
@@ -36,7 +36,7 @@ _NAMESPACES = frozenset(
 
 
 def is_custom_operator(function: object) -> bool:
-    """Whether ``function`` is an operator that is not torch's: its declaration may be wrong."""
+    """Return whether ``function`` is an operator outside torch: its declaration may be wrong."""
     torch: Any = sys.modules["torch"]
     if not isinstance(function, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
         return False
@@ -44,7 +44,7 @@ def is_custom_operator(function: object) -> bool:
 
 
 def is_ordinary(node: Any) -> bool:
-    """Whether a node is an operation on its operands and nothing else."""
+    """Return whether a node only computes a result from its operands."""
     return (
         node.op in ("call_function", "call_method")
         and not is_custom_operator(node.target)

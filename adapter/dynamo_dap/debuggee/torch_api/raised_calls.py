@@ -1,6 +1,6 @@
 """Reports compiled calls that raise, without a frame of ours in the program's traceback.
 
-Torch restores a setting when a compiled call ends; a hook of that function looks at the exception on its way out. The
+Torch restores a setting when a compiled call ends; a hook of that function inspects the exception on its way out. The
 graph is not run again: the traceback has the frame of the graph, or of the backend's code, that raised. On the thread
 that makes the call.
 """
@@ -35,16 +35,16 @@ class RaisedCall:
     """A compiled call that raised."""
 
     code: types.CodeType
-    """What Dynamo generated, whose graph raised."""
+    """Dynamo's generated code, whose graph raised."""
     problem: Exception
     operator: str | None = None
     """The operation, ``aten.index.Tensor``, or the kernel, if the traceback shows it."""
     node: Any = None
-    """Its node, if the graph that raised is run node by node."""
+    """Its node, if the graph that raised runs node by node."""
     nodes: tuple[str, ...] = ()
-    """In Inductor's code: the names in Dynamo's graph of what the failing kernel computes."""
+    """In Inductor's code: the failing kernel's operations, by their names in Dynamo's graph."""
     frames: tuple[tuple[str, int], ...] = ()
-    """File and line of each frame inside the graph's call but those of Inductor's code, outermost first."""
+    """File and line of each frame in the graph's call, without Inductor's code, outermost first."""
 
 
 class RaisedCalls:
@@ -61,7 +61,7 @@ class RaisedCalls:
             self._patches.before(*owner_of(_ENDS), self._ends)
 
     def remove(self) -> None:
-        """Note them no longer."""
+        """Stop noting them."""
         self._patches.remove()
 
     def _ends(self, *_: object) -> None:
@@ -126,7 +126,7 @@ def _node_of(step: types.TracebackType) -> Any:
 
 
 def _of_line(path: str, line: int) -> tuple[str | None, tuple[str, ...]]:
-    """Return the operator and Dynamo's nodes that a line of Inductor's code is for, where a comment says so."""
+    """Return the operator and Dynamo's nodes of a line of Inductor's code, from its comment."""
     try:
         file = Path(path)
         lines = file.read_text(encoding="utf-8").splitlines() if file.stat().st_size < _MAXIMUM_BYTES else []

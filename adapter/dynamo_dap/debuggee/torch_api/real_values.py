@@ -1,7 +1,7 @@
 """Computes real values of a paused trace: its graph's nodes run on the call's own inputs.
 
-A ``RealValues`` lives as long as the trace it belongs to, and holds the results of its nodes. Tracing thread, while
-the program is held.
+A ``RealValues`` lives as long as its trace, and holds the results of its nodes. Tracing thread, while the program is
+held.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ VISITING = Feature("releasing real values that nothing refers to", _VISIT)
 
 
 def limit_real_values(limits: Limits | None) -> None:
-    """Set what computing real values may cost in this process; None turns it off."""
+    """Limit the cost of computing real values in this process; None turns it off."""
     global _limits
     _limits = limits
 
@@ -53,7 +53,7 @@ _limits: Limits | None = Limits()
 
 
 def limits_of_real_values() -> Limits:
-    """Return what computing real values may cost.
+    """Return the limits of computing real values.
 
     Raises: NoRealValue: they are turned off. FeatureMissing: this torch lacks a name that this needs.
     """
@@ -102,10 +102,10 @@ class RealValues:
         self.reachable: Wanted = lambda: None
         self._runners: WeakKeyDictionary[Any, GraphRunner] = WeakKeyDictionary()
         self._cheapness: tuple[tuple[int, ...], bool] = (), False
-        """The state of a graph that was looked at last, and whether computing its values is cheap."""
+        """The state of the last inspected graph, and whether computing its values is cheap."""
 
     def value_of(self, node: Any, reachable: Wanted) -> object:
-        """Return what ``node`` (``torch.fx.Node``) gives in this call: a tensor, a number, a tuple of them.
+        """Return the value of ``node`` (``torch.fx.Node``) in this call: a tensor, a number, a tuple of them.
 
         Results of nodes that are ``reachable`` are kept.
 
@@ -150,7 +150,7 @@ class RealValues:
         return input_of_traced_call(node)
 
     def _is_cheap(self, graph: Any) -> bool:
-        """Whether a graph so far is short and its results are small; each state of a graph is looked at once."""
+        """Return whether a graph so far is short and its results are small; checked once per state of a graph."""
         count = len(graph.nodes)
         # By number: a node that is held here would keep its trace alive.
         state = id(graph), count, id(next(iter(reversed(graph.nodes)), None))
@@ -161,10 +161,10 @@ class RealValues:
         return is_cheap
 
     def as_written(self, value: Any, reachable: Wanted) -> Any:
-        """Return a tensor of the program with what the graph so far has written to memory that it shares.
+        """Return a program's tensor with the graph's writes so far to memory that it shares.
 
         Raises:
-            NoRealValue: it is not known; the text says why.
+            NoRealValue: it is unknown; the text says why.
         """
         output: Any = self._trace()
         runner = self._runner_of(output, output.root_tracer)
@@ -232,7 +232,7 @@ def _is_operation_of_torch(node: Any) -> bool:
 def _check_path(output: Any, node: Any) -> None:
     """Check that the replay of a cached call agrees with its cache entry up to ``node``.
 
-    Raises: NoRealValue: it does not: the program computes something else.
+    Raises: NoRealValue: it does not, since the program computes something else.
     """
     call = retraced_call()
     problem = None if call is None else PATHS.why_not_valid(call, output.root_tracer.graph)
@@ -310,8 +310,8 @@ def set_version(placeholder: Any, version: int | None) -> None:
 def _operand(tracer: Any, placeholder: Any) -> Any:
     """Return the node around a higher-order operator's body that the body captured as ``placeholder``.
 
-    What the operator hands to its body has none: a slice, a carried value, a gradient. That its FakeTensor is one of
-    around the body says nothing: torch takes an output's for that of its gradient.
+    What the operator passes to its body has none: a slice, a carried value, a gradient. Its FakeTensor proves nothing:
+    torch takes an output's for that of its gradient.
     """
     lifted = getattr(tracer, "lifted_freevars", {})
     outer = next((outer.node for outer, inner in lifted.items() if inner.node is placeholder), None)
@@ -334,9 +334,9 @@ def attribute_of_graph(output: Any, target: str) -> Any:
 
 
 def reachable_nodes(tx: Any) -> frozenset[Any] | None:
-    """Return the graph nodes that a name, the value stack or a side effect leads to; None if that is not known.
+    """Return the graph nodes reachable from names, the value stack or a side effect; None if unknown.
 
-    What a generator that is not running holds is not among them.
+    The contents of a suspended generator are not included.
     """
     if VISITING.problem is not None:
         return None

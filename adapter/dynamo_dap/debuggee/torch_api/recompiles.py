@@ -1,8 +1,8 @@
-"""Why a call matches no cache entry: the failed guards, parsed from torch's messages, and the lines that caused them.
+"""Finds why a call matches no cache entry: the failed guards, from torch's messages, and the lines that caused them.
 
-A message of ``torch._dynamo.guards.get_guard_fail_reason`` has ``0/0: `` and the part of the guard that failed, then
-perhaps the user stack that installed it. Torch does not always report the line that asked for the guard, so the
-recorder remembers those of earlier compiles here. Runs on compiling threads, under Dynamo's compile lock.
+A message of ``torch._dynamo.guards.get_guard_fail_reason`` has ``0/0: `` and the failed part of the guard, then perhaps
+the user stack that installed it. Torch does not always report the line that caused the guard, so the recorder remembers
+those of earlier compiles here. Runs on compiling threads, under Dynamo's compile lock.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ _SHORT_LOCATION = re.compile(r"(?P<path>[^\s:,(]+\.py):(?P<line>\d+) in ")
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The guard of one cache entry that failed for a call."""
+    """One cache entry's guard that failed for a call."""
 
     compile_id: str
     expression: str
-    """The part of its guards that failed, without torch's comment."""
+    """The failed part of its guards, without torch's comment."""
     reason: str
     """The whole sentence."""
     place: Place | None
-    """The user's line that installed the guard, where torch gives it."""
+    """The user's line that installed the guard, if torch reports it."""
     hint: str | None = None
-    """What torch itself advises."""
+    """Torch's own advice."""
 
 
 def failures_of(code: types.CodeType, entries: Sequence[Any], reasons: Sequence[str]) -> list[Failure]:
@@ -137,7 +137,7 @@ def parted_check(text: str) -> tuple[str, Place | None]:
 
 
 def _remembered(code: types.CodeType, compile_id: str, sentence: str) -> Place | None:
-    """Torch gives no line for what is wrong with a tensor, or a length."""
+    """Return the remembered line: torch gives none for a tensor's or a length's failure."""
     about = _TENSOR.match(sentence) or _LENGTH.match(sentence)
     return _remembered_place(code, compile_id, as_the_user_wrote(about["source"])) if about else None
 
@@ -155,7 +155,7 @@ def _user_place(comment: re.Match[str] | None) -> Place | None:
 
 @functools.lru_cache(maxsize=1024)  # every check of a compile names one of few files
 def _full_path(short: str) -> str | None:
-    """Return the file that torch means: it leaves out what a path has in common with that of its own package."""
+    """Return the file that torch means: it omits the part of a path that it shares with its own package."""
     if os.path.isabs(short):
         return short
     directory = str(sys.modules["torch"].__path__[0])
@@ -170,7 +170,7 @@ def _full_path(short: str) -> str | None:
 
 
 def _below_root(root: str, short: str) -> str | None:
-    """Return the file of a path that has only ``root`` in common with torch: its first letter is cut off, too."""
+    """Return the file of a path that shares only ``root`` with torch: its first letter is cut off, too."""
     first, _, rest = short.partition(os.sep)
     try:
         paths = [os.path.join(root, name, rest) for name in os.listdir(root) if name[1:] == first]
@@ -191,12 +191,12 @@ def _place_key(code: types.CodeType, compile_id: str) -> _Key:
 
 
 def remember_places(code: types.CodeType, compile_id: str, places: dict[str, Place]) -> None:
-    """Note the places of a compile's guards, by what they are about: ``self.weight``."""
+    """Remember the places of a compile's guards, by their subject: ``self.weight``."""
     _places[_place_key(code, compile_id)] = places
     if len(_places) > _MAXIMUM_COMPILES:
         _places.popitem(last=False)
 
 
 def _remembered_place(code: types.CodeType, compile_id: str, source: str) -> Place | None:
-    """Return the user's line that asked for a guard about ``source``; None if it is not known."""
+    """Return the user's line that caused a guard on ``source``, or None."""
     return _places.get(_place_key(code, compile_id), {}).get(source)

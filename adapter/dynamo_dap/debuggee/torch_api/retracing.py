@@ -64,7 +64,7 @@ RETRACING = Feature(
 KEEPING = Feature("stopping in later calls without tracing them", _COMPILE_GRAPH, _OUTPUT, _TRACING)
 
 _OWN_COMPILES = itertools.count(1_000_000)
-"""Numbers of our own compiles of a frame: torch writes them into names, which must not be those of real compiles."""
+"""Numbers of our own compiles of a frame: torch uses them in names, which must differ from those of real compiles."""
 
 
 class FrameOfCall(Protocol):
@@ -99,9 +99,9 @@ class ValuesInBackward(Protocol):
         """Return the input of a placeholder. Raises ``NoRealValue``."""
 
     def gradient_of(self, name: str, at: str) -> object:
-        """Return a tensor, or None where the outputs do not depend on the node. Raises ``NoRealValue``.
+        """Return a tensor, or None if the outputs do not depend on the node. Raises ``NoRealValue``.
 
-        It is the gradient of the node's tensor as it was when the node ``at`` had run.
+        It is the gradient of the node's tensor right after the node ``at``.
         """
 
 
@@ -110,7 +110,7 @@ class CachedCall:
     """A cache hit that is about to begin."""
 
     code: types.CodeType
-    """What was compiled: the user's function, or a resume function as Dynamo wrote it."""
+    """The compiled code: the user's function, or a resume function as Dynamo wrote it."""
     frame: FrameOfCall
     """Runs the code that Dynamo generated; its first instruction is next."""
     arguments: Mapping[str, object]
@@ -118,19 +118,19 @@ class CachedCall:
     closure: tuple[types.CellType, ...]
     compile_id: str
     backend: Any
-    """As the cache entry has it; for its name."""
+    """The cache entry's backend, for its name."""
     number: int | None
-    """Which call of the function it is, counted from 1; None when calls were not counted from the first on."""
+    """The number of the call of the function, from 1; None if calls were not counted from the first on."""
     in_backward: ValuesInBackward | None = None
-    """The call itself is over, and looked at in the program's backward pass."""
+    """Set if the call has ended, and is inspected in the program's backward pass."""
     memory: Mapping[object, Any] = field(default_factory=dict)
-    """Of tensors that were changed since the call began: what they held then, by what ``storage_of`` gives."""
+    """Earlier contents of tensors that were changed since the call began, by ``storage_of``."""
     forgets_sizes: bool = False
-    """Whether it is traced without what Dynamo remembers of sizes: every one is a constant, as in a first compile."""
+    """Whether it is traced without Dynamo's memory of sizes: every size is a constant, as in a first compile."""
     changes: tuple[str, ...] = ()
-    """What the debugger changes in this trace, as readable text."""
+    """The debugger's changes in this trace, as readable text."""
     is_compiled_now: bool = False
-    """Whether no cache entry serves it: what is traced for that waits meanwhile."""
+    """Whether no cache entry serves it: its compile waits meanwhile."""
 
 
 @dataclass(eq=False)
@@ -138,10 +138,10 @@ class MadeCode:
     """The generated code of such a trace, if the caller keeps it."""
 
     is_wanted: Callable[[], bool]
-    """Asked when the trace has ended, before its graph is compiled."""
+    """Called when the trace has ended, before its graph is compiled."""
     code: types.CodeType | None = None
     cleanups: list[Any] = field(default_factory=list)
-    """Torch's hooks for when it is not needed any more: they take names out of globals."""
+    """Torch's hooks for when it is no longer needed: they remove names from globals."""
 
 
 _thread = threading.local()
@@ -198,7 +198,7 @@ class CompleteTrace:
     output: Any
     """Torch's ``OutputGraph``."""
     globals: Mapping[str, Any]
-    """What Dynamo had put into the function's globals."""
+    """The objects that Dynamo added to the function's globals."""
 
 
 def trace_again(
@@ -210,9 +210,9 @@ def trace_again(
 ) -> CompleteTrace | None:
     """Trace the call of ``replay`` from its arguments. Hooks of Dynamo's interpreter see the trace like any other.
 
-    It may be ended early: see ``TraceIsOver``. ``on_graph`` gets the finished ``torch.fx.Graph``. With ``keep`` the
-    trace ends where Dynamo would make code of it, and is returned as it is then, to be given to ``clear`` one day; None
-    if it ended before. ``made_code`` takes what is compiled of it.
+    It may end early: see ``TraceIsOver``. ``on_graph`` gets the finished ``torch.fx.Graph``. With ``keep`` the trace
+    ends where Dynamo would generate code, and is returned in that state, for a later ``clear``; None if it ended
+    before. ``made_code`` takes what is compiled from it.
 
     Raises: FeatureMissing: this torch lacks a name that hashing needs. Exception: Dynamo cannot trace the call.
     """
@@ -233,8 +233,7 @@ def trace_again(
             )
         except TraceIsOver as end:
             output, end.output = end.output, None
-            # An exception and the frames that it passed form reference cycles, which would keep the program's objects
-            # alive.
+            # An exception and its frames form reference cycles, which would keep the program's objects alive.
             traceback.clear_frames(end.__traceback__)
             if end.complete is not None:
                 return end.complete
@@ -295,7 +294,7 @@ def finding_objects() -> Iterator[None]:
 
 @contextlib.contextmanager
 def looking_at(replay: Replay, output: Any) -> Iterator[None]:
-    """Show a trace that has ended, in place of the one of ``replay``."""
+    """Show an ended trace instead of the one of ``replay``."""
     with isolated(modes=True) as stack:
         stack.enter_context(replaying(replay))
         identity = RETRACING.resolve(_COMPILE_ID)(frame_id=_frame_id(replay.call), frame_compile_id=0)
@@ -305,7 +304,7 @@ def looking_at(replay: Replay, output: Any) -> Iterator[None]:
 
 
 def _frame_id(call: CachedCall) -> int:
-    """Torch's number of the function; 0 where the id of its compile is not known."""
+    """Return torch's number of the function; 0 if its compile's id is unknown."""
     number = call.compile_id.rpartition("!")[2].partition("/")[0]
     return int(number) if number.isdecimal() else 0
 
@@ -315,9 +314,9 @@ def _output_of(traced: Any) -> Any:
 
 
 def let_go(output: Any) -> None:
-    """Drop what refers to the program's objects, as torch does at the end of a compile.
+    """Drop references to the program's objects, as torch does at the end of a compile.
 
-    It would live until some later garbage collection, and weak references to a tensor keep it from being swapped.
+    They would live until some later garbage collection, and weak references to a tensor keep it from being swapped.
     """
     context = getattr(output, "tracing_context", None)
     if context is None:
@@ -340,7 +339,7 @@ def forget_tensors(context: Any) -> None:
 
 
 def _use_own_memos(fake_mode: Any) -> None:
-    """Have fake tensors that die after the trace run code of ours, which Dynamo skips.
+    """Let fake tensors that die after the trace run our code, which Dynamo skips.
 
     They lie in reference cycles, so the garbage collector may find them inside a compiled function, where Dynamo would
     count the callback of the library's dictionary as a frame of the program.
@@ -353,7 +352,7 @@ def _use_own_memos(fake_mode: Any) -> None:
 
 
 class _ThrownAway:
-    """The backend of such a trace: does nothing with a graph."""
+    """The backend of such a trace, which does nothing with a graph."""
 
     def __init__(self, backend: Any, on_graph: Callable[[Any], None], made_code: MadeCode | None) -> None:
         self._torchdynamo_orig_backend = backend
@@ -384,13 +383,13 @@ def _apart_from_the_program(replay: Replay, made_code: MadeCode | None = None) -
 
 @contextlib.contextmanager
 def compiling_apart_from_the_program() -> Iterator[None]:
-    """Compile a graph for looking only: its effects on statistics, random numbers and logs are reverted."""
+    """Compile a graph only for inspection: its effects on statistics, random numbers and logs are reverted."""
     with isolated(modes=True, gradients=True, compiles=True):
         yield
 
 
 def compile_by(backend: Callable[..., Any], graph: Any, inputs: Sequence[Any]) -> Callable[..., Any]:
-    """Return what ``backend`` makes of a graph: ``torch.compiler.is_compiling`` is true then, as in Dynamo.
+    """Compile a graph by ``backend``: ``torch.compiler.is_compiling`` is true meanwhile, as in Dynamo.
 
     Raises:
         Exception: whatever the backend raises.
@@ -442,7 +441,7 @@ def _with_symbols(inputs: Sequence[Any]) -> list[Any]:
 
 @contextlib.contextmanager
 def _restored_globals(names: dict[str, Any], made_code: MadeCode | None) -> Iterator[None]:
-    """Remove what Dynamo puts into the function's globals, but nothing that other threads do."""
+    """Remove what Dynamo adds to the function's globals, but nothing that other threads add."""
     before = set(names)
     cleanups = RETRACING.resolve(_CLEANUPS)
     count = cleanups.count

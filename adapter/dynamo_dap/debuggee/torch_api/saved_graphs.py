@@ -1,9 +1,9 @@
 """Keeps a trace's graph beyond the trace: later calls of the same cache entry run it.
 
-The guards of the entry hold for each of its calls, so the graph computes their values as well, from inputs that are
-found as the compiled code finds them: by their sources. Nothing of the traced call is kept alive, except the functions
-that the graph calls. Written on the tracing thread, run on whichever thread makes a later call; lives as long as what
-is known of the cache entry.
+The entry's guards hold for each of its calls, so the graph computes their values as well, from inputs found by their
+sources, as the compiled code finds them. Nothing of the traced call is kept alive, except the functions that the graph
+calls. Written on the tracing thread, run on whichever thread makes a later call; lives as long as the facts about the
+cache entry.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ class KeptGraph:
     """The nodes of a trace's outermost graph, copied as the trace adds them."""
 
     def __init__(self) -> None:
-        """Begin with nothing; see ``take``."""
+        """Begin empty; see ``take``."""
         torch: Any = sys.modules["torch"]
         self._graph = torch.fx.Graph()
         self._copies: dict[Any, Any] = {}
-        """The copy of each node of the trace; empty when that is over."""
+        """The copy of each node of the trace; empty after the trace."""
         self.nodes: list[Any] = []
         self.outputs: list[Any] = []
-        """What the finished graph returns: nodes, or constants; see ``finish``."""
+        """The finished graph's outputs: nodes, or constants; see ``finish``."""
         self.wanted: set[Any] = set()
-        """Nodes whose values are asked for in later calls."""
+        """Nodes whose values later calls need."""
         self.sources: dict[Any, types.CodeType | None] = {}
         """By placeholder; None for one that has no expression."""
         self.names: dict[Any, str] = {}
         """By placeholder, as the user wrote it."""
         self.attributes: dict[str, Any] = {}
-        """By target: subgraphs, and weak references to what belongs to the program."""
+        """By target: subgraphs, and weak references to the program's objects."""
         self.written: set[Any] = set()
         """Placeholders that nodes write to."""
         self.watched: dict[Any, bool] = {}
@@ -64,13 +64,13 @@ class KeptGraph:
         return len(self.nodes)
 
     def finish(self, output: Any, finished: Any) -> None:
-        """Copy all of ``output``'s graph, which a backend was given as ``finished`` (``torch.fx.Graph``)."""
+        """Copy all of ``output``'s graph, which the backend got as ``finished`` (``torch.fx.Graph``)."""
         self.take(output)
         (returned,) = next(node for node in finished.nodes if node.op == "output").args
         self.outputs = [self._copies.get(each, each) for each in returned]
 
     def attribute(self, target: str) -> Any:
-        """Return a subgraph, or what belongs to the program.
+        """Return a subgraph, or an object of the program.
 
         Raises:
             NoRealValue: it is gone.
@@ -82,10 +82,10 @@ class KeptGraph:
         return found
 
     def wanted_copy(self, node: Any) -> Any:
-        """Return the copy of the trace's ``node``, whose value later calls ask for.
+        """Return the copy of the trace's ``node``, whose value later calls need.
 
         Raises:
-            NoRealValue: it is of another graph: of the body of a higher-order operator.
+            NoRealValue: it belongs to another graph: to the body of a higher-order operator.
         """
         if node not in self._copies:
             raise NoRealValue("it is computed in the body of a higher-order operator")
@@ -98,7 +98,7 @@ class KeptGraph:
 
 
 def source_of_placeholder(placeholder: Any) -> types.CodeType | None:
-    """Return the expression that finds what a call gives to an input of the graph; None if there is none."""
+    """Return the expression that finds a call's value for an input of the graph, or None."""
     argument = placeholder.meta.get("grapharg")
     name = source_name(getattr(argument, "source", None))
     if name is None:
@@ -120,7 +120,7 @@ class KeptGraphInCall:
     """A kept graph in one later call: see ``graph_runs.RunnableGraph``."""
 
     def __init__(self, graph: KeptGraph, call: CachedCall) -> None:
-        """Nothing runs yet."""
+        """Begin without a run."""
         self._graph = graph
         self._scope = {**functions_of_sources(), "L": call.arguments, "G": call.frame.f_globals}
         self._inputs: dict[Any, Any] = {}
@@ -128,7 +128,7 @@ class KeptGraphInCall:
         self._runner.copied.update(storage_of(self.input_of(each)) for each in graph.written)
 
     def value_of(self, node: Any, count: int) -> object:
-        """Return what ``node`` gives when the first ``count`` nodes have run; counts never get smaller.
+        """Return the value of ``node`` after the first ``count`` nodes have run; counts never get smaller.
 
         Raises:
             NoRealValue: there is none.
@@ -155,7 +155,7 @@ class KeptGraphInCall:
         return value
 
     def input_of(self, node: Any) -> object:
-        """Return what the call gives to a placeholder."""
+        """Return the call's value for a placeholder."""
         if node not in self._inputs:
             source = self._graph.sources.get(node)
             if source is None:
@@ -164,5 +164,5 @@ class KeptGraphInCall:
         return self._inputs[node]
 
     def attribute(self, target: str) -> Any:
-        """Return a subgraph, or what belongs to the program."""
+        """Return a subgraph, or an object of the program."""
         return self._graph.attribute(target)

@@ -41,19 +41,19 @@ class ModuleSharding:
     """In the model: ``layers.0``; empty for the model itself."""
     parameters: int
     size: int
-    """Bytes of them all, gathered."""
+    """Bytes of its gathered parameters."""
     ranks: int
-    """Over how many they are sharded."""
+    """Over how many ranks they are sharded."""
     is_gathered: bool
-    """Whether they are whole, at the time."""
+    """Whether they are gathered at that time."""
     is_sharded_again: bool
     """Whether they are freed after the forward, and gathered again for the backward."""
 
 
 def sharding_of(frame_locals: dict[str, Any], code: types.CodeType) -> ModuleSharding | None:
-    """Return what FSDP does with the module whose method is compiled; None for any other function.
+    """Return FSDP's settings for the module whose method is compiled; None for any other function.
 
-    What a version of torch has in another form is left out.
+    Facts that a torch version has in another form are left out.
     """
     # In a resume function other arguments precede it.
     names = [*code.co_varnames[: min(1, code.co_argcount)], "self"]
@@ -82,5 +82,5 @@ def _is_sharded(value: object) -> bool:
 
 
 def is_at_hook(stack: Iterable[Any], message: str) -> bool:
-    """Whether a graph break is at a hook of FSDP's, by the frames that were traced and torch's message."""
+    """Return whether a graph break is at FSDP's hook, by the traced frames and torch's message."""
     return _DISABLED in message or any(_FILES in str(frame.filename).replace("\\", "/") for frame in stack)

@@ -1,9 +1,9 @@
-"""Finds out why each size of an input is static or dynamic: marks, settings, earlier calls, guards, specializations.
+"""Finds why each size of an input is static or dynamic: marks, settings, earlier calls, guards, specializations.
 
 Torch decides this once per tensor, in ``torch._dynamo.variables.builder``, and keeps the policy (``DimDynamic``) of a
 size but not the reason for it. The reasons are derived from the inputs of the decision: the marks on the tensor, the
 settings, the sizes of earlier calls. If these do not explain a policy, no reason is given. Read only, compiling thread;
-what is found holds no object of torch.
+the results hold no object of torch.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MARKS = {
     "_dynamo_weak_dynamic_indices": "maybe_mark_dynamic",
     "_dynamo_static_indices": "mark_static",
 }
-"""The attributes that the functions of ``torch._dynamo.decorators`` set on a tensor; what makes dynamic goes first."""
+"""The attributes that the functions of ``torch._dynamo.decorators`` set on a tensor; dynamic ones first."""
 
 
 class SizeReason(NamedTuple):
@@ -63,9 +63,9 @@ class SizeFacts:
     state: str
     """One of ``protocol.sizes.SIZE_STATES``."""
     symbol: str | None
-    """``s77``; None for a size that never was one."""
+    """``s77``; None for a size that never was a symbol."""
     value: str | None
-    """In the call that is compiled."""
+    """In the compiled call."""
     reasons: tuple[SizeReason, ...]
 
 
@@ -96,7 +96,7 @@ class InputSizes:
             return [facts for tracked in self._tracked() for facts in self._of(tracked, tensors)]
 
     def of_example(self, example: Any) -> list[SizeFacts]:
-        """Return the sizes of the input that a FakeTensor or SymInt represents; an empty list for any other value."""
+        """Return the sizes of the input that a FakeTensor or SymInt represents; empty for any other value."""
         if SIZES.problem is not None:
             return []
         with metadata_reading():
@@ -104,11 +104,11 @@ class InputSizes:
             return [] if found is None else list(self._of(found, self._tensors()))
 
     def of_symbol(self, symbol: str) -> SizeFacts | None:
-        """Return the first size that a symbol stands for."""
+        """Return the first size of a symbol."""
         return next((facts for facts in self.all() if facts.symbol == symbol), None)
 
     def of_unused(self, tensor: Any, source: Any) -> list[list[SizeReason]]:
-        """Return what is known now of each size of an input that the trace has not used: Dynamo has not decided."""
+        """Return the known facts about each size of an unused input: Dynamo has not decided yet."""
         name = source_name(source)
         if SIZES.problem is not None or name is None:
             return []
@@ -342,7 +342,7 @@ def _is_specialization(condition: ShapeGuardFacts, symbol: str) -> bool:
 
 
 def _asked(asked_by: tuple[str, int, str] | None) -> str | None:
-    """Return the code of torch that asked: ``torch/_refs/__init__.py:3821 in view``; None for Dynamo's own."""
+    """Return torch's code that caused it: ``torch/_refs/__init__.py:3821 in view``; None for Dynamo's own."""
     if asked_by is None:
         return None
     torch: Any = sys.modules["torch"]

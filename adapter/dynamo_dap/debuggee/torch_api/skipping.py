@@ -1,4 +1,4 @@
-"""Keeping Dynamo away from the debugger's own functions.
+"""Keeps Dynamo away from the debugger's own functions.
 
 Hooks run on the program's threads while Dynamo is active there: it would count, trace and compile every Python function
 that a hook calls. A function marked here runs as plain Python, with all its callees. Runs on any thread.
@@ -25,11 +25,11 @@ _PACKAGE = __name__.partition(".")[0]
 _skipped: set[str] = set()
 """Names of this package's modules whose functions are skipped."""
 _marked: dict[int, CodeType] = {}
-"""Code whose calls are skipped as well, by ``id``. Code can be unhashable."""
+"""Code whose calls are also skipped, by ``id``. Code can be unhashable."""
 
 
 def never_compile(function: Callable[..., Any] | CodeType) -> None:
-    """Let Dynamo neither trace ``function`` nor what it calls while it runs. ``function`` may be given by its code."""
+    """Keep Dynamo from tracing ``function`` and its callees. ``function`` may be given by its code."""
     # A bound method passes the attributes of its function on.
     code = function if isinstance(function, CodeType) else getattr(function, "__code__", None)
     if isinstance(code, CodeType):
@@ -37,16 +37,16 @@ def never_compile(function: Callable[..., Any] | CodeType) -> None:
 
 
 def never_compile_below(*folders: str) -> None:
-    """Let Dynamo trace no function of the modules in ``folders``, as far as they are imported, nor what they call."""
+    """Keep Dynamo from tracing imported modules in ``folders``, and their callees."""
     inside = tuple(os.path.join(folder, "") for folder in folders)
     found = [each for each in loaded_files() if each[1].startswith(inside)]
     _skip(code for each in found for code in _codes_of(*each))
 
 
 def never_compile_own_functions() -> None:
-    """Let Dynamo trace no function of this package that is imported by now.
+    """Keep Dynamo from tracing this package's functions that are imported by now.
 
-    Functions of the program that they call are compiled as ever: a wrapper of ours may stand between two of them.
+    Functions of the program that they call are still compiled: our wrapper may lie between two of them.
     """
     new = [each for each in loaded_files() if each[0].partition(".")[0] == _PACKAGE and each[0] not in _skipped]
     _skipped.update(name for name, _, _ in new)

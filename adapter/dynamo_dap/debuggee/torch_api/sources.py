@@ -1,4 +1,4 @@
-"""Converts Dynamo's ``Source`` of a value to the user's expression, and to steps back to the real object.
+"""Converts Dynamo's ``Source`` of a value to the user's expression, and to steps to the real object.
 
 Guards have ``L['self']._modules['linear']._parameters['weight']`` where the user wrote ``self.linear.weight``. No code
 of the program runs here. Runs on the tracing thread.
@@ -53,7 +53,7 @@ Step = tuple[str, Any]
 
 
 def steps_of(source: Any) -> list[Step] | None:
-    """Return how to get from the frame to the object, outermost first; None if a step has no simple form."""
+    """Return the steps from the frame to the object, outermost first; None if a step has no simple form."""
     steps: list[Step] = []
     while source is not None:
         kind = type(source).__name__

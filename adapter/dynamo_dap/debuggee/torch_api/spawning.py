@@ -1,4 +1,4 @@
-"""The numbers that ``torch.multiprocessing`` gives the processes that it starts. On the thread that starts one."""
+"""Reads the numbers that ``torch.multiprocessing`` gives its processes. On the thread that starts one."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _MODULE = "torch.multiprocessing.spawn"
 
 
 def rank_of_spawned(maker: types.FrameType | None) -> Rank | None:
-    """Return the number of the process that is made in the frame ``maker``; None if it gets none from torch.
+    """Return the number of the process made in the frame ``maker``; None if torch gives it none.
 
-    ``spawn`` and ``start_processes`` pass it to the function that they run: nearly every program takes it for the rank.
+    ``spawn`` and ``start_processes`` pass it to the function that they run: nearly every program uses it as the rank.
     """
     number = of = None
     while maker is not None:

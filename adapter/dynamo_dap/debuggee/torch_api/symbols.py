@@ -1,4 +1,4 @@
-"""Symbolic sizes and numbers, read without changing the state of their shape environment.
+"""Reads symbolic sizes and numbers without changing the state of their shape environment.
 
 ``SymNode.expr`` and ``ShapeEnv.replace`` shorten chains of replacements in place, and comparing or printing a
 ``SymInt`` may add a guard. Here raw expressions are read, and replacements substituted on the side. Runs on the held
@@ -19,7 +19,7 @@ from dynamo_dap.debuggee.torch_api.sources import as_the_user_wrote
 from dynamo_dap.debuggee.torch_api.variable_trackers import source_name
 
 _CHAIN = 16
-"""Replacements followed at most; a longer chain would be a cycle."""
+"""How many replacements are followed; a longer chain would be a cycle."""
 
 
 def is_symbolic(value: object) -> bool:
@@ -38,7 +38,7 @@ def expression_of(value: Any) -> Any:
 
 
 def replaced(expression: Any, shape_env: Any) -> Any:
-    """Return ``expression`` with the shape environment's replacements applied, which stay as they are."""
+    """Return ``expression`` with the shape environment's replacements applied, without changing them."""
     replacements = getattr(shape_env, "replacements", None)
     if not replacements or not hasattr(expression, "xreplace"):
         return expression
@@ -54,7 +54,7 @@ def replaced(expression: Any, shape_env: Any) -> Any:
 
 
 def hint_of(value: Any) -> object:
-    """Return the number that the symbol has in this very call; None for a data-dependent one."""
+    """Return the symbol's number in this call; None for a data-dependent one."""
     return getattr(value.node, "_hint", None)
 
 
@@ -92,7 +92,7 @@ def _bound_text(bound: Any) -> str:
 
 
 def sources_of(value: Any) -> list[tuple[str, str]]:
-    """Return each symbol with the sizes or numbers of the inputs that it stands for, as guards write them."""
+    """Return each symbol with the input sizes or numbers that it represents, as guards write them."""
     shape_env = getattr(value.node, "shape_env", None)
     known = getattr(shape_env, "var_to_sources", {})
     named = [(str(symbol), [source_name(source) for source in known.get(symbol, ())]) for symbol in symbols_of(value)]
@@ -104,9 +104,9 @@ class SymbolFacts(NamedTuple):
 
     name: str
     source: str
-    """The input that it stands for, in the user's terms: ``x.size()[0]``."""
+    """The input that it represents, in the user's terms: ``x.size()[0]``."""
     value: str | None
-    """In this very call."""
+    """In this call."""
     range: str | None
 
 
@@ -158,12 +158,12 @@ class SpecializationFacts(NamedTuple):
 
     symbol: str
     source: str
-    """The input that it stands for: ``x.size()[0]``."""
+    """The input that it represented: ``x.size()[0]``."""
     value: int | float
 
 
 def specialization_of(shape_env: Any, symbol: Any, value: Any) -> SpecializationFacts | None:
-    """Return which input ``symbol`` stands for; None if it stands for no input, or torch found it equal to another."""
+    """Return which input ``symbol`` represents; None for none, or if torch found it equal to another."""
     sources = getattr(shape_env, "var_to_sources", {}).get(symbol)
     if not getattr(value, "is_number", False) or not sources:
         return None
@@ -173,7 +173,7 @@ def specialization_of(shape_env: Any, symbol: Any, value: Any) -> Specialization
 
 
 class NumbersOfTrace:
-    """The numbers that the symbols of a finished trace have, replaced by those of a later call."""
+    """The numbers of a finished trace's symbols, which those of a later call replace."""
 
     def __init__(self, shape_env: Any) -> None:
         """Collect the symbols and their numbers."""
@@ -202,7 +202,7 @@ class NumbersOfTrace:
                 self._nodes.setdefault(each._expr, []).append(each)
 
     def found_in(self, scope: dict[str, Any]) -> dict[Any, Any]:
-        """Return the numbers that the sources of the symbols have in ``scope``."""
+        """Return the numbers of the symbols' sources in ``scope``."""
         sympy: Any = sys.modules["sympy"]
         return {symbol: sympy.sympify(eval(source, scope)) for symbol, source in self._sources.items()}
 
@@ -216,12 +216,12 @@ class NumbersOfTrace:
             number = expression.xreplace(values)
             for node in nodes:
                 node._hint = type(node._hint)(number)
-        # By the version torch recognizes what it computed from the numbers before.
+        # Torch uses the version to recognize results computed from the earlier numbers.
         self._shape_env._version_counter += 1
 
 
 def value_of_symbol(shape_env: Any, symbol: Any) -> Any:
-    """Return the number that a symbol has in the call that is compiled; None for one that depends on data."""
+    """Return a symbol's number in the compiled call; None for one that depends on data."""
     return _values_of(shape_env).get(symbol)
 
 

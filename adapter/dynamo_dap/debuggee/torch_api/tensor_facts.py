@@ -77,7 +77,7 @@ def _nested_sizes(tensor: Any) -> tuple[str, ...]:
 
 
 def version_of(tensor: Any) -> int:
-    """Return the number of in-place changes of a tensor; 0 for one that does not count them."""
+    """Return a tensor's count of in-place changes; 0 if it has none."""
     try:
         with metadata_reading():
             return int(tensor._version)
@@ -102,7 +102,7 @@ def is_memory_alive(tensor: Any) -> Callable[[], bool]:
 
 
 def kind_of(tensor: Any) -> str:
-    """Return the class's name; a FakeTensor is a ``Tensor`` or ``Parameter`` like the one it stands for."""
+    """Return the class's name; a FakeTensor is called ``Tensor`` or ``Parameter``."""
     name = type(tensor).__name__
     fake = is_fake_tensor(tensor)
     if fake or name == "Tensor":
@@ -140,7 +140,7 @@ FAKE_ATTRIBUTES = frozenset(
 
 
 def is_fake(tensor: Any) -> bool:
-    """Whether the tensor has no data: a FakeTensor, or one on the meta device."""
+    """Return whether the tensor has no data: a FakeTensor, or one on the meta device."""
     if is_fake_tensor(tensor):
         return True
     with metadata_reading():
@@ -151,9 +151,9 @@ _DEEPEST_WRAPPING = 32
 
 
 def unwrapped(tensor: Any) -> Any:
-    """Return the tensor whose data a wrapper of ``torch.func`` or of functionalization stands for, else ``tensor``.
+    """Return the tensor with data inside a wrapper of ``torch.func`` or of functionalization, else ``tensor``.
 
-    That of a ``vmap`` has the mapped dimension, too. What is yet to be written to a functional one is not in it.
+    Inside ``vmap`` it also has the mapped dimension. A functional one lacks pending writes.
     """
     if UNWRAPPING.problem is not None:
         return tensor

@@ -1,6 +1,6 @@
 """Sets torch's configs, stance, logs and caches, as environment variables or programs do.
 
-A setting holds for every thread, and overrides the program's own; each function returns a function that reverts it.
+A setting applies to every thread, and overrides the program's own; each function returns a function that reverts it.
 Called on the thread that imports Dynamo, or on the agent's reader thread. Log records come on the program's threads.
 """
 
@@ -39,7 +39,7 @@ CONFIGS = {
     "fx": "torch.fx.config",
     "fx.experimental": "torch.fx.experimental._config",
 }
-"""By how a key begins: the module of torch that has the setting."""
+"""By the beginning of a key: torch's module with the setting."""
 
 _STANCE = "torch._dynamo.eval_frame:DynamoStance"
 _PARSE_LOGS = "torch._logging._internal:_parse_log_settings"
@@ -62,7 +62,7 @@ class BadSetting(Exception):
 
 
 def nearest(name: str, known: Collection[str]) -> str:
-    """Return ``; did you mean ...?`` with the names that are most like ``name``, or nothing when none is like it."""
+    """Return ``; did you mean ...?`` with the names most like ``name``, or an empty text."""
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
     close += [one for one in known if one.rpartition(".")[2] == name.rpartition(".")[2] and one not in close][:3]
     return f"; did you mean {' or '.join(close)}?" if close else ""
@@ -163,7 +163,7 @@ def _forget_hashes(module: Any) -> None:
 
 
 def set_stance(name: str) -> Undo:
-    """Choose what happens to functions that would be compiled anew, as ``torch.compiler.set_stance`` does.
+    """Choose what happens to functions that would be compiled, as ``torch.compiler.set_stance`` does.
 
     Raises:
         FeatureMissing: this torch has no stances.
@@ -181,13 +181,13 @@ def set_stance(name: str) -> Undo:
 # -- logs --------------------------------------------------------------------------------------------------------------
 
 Logged = Callable[[str, list[Place]], None]
-"""Takes a message of a log as torch formats it, and the lines that it may be about, the likeliest first."""
+"""Takes a log message as torch formats it, and its possible lines, the likeliest first."""
 
 _LOGS_VARIABLE = "TORCH_LOGS"
 
 
 def set_logs(settings: str, take: Logged) -> Undo:
-    """Log what ``settings`` names, as ``TORCH_LOGS`` would; messages go to ``take`` and not to stderr.
+    """Log what ``settings`` names, as ``TORCH_LOGS`` would; messages go to ``take``, not to stderr.
 
     Raises:
         BadSetting: torch does not know a name in it.
@@ -225,7 +225,7 @@ def _known_logs() -> list[str]:
 
 
 def _begin_logs(state: Any) -> None:
-    """Torch reads its variable again when it sets up its logs, and would forget ``state``."""
+    """Restore ``state`` after torch sets up its logs again from its variable."""
     given = os.environ.pop(_LOGS_VARIABLE, None)
     try:
         LOGS.resolve(_SET_LOGS)(state)
@@ -266,13 +266,13 @@ _IN_STACK = re.compile(r'File "(?P<path>[^"]+)", line (?P<line>\d+)')
 
 
 def _places_in(text: str) -> list[Place]:
-    """Return the lines of the stacks in a text, the innermost first."""
+    """Return the lines of the stacks in a text, innermost first."""
     found = [Place(match["path"], int(match["line"]), 1) for match in _IN_STACK.finditer(text)]
     return found[::-1]
 
 
 def _traced_lines() -> list[Place]:
-    """Return the lines that are being traced on this thread, the innermost first."""
+    """Return the lines that this thread is tracing, innermost first."""
     if TRACED_LINES.problem is not None:
         return []
     context = TRACED_LINES.resolve(_TRACING_CONTEXT)

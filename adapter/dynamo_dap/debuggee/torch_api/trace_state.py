@@ -1,8 +1,8 @@
-"""Detects changes of a paused trace, and undoes them.
+"""Detects changes of a paused trace, and reverts them.
 
 ``TraceState`` copies the state that Dynamo keeps about the trace (containers two levels deep) before an expression runs
 that can reach the interpreter itself (``ctx``, ``tx``). ``changes`` describes the differences for the user; ``restore``
-undoes them. Runs on the tracing thread; lives as long as one evaluation.
+reverts them. Runs on the tracing thread; lives as long as one evaluation.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def counts_of(tx: Any) -> dict[str, Any]:
 
 
 def differences(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    """Return what changed between two ``counts_of``, as readable text: ``3 more guards``."""
+    """Return the changes between two ``counts_of``, as readable text: ``3 more guards``."""
     texts: list[str] = []
     for name, count in before.items():
         change = after[name] - count
@@ -138,7 +138,7 @@ def _state_objects(tx: Any) -> Iterator[Any]:
 
 
 def _code_states() -> Iterator[Any]:
-    """Yield what ``automatic dynamic`` remembers of sizes from call to call."""
+    """Yield the sizes that ``automatic dynamic`` remembers from call to call."""
     module: Any = sys.modules.get("torch._dynamo.pgo")
     states = getattr(module, "_CODE_STATE", None) if module is not None else None
     for state in dict(states or {}).values():
@@ -158,7 +158,7 @@ def reachable_trackers(tx: Any) -> Iterator[Any]:
 
 
 def reachable_from(pending: list[Any]) -> Iterator[Any]:
-    """Yield every tracker that trackers and containers of them lead to, and the caches of lazy ones."""
+    """Yield every tracker reachable from trackers and containers of them, and the caches of lazy ones."""
     seen: set[int] = set()
     while pending:
         value = pending.pop()
@@ -214,7 +214,7 @@ class ObjectState:
                     self._copy(inner, levels - 1)
 
     def is_different(self) -> bool:
-        """Whether an attribute is another object now, or a container holds others."""
+        """Return whether an attribute is another object now, or a container holds others."""
         if set(self._dictionary) != set(self._attributes):
             return True
         if any(self._dictionary[name] is not value for name, value in self._attributes.items() if not _ticks(name)):
@@ -239,13 +239,13 @@ class ObjectState:
 
 
 def refill(container: Any, contents: Any) -> None:
-    """Give a container of Dynamo's its earlier contents: it stays the same object, which others hold."""
+    """Restore a container's contents: it stays the same object, which others hold."""
     container.clear()
     container.extend(contents) if isinstance(container, list | collections.deque) else container.update(contents)
 
 
 _OF_THE_PROGRAM = frozenset({"f_globals", "f_locals", "f_builtins", "global_scope", "local_scope", "code_options"})
-"""Containers that are the program's own: what an expression's functions do to them is not reverted."""
+"""The program's own containers: an expression's changes of them are not reverted."""
 
 
 def _inner_container(value: Any) -> Any:
@@ -258,7 +258,7 @@ _INNER = {"OrderedSet": "_dict", "WeakIdKeyDictionary": "data", "WeakTensorKeyDi
 
 
 def _ticks(name: str) -> bool:
-    """Whether an attribute is a plain number or cache that may move without meaning anything."""
+    """Return whether an attribute is a plain number or cache whose changes mean nothing."""
     return name.endswith("_cache") or name in ("_expr_ver",)
 
 
@@ -308,7 +308,7 @@ def _marks(contents: Any) -> Any:
 
 
 class _GraphState:
-    """Which nodes a graph has, and which names it gave out."""
+    """A graph's nodes, and the names that it has used."""
 
     def __init__(self, graph: Any) -> None:
         self._graph = graph

@@ -1,9 +1,9 @@
-"""A function that Dynamo is tracing: the other packages' whole view of a trace, in our own types.
+"""Represents a function that Dynamo is tracing, in our own types: the other packages' whole view of a trace.
 
 ``TracedFrame`` is the present state of one function in its symbolic interpreter (``torch._dynamo.symbolic_convert``):
 its position, names and value stack, and the graph, guards and side effects of its compile. It holds only the
 interpreter, and is made again whenever one is needed. The values in it are Dynamo's VariableTrackers, which are opaque
-to the other packages: they ask for a tracker's form. Runs on the tracing thread.
+to the other packages: they use a tracker's form. Runs on the tracing thread.
 """
 
 from __future__ import annotations
@@ -76,11 +76,11 @@ class TracedInstruction(NamedTuple):
     """The argument resolved."""
     line: int | None
     target: int
-    """The index that it may jump to, -1 for those that do not jump."""
+    """The index to which it may jump, -1 for none."""
 
 
 class TracedFrame:
-    """A function that Dynamo is tracing. Two are equal if they are of the same run of the same function."""
+    """A function that Dynamo is tracing. Two are equal if they belong to the same run of the same function."""
 
     __slots__ = ("translator",)
 
@@ -96,12 +96,12 @@ class TracedFrame:
 
     @property
     def interpreter(self) -> object:
-        """One object for this run of the function: to be compared by identity, or held weakly."""
+        """One object for this run of the function: compare it by identity, or hold it weakly."""
         return self.translator
 
     @property
     def attempt(self) -> object:
-        """One object for all functions of one attempt of a trace: to be compared by identity, or held weakly."""
+        """One object for all functions of one attempt of a trace: compare it by identity, or hold it weakly."""
         return self.translator.output
 
     # -- position -------------------------------------------------------------------------------------------
@@ -120,13 +120,13 @@ class TracedFrame:
 
     @property
     def line(self) -> int:
-        """The line of the instruction being executed; the function's own before any has begun."""
+        """The running instruction's line; the function's own before any has begun."""
         line: int = self.translator.lineno
         return line if line > 0 else self.code.co_firstlineno
 
     @property
     def index(self) -> int:
-        """The index, in ``instructions``, of the instruction being executed."""
+        """The running instruction's index in ``instructions``."""
         tx = self.translator
         if tx.instruction_pointer is None:
             # It returns: the graph is being compiled.
@@ -144,7 +144,7 @@ class TracedFrame:
         self.translator.instruction_pointer = index
 
     def has_line(self, index: int) -> bool:
-        """Whether a line of the user's is known for the instruction at ``index``."""
+        """Return whether the user's line of the instruction at ``index`` is known."""
         return bool(self.translator.instructions[index].starts_line)
 
     @property
@@ -175,7 +175,7 @@ class TracedFrame:
 
     @property
     def has_begun(self) -> bool:
-        """Whether it is inlined, or any line of it was traced."""
+        """Whether it is inlined, or any of its lines was traced."""
         if getattr(self.translator, "parent", None) is not None:
             return True
         return any(each.starts_line is not None for each in self.translator.instructions[: self.index])
@@ -183,13 +183,13 @@ class TracedFrame:
     # -- callers ---------------------------------------------------------------------------------------------
 
     def with_callers(self) -> list[TracedFrame]:
-        """Return the function and those that it was inlined into; cheaper than ``running``, and blind to generators."""
+        """Return the function and those into which it was inlined; unlike ``running``, without generators' callers."""
         return [TracedFrame(each) for each in with_callers(self.translator)]
 
     def running(self, top: types.FrameType) -> list[TracedFrame]:
         """Return the function, its caller, and so on out to the one being compiled.
 
-        Read off the Python frames of the interpreter above ``top``, since a generator's ``parent`` made it, and another
+        From the Python frames of the interpreter above ``top``, since a generator's ``parent`` made it, and another
         function may run it.
         """
         chain = list(running_translators(top))
@@ -199,7 +199,7 @@ class TracedFrame:
 
     @property
     def compiled_code(self) -> types.CodeType:
-        """The code that is being compiled, into which the other functions are inlined."""
+        """The code being compiled, into which the other functions are inlined."""
         code: types.CodeType = list(with_callers(self.translator))[-1].f_code
         return code
 
@@ -212,7 +212,7 @@ class TracedFrame:
 
     @property
     def globals(self) -> dict[str, Any]:
-        """The globals of its module, as they were: without what the traced code stored."""
+        """The original globals of its module, without the traced code's stores."""
         names: dict[str, Any] = self.translator.f_globals
         return names
 
@@ -231,7 +231,7 @@ class TracedFrame:
         values = {**inputs, **self.translator.symbolic_locals, **cells}
         declared = [name for name in dict.fromkeys((*self.code.co_varnames, *self.cell_names)) if name in values]
         others = [name for name in values if name not in set(declared)]
-        # A cell without a value stands in the plain locals as well.
+        # The plain locals also contain a cell without a value.
         empty = set(self.cell_names) - cells.keys()
         return [(name, values[name]) for name in (*declared, *others) if name not in empty and _has_value(values[name])]
 
@@ -271,7 +271,7 @@ class TracedFrame:
         return {name: value for owner, name, value in changes if type(owner).__name__ == "NewGlobalVariable"}
 
     def lookup(self, name: str) -> Any:
-        """Return the value of ``name``: a tracker, or a real object; ``MISSING`` if it has none."""
+        """Return the value of ``name``: a tracker, or a real object; ``MISSING`` without one."""
         tracker = self.translator.symbolic_locals.get(name)
         if tracker is not None and _has_value(tracker):
             return tracker
@@ -288,15 +288,15 @@ class TracedFrame:
         return self.translator.f_builtins.get(name, MISSING)
 
     def has(self, name: str) -> bool:
-        """Whether the program has a variable of this name here, with a value or without."""
+        """Return whether the program has a variable of this name here, with or without a value."""
         return self.is_declared(name) or self.lookup(name) is not MISSING
 
     def source_of(self, value: object) -> str | None:
-        """Return how a tracker's object is reached from the arguments ``L`` and globals ``G`` of a call, if it is."""
+        """Return the path to a tracker's object from the arguments ``L`` and globals ``G`` of a call, or None."""
         return source_name(source_of(value)) if is_tracker(value) else None
 
     def is_declared(self, name: str) -> bool:
-        """Whether the code has a local, cell or free variable of this name, with a value or without."""
+        """Return whether the code has a local, cell or free variable of this name, with or without a value."""
         return name in self.code.co_varnames or name in self.cell_names
 
     @property
@@ -315,7 +315,7 @@ class TracedFrame:
         return tracker if isinstance(tracker, Unrealized) else form_of(self.translator, tracker)
 
     def tracker_of(self, value: object) -> Tracker | None:
-        """Return a tracker as it is without wrappers, or the one of a real object; None for what Dynamo has not met."""
+        """Return a tracker without wrappers, or the tracker of a real object; None if Dynamo has not met it."""
         if is_tracker(value):
             return unwrapped(value)
         if is_exactly(value, _SCALARS):
@@ -324,12 +324,12 @@ class TracedFrame:
         return tracker if tracker is not None and is_tracker(tracker) else None
 
     def instance_form(self, value: object) -> InstanceForm:
-        """Return a real object as one that the traced code may have stored attributes on."""
+        """Return a real object as one on which the traced code may have stored attributes."""
         tracker = self.tracker_of(value)
         return InstanceForm(value, type(value), stored={} if tracker is None else self.stored_attributes(tracker))
 
     def stored_attributes(self, tracker: Tracker) -> dict[str, Tracker]:
-        """Return what the traced code stored on an object; ``is_deleted`` knows of deletions."""
+        """Return the attributes that the traced code stored on an object; ``is_deleted`` identifies deletions."""
         return pending_attributes(self.translator, tracker)
 
     def cell_contents(self, cell: Tracker) -> Tracker | None:
@@ -352,7 +352,7 @@ class TracedFrame:
         return graph.graphs_of(self.translator)
 
     def guards(self) -> list[GuardFacts]:
-        """Return the guards of the compile, in the order in which they were asked for."""
+        """Return the guards of the compile, in the order of installation."""
         return guards.guards_of(self.translator)
 
     def shape_guards(self) -> list[ShapeGuardFacts]:
@@ -360,7 +360,7 @@ class TracedFrame:
         return guards.shape_guards_of(self.translator)
 
     def example_of_input(self, source: Any) -> Any:
-        """Return the FakeTensor that stands for the graph input of a source; None if there is none."""
+        """Return the FakeTensor of a source's graph input, or None."""
         return guards.example_of_input(self.translator, source)
 
     @property
@@ -395,7 +395,7 @@ class TracedFrame:
         return iter(list(self.translator.output.side_effects.save_for_backward))
 
     def last_change(self, tracker: Tracker) -> Place | None:
-        """Return the user's line that changed a value last, where this version of torch notes it."""
+        """Return the user's line that last changed a value, if this torch version notes it."""
         known = getattr(self.translator.output.side_effects, "mutation_user_stacks", {})
         stacks = known.get(unwrapped(tracker))
         return users_frame(stacks[-1])[0] if stacks and stacks[-1] else None
@@ -432,13 +432,13 @@ class TracedFrame:
         return shares_written_memory(self.translator.output, value)
 
     def as_written(self, value: Any) -> Any:
-        """Return such a tensor with what the graph has written to it; raises as ``real_value``."""
+        """Return such a tensor with the graph's writes; raises like ``real_value``."""
         if not self.shares_written_memory(value):
             return value
         return real_values_of(self.translator.output).as_written(value, lambda: reachable_nodes(self.translator))
 
     def gradient(self, node: Any) -> object:
-        """Return the gradient of a node in the backward pass in which the call is looked at; None if it gets none.
+        """Return a node's gradient in the inspected backward pass; None without one.
 
         Raises:
             NoRealValue: there is none; the text says why.
@@ -450,19 +450,19 @@ class TracedFrame:
 
     @property
     def last_operation(self) -> str:
-        """The name of the node that was added last to the outermost graph; empty when there is none."""
+        """The last node added to the outermost graph; empty if there is none."""
         for node in reversed(self.translator.output.root_tracer.graph.nodes):
             return "" if node.op == "placeholder" else str(node.name)
         return ""
 
     @property
     def is_in_body(self) -> bool:
-        """Whether what is traced now is in the body of a higher-order operator."""
+        """Whether the trace is inside the body of a higher-order operator."""
         output = self.translator.output
         return output.current_tracer is not output.root_tracer
 
     def operations_since(self, last: Any) -> list[Any]:
-        """Return the nodes behind ``last`` in the outermost graph, or all for None; Dynamo may rename them later."""
+        """Return the nodes after ``last`` in the outermost graph, or all for None; Dynamo may rename them later."""
         found: list[Any] = []
         for node in reversed(self.translator.output.root_tracer.graph.nodes):
             if node.op == "placeholder" or node is last:
@@ -475,7 +475,7 @@ class TracedFrame:
         return graph.take(self.translator.output)
 
     def undo(self, *, whole_trace: bool) -> Undo:
-        """Return what reverts the changes that an evaluation makes from now on."""
+        """Return an object that reverts the changes of an evaluation from now on."""
         return Undo(self.translator, whole_trace=whole_trace)
 
     def state(self) -> TraceState:
@@ -492,16 +492,16 @@ class TracedFrame:
 
 
 def running_frame(top: types.FrameType) -> TracedFrame | None:
-    """Return the innermost function that is traced above the Python frame ``top``; None if none is."""
+    """Return the innermost traced function above the Python frame ``top``, or None."""
     translator = next(running_translators(top), None)
     return None if translator is None else TracedFrame(translator)
 
 
 def frame_at_comptime_breakpoint(frame: types.FrameType) -> TracedFrame | None:
-    """Return the function to stop in when ``frame``, which called ``breakpoint()``, runs for ``comptime``, else None.
+    """Return the function to stop in if ``frame``, which called ``breakpoint()``, runs for ``comptime``, else None.
 
     torch/_dynamo/comptime.py: ``comptime.breakpoint`` traces a function ``inner`` that calls ``builtins.breakpoint()``
-    with the caller's ``ComptimeContext`` in its local ``ctx``. Any other function is given to ``comptime(...)`` by the
+    with the caller's ``ComptimeContext`` in its local ``ctx``. Any other function is passed to ``comptime(...)`` by the
     traced code itself, and is called by ``ComptimeVariable.call_function``, which has the interpreter.
     """
     if COMPTIME_BREAKPOINT.problem is None and frame.f_globals.get("__name__") == "torch._dynamo.comptime":

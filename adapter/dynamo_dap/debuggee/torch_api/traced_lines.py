@@ -26,19 +26,19 @@ ASSIGNMENTS = Feature("the record of what names are assigned", _BASE, _TABLE)
 
 _STORES = ("STORE_FAST", "STORE_DEREF")
 MAXIMUM_VALUES = 6
-"""Kept of one assignment, that is of a loop or of a function that is called again and again."""
+"""Values kept of one assignment in a loop or a function that runs repeatedly."""
 
 
 @dataclass(eq=False)
 class TracedCode:
-    """A code object that a trace went through."""
+    """A code object in a trace."""
 
     code: types.CodeType
     lines: set[int] = field(default_factory=set)
     parameters: dict[str, Any] = field(default_factory=dict)
-    """What the parameters were at the first call, as trackers."""
+    """The parameters' trackers at the first call."""
     stored: dict[tuple[str, Place], list[Any]] = field(default_factory=dict)
-    """What was assigned: by name and place, trackers."""
+    """Assigned trackers, by name and place."""
 
 
 class Trace:
@@ -50,7 +50,7 @@ class Trace:
         self._unwanted = TracedCode((lambda: None).__code__)
         self._by_id: dict[int, TracedCode] = {}
         self.frame: TracedFrame | None = None
-        """One of the compile's functions, to read trackers with."""
+        """One of the compile's functions, for reading trackers."""
 
     def clear(self) -> None:
         """Forget the lines: the analysis starts again."""

@@ -1,9 +1,9 @@
-"""Finds calls that a compile serves although it is not valid for them: a guard is missing, or was filtered out.
+"""Finds calls that use a compile although it is not valid for them: a guard is missing, or was filtered out.
 
 While ``compile_records.NOTED_PATHS`` is wanted, each compile leaves a ``TracedPath``: the operations of its graph,
 before a backend changes them, and the constants that the trace took from the program. A replay of a later call is
-compared with that path. Noted on the compiling thread, compared on the thread of the call; a path lives as long as the
-function it is about.
+compared with that path. Noted on the compiling thread, compared on the thread of the call; a path lives as long as its
+function.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from dynamo_dap.debuggee.torch_api.variable_trackers import Place, source_name
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _CONSTANT_GUARDS = frozenset({"CONSTANT_MATCH", "EQUALS_MATCH", "BOOL_MATCH", "NONE_MATCH"})
 _ANY = "any number"
-"""In place of a number that varies from call to call."""
+"""Replaces a number that varies from call to call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Operation:
 
     @property
     def place(self) -> Place | None:
-        """The user's line; None where torch did not note it."""
+        """The user's line; None if torch did not note it."""
         places = [place for place, _ in places_in(self.stack)]
         return places[-1] if places else None
 
@@ -65,23 +65,23 @@ class TracedPath:
     operations: Sequence[Operation]
     constants: Sequence[Constant]
     attributes: Mapping[str, weakref.ref[Any]] = field(default_factory=dict)
-    """Tensors that the graph has for its own, by name: Dynamo took them as constants."""
+    """The graph's own tensors, by name: Dynamo took them as constants."""
 
 
 @dataclass(frozen=True, slots=True)
 class NotValid:
-    """Why a compile is not valid for a call that it serves."""
+    """Why a compile is not valid for a call that uses it."""
 
     changed: tuple[tuple[str, object, object], ...]
     """Constants: expression, value at the compile, value in the call."""
     position: int | None
-    """The first operation of the replay that differs from the compile's; None when none does so far."""
+    """The replay's first operation that differs from the compile's; None so far."""
     compiled: Operation | None
-    """The operation of the compile there; None when it had ended."""
+    """The compile's operation there; None after its end."""
     replayed: Operation | None
-    """The operation of the replay there; None when it has ended."""
+    """The replay's operation there; None after its end."""
     unproven: frozenset[Any] = frozenset()
-    """Nodes of the replay from there on: the program computes something else."""
+    """The replay's nodes from there on: the program computes something else."""
     has_stale_tensor: bool = False
     """Whether the two differ in a tensor that is a constant of the graph."""
 
@@ -108,12 +108,12 @@ class TracedPaths:
     """The noted paths of compiles. One for the process."""
 
     def __init__(self) -> None:
-        """Nothing is noted yet."""
+        """Begin without notes."""
         self._paths: dict[int, dict[str, TracedPath]] = {}
         self._references: dict[int, weakref.ref[types.CodeType]] = {}
 
     def note(self, code: types.CodeType, compile_id: str, given: Mapping[str, Any], output: Any, graph: Any) -> None:
-        """Note a compile of ``code``, whose ``graph`` is about to be handed to the backend; ``given``: its locals."""
+        """Note a compile of ``code``, whose ``graph`` the backend gets next; ``given``: its locals."""
         key = id(code)
         if key not in self._references:
             self._references[key] = weakref.ref(code, lambda _: self._forget(key))
@@ -135,8 +135,8 @@ class TracedPaths:
     def why_not_valid(self, call: CachedCall, graph: Any = None, *, is_complete: bool = False) -> NotValid | None:
         """Return why the compile that serves ``call`` is not valid for it; None without evidence.
 
-        ``graph`` (``torch.fx.Graph``) is that of a replay of the call, all of it or what there is so far.
-        None is not a proof: a compile that was not noted is not compared.
+        ``graph`` (``torch.fx.Graph``) belongs to a replay of the call, complete or so far. None is not a proof: a
+        compile that was not noted is not compared.
         """
         frame = call.frame
         path = self.of(frame.f_code) if isinstance(frame, types.FrameType) else None
@@ -222,7 +222,7 @@ def _flat(value: Any, numbers: Mapping[Any, object]) -> Iterator[object]:
 
 
 ORIGINALS = "_dynamo_dap_originals"
-"""Where a replay's graph has the program's tensors, by name, in whose place it runs on copies."""
+"""The program's tensors, by name, for whose copies a replay's graph runs."""
 
 
 def _tensors_of(graph: Any) -> dict[str, Any]:
@@ -237,7 +237,7 @@ def _tensors_of(graph: Any) -> dict[str, Any]:
 
 
 def _first_stale(before: Mapping[str, weakref.ref[Any]], graph: Any, operations: Sequence[Any]) -> int | None:
-    """Return the position of the first operation that takes such a tensor, and another one at the compile."""
+    """Return the position of the first operation that takes such a tensor, and took another one at the compile."""
     changed = set()
     for name, now in _tensors_of(graph).items():
         reference = before.get(name)
@@ -254,7 +254,7 @@ def _first_stale(before: Mapping[str, weakref.ref[Any]], graph: Any, operations:
 
 
 def _first_difference(compiled: Sequence[Operation], replayed: Sequence[Operation]) -> int | None:
-    """Return the position of the first operation of the replay that the compile does not have there."""
+    """Return the position of the replay's first operation that the compile does not have there."""
     for position, operation in enumerate(replayed):
         if position >= len(compiled) or not _are_same(compiled[position], operation):
             return position

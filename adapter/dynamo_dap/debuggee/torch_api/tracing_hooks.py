@@ -1,9 +1,9 @@
-"""Hooks into Dynamo's symbolic interpreter: before every line, before every instruction, after every node it makes.
+"""Hooks into Dynamo's symbolic interpreter: before every line, before every instruction, after every new node.
 
 torch/_dynamo/symbolic_convert.py: ``InstructionTranslatorBase.starts_line`` is called for every instruction that has a
-line, ``step`` runs one instruction; both are looked up on the class at each call, so wrappers can come and go while a
-trace runs. Hooks are called on the tracing thread, which holds Dynamo's global compile lock: only one thread at a time
-is inside a trace. Installing and removing may happen on any thread.
+line, ``step`` runs one instruction. Each call looks both up on the class, so wrappers can come and go while a trace
+runs. Hooks are called on the tracing thread, which holds Dynamo's global compile lock: only one thread at a time is
+inside a trace. Installing and removing may happen on any thread.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Hook = Callable[[Any], None]
 def add_line_hook(patches: Patches, hook: Hook) -> None:
     """Call ``hook`` at every instruction with a line, as one of ``patches``.
 
-    ``lineno`` and ``instruction_pointer`` of the translator are those of the instruction by then.
+    ``lineno`` and ``instruction_pointer`` of the translator then belong to the instruction.
     """
     if LINES.problem is None:
         patches.after(LINES.resolve(_BASE), "starts_line", functools.partial(_at_line, hook))
@@ -52,9 +52,9 @@ class TranslatorHooks:
     def __init__(
         self, on_line_instruction: Callable[[TracedFrame], None], on_instruction: Callable[[TracedFrame], None]
     ) -> None:
-        """Keep the hooks to be called.
+        """Keep the hooks to call.
 
-        ``on_line_instruction`` is called at every instruction that has a line, once the frame stands at it;
+        ``on_line_instruction`` is called at every instruction with a line, once the frame has reached it;
         ``on_instruction`` before every other instruction is fetched, or before every one.
         """
         self._on_line_instruction: Hook = lambda translator: on_line_instruction(TracedFrame(translator))
@@ -64,7 +64,7 @@ class TranslatorHooks:
         self._has_every_instruction = False
 
     def want(self, *, lines: bool, instructions: bool) -> None:
-        """Report instructions with a line and those without, or none; with ``instructions``, every one."""
+        """Report instructions with and without a line, or none; with ``instructions``, every one."""
         with self._lock:
             self._has_every_instruction = instructions
             if not lines:
@@ -92,30 +92,29 @@ class TranslatorHooks:
 
 
 def _lacks_line(translator: Any) -> bool:
-    """Whether the instruction that is fetched next has no line: Dynamo puts such ones in as it cleans code up."""
+    """Return whether the next instruction has no line: Dynamo inserts such ones when it cleans up code."""
     pointer = translator.instruction_pointer
     return pointer is not None and translator.instructions[pointer].starts_line is None
 
 
 NodeListener = Callable[[Any, int], None]
-"""Gets a node (``torch.fx.Node``), and which of its graph's nodes it is in the order in which they are made."""
+"""Gets a node (``torch.fx.Node``), and its number in the order in which its graph's nodes are made."""
 
 
 class NodeHook:
-    """Wraps the method that puts nodes into graphs, for one thread's trace of a call. One per process.
+    """Wraps the method that adds nodes to graphs, for one thread's trace of a call. One per process.
 
-    A node's key is its number: its name changes when it is stored in a variable, and nodes that nothing needs are
-    taken out of the graph at the end.
+    A node's key is its number: its name changes when a variable stores it, and unneeded nodes are removed at the end.
     """
 
     def __init__(self) -> None:
         self._lock = lock("listeners to nodes", Level.HOOKS)
         self._listeners: dict[int, tuple[NodeListener, list[Any]]] = {}
-        """By the thread that traces; with it the graph that is being written, and how many nodes were put there."""
+        """By tracing thread: the listener, the present graph, and how many nodes it got."""
         self._patches = Patches(NODES.name, self._listeners.clear)
 
     def want(self, listener: NodeListener | None) -> None:
-        """Call ``listener`` with each node of the outermost graph that the calling thread's trace makes; None to end.
+        """Call ``listener`` with each node that the calling thread's trace adds to the outermost graph; None to end.
 
         Raises: FeatureMissing: this torch lacks a name that hashing needs.
         """

@@ -1,4 +1,4 @@
-"""Dynamo's symbolic interpreters on the Python stack: which one runs, who called it, its compile and attempt.
+"""Finds Dynamo's symbolic interpreters on the Python stack: the running one, its callers, its compile and attempt.
 
 torch/_dynamo/symbolic_convert.py: an ``InstructionTranslatorBase`` interprets one function; ``run`` is its loop. Runs
 on the tracing thread.
@@ -30,7 +30,7 @@ RESTARTS = Feature("finding why an analysis was restarted", _COMPILE_FRAME)
 
 
 def with_callers(translator: Translator) -> Iterator[Translator]:
-    """Yield the translator, the one that it was inlined into, and so on out to the frame being compiled."""
+    """Yield the translator, the one into which it was inlined, and so on out to the frame being compiled."""
     current = translator
     while current is not None:
         yield current
@@ -43,7 +43,7 @@ def is_in_resume_prologue(translator: Translator) -> bool:
 
 
 def frames_of_trace(top: types.FrameType) -> Iterator[types.FrameType]:
-    """Yield the Python frames from ``top`` down to where Dynamo was called."""
+    """Yield the Python frames from ``top`` down to the call of Dynamo."""
     callback = CALLERS.code_of(_CALLBACK) if CALLERS.problem is None else None
     call = retraced_call()
     end = None if call is None else call.frame
@@ -54,7 +54,7 @@ def frames_of_trace(top: types.FrameType) -> Iterator[types.FrameType]:
 
 
 def running_translators(top: types.FrameType) -> Iterator[Translator]:
-    """Yield the translators that run above ``top``, innermost first; none when this torch does not know."""
+    """Yield the translators that run above ``top``, innermost first; none if this torch does not support it."""
     if RUNNING.problem is None:
         run = RUNNING.code_of(_RUN)
         yield from (frame.f_locals["self"] for frame in frames_of_trace(top) if frame.f_code is run)
@@ -80,7 +80,7 @@ class CompileIdentity:
 
 
 EARLIER_REASONS = "dynamo_dap_earlier_reasons"
-"""Our own attribute of the ``CompileContext`` that stands for an attempt that was given up."""
+"""Our own attribute of the ``CompileContext`` of an abandoned attempt."""
 
 
 def compile_identity() -> CompileIdentity:
@@ -113,7 +113,7 @@ def restart_reasons(top: types.FrameType) -> Sequence[str]:
 
 
 def frame_below_trace(top: types.FrameType) -> types.FrameType | None:
-    """Return the Python frame that called into Dynamo: what lies above it is the interpreter's machinery.
+    """Return the Python frame that called into Dynamo; the interpreter's machinery is above it.
 
     For the replay of a cached call, it is the one that made the call.
     """

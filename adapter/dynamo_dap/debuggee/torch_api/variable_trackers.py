@@ -55,7 +55,7 @@ def unwrapped(tracker: Any) -> Any:
 
 
 _WRAPPERS = 8
-"""Lazy trackers around each other at most; torch makes one."""
+"""How many nested lazy trackers are followed; torch makes one."""
 
 
 def is_unrealized(tracker: object) -> bool:
@@ -69,7 +69,7 @@ def held_value(tracker: object) -> Any:
 
 
 def source_of(tracker: object) -> Any:
-    """Return where the value came from (a torch ``Source``); None for what the traced code made."""
+    """Return the value's origin (a torch ``Source``); None if the traced code made it."""
     source = fields_of(tracker).get("source")
     if source is None and is_unrealized(tracker):
         return getattr(fields_of(tracker)["_cache"], "source", None)
@@ -101,9 +101,9 @@ class Place(NamedTuple):
 
 
 def users_frame(stack: Any) -> tuple[Place, str, Place | None]:
-    """Return the innermost frame of a traceback summary that is not torch's: place, function, and the innermost of all.
+    """Return a traceback summary's innermost frame outside torch: place, function, and the innermost of all.
 
-    The last is None if it is the same. A library function of torch's stands for the line that called it.
+    The last is None if it is the same. A library function of torch represents the line that called it.
     """
     directory = str(sys.modules["torch"].__path__[0])
     innermost = stack[-1]
@@ -116,9 +116,9 @@ def _place_of(frame: Any) -> Place:
 
 
 def created_at(tracker: object) -> Place | None:
-    """Return the place of the instruction that made the tracker, where this version of torch notes it.
+    """Return the place of the instruction that made the tracker, if this torch version notes it.
 
-    NULL on the value stack is a mark, and no value that was made: it has none.
+    NULL on the value stack is a mark, not a value: it has none.
     """
     place = fields_of(tracker).get("source_location")
     if place is None or type(tracker).__name__ == "NullVariable":
@@ -138,7 +138,7 @@ def mutation_state(tracker: object) -> str:
 
 
 def is_modified(tracker: object) -> bool:
-    """Whether this is a container that existed before and was modified, or an object that is one."""
+    """Return whether this is a container that existed before and was modified, or such an object."""
     own = fields_of(tracker)
     base = own.get("_base_vt")
     of_base = None if base is None else fields_of(base).get("mutation_type")
@@ -161,7 +161,7 @@ def node_of(tracker: object) -> Any:
 def class_of(tracker: Any) -> type | None:
     """Return the value's class in traced code; None if Dynamo does not know it, or would have to look.
 
-    Only classes of trackers that know it are asked: the others would make the value and look at its class.
+    Only trackers that know their class are read: the others would make the value and look at its class.
     """
     base: Any = sys.modules["torch._dynamo.variables.base"].VariableTracker
     asked: Any = getattr(type(tracker), "python_type", None)
@@ -178,7 +178,7 @@ def _class_by_name(tracker: Any) -> object:
 
 
 def held_trackers(tracker: object) -> list[tuple[str, Any]]:
-    """Return every tracker that ``tracker`` holds, with the field's name: what an unknown class is made of."""
+    """Return every tracker inside ``tracker``, with the field's name: the parts of an unknown class."""
     own = fields_of(tracker)
     return [(name, value) for name, value in own.items() if name not in _BOOKKEEPING and _holds(value)]
 
@@ -244,7 +244,7 @@ def cell_contents(tx: Any, cell: Any) -> Any:
 
 
 def changed_variable(tracker: Any, name: str, source: str) -> str | None:
-    """Return which variable a pending store changes: ``nonlocal total``, ``global counter``; None for an attribute."""
+    """Return the variable that a pending store changes (``nonlocal total``, ``global counter``), or None."""
     kind = type(tracker).__name__
     if kind == "CellVariable":
         return f"nonlocal {fields_of(tracker).get('local_name') or source}"

@@ -1,4 +1,4 @@
-"""Dynamo's VariableTrackers, read into a few forms that the packages above can show and compute with.
+"""Reads Dynamo's VariableTrackers into a few forms, which the packages above show and compute with.
 
 ``TracedFrame.form_of`` is the entry point. Runs on the tracing thread.
 """

@@ -1,4 +1,4 @@
-"""The value of a VariableTracker as one of a few forms, independent of Dynamo's two hundred classes.
+"""Defines the forms of VariableTrackers' values, independent of Dynamo's two hundred classes.
 
 ``form_of`` reads a tracker into a form. The parts of a form are not read: they are trackers still, or real objects
 where Dynamo keeps those. Runs on the tracing thread; forms live as long as the pause.
@@ -16,7 +16,7 @@ from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The tracker stands for this very object: a constant, a module, a class, a function that exists."""
+    """The tracker represents exactly this object: a constant, a module, a class, an existing function."""
 
     value: Any
 
@@ -33,12 +33,12 @@ class TensorForm:
     """A tensor, known by its metadata."""
 
     example: Any
-    """The FakeTensor that stands for it; None while it has none."""
+    """Its FakeTensor, or None."""
     node: Any
     """The FX node that computes it."""
     kind: str = "Tensor"
     number: Any = None
-    """The number, where the graph takes one of the program's as a tensor."""
+    """The number, if the graph takes one of the program's as a tensor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class MappingForm:
 
 @dataclass(frozen=True, slots=True)
 class InstanceForm:
-    """An object of a class: what it stores, with the changes of the traced code applied."""
+    """An object of a class, with the traced code's changes applied."""
 
     value: Any
     """The real object; for one made by the traced code, an empty placeholder that only has the class."""
@@ -94,7 +94,7 @@ class InstanceForm:
     contents: Any = None
     """The form of what it contains, for a subclass of a builtin container."""
     stored: dict[str, Any] = field(default_factory=dict)
-    """What the traced code stored on it, as trackers."""
+    """The attributes that the traced code stored on it, as trackers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class FunctionForm:
     keyword_defaults: Any = None
     closure: tuple[tuple[str, Any], ...] = ()
     function: types.FunctionType | None = None
-    """The real function, where there is one."""
+    """The real function, if there is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,13 +128,13 @@ class Composite:
     type_name: str | None = None
     code: types.CodeType | None = None
     after: tuple[Any, ...] = ()
-    """Parts whose text belongs in the title, in parentheses behind it."""
+    """Parts whose text follows the title, in parentheses."""
     is_call: bool = False
-    """Whether the title is followed by parentheses even when nothing is in them: ``ValueError()``."""
+    """Whether parentheses follow the title even without parts: ``ValueError()``."""
     rebuild: Callable[[Callable[[Any], Any]], Any] | None = None
-    """Makes the Python value, given a function that converts a part; None for what cannot be computed with."""
+    """Makes the Python value, given a function that converts a part; None if nothing can compute with it."""
     cls: type | None = None
-    """The class that the value has in ordinary Python, where Dynamo's placeholder for it has another."""
+    """The value's class in ordinary Python, if Dynamo's placeholder has another."""
 
 
 Form = (
@@ -156,5 +156,5 @@ _FORMS: tuple[type, ...] = get_args(Form)
 
 
 def is_form(value: object) -> TypeGuard[Form]:
-    """Whether ``value`` is a form, and not an object of the program, which is asked nothing."""
+    """Return whether ``value`` is a form, without running code of the program's objects."""
     return is_exactly(value, _FORMS)

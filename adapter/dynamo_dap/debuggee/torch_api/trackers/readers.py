@@ -1,4 +1,4 @@
-"""Reading each class of VariableTracker into a form: a table by class name, looked up along the MRO.
+"""Reads each class of VariableTracker into a form, by a table of class names, looked up along the MRO.
 
 Classes are looked up by name, so that a class of another version of torch is read as its base class, or, if no base is
 known either, shown by its name and every tracker in its fields. No iterator is advanced, nothing is realized. Runs on
@@ -125,12 +125,12 @@ def form_of(tx: Any, tracker: Any) -> Form:
 
 
 def reader_names() -> tuple[str, ...]:
-    """Return the names of the classes that have a reader of their own."""
+    """Return the names of the classes with their own readers."""
     return tuple(_readers)
 
 
 def _unknown(read: _Reading) -> Form:
-    """Return a form that says the class, with the trackers it holds as parts."""
+    """Return a form with the class's name, and the trackers in it as parts."""
     value = [("value", read["value"])] if "value" in read.fields else []
     return Composite(_in_words(read.class_name), (*value, *held_trackers(read.tracker)))
 
@@ -147,9 +147,9 @@ def _of(title: str, parts: tuple[tuple[str, Any], ...], type_name: str | None = 
 
 
 def _contents(read: _Reading) -> Form | None:
-    """Return the form of what an object of a builtin container's subclass contains; None for others.
+    """Return the form of a builtin container inside an object of its subclass; None for others.
 
-    The container is a tracker of its own (``_base_vt``); from torch 2.15 on the object's tracker is the container.
+    The container is a separate tracker (``_base_vt``); from torch 2.15 on the object's tracker is the container.
     """
     base = read.get("_base_vt")
     if base is not None:
@@ -195,7 +195,7 @@ _TABLE: dict[tuple[str, ...], Reader] = {
         "UserDefinedClassVariable",
         "OpaqueObjectClassVariable",
     ): lambda read: Known(read["value"] if "value" in read.fields else read["fn"]),
-    # Classes that stand for one builtin each, and do not say which.
+    # Classes that represent one builtin each, without naming it.
     ("DictBuiltinVariable",): lambda read: Known(dict),
     ("ListBuiltinVariable",): lambda read: Known(list),
     ("ByteArrayBuiltinVariable",): lambda read: Known(bytearray),
@@ -368,7 +368,7 @@ def _dictionary(read: _Reading) -> Form:
 
 @_reads("DunderDictVariable")
 def _attribute_dictionary(read: _Reading) -> Form:
-    """Read ``obj.__dict__``; the proxy that stands in for its items would make trackers while iterating."""
+    """Read ``obj.__dict__``; the proxy for its items would make trackers while iterating."""
     stored = {**read.items.item_dict, **pending_attributes(read.tx, read.items.item)}
     return MappingForm([(name, value) for name, value in stored.items() if not is_deleted(value)])
 
@@ -488,7 +488,7 @@ def _generator(read: _Reading) -> Form:
 
 
 def _builtin_iterator(code: types.CodeType) -> type | None:
-    """Return the iterator type that torch's generator stands in for: ``enumerate``, ``itertools.chain``."""
+    """Return the iterator type that torch's generator replaces: ``enumerate``, ``itertools.chain``."""
     polyfills: Any = sys.modules.get("torch._dynamo.polyfills")
     if polyfills is None or not code.co_filename.startswith(tuple(polyfills.__path__)):
         return None
@@ -523,7 +523,7 @@ def _view_iterator(read: _Reading) -> Form:
     left = [tuple_form(list(map(key_of, item))) if type(item) is tuple else key_of(item) for item in items]
     of_set = read.class_name == "SetIterator"
     what = "set" if of_set else f"dictionary {kind}"
-    cls: type | None = type(iter(set())) if of_set else None  # of the others, Dynamo says the right one
+    cls: type | None = type(iter(set())) if of_set else None  # for the others, Dynamo gives the right one
     return Composite(f"iterator of {what}, {len(left)} left", (("left", SequenceForm(left)),), cls=cls)
 
 
