@@ -145,6 +145,7 @@ def test_an_editor_shows_text_and_opens_nothing(folder: Path) -> None:
         (diagnostic,) = editor.at(program, 5)
         assert diagnostic.code_description is None
         hover = editor.hover(program, 5, 4)
+        assert editor.lenses(Path("/no\0file.py")) == []
     assert hover is not None
     # As code, fenced by more backticks than the text has: nothing in it is Markdown.
     assert hover.count(f"``{evil}``") == 3

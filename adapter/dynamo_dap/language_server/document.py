@@ -200,7 +200,10 @@ def _statements_in(node: ast.AST) -> Iterator[ast.AST]:
 @lru_cache(maxsize=4096)
 def real_path(path: str) -> str:
     """Return the path without symbolic links; cached for the thousands of places in a record."""
-    return os.path.realpath(path)
+    try:
+        return os.path.realpath(path)
+    except ValueError:  # a null byte, which no name of a file has
+        return path
 
 
 def first_line(node: ast.stmt) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 from pygls.uris import from_fs_path, to_fs_path
 from pygls.workspace import Workspace
 
-from dynamo_dap.language_server.document import Document
+from dynamo_dap.language_server.document import Document, real_path
 from dynamo_dap.protocol.user_files import read_source
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.texts import is_readable_source
@@ -33,7 +33,7 @@ class Documents:
 
     def of_path(self, workspace: Workspace, record: Record, path: str) -> Document | None:
         """Return a file of the record; None for any other, or if it is unreadable."""
-        real = os.path.realpath(path)
+        real = real_path(path)
         recorded = self._digests(record).get(real)
         if not recorded:
             return None
@@ -65,7 +65,7 @@ class Documents:
     def _digests(self, record: Record) -> dict[str, list[str]]:
         if record is not self._record or len(record.sources) != self._recorded_count:
             self._record, self._recorded_count = record, len(record.sources)
-            self._recorded = {os.path.realpath(path): lines for path, lines in record.sources.items()}
+            self._recorded = {real_path(path): lines for path, lines in record.sources.items()}
         return self._recorded
 
 
@@ -79,7 +79,7 @@ def _read(path: str) -> str:
 def path_of(uri: str) -> str | None:
     """Return the real path of a client's document; None if it is not a file."""
     path = to_fs_path(uri) if uri.startswith("file:") else None
-    return os.path.realpath(path) if path else None
+    return real_path(path) if path else None
 
 
 def uri_of(workspace: Workspace, path: str) -> str:
