@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -108,3 +110,39 @@ def write_program(folder: Path) -> Path:
     path = folder / "program.py"
     path.write_text("".join(parts) + "\n", encoding="utf-8")
     return path
+
+
+def fixed_program(fixes: Sequence[tuple[str, str]]) -> str:
+    """Return a program that compiles each function, by its name, with a fix; it prints an object for each."""
+    parts = [_HEAD.replace("import torch\n", "import json\nimport torch\n", 1)]
+    parts.append("from torch.fx.experimental.symbolic_shapes import guard_or_false\n\n\n")
+    cases = {case.name: case for case in CASES}
+    for number, (name, fix) in enumerate(fixes):
+        case = cases[name]
+        for kind, body in (("plain", case.body), ("fixed", _with_fix(case, fix))):
+            parts.append(f"def {kind}_{number}({case.arguments}):\n{textwrap.indent(body, '    ')}\n\n\n")
+        parts.append(_COMPARISON.format(number=number, arguments=case.arguments))
+    return "".join(parts)
+
+
+_COMPARISON = """\
+try:
+    compiled = torch.compile(fixed_{number}, backend="eager", fullgraph=True)({arguments})
+except Exception as problem:
+    print(json.dumps({{"compiles": False, "problem": str(problem).splitlines()[0]}}))
+else:
+    expected = plain_{number}({arguments})
+    print(json.dumps({{"compiles": True, "is_as_eager": torch.equal(compiled, expected)}}))
+
+
+"""
+
+
+def _with_fix(case: DataCase, fix: str) -> str:
+    lines = case.body.splitlines()
+    at = next(number for number, line in enumerate(lines) if line.endswith(f"#@{case.name}"))
+    if fix.startswith("guard_or_false"):
+        lines[at] = re.sub(r"\bif (.+?)(:| else)", r"if guard_or_false(\1)\2", lines[at], count=1)
+    else:
+        lines.insert(at, fix)
+    return "\n".join(lines)

@@ -15,6 +15,7 @@ import pytest
 
 from dynamo_dap.commands.schema import schema_of
 from dynamo_dap.protocol.contract import RECORDS_VARIABLE
+from dynamo_dap.protocol.sizes import FIXES_SCOPE
 from dynamo_dap.records.file import read_record
 from dynamo_dap.records.folders import SUFFIX
 from dynamo_dap.records.model import GraphBreak
@@ -22,7 +23,7 @@ from tests.client import Session
 from tests.client.environments import python_option
 from tests.client.fixtures import Fixture
 from tests.client.timeline import DEADLINE
-from tests.records.data_dependent import CASES, write_program
+from tests.records.data_dependent import CASES, fixed_program, write_program
 from tests.records.test_graph_break_stops import info_of, launch
 
 pytestmark = pytest.mark.timeout(300)
@@ -101,15 +102,41 @@ def test_the_record_has_condition_and_origin(program: Path) -> None:
 def test_a_stop_has_the_numbers_of_this_call(session: Session, program: Path) -> None:
     alone = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, check=True)
     launch(session, program, "graph-break")
+    tried: dict[str, dict[str, str]] = {}
     for case in CASES:
         stop = session.wait_for_stop("exception", at=case.name)
         info: dict[str, Any] = info_of(session, stop)
         assert info["exceptionId"].partition(" [")[0] == f"Graph break: Data-dependent condition: {case.condition}"
         (values,) = [line for line in info["description"].splitlines() if line.startswith("In this call: ")]
         assert re.sub(r" \(\S+ … \S+\)", "", values) == f"In this call: {case.values}.", case.name
+        tried[case.name] = stop.frames[0][FIXES_SCOPE].texts()
         session.resume()
     assert session.wait_for_exit() == 0
-    assert session.output("stdout") == alone.stdout
+    assert session.output("stdout") == alone.stdout, "nothing of the trials is left"
+    assert list(tried["unnamed"]) == ["(none)"]
+    _fixes_do_what_the_stop_says(program.parent, tried)
+
+
+def _fixes_do_what_the_stop_says(folder: Path, tried: dict[str, dict[str, str]]) -> None:
+    """Each fix is made in the text, with ``fullgraph=True``: torch compiles it exactly if the trial has passed."""
+    fixes = {
+        (case.name, fix): text
+        for case in CASES
+        for fix, text in tried[case.name].items()
+        if fix.startswith(("torch._check", "guard_or_false"))
+    }
+    assert len(fixes) > 2 * len(tried) - 4
+    (folder / "fixed.py").write_text(fixed_program(list(fixes)), encoding="utf-8")
+    ran = subprocess.run([sys.executable, "fixed.py"], cwd=folder, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    really = dict(zip(fixes, map(json.loads, ran.stdout.splitlines()), strict=True))
+    for fix, text in fixes.items():
+        alone = text.startswith("passes: ")
+        assert really[fix]["compiles"] == alone, (fix, text, really[fix])
+        if alone and text.endswith(("which holds in this call", "nor does this call")):
+            assert really[fix]["is_as_eager"], (fix, text)
+    changing = [really[fix] for fix, text in fixes.items() if text.endswith("the result may change")]
+    assert any(not one["is_as_eager"] for one in changing if one["compiles"])
 
 
 def test_a_fix_is_right_only_if_the_program_gives_what_python_gives(tmp_path: Path) -> None:
@@ -329,8 +356,9 @@ torch._dynamo.config.capture_dynamic_output_shape_ops = True
 def fn(x, mask):
     found = mask.nonzero()  #@made
     y = x + 1  #@after
-    if found.shape[0] > 2:  #@asked
-        return y
+    if found.shape[0] > 1:  #@asked
+        if found.shape[0] > 2:  #@again
+            return y
     return x
 
 
@@ -342,7 +370,7 @@ def test_a_stop_goes_back_to_where_the_number_was_made(tmp_path: Path) -> None:
     program = tmp_path / "found.py"
     program.write_text(FOUND, encoding="utf-8")
     lines = Fixture(program)
-    typed = "origin u0 made\norigin u7 made\nc\nc\nq\ny\n"
+    typed = "try\norigin u0 made\norigin u7 made\nc\nc\nq\ny\n"
     ran = _run(program, "debug", "--catch", "graph-break", program.name, typed=typed)
     at_break, back = ran.stdout.split("(dynamo) origin u0 made")
     assert f"in fn at found.py:{lines.line('asked')}" in at_break
@@ -350,3 +378,7 @@ def test_a_stop_goes_back_to_where_the_number_was_made(tmp_path: Path) -> None:
     assert "no statement of this trace has added a node 'u7'" in back
     assert f"in fn at found.py:{lines.line('asked')}" in back, "forward again to where the trace stands"
     assert "6.0" in back
+    tried = {name: text for name, _, text in (line.strip().partition(" = ") for line in at_break.splitlines())}
+    further = f"passes, with torch._check(found.shape[0] > 2) at found.py:{lines.line('again')}: the trace goes on"
+    assert tried["torch._check(found.shape[0] > 1)"].startswith(further)
+    assert tried["guard_or_false(found.shape[0] > 1)"].startswith("passes: the trace goes on to its end")

@@ -39,3 +39,6 @@ SIZE_REASONS = (
 
 SIZES_ROW = "why these sizes"
 """The row below a tensor or symbolic number that has a row for each size."""
+
+FIXES_SCOPE = "Fixes"
+"""The scope at a stop for a condition on data: opened, it tries a fix for each of its rows."""

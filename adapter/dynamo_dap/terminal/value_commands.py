@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 
 from dynamo_dap.protocol.connection import RequestFailed
-from dynamo_dap.protocol.sizes import SIZES_ROW
+from dynamo_dap.protocol.sizes import FIXES_SCOPE, SIZES_ROW
 from dynamo_dap.protocol.types import EvaluateResponseBody
 from dynamo_dap.terminal.breakpoints import UsageError
 from dynamo_dap.terminal.command_table import Group, command, number
@@ -264,6 +264,14 @@ def show_value_stack(debugger: Debugger, argument: str) -> None:
 def show_guards(debugger: Debugger, argument: str) -> None:
     """Show the guards so far."""
     show_scope(debugger, "Guards")
+
+
+@command("try", Group.COMPILED)
+def try_fixes(debugger: Debugger, argument: str) -> None:
+    """Try fixes of the condition on data at which this stop is: the call is traced again with each."""
+    if not any(scope.name == FIXES_SCOPE for scope in debugger.scopes()):
+        raise UsageError("this stop is not at a condition on data that Dynamo cannot decide")
+    show_scope(debugger, FIXES_SCOPE)
 
 
 @command("graph", Group.COMPILED)

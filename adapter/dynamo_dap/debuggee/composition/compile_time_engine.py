@@ -18,6 +18,7 @@ from dynamo_dap.debuggee.agent.frames import Frame
 from dynamo_dap.debuggee.agent.stepping import RaisedException
 from dynamo_dap.debuggee.agent.user_code import is_user_file, stands_in_for_builtin
 from dynamo_dap.debuggee.composition.cached_calls import CachedCallStops
+from dynamo_dap.debuggee.history.remedies import Remedies
 from dynamo_dap.debuggee.history.reverse_stops import applying, functions_begun
 from dynamo_dap.debuggee.history.time_travel import Event
 from dynamo_dap.debuggee.history.trace_logs import TraceLogs
@@ -60,7 +61,8 @@ class CompileTimeEngine:
         self._watches_every_line = False
         self._line_traces = LineTraces(self.arm)
         what_ifs = WhatIfs(host, self._line_traces, self._logs)
-        self._stops = TraceStops(host, self._logs, what_ifs, self._codes.address_of)
+        remedies = Remedies(host, self._line_traces, self._logs)
+        self._stops = TraceStops(host, self._logs, what_ifs, remedies, self._codes.address_of)
         self._compile_stops = CompileStops(host, self.name, self._stop_at_exception)
         self._lowering_stops = LoweringStops(host)
         self._data_watch = DataWatch()

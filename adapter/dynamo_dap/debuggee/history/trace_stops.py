@@ -16,6 +16,7 @@ from dynamo_dap.debuggee.agent.frames import Frame, caller_frame
 from dynamo_dap.debuggee.agent.stepping import RaisedException, Step, Stop
 from dynamo_dap.debuggee.history.attempts import Attempt, Attempts, Standpoint, all_before
 from dynamo_dap.debuggee.history.before_breaks import locals_before_break
+from dynamo_dap.debuggee.history.remedies import Remedies
 from dynamo_dap.debuggee.history.reverse_stops import AddressOf, StopsInThePast, StopsOfCall
 from dynamo_dap.debuggee.history.time_travel import Destination, Past, Place
 from dynamo_dap.debuggee.history.trace_logs import TraceLogs
@@ -25,17 +26,21 @@ from dynamo_dap.debuggee.trace.frames import frames_of
 from dynamo_dap.debuggee.trace.runs import ProgressOfTraces, TracePoint, current_run
 from dynamo_dap.debuggee.trace.stepping import ends_at, origin_of
 from dynamo_dap.debuggee.trace.stop_texts import explain, headline, in_the_past
+from dynamo_dap.debuggee.values.model import ScopeOfFrame
 from dynamo_dap.protocol.contract import COMPILE_TIME
 
 
 class TraceStops:
     """Stops in traces, with their history in ``logs``."""
 
-    def __init__(self, host: Host, logs: TraceLogs, what_ifs: WhatIfs, address_of: AddressOf) -> None:
+    def __init__(
+        self, host: Host, logs: TraceLogs, what_ifs: WhatIfs, remedies: Remedies, address_of: AddressOf
+    ) -> None:
         """Work for ``host``, the agent; ``what_ifs`` makes the user's changes at a stop."""
         self._host = host
         self._logs = logs
         self._what_ifs = what_ifs
+        self._remedies = remedies
         self._address_of = address_of
         self._traces = ProgressOfTraces()
 
@@ -72,10 +77,13 @@ class TraceStops:
             place = past.present(frame, point.index)
             place = place._replace(is_after=place.is_after or raised is not None)
             past.stopped.setdefault(place.at, set()).update(hit or ())
+        condition = None if raised is None else raised.condition
+        scopes = [] if condition is None else [self._remedies.scope(frame, condition, progress.identity.compile_id)]
+        present = None if attempts is None else attempts.present
         stop = Stop(
             engine=COMPILE_TIME,
             reason=reason,
-            frames=lambda: self._frames(frame.running(top), top, None if attempts is None else attempts.present, names),
+            frames=lambda: self._frames(frame.running(top), top, present, names, scopes),
             description=headline(frame, progress.identity) if raised is None else raised.headline,
             text=explain(reason, frame, progress.identity, top, restarted=restarted) if raised is None else raised.text,
             hit_breakpoint_ids=hit or [],
@@ -251,6 +259,7 @@ class TraceStops:
         top: types.FrameType,
         attempt: Attempt | None,
         names: dict[str, object] | None = None,
+        more_scopes: Sequence[ScopeOfFrame] = (),
     ) -> list[Frame]:
         earlier = None if attempt is None else lambda frame: locals_before_break(frame, attempt)
-        return frames_of(chain, top, self._address_of, self._host, names or {}, earlier)
+        return frames_of(chain, top, self._address_of, self._host, names or {}, earlier, more_scopes)

@@ -86,6 +86,8 @@ class DataDependence(NamedTuple):
     symbols: tuple[DataSymbol, ...]
     known: tuple[str, ...] = ()
     """The code's promises about its numbers, by ``torch._check``: ``(n % 4) == 0``."""
+    user_opposite: str | None = None
+    """The opposite of ``user_condition``: ``n != 3``."""
 
     @property
     def text(self) -> str:
@@ -122,7 +124,8 @@ def data_dependence_of(exception: BaseException, frame: TracedFrame) -> DataDepe
     asserted = getattr(shape_env, "deferred_runtime_asserts", {})
     promised = [promise.expr for each in symbols for promise in asserted.get(each, ())][:_PROMISES]
     known = [_as_the_user_may_write(one, names) or _printed(one) for one in promised]
-    return DataDependence(_printed(condition), user_condition, tuple(found), tuple(dict.fromkeys(known)))
+    opposite = _as_the_user_may_write(~condition, names) if user_condition is not None else None
+    return DataDependence(_printed(condition), user_condition, tuple(found), tuple(dict.fromkeys(known)), opposite)
 
 
 def _as_the_user_may_write(expression: Any, names: dict[Any, str]) -> str | None:

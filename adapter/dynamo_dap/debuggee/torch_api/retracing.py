@@ -207,12 +207,13 @@ def trace_again(
     *,
     keep: bool = False,
     made_code: MadeCode | None = None,
+    one_graph: bool = False,
 ) -> CompleteTrace | None:
     """Trace the call of ``replay`` from its arguments. Hooks of Dynamo's interpreter see the trace like any other.
 
     It may end early: see ``TraceIsOver``. ``on_graph`` gets the finished ``torch.fx.Graph``. With ``keep`` the trace
     ends where Dynamo would generate code, and is returned in that state, for a later ``clear``; None if it ended
-    before. ``made_code`` takes what is compiled from it.
+    before. ``made_code`` takes what is compiled from it. With ``one_graph`` a graph break is an error.
 
     Raises: FeatureMissing: this torch lacks a name that hashing needs. Exception: Dynamo cannot trace the call.
     """
@@ -227,7 +228,7 @@ def trace_again(
                 call.frame.f_builtins,
                 call.closure,
                 _ThrownAway(call.backend, on_graph, made_code),
-                one_graph=False,
+                one_graph=one_graph,
                 restart_reasons=set(),
                 frame_state={},
             )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from dynamo_dap.debuggee.agent.breakpoints import CHANGED, DataEntry
@@ -221,7 +221,7 @@ class CompileStops(CompileObserver):
             self._of(compiling).place = _where(innermost)
             error = error_being_raised(frame) if is_raised_by_user(exception) else None
             values = [] if dependence is None else self._values_in_call(dependence, innermost)
-            raised = graph_break(exception, facts, effect, error, values)
+            raised = replace(graph_break(exception, facts, effect, error, values), condition=dependence)
             self._stop_in_trace(name, innermost, raised, _names_of(facts))
 
     def _values_in_call(self, dependence: DataDependence, frame: TracedFrame) -> list[str]:

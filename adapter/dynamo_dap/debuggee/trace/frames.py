@@ -62,6 +62,7 @@ class TracedFunction(Frame):
         scratch: dict[str, object],
         host: Host,
         earlier: Callable[[TracedFrame], Mapping[str, Value]] | None = None,
+        more_scopes: Sequence[ScopeOfFrame] = (),
     ) -> None:
         """Show ``frame``, which is at the instruction with ``address``.
 
@@ -69,6 +70,7 @@ class TracedFunction(Frame):
         ``earlier`` returns values from before the graph break after which the frame resumes.
         """
         self._look_earlier = earlier
+        self._more_scopes = more_scopes
         self.instruction_pointer_reference = hex(address)
         self._frame = frame
         self._scratch = scratch
@@ -92,7 +94,7 @@ class TracedFunction(Frame):
 
     def scopes(self) -> Sequence[ScopeOfFrame]:
         """Return the scopes with the symbolic state."""
-        return scopes_of(self._frame, self._host.listing_of, self._earlier)
+        return [*scopes_of(self._frame, self._host.listing_of, self._earlier), *self._more_scopes]
 
     @cached_property
     def _earlier(self) -> Mapping[str, Value]:
@@ -145,15 +147,19 @@ def frames_of(
     host: Host,
     names: Mapping[str, object] = MappingProxyType({}),
     earlier: Callable[[TracedFrame], Mapping[str, Value]] | None = None,
+    more_scopes: Sequence[ScopeOfFrame] = (),
 ) -> list[Frame]:
     """Return the whole stack of a tracing thread.
 
     ``chain`` is the traced function and its callers; ``top`` the hook's Python frame; ``address_of`` gives the address
     of a frame's instruction; ``host`` presents the Python frames that called into Dynamo; ``names`` can be used in
-    expressions; ``earlier``: see ``TracedFunction``.
+    expressions; ``earlier``: see ``TracedFunction``; ``more_scopes`` are the innermost function's.
     """
     scratch = dict(names)
-    traced = [TracedFunction(each, address_of(each, each.index), scratch, host, earlier) for each in chain]
+    traced = [
+        TracedFunction(each, address_of(each, each.index), scratch, host, earlier, () if at else more_scopes)
+        for at, each in enumerate(chain)
+    ]
     return [*traced, *host.python_stack(frame_below_trace(top))]
 
 

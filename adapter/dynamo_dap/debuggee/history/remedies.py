@@ -1,0 +1,295 @@
+"""Tries fixes of a condition that depends on data, while the thread is held there: the scope *Fixes*.
+
+The call is traced again in isolation with each fix in place: ``torch._check`` before the line, as if the function
+contained it there, or the branch not taken, as ``guard_or_false`` has it. The trace goes on from there to its end or to
+the next graph break. Where that is another condition on data, the check that holds in this call is tried as well.
+Held tracing thread, under Dynamo's compile lock; nothing here outlives the scope.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import linecache
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import PurePath
+from types import CodeType
+from typing import Any
+
+from dynamo_dap.debuggee.agent.engine import Host
+from dynamo_dap.debuggee.agent.log import log_exception
+from dynamo_dap.debuggee.bytecode.line_table import LineTableError, line_table
+from dynamo_dap.debuggee.history.changed_traces import CannotChange, assign, beside_running_trace, traced_call
+from dynamo_dap.debuggee.history.trace_logs import TraceLogs
+from dynamo_dap.debuggee.torch_api.data_dependence import DataDependence, data_dependence_of
+from dynamo_dap.debuggee.torch_api.features import FeatureMissing
+from dynamo_dap.debuggee.torch_api.graph_breaks import facts_of_break, frame_of_break, is_graph_break
+from dynamo_dap.debuggee.torch_api.retracing import CachedCall, replaying, trace_again
+from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame, running_frame
+from dynamo_dap.debuggee.torch_api.trial_traces import TRIALS, UNTAKEN, branch_not_taken, reporting_failure
+from dynamo_dap.debuggee.trace.evaluation import evaluate_to_python
+from dynamo_dap.debuggee.trace.runs import (
+    Decision,
+    LineTraces,
+    ProgressOfTraces,
+    SilentRun,
+    TracePoint,
+    TraceProgress,
+)
+from dynamo_dap.debuggee.values.model import Deferred, Location, ScopeOfFrame, Value, Variable
+from dynamo_dap.protocol.sizes import FIXES_SCOPE
+
+_FURTHER = 4
+"""Further checks that are tried with a fix at most."""
+_SIZE = re.compile(r"(?P<name>[A-Za-z_]\w*) (?:(?:<|>=) 0|(?:==|!=) -1)")
+"""A condition that is decided if the number is 0 or more, as each size is."""
+
+
+@dataclass(frozen=True)
+class _Place:
+    """An instruction of a function, and the line where its statement begins."""
+
+    code: CodeType
+    index: int
+    line: int
+
+    @classmethod
+    def of(cls, frame: TracedFrame) -> _Place:
+        return cls(frame.code, frame.index, _statement_line(frame))
+
+    @property
+    def text(self) -> str:
+        """Return ``model.py:31``."""
+        return f"{PurePath(self.code.co_filename).name}:{self.line}"
+
+    def is_at(self, frame: TracedFrame) -> bool:
+        """Whether a function is at the instruction."""
+        return frame.code is self.code and frame.index == self.index
+
+
+@dataclass(frozen=True)
+class _Check:
+    """A statement before a line, and the condition that it assumes."""
+
+    place: _Place
+    statement: str
+    condition: str
+
+
+@dataclass(frozen=True)
+class _Met:
+    """What ended a trial."""
+
+    place: _Place
+    text: str
+    condition: str | None = None
+    """On data, as the user may write it."""
+    opposite: str | None = None
+    holds: bool | None = None
+    """Whether the condition is true in this call."""
+
+
+class TrialRun(SilentRun):
+    """A replay with fixes in it, which ends at the first graph break."""
+
+    is_followed = True
+
+    def __init__(self, host: Host, call: CachedCall, checks: Sequence[_Check], untaken: _Check | None = None) -> None:
+        """Make ``checks``; at the instruction of ``untaken`` no branch on data is taken."""
+        super().__init__(call)
+        self.traces = ProgressOfTraces()
+        self._host = host
+        self._checks = checks
+        self._untaken = untaken
+        self.truths: list[bool | None] = []
+        """Whether the condition of the fix itself holds in this call, each time that its line begins."""
+        self.is_complete = self._is_over = False
+        self.met: _Met | None = None
+        self.problem: str | None = None
+
+    def is_over(self) -> bool:
+        """Whether a check cannot be made."""
+        return self._is_over
+
+    def on_line(self, frame: TracedFrame, progress: TraceProgress, point: Callable[[], TracePoint]) -> Decision:
+        """Make the checks of the line."""
+        fixes = self._checks if self._untaken is None else [self._untaken, *self._checks]
+        here = [each for each in fixes if each.place.code is frame.code and each.place.line == frame.line]
+        if not here or not point().begins_line:
+            return Decision.GO_ON
+        for each in here:
+            if each is fixes[0]:
+                self.truths.append(_truth(frame, each.condition, self._host))
+            if each is self._untaken:
+                continue
+            try:
+                with self._host.holding(), replaying(SilentRun(self.call)):
+                    assign(frame, each.statement)
+            except CannotChange as problem:
+                self.problem, self._is_over = str(problem), True
+                break
+        return Decision.GO_ON
+
+    def failed(self, frame: TracedFrame, exception: Exception) -> None:
+        """Note what the trace ended with."""
+        innermost = frame_of_break(exception) or frame
+        place = _Place.of(innermost)
+        if not is_graph_break(exception):
+            self.met = _Met(place, f"{type(exception).__name__}: {(str(exception).strip().splitlines() or [''])[0]}")
+            return
+        found = data_dependence_of(exception, innermost)
+        if found is None:
+            self.met = _Met(place, facts_of_break(exception).kind)
+        else:
+            holds = None if found.user_condition is None else _truth(innermost, found.user_condition, self._host)
+            self.met = _Met(place, found.text, found.user_condition, found.user_opposite, holds)
+
+
+class Remedies:
+    """Tries the fixes of a stop. One for each engine."""
+
+    def __init__(self, host: Host, lines: LineTraces, logs: TraceLogs) -> None:
+        """Have the lines of trials reported by ``lines``; ``logs`` has the history of the held trace."""
+        self._host = host
+        self._lines = lines
+        self._logs = logs
+
+    def scope(self, frame: TracedFrame, condition: DataDependence, compile_id: str) -> ScopeOfFrame:
+        """Return the scope that tries the fixes when it is opened."""
+        return ScopeOfFrame(FIXES_SCOPE, Deferred(lambda: self._rows(frame, condition, compile_id)), expensive=True)
+
+    def _rows(self, frame: TracedFrame, condition: DataDependence, compile_id: str) -> list[Variable]:
+        if condition.user_condition is None or condition.user_opposite is None:
+            text = f"assign the number of {condition.condition} to a variable first, so that a check can name it"
+            return [Variable("(none)", Value(text, kind="virtual"))]
+        try:
+            TRIALS.require()
+            call = traced_call(sys._getframe(), compile_id)
+        except (CannotChange, FeatureMissing) as problem:
+            return [Variable("(none)", Value(f"cannot be tried: {problem}", kind="virtual"))]
+        place = _Place.of(frame)
+        holds = _truth(frame, condition.user_condition, self._host)
+        rows = []
+        for check in _checks(place, condition.user_condition, condition.user_opposite, holds):
+            rows.append(_row(check.statement, place, self._try(frame, call, [check])))
+        if frame.instructions[frame.index].name.startswith("POP_JUMP") and UNTAKEN.problem is None:
+            untaken = _Check(place, f"guard_or_false({condition.user_condition})", condition.user_condition)
+            rows.append(_row(untaken.statement, place, self._try(frame, call, [], untaken)))
+        others = "torch.cond and statically_known_true: 'Try Fixes for This Line' (fix) runs the program with each"
+        return [*rows, Variable("other fixes", Value(others, kind="virtual"))]
+
+    def _try(self, held: TracedFrame, call: CachedCall, checks: list[_Check], untaken: _Check | None = None) -> str:
+        """Trace the call with a fix, and with the checks that it needs besides; return the result."""
+        own = len(checks)
+        while True:
+            run = TrialRun(self._host, replace(call, changes=tuple(each.statement for each in checks)), checks, untaken)
+            self._trace(run, held)
+            effect = _effect(run.truths, is_branch=untaken is not None)
+            needed = [f"{each.statement} at {each.place.text}" for each in checks[own:]]
+            besides = f", with {' and '.join(needed)}" if needed else ""
+            met = run.met
+            if run.problem is not None or (met is None and not run.is_complete):
+                return f"cannot be tried: {run.problem or 'the trace ended early'}"
+            if met is None:
+                return f"passes{besides}: the trace goes on to its end; {effect}"
+            if met.condition is None or met.opposite is None:
+                return f"goes on{besides}, to the next graph break at {met.place.text}: {met.text}; {effect}"
+            if met.holds is None or len(checks) - own >= _FURTHER:
+                return f"goes on{besides}, and needs a further check at {met.place.text}: {met.text}; {effect}"
+            condition = met.condition if met.holds else met.opposite
+            check = _Check(met.place, f"torch._check({condition})", condition)
+            if check in checks:
+                return f"does not help: Dynamo asks for {met.text} again"
+            checks = [*checks, check]
+
+    def _trace(self, run: TrialRun, held: TracedFrame) -> None:
+        def take(_: Any) -> None:
+            run.is_complete = True
+            frame = running_frame(sys._getframe())
+            if frame is not None:
+                frame.end_trace()
+
+        top = sys._getframe()
+        try:
+            with (
+                self._host.holding(),
+                self._lines.running(run),
+                self._logs.put_aside(),
+                beside_running_trace(top, held),
+                reporting_failure(run, run.failed),
+                _untaken(run),
+            ):
+                trace_again(run, take, one_graph=True)
+        except Exception as problem:  # noqa: BLE001  (whatever it is, the program's own trace must go on)
+            if run.met is None and run.problem is None:
+                log_exception("trying a fix")
+                run.problem = f"{type(problem).__name__}: {(str(problem).strip().splitlines() or [''])[0]}"
+
+
+@contextlib.contextmanager
+def _untaken(run: TrialRun) -> Iterator[None]:
+    untaken = run._untaken
+    with contextlib.nullcontext() if untaken is None else branch_not_taken(run, untaken.place.is_at):
+        yield
+
+
+def _checks(place: _Place, condition: str, opposite: str, holds: bool | None) -> Iterator[_Check]:
+    """Yield the checks that this call passes; both directions where that is not known."""
+    if _is_loop(place):
+        return
+    for one, is_true in ((condition, True), (opposite, False)):
+        if holds in (None, is_true):
+            yield _Check(place, f"torch._check({one})", one)
+    found = _SIZE.fullmatch(condition)
+    if found is not None:
+        yield _Check(place, f"torch._check_is_size({found['name']})", f"{found['name']} >= 0")
+
+
+def _is_loop(place: _Place) -> bool:
+    """Whether the statement is one before which a check would run once, or cannot be."""
+    text = linecache.getline(place.code.co_filename, place.line).lstrip()
+    return text.startswith(("while ", "for ", "elif "))
+
+
+def _effect(truths: Sequence[bool | None], *, is_branch: bool) -> str:
+    """Say what the fix assumes or changes, as far as this call shows it."""
+    if is_branch:
+        if not truths or None in truths:
+            return "compiled code never takes the branch; whether this call does is not known"
+        return (
+            "compiled code never takes the branch, but this call does: the result may change"
+            if any(truths)
+            else "compiled code never takes the branch, nor does this call"
+        )
+    if not truths or None in truths:
+        return "an assumption about all data; whether it holds in this call is not known"
+    return (
+        "an assumption about all data, which holds in this call"
+        if all(truths)
+        else "an assumption about all data, which does not hold in this call: the program would get an error"
+    )
+
+
+def _truth(frame: TracedFrame, condition: str, host: Host) -> bool | None:
+    """Return whether a condition is true in this call; None if its data cannot be computed."""
+    try:
+        with host.holding():
+            return bool(evaluate_to_python(frame, condition))
+    except Exception:  # noqa: BLE001  (running the graph so far may raise anything)
+        return None
+
+
+def _row(name: str, place: _Place, text: str) -> Variable:
+    location = Location(place.code.co_filename, place.line)
+    return Variable(name, Value(text, kind="virtual", location=location), declaration=location)
+
+
+def _statement_line(frame: TracedFrame) -> int:
+    """Return the line where the statement begins that a function is in."""
+    try:
+        starts = line_table(frame.path).statement_starts
+    except LineTableError:
+        return frame.line
+    return max((line for line in starts if line <= frame.line), default=frame.line)
