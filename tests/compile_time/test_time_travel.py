@@ -7,7 +7,9 @@ engines.
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import os
 import re
 from collections.abc import Collection, Iterator
 from typing import Any
@@ -181,11 +183,17 @@ def test_every_statement_of_a_fixture(name: str) -> None:
     assert not go_back_and_forth(fixture(name), lines, **options).differences
 
 
+def _transformers() -> Any:
+    if "WALKS" not in os.environ:
+        pytest.skip("a walk through each statement of Llama takes minutes: make walks")
+    return pytest.importorskip("transformers", reason="Llama is transformers'")
+
+
 @pytest.mark.timeout(1800)
 def test_every_statement_of_llama() -> None:
     """From breakpoint to breakpoint, one on each statement of the model's code: more than a hundred stops a trace."""
-    transformers: Any = pytest.importorskip("transformers", reason="Llama is transformers'")
-    code: Any = pytest.importorskip("transformers.models.llama.modeling_llama")
+    transformers = _transformers()
+    code: Any = importlib.import_module("transformers.models.llama.modeling_llama")
     config = transformers.LlamaConfig(
         vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4
     )
@@ -286,7 +294,7 @@ def branches_around_llama(compiled: Compiled) -> list[Any]:
         return probabilities * 2
 
     torch.manual_seed(0)
-    transformers: Any = pytest.importorskip("transformers", reason="Llama is transformers'")
+    transformers = _transformers()
     config = transformers.LlamaConfig(
         vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4
     )

@@ -9,7 +9,7 @@ import argparse
 import re
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
@@ -31,6 +31,7 @@ _MOST = 100_000
 """How many sizes are tried at most."""
 _RANGES = 8
 """Up to so many ranges are listed one by one; more are merged by entry."""
+_NAMED = 2
 _PROGRESSION = 3
 """A progression of at least so many sizes is shown as ``4, 6 … 40``."""
 
@@ -145,7 +146,7 @@ def _of_function(function: FunctionForecast) -> Iterator[str]:
         yield "  no tensor among its inputs: nothing to vary"
     for size in function.sizes:
         seen = f", compiled with {', '.join(map(str, size.seen))}" if size.seen else ""
-        yield f"  {' = '.join(size.names)}{seen}"
+        yield f"  {_shortened(size.names, ' = ')}{seen}"
         yield from _of_ranges(size.served, "    ")
         if size.warm_up is not None:
             yield from _of_warm_up(size.warm_up)
@@ -210,6 +211,12 @@ def _of_warm_up(found: WarmUp) -> Iterator[str]:
     yield from _of_ranges(found.served, "        ")
 
 
+def _shortened(texts: Sequence[str], between: str) -> str:
+    """Return the first texts of many: the layers of a key-value cache have equal sizes."""
+    more = f" and {len(texts) - _NAMED} more" if len(texts) > _NAMED else ""
+    return between.join(texts[:_NAMED]) + more
+
+
 def _listed(sizes: Iterable[int]) -> str:
     return ", ".join(map(str, sizes))
 
@@ -217,7 +224,7 @@ def _listed(sizes: Iterable[int]) -> str:
 def _of_trial(trial: ForecastTrial) -> Iterator[str]:
     alike = groupby(zip(trial.sizes, trial.compiled, strict=True), key=lambda each: each[1])
     calls = "; ".join(f"with {', '.join(str(size) for size, _ in group)}: {_compiles(count)}" for count, group in alike)
-    yield f"    tried: {trial.title}"
+    yield f"    tried: {_shortened(trial.title.split('; '), '; ')}"
     if calls:
         yield f"      calls {calls}"
     if trial.problem is not None:

@@ -12,7 +12,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -36,6 +36,7 @@ from dynamo_dap.debuggee.torch_api.declarations import (
 from dynamo_dap.debuggee.torch_api.dynamo_names import resume_function
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
 from dynamo_dap.debuggee.torch_api.guard_lookup import (
+    as_given,
     compile_ids_of,
     is_shared,
     replaced,
@@ -91,7 +92,9 @@ class _Compiles(CompileObserver):
         if self.is_over or result.code is None or type(names) is not dict:
             return
         known = self.known.setdefault(compiling.code, _Known())
-        known.names, known.modes, known.call = dict(names), modes(), call_in_progress()
+        known.names, known.modes, known.call = as_given(names), modes(), call_in_progress()
+        if known.call is not None:
+            known.call = replace(known.call, args=as_given(known.call.args), kwargs=as_given(known.call.kwargs))
         known.follows_calls = follows_calls()
         for path, tensor in tensors_in(names):
             for dimension, size in enumerate(tensor.shape):
