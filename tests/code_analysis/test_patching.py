@@ -119,7 +119,7 @@ def test_a_variable_that_may_not_be_set_is_not_read() -> None:
 
 def test_a_function_that_would_run_off_its_end_or_swap_with_nothing_is_refused() -> None:
     last = len(InstructionTable(compute.__code__)) - 1
-    with pytest.raises(PatchRefused, match="run on behind its end"):
+    with pytest.raises(PatchRefused, match="run past its end"):
         patched(compute.__code__, last, "POP_TOP")
     with pytest.raises(PatchRefused, match="no instruction behind the last one"):
         patched(compute.__code__, last, "swap")

@@ -200,7 +200,7 @@ def test_a_rank_that_ends_leaves_the_others_held(family: Family) -> None:
     second.resume("next")
     while second.timeline.expect_first("stopped", "terminated")[0] == "stopped":
         second.resume("next")
-    first.wait_for_output(f"{SECOND} has ended, or is debugged no more.", "console")
+    first.wait_for_output(f"{SECOND} has ended, or is no longer debugged.", "console")
     first.next(at="last")
     first.resume()
     wait_for_end(family)

@@ -49,17 +49,17 @@ def main(arguments: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="dynamo-dap fix",
-        description="Try the known fixes for a graph break or a recompile: the recorded program is run without "
-        "and with the edit, which is made on a copy. What it writes to disk it writes again.",
+        description="Try the known fixes for a graph break or a recompile. Runs the recorded program without and "
+        "with each edit, which is made on a copy. The program writes its own files again.",
     )
-    parser.add_argument("place", metavar="FILE:LINE", help="where something was found; see: dynamo-dap report")
-    parser.add_argument("--apply", action="store_true", help="edit the file by the first fix that is proven to help")
+    parser.add_argument("place", metavar="FILE:LINE", help="the place of a finding; see: dynamo-dap report")
+    parser.add_argument("--apply", action="store_true", help="apply the first fix that is proven to help")
     parser.add_argument("--record", type=Path, help="a record file; default: the newest of this directory")
     parser.add_argument("--python", default=sys.executable, help="the interpreter; default: this one")
     parser.add_argument("--timeout", type=float, default=600.0, metavar="SECONDS", help="of each run; default: 600")
     parser.add_argument("--json", action="store_true", help="print one list of objects")
     add_consent(parser)
-    parser.add_argument("program", nargs="*", help="after --: a program and its arguments to run, not the recorded one")
+    parser.add_argument("program", nargs="*", help="after --: another program to run, with its arguments")
     return parser
 
 

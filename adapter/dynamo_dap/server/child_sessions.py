@@ -125,7 +125,7 @@ class ChildSessions:
         self._listener = AgentListener()
         self._children: set[_Waiting] = set()
         self._folder = make_folder()
-        self._are_let_go = False
+        self._run_undebugged = False
         self.known: set[int] = set()
         """Process ids of the children that connected."""
         token = self._listener.expect(self._on_accepted, repeatedly=True)
@@ -152,8 +152,8 @@ class ChildSessions:
         if not child.port:
             connection.close()
             return
-        waiting = _Waiting(connection, self._children.discard, lambda why: self._let_go(child, why))
-        if self._are_let_go:
+        waiting = _Waiting(connection, self._children.discard, lambda why: self._report_undebugged(child, why))
+        if self._run_undebugged:
             waiting.close()
             return
         self._children.add(waiting)
@@ -164,7 +164,7 @@ class ChildSessions:
         try:
             await start_session(self._client, self._given, self._name_of(child), target, self._meeting_of(child))
         except (RequestFailed, TimeoutError) as error:
-            self._let_go(child, f"no session was started for it ({error})")
+            self._report_undebugged(child, f"no session was started for it ({error})")
             waiting.close()
 
     def _name_of(self, child: ChildOffer) -> str:
@@ -192,11 +192,11 @@ class ChildSessions:
         for text, category in texts_about_ranks(one, wanted):
             self._client.output(text, category)
 
-    def _let_go(self, child: ChildOffer, why: str) -> None:
+    def _report_undebugged(self, child: ChildOffer, why: str) -> None:
         """Report once that ``child`` and later children run without a debugger."""
-        if self._are_let_go:
+        if self._run_undebugged:
             return
-        self._are_let_go = True
+        self._run_undebugged = True
         text = f"The child process {child.process_id} runs without debugging: {why}."
         self._client.output(f"{text} So will all further child processes of this run.", "important")
 

@@ -168,7 +168,7 @@ class Debuggee:
         self._is_watched = False
         self._end_was_reported = asyncio.Event()
         self._is_being_ended = False
-        self._is_let_go = False
+        self._is_detached = False
         self._is_ending = False
         """Whether its agent reported that it is ending."""
         self._client = client
@@ -328,8 +328,8 @@ class Debuggee:
             for backend in reversed(self.backends):
                 await self._take_leave(backend, kill=kill and backend is self.agent)
             if self.process is not None:
-                self._is_let_go = True
-                self.process.let_go()
+                self._is_detached = True
+                self.process.detach()
         if self.agent is not None:
             self.agent.connection.close()
         if self.eager is not None:
@@ -359,7 +359,7 @@ class Debuggee:
         if self.agent is not None:
             self.agent.connection.close()
         if self.process is not None:
-            if not self._is_let_go and not self.process.exited.done():
+            if not self._is_detached and not self.process.exited.done():
                 self._kill_with_ranks(self.process)
             self.process.close()
         if self.children is not None:

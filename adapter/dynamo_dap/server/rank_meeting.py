@@ -110,7 +110,7 @@ class RankMeeting:
         self._late.discard(member)
         for other in self._members:
             if other.is_held:
-                other.report(f"{member.name} has ended, or is debugged no more.")
+                other.report(f"{member.name} has ended, or is no longer debugged.")
         step = self._step
         if step is not None and member in step.waiting | step.arrived.keys():
             step.waiting.discard(member)

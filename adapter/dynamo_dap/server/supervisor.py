@@ -122,7 +122,7 @@ class _Orders:
         self.connection: Connection | None = None
         self.has_ended = threading.Event()
         self._program = program
-        self._is_let_go = False
+        self._is_detached = False
 
     def on_request(self, request: Request) -> None:
         assert self.connection is not None
@@ -130,8 +130,8 @@ class _Orders:
             self._signal(signal.SIGTERM)
         elif request.command == "disconnect":
             arguments = json.loads(bytes(request.arguments))
-            self._is_let_go = not arguments.get("terminateDebuggee", True)
-            if not self._is_let_go:
+            self._is_detached = not arguments.get("terminateDebuggee", True)
+            if not self._is_detached:
                 self.kill()
         self.connection.respond(request)
 
@@ -142,7 +142,7 @@ class _Orders:
         pass
 
     def on_closed(self, problem: str | None) -> None:
-        if not self._is_let_go:
+        if not self._is_detached:
             self.kill()
 
     def kill(self) -> None:

@@ -163,7 +163,7 @@ def patch_instruction(debugger: Debugger, argument: str) -> None:
 
 
 @command("unpatch", Group.COMPILED)
-def take_patches_back(debugger: Debugger, argument: str) -> None:
+def revert_patches(debugger: Debugger, argument: str) -> None:
     """Revert all bytecode patches."""
     reverted = debugger.client.ask(UNPATCH, UnpatchArguments(), UnpatchBody).count
     debugger.screen.say(f"{reverted} patched instruction{'' if reverted == 1 else 's'} reverted")

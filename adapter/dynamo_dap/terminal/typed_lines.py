@@ -83,9 +83,7 @@ def _in_frame(debugger: Debugger, expression: str) -> list[tuple[str, int]]:
         return []
 
 
-def read_block(
-    debugger: Debugger, line: str, read: Callable[[str], str | None], put_back: Callable[[str], None]
-) -> str:
+def read_block(debugger: Debugger, line: str, read: Callable[[str], str | None], unread: Callable[[str], None]) -> str:
     """Read the rest of the statement that begins with ``line``, up to an empty line or one outside it."""
     found = _find_command(debugger, line.strip())
     if not line.strip() or (found is not None and found[0].complete is not complete_expression):
@@ -98,7 +96,7 @@ def read_block(
         if not goes_on(lines, further):
             # An empty line ends the block; any other line is the next one to run.
             if further.strip():
-                put_back(further)
+                unread(further)
             break
         lines.append(further)
     return "\n".join([line, *lines[1:]])

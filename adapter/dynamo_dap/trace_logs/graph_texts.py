@@ -56,7 +56,7 @@ def parsed_graph(text: str, index: int = 0) -> ParsedGraph:
 
 
 def numbered_nodes(text: str, quoted: list[SourceText]) -> Iterator[tuple[int, Node]]:
-    """Yield the nodes of a graph, each with the line of the text that it is on; add what is quoted of the user's."""
+    """Yield a graph's nodes, each with its line in the text; collect the quoted user lines."""
     inputs: dict[str, str | None] = {}
     place: Place | None = None
     is_inside = is_in_header = False

@@ -95,7 +95,7 @@ class InstructionEngine(Protocol):
     def patch(self, arguments: PatchArguments) -> PatchBody:
         """Replace an instruction for later calls. Raises ``RequestError`` if nothing was changed."""
 
-    def take_patches_back(self, arguments: UnpatchArguments) -> UnpatchBody:
+    def revert_patches(self, arguments: UnpatchArguments) -> UnpatchBody:
         """Revert patches, so that calls run what Dynamo generated. Raises ``RequestError`` if nothing was changed."""
 
 

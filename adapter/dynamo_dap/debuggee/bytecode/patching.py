@@ -196,7 +196,7 @@ def _instruction(code: CodeType, text: str, label_at: Callable[[str], Label]) ->
     if number is None:
         raise PatchRefused(f"'{name}' is not an instruction of this Python")
     if not _can_be_put_in(name):
-        raise PatchRefused(f"{name} cannot be put in: it relies on more than can be checked")
+        raise PatchRefused(f"{name} cannot be inserted: not all of its requirements can be checked")
     try:
         if not opcode_has_argument(number):
             if argument:
@@ -313,7 +313,7 @@ def _checked(code: CodeType, before: InstructionTable, made: CodeType, edited: f
     _check_names_of_call(table, edited)
     old_flow, new_flow = DataFlow(old), DataFlow(new)
     if new_flow.has_uneven_paths and not old_flow.has_uneven_paths:
-        raise PatchRefused("a slot of the stack would be empty or not, depending on the path that was taken")
+        raise PatchRefused("whether a stack slot is empty would depend on the path")
     for instruction in table:
         _check_operands(instruction, before[instruction.index], old_flow, new_flow)
     may_be_unset = _may_be_unset(code, before)
@@ -337,7 +337,7 @@ def _check_depth(instruction: Instruction, new: StackDepths, old: StackDepths) -
     if depth < needed:
         raise PatchRefused(f"the stack would underflow: {where} takes {needed}, and there would be {depth}")
     if instruction.falls_through and new.table.next_of(instruction) is None:
-        raise PatchRefused(f"the code would run on behind its end, after {where}")
+        raise PatchRefused(f"the code would run past its end, after {where}")
     was = old.before(instruction.index)
     if instruction.name == "RETURN_VALUE" and depth > max(1, was or 0):
         raise PatchRefused(f"{depth - 1} more values would be left on the stack at {where}")
@@ -371,16 +371,16 @@ def _check_operands(instruction: Instruction, was: Instruction, old: DataFlow, n
     if instruction.name == "CALL_FUNCTION_EX":
         allowed.append([_EMPTY_SLOT, _NO_NAMED])
     if not is_move(instruction) and empty not in allowed:
-        raise PatchRefused(f"{where} would be given an empty slot, which belongs below a call")
+        raise PatchRefused(f"{where} would get an empty slot, which only a call may have below it")
     if not operands or is_move(instruction) or _takes_values(instruction):
         return
     makers = [_maker(one) for one in operands]
     before = [_maker(one) for one in old.operands(was.index)] if was.name == instruction.name else []
     made_by = _CONTAINER.get(instruction.name)
     if made_by is None and makers != before:
-        raise PatchRefused(f"{where} relies on its operands, and would be given others")
+        raise PatchRefused(f"{where} depends on its operands, and would get others")
     if made_by is not None and makers[0] not in (made_by, *before[:1]):
-        raise PatchRefused(f"{where} adds to what {made_by} made, and would be given something else")
+        raise PatchRefused(f"{where} adds to what {made_by} made, and would get another object")
 
 
 def _takes_values(instruction: Instruction) -> bool:

@@ -394,7 +394,7 @@ class TracedCall:
         self.kept = kept
         kept.traced_calls.add(self)
 
-    def let_go(self) -> None:
+    def drop(self) -> None:
         """Drop the facts and the trace: no call of the entry is expected. A later one is replayed again."""
         self.version = _NEVER
         self.visits, self._keys = [], []

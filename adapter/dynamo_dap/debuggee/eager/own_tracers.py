@@ -75,7 +75,7 @@ def _see_those_set_in_c() -> None:
         if is_debugger_file(caller.f_code.co_filename):
             return
         if func is None and current is None:
-            _put_back(caller)
+            _restore(caller)
         elif current is not None and not is_own_tracer(current):
             debugger = pydevd_internals.debugger()
             if debugger is not None and pydevd_internals.looks_out():
@@ -98,7 +98,7 @@ def _set_trace(function: Any) -> None:
     # Last: the program's function would otherwise get a call event of the debugger first.
     set_trace(function)
     if is_programs and function is None:
-        _put_back(caller)
+        _restore(caller)
 
 
 def _report_once(how: str, path: str, line: int) -> None:
@@ -111,7 +111,7 @@ def _report_once(how: str, path: str, line: int) -> None:
     )
 
 
-def _put_back(caller: types.FrameType) -> None:
+def _restore(caller: types.FrameType) -> None:
     """Restore debugpy's function, unless a frame still has the program's: debugpy's events would call that."""
     function = _replaced.__dict__.pop("function", None)
     if function is not None and all(frame.f_trace is None or is_own_tracer(frame.f_trace) for frame in walk(caller)):

@@ -59,13 +59,13 @@ def install() -> None:
 
     @functools.wraps(dispose)
     def dispose_and_kill_all_pydevd_threads(self: Any, *arguments: Any, **named: Any) -> None:
-        _let_go_of_what_was_closed(self._client_socket)
+        _detach_closed_socket(self._client_socket)
         dispose(self, *arguments, **named)
 
     debugger.dispose_and_kill_all_pydevd_threads = dispose_and_kill_all_pydevd_threads
 
 
-def _let_go_of_what_was_closed(connected: Any) -> None:
+def _detach_closed_socket(connected: Any) -> None:
     """Detach a socket whose descriptor the program has closed: its number may now belong to another file."""
     try:
         if connected is not None:

@@ -486,7 +486,7 @@ class RunTimeEngine:
             was = generated.unpatched.table[instruction.index]
             return PatchBody(runs_next(generated).name, str(instruction), str(was))
 
-    def take_patches_back(self, arguments: UnpatchArguments) -> UnpatchBody:
+    def revert_patches(self, arguments: UnpatchArguments) -> UnpatchBody:
         """Serve ``UNPATCH``; see ``agent.engine.InstructionEngine``."""
         reference = arguments.instruction_reference
         if reference is None:

@@ -118,7 +118,7 @@ class GeneratedCode:
         self.stops: Mapping[int, tuple[LineBreakpoint, ...]] = {}
         """Its stops, by offset (``plans.Plan.stops``): kept here because every instruction reads them."""
 
-    def let_go(self) -> None:
+    def drop_facts(self) -> None:
         """Drop the facts of the compile, with its graph: the code is freed. Sources still refer to this object."""
         for name in _OF_COMPILE:
             self.__dict__.pop(name, None)
@@ -370,7 +370,7 @@ class GeneratedCodes:
         self._by_id.pop(key, None)
         known = self._by_number.pop(number, None)
         if known is not None:
-            known.let_go()
+            known.drop_facts()
 
 
 def made_once(make: Callable[[], str]) -> Callable[[], str]:

@@ -84,7 +84,7 @@ class AbandonedAttempt:
         guards = self._output.tracing_context.guards_context.dynamo_guards.inner
         self._guards = type(guards)(list(guards))
 
-    def _put_back(self) -> None:
+    def _restore(self) -> None:
         for meta, argument in self._taken:
             meta.setdefault(_INPUT, argument)
         guards = self._output.tracing_context.guards_context.dynamo_guards
@@ -95,12 +95,12 @@ class AbandonedAttempt:
     @contextlib.contextmanager
     def looking(self) -> Iterator[None]:
         """Show the attempt instead of the running one."""
-        self._put_back()
+        self._restore()
         self._root.f_locals = self._arguments
         tracing, compiling = ABANDONED.resolve(_TRACING), ABANDONED.resolve(_COMPILING)
         with preserved_global_state(), tracing(self._output.tracing_context), compiling(self._context):
-            for put_back in self._state:
-                put_back()
+            for restore in self._state:
+                restore()
             yield
 
     @property
@@ -110,7 +110,7 @@ class AbandonedAttempt:
 
     def outlive_compile(self) -> None:
         """Release everything that the program could notice, and note the versions of tensors that it may change."""
-        self._put_back()
+        self._restore()
         context = self._output.tracing_context
         forget_tensors(context)
         note_versions(self._output.root_tracer.graph)

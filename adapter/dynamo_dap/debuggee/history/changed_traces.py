@@ -104,7 +104,7 @@ def beside_running_trace(top: types.FrameType, frame: TracedFrame) -> Iterator[N
     with contextlib.ExitStack() as stack:
         for container in _containers():
             stack.callback(refill, container, container.copy())
-        stack.enter_context(_functions_modes_put_back())
+        stack.enter_context(_function_modes_enabled())
         now: dict[str, Any] = {}
         output.save_global_state(out=now)
         stack.callback(_set_all, now)
@@ -123,7 +123,7 @@ def _containers() -> list[Any]:
 
 
 @contextlib.contextmanager
-def _functions_modes_put_back() -> Iterator[None]:
+def _function_modes_enabled() -> Iterator[None]:
     """Enable the program's function modes from the beginning of the trace, which disabled them."""
     manager = CHANGING.resolve(_FUNCTION_MODES)
     before = manager.stack

@@ -21,13 +21,13 @@ from dynamo_dap.debuggee.bytecode.exact_types import is_one_of
 from dynamo_dap.debuggee.history.time_travel import Past
 from dynamo_dap.debuggee.history.trace_log import TraceLog
 from dynamo_dap.debuggee.torch_api.isolation import global_state
-from dynamo_dap.debuggee.torch_api.real_values import put_values_back, set_version
+from dynamo_dap.debuggee.torch_api.real_values import restore_values, set_version
 from dynamo_dap.debuggee.torch_api.retracing import (
     CachedCall,
     CompleteTrace,
     clear,
+    drop_references,
     finding_objects,
-    let_go,
     looking_at,
 )
 from dynamo_dap.debuggee.torch_api.saved_graphs import source_of_placeholder
@@ -84,7 +84,7 @@ class Given:
 class CallOfTrace(Protocol):
     """The facts of the calls of a cache entry."""
 
-    def let_go(self) -> None:
+    def drop(self) -> None:
         """Drop the facts with the trace."""
 
 
@@ -125,7 +125,7 @@ class SavedTrace:
             self.close()
             raise
         self._give_back()
-        self._let_go()
+        self._drop_unneeded()
 
     # -- what it holds of the program ------------------------------------------------------------------------------
 
@@ -180,13 +180,13 @@ class SavedTrace:
             raise CannotKeep(f"the input '{node.name}' of the graph cannot be found again")
         self._inputs.append((node, code))
 
-    def _let_go(self) -> None:
+    def _drop_unneeded(self) -> None:
         """Drop parts that no view needs."""
         output = self._output
         guards = output.tracing_context.guards_context.dynamo_guards
         kept, others = guards.inner, guards.source_to_guards
         guards.inner, guards.source_to_guards = type(kept)(), type(others)(list)
-        let_go(output)
+        drop_references(output)
         guards.inner, guards.source_to_guards = kept, others
         for guard in kept:
             # It refers to the code of all frames below the trace, including the cache entry's, which must die with the
@@ -257,7 +257,7 @@ class SavedTrace:
                 finally:
                     self._is_lent = False
                     self._log.show(None)
-                    put_values_back(self._output, None)
+                    restore_values(self._output, None)
                     self._give_back()
         finally:
             self._lock.release()
@@ -266,8 +266,8 @@ class SavedTrace:
 
     def _put_in(self, given: Given) -> None:
         self._log.outlive_trace(has_program_run=given.has_program_gone_on)
-        for put_back in given.state:
-            put_back()
+        for restore in given.state:
+            restore()
         self._numbers.put_in(given.numbers)
         for slot, value in zip(self._slots, given.values, strict=True):
             slot.fields["value"] = value

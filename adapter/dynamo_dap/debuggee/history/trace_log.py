@@ -30,7 +30,7 @@ from dynamo_dap.debuggee.history.snapshots import (
 )
 from dynamo_dap.debuggee.history.trace_changes import Change
 from dynamo_dap.debuggee.torch_api.graph import written_by
-from dynamo_dap.debuggee.torch_api.real_values import RealValues, forget_values, put_values_back
+from dynamo_dap.debuggee.torch_api.real_values import RealValues, forget_values, restore_values
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.translator import Translator, running_translators, with_callers
 from dynamo_dap.debuggee.torch_api.variable_trackers import source_name, unwrapped
@@ -324,7 +324,7 @@ class TraceLog:
     def close(self) -> None:
         """Forget the trace, which has ended, and its real values."""
         self.show(None)
-        put_values_back(self._output, None)
+        restore_values(self._output, None)
         self._snapshots = Snapshots(self._snapshots.number)
         self._changes.clear()
         self._translator = self._locals = self._depth = self._trace = self._tracer = None
@@ -562,7 +562,7 @@ class _Present:
 
     def revert(self) -> None:
         if self._has_values:
-            put_values_back(self._output, self._values)
+            restore_values(self._output, self._values)
             self._values, self._has_values = None, False
         for owner, name, value in reversed(self._fields):
             setattr(owner, name, value)

@@ -59,7 +59,7 @@ class SavedTraces:
         """Forget an entry that torch has dropped. Any thread, at any time, also while another thread uses the trace."""
         saved.is_dropped = True
         for each in list(saved.traced_calls):
-            each.let_go()
+            each.drop()
         with contextlib.suppress(ValueError):
             self.all.remove(saved)
 

@@ -212,7 +212,7 @@ class ExploredStages:
         self._thread = threading.local()
 
     def install(self) -> list[str]:
-        """Report stages from now on; return, the first time, what this torch cannot report.
+        """Report stages from now on; the first call returns what this torch cannot report.
 
         Call before a backend is called: Inductor is slow to import, and Dynamo itself must not import it.
         """

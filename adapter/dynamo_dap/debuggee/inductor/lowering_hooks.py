@@ -69,7 +69,7 @@ class LoweringHooks:
     """The wrappers. One for the process; ``install`` and ``remove`` on any thread."""
 
     def __init__(self, on_work: Callable[[Work], None]) -> None:
-        """Pass each work that is about to begin to ``on_work``."""
+        """Call ``on_work`` before each piece of work."""
         self._on_work = on_work
         self._patches = Patches("breakpoints of mode lowering")
         self._lock = lock("hooks of lowering", Level.HOOKS)
@@ -80,7 +80,7 @@ class LoweringHooks:
         return self._patches.is_installed
 
     def install(self) -> list[str]:
-        """Report work from now on; return, the first time, what this torch cannot report.
+        """Report work from now on; the first call returns what this torch cannot report.
 
         Call before a backend is called: Inductor is slow to import, and Dynamo itself must not import it.
         """

@@ -95,7 +95,7 @@ class Watch:
                     self._reported.add(each.number)
                     self._report(_in_words(each))
         with self._in_torch:
-            group_timeouts.put_back(self._is_in_force)
+            group_timeouts.restore_timeouts(self._is_in_force)
 
 
 def _in_words(waiting: Waiting) -> str:

@@ -93,8 +93,8 @@ class BackwardMismatches:
         call, states = expected.call, list(expected.kept.states)
         body = self._host.comparison = body_of_backward(expected.kept, comparison, fault)
         with self._host.holding(), preserved_global_state():
-            for put_back in states:
-                put_back()
+            for restore in states:
+                restore()
             lines = self._passes.survey(call)
             kept = self._passes.keep(call, lines, states)
             run = GradientRun(lines.graph, kept.inputs, states, ended.arrived, expected.kept.included)

@@ -390,8 +390,8 @@ class BackwardPasses:
 
     def _trace(self, kept: KeptCall, replay: ReplayRun) -> None:
         with self._lines.running(replay), preserved_global_state():
-            for put_back in kept.states:
-                put_back()
+            for restore in kept.states:
+                restore()
             trace_again(replay)
 
     def _hold(self, point: TracePoint, reached: _ReachedLine, gradient: Any, hit: Sequence[int]) -> None:

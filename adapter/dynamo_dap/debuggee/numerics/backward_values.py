@@ -203,8 +203,8 @@ class BackwardValues:
         key = id(noted.call.code), noted.call.compile_id
         if key not in self._lines:
             with preserved_global_state():
-                for put_back in noted.states:  # without gradients an ``autograd.Function`` has no backward
-                    put_back()
+                for restore in noted.states:  # without gradients an ``autograd.Function`` has no backward
+                    restore()
                 self._lines[key] = self._passes.survey(noted.call)
         return self._lines[key]
 

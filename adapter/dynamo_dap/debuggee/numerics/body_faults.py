@@ -83,8 +83,8 @@ class ComparedBody:
             return run_observed(each, operands, note)
 
         with with_bodies_run_by(self._graph.module, run):
-            for put_back in self._random:
-                put_back()
+            for restore in self._random:
+                restore()
             self._graph.run()
         if len({*ran}) != 1:
             return self._names[0], {}
@@ -119,8 +119,8 @@ class ComparedBody:
         module.recompile()
         with compiling_apart_from_the_program():
             compiled = compile_by(backend, module, self._graph.fresh_inputs())
-            for put_back in self._random:
-                put_back()
+            for restore in self._random:
+                restore()
             return list(compiled(*self._graph.fresh_inputs()))
 
 

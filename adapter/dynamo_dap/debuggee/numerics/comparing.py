@@ -78,8 +78,8 @@ class CallsDifferByChance(Exception):
 def as_it_began(call: GraphCall) -> Iterator[None]:
     """Draw the call's random numbers again."""
     with preserved_global_state():
-        for put_back in call.kept.random:
-            put_back()
+        for restore in call.kept.random:
+            restore()
         yield
 
 

@@ -201,8 +201,8 @@ def values_by(
     with compiling_apart_from_the_program(), torch.set_grad_enabled(records_gradients):
         given = graph.fresh_inputs(require_gradients=records_gradients)
         compiled = compile_by(backend, prefix(graph, nodes), given)
-        for put_back in random:
-            put_back()
+        for restore in random:
+            restore()
         returned = compiled(*graph.fresh_inputs(require_gradients=records_gradients))
         # The next run overwrites the graph's own tensors.
         owned = {storage_of(own) for _, own, _ in graph.own_attributes()}

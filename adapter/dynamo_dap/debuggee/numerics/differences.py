@@ -26,9 +26,9 @@ _OF_TYPICAL_NOISE = 6.0
 _OF_ROUNDING = 2.0
 """Or this many units in the last place."""
 _COMMON = 0.999
-"""How far off nearly all elements of the eager result are counts for each; what is further off counts for itself."""
+"""The error of this share of the eager result's elements counts for all of them; larger errors count individually."""
 _FEW, _MANY = 1000, 1 << 24
-"""With so many elements, and with more, that error is the largest."""
+"""With fewer or more elements, the largest error counts instead."""
 
 
 @dataclass(frozen=True)

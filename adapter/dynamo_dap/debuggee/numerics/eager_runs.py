@@ -308,8 +308,8 @@ def _be_quiet() -> None:
 
 def _begin_again(call: CachedCall, random: Iterable[Callable[[], None]]) -> None:
     _put_memory_back(call)
-    for put_back in random:
-        put_back()
+    for restore in random:
+        restore()
 
 
 def _run(call: CachedCall) -> object:

@@ -402,8 +402,8 @@ def outputs_by(backend: Callable[..., Any], kept: KeptBackward) -> tuple[list[An
     with compiling_apart_from_the_program(), torch.enable_grad():
         compiled = compile_by(backend, _copied(kept.graph.module), _leaves(kept))
         leaves = _leaves(kept)
-        for put_back in kept.states:
-            put_back()
+        for restore in kept.states:
+            restore()
         with torch.enable_grad():
             return leaves, list(compiled(*leaves))
 

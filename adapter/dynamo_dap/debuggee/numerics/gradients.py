@@ -405,8 +405,8 @@ class GradientRun:
     def _recording(self) -> Iterator[None]:
         torch: Any = sys.modules["torch"]
         with apart_from_the_program():
-            for put_back in self._states:
-                put_back()
+            for restore in self._states:
+                restore()
             with torch.enable_grad():
                 yield
 

@@ -58,8 +58,8 @@ class WrittenInputs:
         """Return the inputs after ``run``, which gets copies of all of them."""
         with compiling_apart_from_the_program():
             given = self._graph.fresh_inputs(copies_all=True)
-            for put_back in self._random:
-                put_back()
+            for restore in self._random:
+                restore()
             run(given)
             with data_reading():
                 return [*given, *(own.detach().clone() for _, own, _ in self._attributes)]
@@ -146,8 +146,8 @@ def random_state_after(backend: Callable[..., Any], graph: ReplayedGraph, random
     with compiling_apart_from_the_program():
         compiled = _compiled_by(backend, graph)
         given = graph.fresh_inputs(copies_all=True)
-        for put_back in random:
-            put_back()
+        for restore in random:
+            restore()
         compiled(*given)
         return random_state()
 

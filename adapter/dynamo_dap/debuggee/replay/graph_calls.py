@@ -343,12 +343,12 @@ def _learn(graph: ObservedGraph, call: GraphCall) -> None:
         torch: Any = sys.modules["torch"]
         now = random_state()
         after = random_states()
-        for put_back in kept.random:
-            put_back()
+        for restore in kept.random:
+            restore()
         is_drawn = torch.cuda.is_initialized() or not torch.equal(now, random_state())
         graph.draws = is_drawn or (graph.draws and call.graph.calls > 1)
-        for put_back in after:
-            put_back()
+        for restore in after:
+            restore()
     memory = {storage: before for storage, before in kept.memory.items() if storage in written}
     call.kept = KeptInputs(memory, kept.left_out, kept.random, random_after=now)
 

@@ -30,7 +30,7 @@ def backend_of(function: Any) -> tuple[object, dict[str, object]]:
     function = unwrapped_backend(function)
     name = getattr(function, "compiler_name", None) or getattr(function, "__name__", None)
     if type(function).__name__ == "_TorchCompileWrapper" and not function.kwargs:
-        function = function.compiler_fn  # What torch.compile was given, or what it found by that name.
+        function = function.compiler_fn  # the argument of torch.compile, or the backend of that name
     known = BACKENDS.resolve(_BACKENDS)(None) if BACKENDS.problem is None else []
     options = getattr(function, "config", None)
     is_own = str(getattr(function, "__module__", "torch")).partition(".")[0] in ("torch", "functorch")
@@ -88,7 +88,7 @@ def enter_modes(modes: Mapping[str, str], enter: Callable[[Any], object]) -> Non
         ValueError: torch has no such mode or value.
     """
     torch: Any = sys.modules["torch"]
-    # The inference mode sets the grad mode as well: on, where it is left off.
+    # Set inference mode first: it changes the grad mode as well.
     for name, text in sorted(modes.items(), key=lambda item: item[0] != "inference"):
         kind, _, device = name.partition(" ")
         if kind == "autocast":

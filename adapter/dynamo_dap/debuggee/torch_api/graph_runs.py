@@ -80,7 +80,7 @@ class _OverLimit(Exception):
     """The run would hold more bytes than allowed."""
 
 
-class _LetGo(Exception):
+class _Released(Exception):
     """A released result is needed."""
 
 
@@ -232,7 +232,7 @@ class GraphRunner:
         assert self._run is not None, "it was made to bring it up to the nodes"
         try:
             return self._run.result_of(node)
-        except _LetGo:  # it was not wanted when the nodes ran
+        except _Released:  # it was not wanted when the nodes ran
             self._run = None
             self._bring_up_to(nodes, limits, lambda: None)
             return self._result_of(nodes, node, limits)
@@ -250,7 +250,7 @@ class GraphRunner:
                 return self._run.bring_up_to(nodes, deadline, wanted)
             except _WritesProgramsMemory as problem:
                 self.copied.add(problem.storage)
-            except _LetGo:
+            except _Released:
                 wanted = _all
             self._run = None
 
@@ -323,7 +323,7 @@ class GraphRun:
         self._keep = wanted()
         for each in () if self._keep is None else self._results.keys() - self._keep - self._transformed:
             if all(user in self._results for user in each.users):
-                self._let_go(each)
+                self._release(each)
         with self._where_the_graph_left_off():
             for each in left:
                 if time.monotonic() > deadline:
@@ -360,7 +360,7 @@ class GraphRun:
         if node not in self._results:
             raise NoRealValue("it is computed later in this trace")
         if self._results[node] is _GONE:
-            raise _LetGo
+            raise _Released
         return self._results[node]
 
     def as_written(self, value: Any) -> Any:
@@ -373,8 +373,8 @@ class GraphRun:
         depth = REAL_VALUES.resolve(_DEPTH)
         # The graph already contains the operations of an ``__torch_function__`` override.
         with apart_from_the_program(), torch._C.DisableTorchFunctionSubclass():
-            for put_back in self._random:
-                put_back()
+            for restore in self._random:
+                restore()
             try:
                 yield
             finally:
@@ -406,7 +406,7 @@ class GraphRun:
                     return node.target(*args, **kwargs)
                 return getattr(args[0], node.target)(*args[1:], **kwargs)
             return self._called(node)
-        except (_WritesProgramsMemory, _LetGo):
+        except (_WritesProgramsMemory, _Released):
             raise
         except NoRealValue as problem:
             return Failed(str(problem))
@@ -473,7 +473,7 @@ class GraphRun:
             if isinstance(result, Failed):
                 raise NoRealValue(result.reason)
             if result is _GONE:
-                raise _LetGo
+                raise _Released
             return result
 
         map_arg = REAL_VALUES.resolve(_MAP)
@@ -512,11 +512,11 @@ class GraphRun:
         if self._keep is not None:
             for operand in node.all_input_nodes:
                 if operand not in self._keep and all(user in self._results for user in operand.users):
-                    self._let_go(operand)
+                    self._release(operand)
         if self._bytes > self._limit:
             raise _OverLimit
 
-    def _let_go(self, node: Any) -> None:
+    def _release(self, node: Any) -> None:
         """Forget a tensor that an operation gave; what the program has, and numbers, cost nothing."""
         result = self._results[node]
         if node.op in _OPERATIONS and isinstance(result, sys.modules["torch"].Tensor):

@@ -2,8 +2,8 @@
 
 While a rank is held, others may already wait for it, and a wait cannot be extended once it has begun. So every group
 waits up to a day while a debugger is attached, and gets the program's timeout again afterwards. Functions of torch are
-wrapped once, when the program has imported them. On whichever thread makes a group; ``waiting`` and ``put_back`` on the
-debugger's own.
+wrapped once, when the program has imported them. On whichever thread makes a group; ``waiting`` and
+``restore_timeouts`` on the debugger's own.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _begin() -> None:
             _remember(group, program)
 
 
-def put_back(is_in_force: Callable[[], bool]) -> None:
+def restore_timeouts(is_in_force: Callable[[], bool]) -> None:
     """Restore the program's timeout of each group, unless other code has extended it since."""
     if _wish is None or _wish.is_in_force is not is_in_force:
         return

@@ -268,8 +268,8 @@ def preserved_global_state() -> Iterator[None]:
     try:
         yield
     finally:
-        for put_back in restore:
-            put_back()
+        for each in restore:
+            each()
 
 
 def global_state() -> list[Callable[[], None]]:
@@ -326,7 +326,7 @@ def switches() -> list[Callable[[], None]]:
     autocast = {device: torch.is_autocast_enabled(device) for device in ("cpu", "cuda")}
     cache = torch.is_autocast_cache_enabled()
 
-    def put_back() -> None:
+    def restore() -> None:
         if torch.is_grad_enabled() is not grad:
             torch._C._set_grad_enabled(grad)
         if torch.get_default_dtype() is not dtype:
@@ -339,7 +339,7 @@ def switches() -> list[Callable[[], None]]:
         if torch.is_autocast_cache_enabled() is not cache:
             torch.set_autocast_cache_enabled(cache)
 
-    return [put_back]
+    return [restore]
 
 
 @contextlib.contextmanager

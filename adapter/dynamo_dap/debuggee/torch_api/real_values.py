@@ -80,11 +80,11 @@ _of_traces: WeakKeyDictionary[Any, RealValues] = WeakKeyDictionary()
 
 
 def forget_values(output: Any) -> RealValues | None:
-    """Set the real values of a trace aside; return them for ``put_values_back``."""
+    """Set the real values of a trace aside; return them for ``restore_values``."""
     return _of_traces.pop(output.root_tracer, None)
 
 
-def put_values_back(output: Any, values: RealValues | None) -> None:
+def restore_values(output: Any, values: RealValues | None) -> None:
     """Restore real values that were set aside."""
     others = forget_values(output)
     if others is not None:

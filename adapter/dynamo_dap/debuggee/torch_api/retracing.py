@@ -238,15 +238,15 @@ def trace_again(
             traceback.clear_frames(end.__traceback__)
             if end.complete is not None:
                 return end.complete
-            let_go(output)
+            drop_references(output)
         except Exception as problem:
-            let_go(_output_of(getattr(problem, "_torch_dynamo_tracer_output", None)))
+            drop_references(_output_of(getattr(problem, "_torch_dynamo_tracer_output", None)))
             raise
         else:
             output = _output_of(getattr(made, "tracer_output", None))
             if made_code is not None and made_code.is_wanted():
                 made_code.code, made_code.cleanups = made.bytecode, list(output.cleanups)
-            let_go(output)
+            drop_references(output)
     return None
 
 
@@ -281,7 +281,7 @@ def _nothing() -> None:
 
 def clear(output: Any) -> None:
     """Drop everything that a saved trace holds (``trace_again``)."""
-    let_go(output)
+    drop_references(output)
     output.__dict__.pop("cleanup", None)
     output.cleanup()
 
@@ -314,7 +314,7 @@ def _output_of(traced: Any) -> Any:
     return getattr(traced, "output_graph_for_cleanup", None) or getattr(traced, "output_graph", None)
 
 
-def let_go(output: Any) -> None:
+def drop_references(output: Any) -> None:
     """Drop references to the program's objects, as torch does at the end of a compile.
 
     They would live until some later garbage collection, and weak references to a tensor keep it from being swapped.

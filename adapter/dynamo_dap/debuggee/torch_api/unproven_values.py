@@ -25,7 +25,7 @@ class UnprovenValues:
     def note_look(self, graph: Any) -> None:
         """Note that a value of ``graph`` was computed for a stop; it matters in a replay of a cached call.
 
-        Graphs on a GPU do not count: to compare what they return, the host would have to wait for it.
+        GPU graphs do not count: the host would have to wait to compare their results.
         """
         if not getattr(self._thread, "has_looked", False):
             self._thread.has_looked = all(map(_is_on_host, graph.nodes))
@@ -58,4 +58,4 @@ def _is_on_host(node: Any) -> bool:
 
 
 UNPROVEN = UnprovenValues()
-"""Those of this process."""
+"""The process's only one."""

@@ -322,7 +322,7 @@ class _Place:
         else:
             setattr(self._owner, self.name, value)
 
-    def _put_back(self) -> None:
+    def _restore(self) -> None:
         if self._now() is self._ours:
             self._put(self._before)
         del _places[id(self._owner), self.name]
@@ -359,7 +359,7 @@ class _Function(_Place):
         """Remove a hook; with the last one, restore the function."""
         self._hooks.set(tuple(each for each in self._hooks.all if each is not hook))
         if not self._hooks.all:
-            self._put_back()
+            self._restore()
 
 
 class _Hooks:
@@ -434,7 +434,7 @@ class _Value(_Place):
         """Restore the value before, if the present one is still ours."""
         self._values.remove(hook)
         if not self._values:
-            self._put_back()
+            self._restore()
         elif self._now() is self._ours:
             self._set(self._values[-1])
 

@@ -43,7 +43,7 @@ class OwnedProcess(Protocol):
     def kill(self) -> None:
         """End it and its whole group at once."""
 
-    def let_go(self) -> None:
+    def detach(self) -> None:
         """Detach it: it outlives the session, and its output is discarded."""
 
     def close(self) -> None:
@@ -208,7 +208,7 @@ class ChildProcess:
             except OSError as error:
                 raise _not_started(command, error) from None
         _log.info("started process %d: %s", self._child.pid, command)
-        self._is_let_go = False
+        self._is_detached = False
         self._is_closed = False
         try:
             output, errors = _take_descriptor(self._child.stdout), _take_descriptor(self._child.stderr)
@@ -239,11 +239,11 @@ class ChildProcess:
         """Send SIGKILL to the group."""
         self._signal_group(signal.SIGKILL)
 
-    def let_go(self) -> None:
+    def detach(self) -> None:
         """Give the pipes to a process that reads them to nowhere: without a reader, the program would get SIGPIPE."""
-        if self._is_let_go or self.exited.done():
+        if self._is_detached or self.exited.done():
             return
-        self._is_let_go = True
+        self._is_detached = True
         pipes = [self._outputs, self._errors]
         for pump in pipes:
             pump.stop()
@@ -262,7 +262,7 @@ class ChildProcess:
         """Kill the rest of the group, unless detached, and close the pipes."""
         if self._is_closed:
             return
-        if not self._is_let_go:
+        if not self._is_detached:
             self.kill()
         self._is_closed = True
         self._outputs.close()
@@ -291,7 +291,7 @@ class ChildProcess:
         _log.info("process %d ended with %d", self._child.pid, exit_code)
         if self._is_closed:
             self._child.wait()
-        elif not self._is_let_go:
+        elif not self._is_detached:
             self._outputs.drain()
             self._errors.drain()
         if not self.exited.done():

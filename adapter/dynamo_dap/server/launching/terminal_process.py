@@ -99,7 +99,7 @@ class TerminalProcess:
         """Send SIGKILL to the program's group."""
         self._report("disconnect", {"terminateDebuggee": True})
 
-    def let_go(self) -> None:
+    def detach(self) -> None:
         """Detach; the supervisor owns the terminal, and stays until the program ends."""
         self._report("disconnect", {"terminateDebuggee": False})
 

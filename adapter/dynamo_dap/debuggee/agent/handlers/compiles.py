@@ -245,9 +245,9 @@ def patch_instruction(agent: Agent, arguments: PatchArguments) -> AndThen:
 
 
 @handles(UNPATCH, UnpatchArguments)
-def take_patches_back(agent: Agent, arguments: UnpatchArguments) -> AndThen:
+def revert_patches(agent: Agent, arguments: UnpatchArguments) -> AndThen:
     """Revert the patches of generated code."""
-    return _changed(agent, _needed_instructions(agent).take_patches_back(arguments))
+    return _changed(agent, _needed_instructions(agent).revert_patches(arguments))
 
 
 def _needed_instructions(agent: Agent) -> InstructionEngine:
