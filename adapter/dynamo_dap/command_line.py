@@ -59,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--access-token",
         metavar="TOKEN",
-        help='what TCP clients have to give as "accessToken" in launch or attach; a random one is printed without this',
+        help='the "accessToken" that TCP clients must send in launch or attach; default: a random one, printed',
     )
     parser.add_argument(
         "--filters",

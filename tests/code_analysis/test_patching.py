@@ -81,7 +81,7 @@ def test_several_instructions_and_an_exchange() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("NOP", "more values would be left on the stack|two depths|would be given"),
+        ("NOP", "more values would be left on the stack|two depths|would get"),
         ("POP_TOP; POP_TOP; POP_TOP", "underflow"),
         ("LOAD_FAST other", "'other' is not a local variable of this code: it has x, y, z"),
         ("LOAD_CONST print()", "is not a literal"),
@@ -90,7 +90,7 @@ def test_several_instructions_and_an_exchange() -> None:
         ("BUILD_LIST many", "is not a number"),
         ("BUILD_LIST", "needs an argument"),
         ("POP_TOP 1", "takes no argument"),
-        ("MAKE_FUNCTION 0", "relies on more than can be checked"),
+        ("MAKE_FUNCTION 0", "cannot be inserted"),
         ("LIST_APPEND 0", "slots of the stack that are not there"),
         ("SUBTRACT", "is not an instruction of this Python"),
         (";".join(["NOP"] * 99), "there are only"),

@@ -100,9 +100,9 @@ def main(arguments: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="dynamo-dap bisect",
-        description="Run a program uncompiled, then with one more stage of the compiler each time. Print the stage "
-        "that is wrong, the pass, decomposition or lowering in it, and your line. The backend that the program asks "
-        "for is replaced; if all stages are right, the program runs with it, too. Each run gets the standard "
+        description="Run a program uncompiled, then with one more compiler stage each time. Print the wrong stage, the "
+        "pass, decomposition or lowering in it, and your line. The program's backend is replaced. If all stages are "
+        "right, the program also runs with its own backend. Each run gets the standard "
         "input of this command, unless that is a terminal. The exit status is 1 when a stage is wrong, 2 when the "
         "program itself is.",
     )

@@ -91,8 +91,8 @@ def _fail(text: str) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="dynamo-dap check",
-        description="Run a program and fail if torch.compile breaks graphs or recompiles more than it may. Without a "
-        "limit or a baseline, nothing may. Settings can stand in pyproject.toml, in [tool.dynamo-dap].",
+        description="Run a program and fail if torch.compile breaks graphs or recompiles more often than allowed. "
+        "Without limits or a baseline, nothing is allowed. Settings are read from [tool.dynamo-dap] in pyproject.toml.",
     )
     limits = parser.add_argument_group("limits")
     limits.add_argument("--max-breaks", type=int, metavar="N", help="graph breaks, each line and reason counted once")
@@ -105,13 +105,13 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="PATTERN:LIMIT=N",
-        help='a limit of the functions of that name: "Model.*:max-breaks=0"',
+        help='a limit for functions by name: "Model.*:max-breaks=0"',
     )
     limits.add_argument(
-        "--baseline", metavar="FILE", help="what is found there is accepted; only what is new fails the check"
+        "--baseline", metavar="FILE", help="accept the findings in this file; only new ones fail the check"
     )
     limits.add_argument(
-        "--update", action="store_true", help=f"write what is found to the baseline ({_BASELINE} without --baseline)"
+        "--update", action="store_true", help=f"write the findings to the baseline ({_BASELINE} without --baseline)"
     )
     output = parser.add_argument_group("output")
     output.add_argument("--json", action="store_true", help="print JSON; the program's own output goes to stderr")
@@ -121,7 +121,7 @@ def _parser() -> argparse.ArgumentParser:
         "--annotations",
         action="store_true",
         default="GITHUB_ACTIONS" in os.environ,
-        help="print lines that GitHub shows at the code; done by itself where GITHUB_ACTIONS is set",
+        help="print annotations for GitHub; the default if GITHUB_ACTIONS is set",
     )
     parser.add_argument(
         "--record",

@@ -82,9 +82,9 @@ def _status(found: Sequence[ComparisonBody]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="dynamo-dap compare",
-        description="Run a program and compare, line by line, what its compiled graphs give with what Dynamo's give. "
-        "The exit status is the program's. If that is 0: 1 if something differs, 3 if a call or all could not be "
-        "compared.",
+        description="Run a program and compare the results of compiled graphs with those of Dynamo's graphs, line by "
+        "line. The exit status is the program's. If that is 0: 1 if something differs, 3 if a call or all could not "
+        "be compared.",
     )
     parser.add_argument(
         "--every",
@@ -93,8 +93,8 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="compare each N-th call; default: calls 1, 2, 4, 8, ... of each graph",
     )
-    parser.add_argument("--lines", action="store_true", help="print the lines of calls that are the same, too")
-    parser.add_argument("--json", action="store_true", help="print one object for each call that was compared")
+    parser.add_argument("--lines", action="store_true", help="also print the lines of calls without a difference")
+    parser.add_argument("--json", action="store_true", help="print one object for each compared call")
     add_program(parser)
     return parser
 

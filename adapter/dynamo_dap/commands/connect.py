@@ -20,8 +20,8 @@ def main(arguments: list[str]) -> int:
     """Run a program; returns only for wrong usage."""
     parser = argparse.ArgumentParser(
         prog="dynamo-dap connect",
-        description=f"Run a program under the debugger that {CONNECT_VARIABLE} names: an attach configuration with "
-        '"listen" waits there, and says in its console what to export.',
+        description=f"Run a program under the debugger that {CONNECT_VARIABLE} names. An attach configuration with "
+        '"listen" waits there; its console shows the value to export.',
     )
     add_program(parser)
     options = read_options(parser, arguments)

@@ -121,7 +121,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="dynamo-dap debug",
         description="Debug a torch.compile program in the terminal.",
-        epilog="Arguments of a script follow after '--', those of a module after its name: '-m pytest test_a.py -q'. "
+        epilog="A script's arguments follow after '--', a module's after its name: '-m pytest test_a.py -q'. "
         "'help' at the prompt lists the commands.",
     )
     parser.add_argument("program", nargs="?", help="the script to debug")
@@ -145,9 +145,7 @@ def _parser() -> argparse.ArgumentParser:
         "--all-code", action="store_true", help="stop in installed packages, too, and show their frames"
     )
     parser.add_argument("--stop-on-entry", action="store_true", help="stop at the program's first line")
-    parser.add_argument(
-        "--triton", choices=tuple(TRITON), help="where kernels of Triton's run, if not compiled on a GPU"
-    )
+    parser.add_argument("--triton", choices=tuple(TRITON), help="where Triton kernels run, if not compiled on a GPU")
     parser.add_argument("--python", metavar="PATH", help="the interpreter to run the program with")
     parser.add_argument("--cwd", metavar="FOLDER", help="the folder to run the program in")
     parser.add_argument(
@@ -156,7 +154,7 @@ def _parser() -> argparse.ArgumentParser:
         default=_INTERNAL,
         help="'terminal': the program runs in this terminal, and reads what you type while it runs",
     )
-    parser.add_argument("--input", metavar="FILE", help="what the program reads as its standard input")
+    parser.add_argument("--input", metavar="FILE", help="the program's standard input")
     parser.add_argument("--mark-output", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--command", "-c", metavar="TEXT", action="append", default=[], help="run this command first")
     parser.add_argument(

@@ -84,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="dynamo-dap diff",
         description="Find the first place where two runs differ: functions, guards, graphs, kernels, breaks, "
-        "recompiles, and what the programs print. A side is a record, a trace log of torch, or a command, which is "
+        "recompiles, and what the programs print. A side is a record, a torch trace log, or a command to "
         "run. The exit status is 0 if nothing differs, 1 if something does, 2 if the runs cannot be compared.",
         epilog="A command may begin with variables and an interpreter: "
         + shlex.quote("OMP_NUM_THREADS=1 old/bin/python train.py --epochs 1"),
@@ -97,13 +97,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--values",
         action="store_true",
-        help="compare what compiled graphs are given and give, bit by bit, and name the first operation that differs; "
-        "runs several times as long",
+        help="compare inputs and outputs of compiled graphs bit by bit, and name the first operation that differs; "
+        "several times slower",
     )
     parser.add_argument(
         "--caches",
         action="store_true",
-        help="run A with empty caches and B with those that A filled, and report what B compiles again, and why",
+        help="run A with empty caches and B with the caches that A filled; report what B compiles again, and why",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument(

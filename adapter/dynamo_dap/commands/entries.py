@@ -39,8 +39,8 @@ def main(arguments: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="dynamo-dap entries",
-        description="Run a program, and print at its end what torch.compile has in its cache for each function: "
-        "guards, generated code, graphs, where it resumes, what is kept alive. The exit status is the program's.",
+        description="Run a program, and print torch's cache entries for each function at its end: guards, generated "
+        "code, graphs, resume functions, memory. The exit status is the program's.",
     )
     parser.add_argument("--function", metavar="NAME", help="only functions of this name: fn, Model.forward")
     parser.add_argument("--json", action="store_true", help="print one list of objects")

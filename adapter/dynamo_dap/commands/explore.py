@@ -60,18 +60,18 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="dynamo-dap explore",
         description="Run a program and show its lines at each stage: Dynamo's graph, AOTAutograd's, Inductor's "
-        "operations, output code and kernels. Without a program: what was explored last in this directory. The program "
-        "compiles afresh: caches of compiled graphs are left alone. In place of a program give a TORCH_TRACE folder or "
-        "log to show what it has.",
+        "operations, output code and kernels. Without a program, show the last explored stages of this directory. "
+        "The program compiles without caches of compiled graphs. Give a TORCH_TRACE folder or log instead of a program "
+        "to show its content.",
         epilog="Stages: " + ", ".join(STAGES) + ". The end of a name is enough: kernels.",
     )
-    parser.add_argument("--function", metavar="NAME", help="only compiles of functions with this in their name")
-    parser.add_argument("--stage", metavar="NAME", help="print this stage; where passes ran, what they changed")
+    parser.add_argument("--function", metavar="NAME", help="only compiles of functions whose name contains this")
+    parser.add_argument("--stage", metavar="NAME", help="print this stage, and the changes by its passes")
     parser.add_argument("--line", metavar="[FILE:]LINE", help="print one of your lines, stage by stage")
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
     parser.add_argument("--html", metavar="FILE", type=Path, help="write a page, which is one file, with linked panes")
     parser.add_argument(
-        "--map", action="append", default=[], metavar="REMOTE=LOCAL", help="of a trace log: as for dynamo-dap report"
+        "--map", action="append", default=[], metavar="REMOTE=LOCAL", help="for a trace log, as in dynamo-dap report"
     )
     add_program(parser)
     return parser

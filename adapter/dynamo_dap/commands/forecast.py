@@ -68,8 +68,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="dynamo-dap forecast",
         description="Run a program, and report which sizes of its inputs match a cache entry at the end, and which "
-        "would compile. Where some would, mark_dynamic, dynamic=True and shapes_spec are tried until one entry serves "
-        "all: the function is called again when the program is over. The exit status is the program's.",
+        "would compile. For these, try mark_dynamic, dynamic=True and shapes_spec until one entry serves all: the "
+        "function is called again after the program. The exit status is the program's.",
     )
     parser.add_argument("--function", metavar="NAME", help="only functions of this name: fn, Model.forward")
     parser.add_argument(
@@ -85,7 +85,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FIRST:LAST",
         type=_range,
         default=(0, 128),
-        help="the range of each size that varied in the program, where --vary names none; default: 0:128",
+        help="the range of each size that varied in the program, without --vary; default: 0:128",
     )
     parser.add_argument(
         "--calls",

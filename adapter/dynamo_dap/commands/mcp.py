@@ -14,11 +14,11 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="dynamo-dap mcp",
         description="Answer an assistant by the Model Context Protocol over stdin and stdout: why something breaks "
-        "or recompiles, which line is wrong, which kernels compute it, and the debugger. Only programs below the roots "
-        "that the client names are run; if it names none, those below the folder.",
+        "or recompiles, which line is wrong, which kernels compute it, and the debugger. It runs only programs "
+        "below the client's roots; without roots, below the folder.",
     )
     parser.add_argument("--python", default=sys.executable, help="the interpreter of the programs; default: this one")
-    parser.add_argument("--folder", default=".", help="the root of a client that names none; default: where this runs")
+    parser.add_argument("--folder", default=".", help="the root for clients without roots; default: this one")
     options = parser.parse_args(arguments)
     if importlib.util.find_spec("mcp") is None or importlib.util.find_spec("mcp.server.mcpserver") is None:
         sys.stderr.write("dynamo-dap: the SDK is missing or too old; run: pip install 'dynamo-dap[mcp]'\n")

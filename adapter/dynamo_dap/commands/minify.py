@@ -78,8 +78,8 @@ def main(arguments: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="dynamo-dap minify",
-        description="Run a program until its compile fails or, with --accuracy, computes something else. Then have "
-        "torch's minifier make the graph smaller for as long as it fails in the same way. The result is a program in "
+        description="Run a program until its compile fails or, with --accuracy, gives wrong results. Then make the "
+        "graph smaller with torch's minifier, as long as it fails in the same way. The result is a program in "
         "a folder below 'minified'. Ctrl-C ends the search and keeps the smallest graph so far.",
     )
     parser.add_argument("--accuracy", action="store_true", help="look for wrong results, not for errors")

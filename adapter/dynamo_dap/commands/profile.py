@@ -171,12 +171,12 @@ def _opened_by(path: Path) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="dynamo-dap profile",
-        description="Run a program and show where the time of its compiles goes: by stage, function and line, pass. "
+        description="Run a program and show where its compile time goes: by stage, function, line and pass. "
         "PROGRAM.cpuprofile is for VS Code and Chrome, PROGRAM.speedscope.json for speedscope, PROGRAM.prof for "
         "snakeviz and pstats; PROGRAM.profile.json has everything. The exit status is the program's.",
     )
     parser.add_argument("--output", type=Path, metavar="STEM", help="write STEM.cpuprofile and the others")
-    parser.add_argument("--html", action="store_true", help="write STEM.profile.html, a page with a flame chart, too")
+    parser.add_argument("--html", action="store_true", help="also write STEM.profile.html, a page with a flame chart")
     parser.add_argument("--json", action="store_true", help="print the sums as one object")
     add_program(parser)
     return parser

@@ -111,7 +111,9 @@ def _print_contents(log: Path, wanted: str) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     """Return the parser of the command's arguments."""
-    parser = argparse.ArgumentParser(prog="dynamo-dap report", description="What torch.compile did in a program's run.")
+    parser = argparse.ArgumentParser(
+        prog="dynamo-dap report", description="Report what torch.compile did in a program's run."
+    )
     parser.add_argument(
         "record",
         nargs="?",
@@ -119,24 +121,22 @@ def _parser() -> argparse.ArgumentParser:
         help="a record file, or a TORCH_TRACE folder or log; default: the newest record of this directory",
     )
     kind = parser.add_mutually_exclusive_group()
-    kind.add_argument("--json", action="store_true", help="print everything that is recorded as JSON")
-    kind.add_argument(
-        "--html", action="store_true", help="open the report as a page, which is one file with everything in it"
-    )
-    kind.add_argument("--tlparse", action="store_true", help="open tlparse's report of the trace that was taken")
+    kind.add_argument("--json", action="store_true", help="print the whole record as JSON")
+    kind.add_argument("--html", action="store_true", help="open the report as one self-contained page")
+    kind.add_argument("--tlparse", action="store_true", help="open tlparse's report of torch's trace")
     parser.add_argument(
         "--ranks",
         action="store_true",
-        help="what the ranks of a distributed job compiled, beside each other, and where one parted; --json as well",
+        help="compare the compiles of a distributed job's ranks, and show where one diverges; also with --json",
     )
     parser.add_argument(
         "--try",
         dest="try_all",
         action="store_true",
-        help="run the recorded program once for each suggestion, and print graphs, breaks and recompiles of both",
+        help="run the recorded program once for each suggestion, and compare graphs, breaks and recompiles",
     )
-    parser.add_argument("--stacks", action="store_true", help="also print who called what was compiled, as a tree")
-    logs = parser.add_argument_group("trace logs of torch's")
+    parser.add_argument("--stacks", action="store_true", help="also print the callers of compiled functions, as a tree")
+    logs = parser.add_argument_group("torch's trace logs")
     logs.add_argument(
         "--map",
         action="append",

@@ -64,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--cold",
         action="store_true",
-        help="run with empty caches; with --warm, which then runs with the filled ones",
+        help="run with empty caches; with --warm, a second run uses the filled ones",
     )
     parser.add_argument("--warm", action="store_true", help="report what the second run compiles again, and why")
     add_program(parser)

@@ -29,14 +29,16 @@ def record_call(arguments: list[str]) -> int:
     """Run a program until a function is compiled, and save that call; return 2 if there is none."""
     parser = argparse.ArgumentParser(
         prog="dynamo-dap record-call",
-        description="Run a program until it compiles a function, save that call as a folder, and end the program. The "
-        "folder has code, arguments, the globals that it reads, torch's settings and versions. Make it again with: "
+        description="Run a program until it compiles a function, save that call to a folder, and end the program. The "
+        "folder has the code, arguments, globals, torch's settings and versions. Replay it with: "
         "dynamo-dap replay FOLDER. In a debug session, 'record-call' saves the call at a stop.",
     )
     parser.add_argument("--function", metavar="NAME", help="the function: fn, Model.forward; default: the first")
     parser.add_argument("--compile", type=int, default=1, metavar="N", help="its N-th compile; default: the first")
-    parser.add_argument("--folder", metavar="FOLDER", help="where to; default: a new folder in saved-calls")
-    parser.add_argument("--no-data", action="store_true", help="save what tensors are like, and not what is in them")
+    parser.add_argument("--folder", metavar="FOLDER", help="the target; default: a new folder in saved-calls")
+    parser.add_argument(
+        "--no-data", action="store_true", help="save only shapes, types and strides of tensors, not their data"
+    )
     parser.add_argument("--json", action="store_true", help="print one object")
     add_program(parser)
     options = read_options(parser, arguments)
@@ -65,22 +67,24 @@ def replay(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="dynamo-dap replay",
         allow_abbrev=False,
-        description="Make a saved call again, in the debugger, stopped at its first line. It runs the code that is in "
-        "the folder: that is shown, and asked for once. Other options are those of dynamo-dap debug.",
+        description="Replay a saved call in the debugger, stopped at its first line. This runs the folder's code, "
+        "which is shown once for your consent. Other options are those of dynamo-dap debug.",
     )
-    parser.add_argument("folder", help="what 'record-call' has written")
-    parser.add_argument("--run", action="store_true", help="make the call without the debugger, print what it returns")
+    parser.add_argument("folder", help="a folder from 'record-call'")
+    parser.add_argument("--run", action="store_true", help="make the call without the debugger, and print its result")
     parser.add_argument("--yes", action="store_true", help="agree to run the code in the folder")
     parser.add_argument("--show", action="store_true", help="only print the code that would run")
-    parser.add_argument("--agree", action="store_true", help="only agree to it, and print where it begins")
+    parser.add_argument("--agree", action="store_true", help="only agree to it, and print its first line")
     parser.add_argument("--python", default=sys.executable, help="the interpreter; default: this one")
-    parser.add_argument("--content", metavar="DIGEST", help="agree only if this is the content that --show has printed")
+    parser.add_argument(
+        "--content", metavar="DIGEST", help="agree only if the content still has the digest that --show printed"
+    )
     parser.add_argument(
         "--allow",
         action="append",
         default=[],
         metavar="NAME",
-        help="allow a name that is refused",
+        help="allow a refused name",
     )
     options, debugging = parser.parse_known_args(arguments)
     folder = Path(options.folder).resolve()

@@ -31,20 +31,20 @@ from dynamo_dap.protocol.saved_calls import RecordCallBody
 from dynamo_dap.records.report import JsonRecord
 
 PRINTED: dict[str, tuple[Any, str]] = {
-    "report": (JsonRecord, "one object: everything that is recorded"),
+    "report": (JsonRecord, "one object: the whole record"),
     "check": (JsonReport, "one object: the findings and counts of a check"),
-    "fix": (list[JsonTrial], "one array: the fixes that were tried"),
-    "compare": (ComparisonBody, "an object on each line: one call that was compared"),
-    "bisect": (Verdict | None, "one object: the stage that is wrong; null when every stage is right"),
-    "profile": (JsonProfile, "one object: where compile time went"),
+    "fix": (list[JsonTrial], "one array: the tried fixes"),
+    "compare": (ComparisonBody, "one object per line: a compared call"),
+    "bisect": (Verdict | None, "one object: the wrong stage; null if every stage is right"),
+    "profile": (JsonProfile, "one object: the profile of compile time"),
     "forecast": (ForecastBody, "one object"),
     "diff": (JsonDiff, "one object: where two runs differ"),
-    "diff-caches": (JsonCaches, "one object: what a second run compiles again, with diff --caches"),
+    "diff-caches": (JsonCaches, "one object: with diff --caches, what the second run compiles again"),
     "entries": (list[CachedFunction], "one array: the functions with cache entries"),
     "explore": (list[Explored], "one array: the compiles with all their stages"),
-    "minify": (JsonMinified, "one object: the small program that was made"),
+    "minify": (JsonMinified, "one object: the minimized program"),
     "doctor": (JsonDoctor, "one object: what works in an environment"),
-    "record-call": (RecordCallBody, "one object: the call that was saved"),
+    "record-call": (RecordCallBody, "one object: the saved call"),
 }
 """What each command prints with ``--json``: its type and its layout."""
 

@@ -27,7 +27,7 @@ def add_program(parser: argparse.ArgumentParser, what: str = "the Python file") 
         dest="module",
         nargs=argparse.PARSER,
         metavar="MODULE",
-        help="run a module instead of a file; what follows is for the module, as with python -m",
+        help="run a module instead of a file; the rest are its arguments, as with python -m",
     )
     # One argument for both: argparse drops the first -- of two, which may be the program's.
     given = parser.add_argument(
