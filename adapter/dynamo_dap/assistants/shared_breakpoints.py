@@ -9,6 +9,16 @@ import os
 from collections.abc import Hashable
 from typing import Any
 
+from msgspec import Struct
+
+from dynamo_dap.protocol.types import (
+    SetBreakpointsArguments,
+    SetDataBreakpointsArguments,
+    SetExceptionBreakpointsArguments,
+    SetFunctionBreakpointsArguments,
+    SetInstructionBreakpointsArguments,
+)
+
 LISTS = {
     "setBreakpoints": "breakpoints",
     "setFunctionBreakpoints": "breakpoints",
@@ -17,6 +27,14 @@ LISTS = {
     "setExceptionBreakpoints": "filterOptions",
 }
 """The requests that replace a list, with the list's name in their arguments."""
+ARGUMENTS: dict[str, type[Struct]] = {
+    "setBreakpoints": SetBreakpointsArguments,
+    "setFunctionBreakpoints": SetFunctionBreakpointsArguments,
+    "setDataBreakpoints": SetDataBreakpointsArguments,
+    "setInstructionBreakpoints": SetInstructionBreakpointsArguments,
+    "setExceptionBreakpoints": SetExceptionBreakpointsArguments,
+}
+"""What their arguments have to be: a list of anything else would spoil that of the other client."""
 
 Arguments = dict[str, Any]
 _Key = tuple[str, str]

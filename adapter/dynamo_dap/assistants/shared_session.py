@@ -19,9 +19,9 @@ from typing import Any
 import msgspec
 
 from dynamo_dap.assistants.editor import EditorStream
-from dynamo_dap.assistants.shared_breakpoints import LISTS, SharedBreakpoints
+from dynamo_dap.assistants.shared_breakpoints import ARGUMENTS, LISTS, SharedBreakpoints
 from dynamo_dap.protocol.connection import Connection
-from dynamo_dap.protocol.messages import Event, Request, Response, to_builtins
+from dynamo_dap.protocol.messages import Event, ProtocolError, Request, Response, decode, to_builtins
 from dynamo_dap.protocol.streams import ByteStream, SocketStream
 from dynamo_dap.protocol.types import ContinuedEventBody, OutputEventBody
 from dynamo_dap.terminal.client import Server, ServerProcess
@@ -111,22 +111,29 @@ class SharedSession:
     def take(self, client: _Client, request: Request) -> None:
         """Answer a request of one client, or pass it to the server."""
         with self._lock:
-            if request.command == "initialize":
-                self._introduce(client, request)
-            elif client is self._editor and request.command in ("launch", "attach"):
-                client.connection.respond(request)
-            elif client is self._editor and request.command == "disconnect":
-                self._leave(request)
-            elif request.command == "configurationDone":
-                self._configured(client, request)
-            elif request.command == "cancel":
-                self._cancel(client, request)
-            elif request.command in LISTS:
-                self._set(client, request)
-            elif request.command in _GOING_ON:
-                self._go_on(client, request)
-            else:
+            try:
+                self._take(client, request)
+            except (ProtocolError, AttributeError, TypeError, ValueError):
+                # Its arguments are of another shape: nothing was sent yet, and the server says what is wrong.
                 self._forward(client, request)
+
+    def _take(self, client: _Client, request: Request) -> None:
+        if request.command == "initialize":
+            self._introduce(client, request)
+        elif client is self._editor and request.command in ("launch", "attach"):
+            client.connection.respond(request)
+        elif client is self._editor and request.command == "disconnect":
+            self._leave(request)
+        elif request.command == "configurationDone":
+            self._configured(client, request)
+        elif request.command == "cancel":
+            self._cancel(client, request)
+        elif request.command in LISTS:
+            self._set(client, request)
+        elif request.command in _GOING_ON:
+            self._go_on(client, request)
+        else:
+            self._forward(client, request)
 
     def left(self, client: _Client) -> None:
         """Continue the session without one of the clients."""
@@ -199,6 +206,7 @@ class SharedSession:
         self._forward(client, request, arguments if known is None else {**arguments, "requestId": known})
 
     def _set(self, client: _Client, request: Request) -> None:
+        decode(request.arguments, ARGUMENTS[request.command], f"{request.command} arguments")
         key, arguments = self._breakpoints.given(client, request.command, to_builtins(request.arguments))
 
         def answered(response: Response) -> Response:
