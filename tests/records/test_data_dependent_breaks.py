@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,13 @@ import jsonschema
 import pytest
 
 from dynamo_dap.commands.schema import schema_of
+from dynamo_dap.debuggee.agent import serving  # noqa: F401  (registers the handlers)
+from dynamo_dap.debuggee.agent.requests import HANDLERS
+from dynamo_dap.debuggee.history.remedies import Remedies
+from dynamo_dap.debuggee.values.model import Deferred
 from dynamo_dap.protocol.contract import RECORDS_VARIABLE
 from dynamo_dap.protocol.sizes import FIXES_SCOPE
+from dynamo_dap.protocol.types import VariablesArguments
 from dynamo_dap.records.file import read_record
 from dynamo_dap.records.folders import SUFFIX
 from dynamo_dap.records.model import GraphBreak
@@ -153,6 +159,16 @@ def test_a_fix_is_right_only_if_the_program_gives_what_python_gives(tmp_path: Pa
     assert trials["torch._check(rows.shape[0] != 0)"]["isProven"]
     assert trials["guard_or_false(rows.shape[0] == 0)"]["isProven"]
     assert all(each["reference"] == "ordinary Python" for each in trials.values())
+
+
+def test_no_time_limit_interrupts_the_trials_of_a_large_model() -> None:
+    """The scope that a real stop makes, as the handler of ``variables`` finds it."""
+    condition: Any = None
+    scope = Remedies(*[condition] * 3).scope(condition, condition, "0/0")
+    for children, is_bounded in ((scope.children, False), (Deferred(list), True)):
+        found: Any = types.SimpleNamespace(variables=lambda number, children=children: (children, None))
+        agent: Any = types.SimpleNamespace(references=found)
+        assert HANDLERS["variables"].is_bounded(agent, VariablesArguments(variables_reference=1)) == is_bounded
 
 
 PROMISED = """\

@@ -46,7 +46,7 @@ class Handler:
     owner: Callable[[Agent, Any], Pause | None] | None
     """Finds the pause whose thread serves the request; None for requests served at once. The owner may return None:
     then the request is served at once after all, without a pause."""
-    is_bounded: bool
+    is_bounded: Callable[[Agent, Any], bool]
     """Whether ``AgentOptions.evaluation_timeout`` bounds it."""
 
 
@@ -59,19 +59,24 @@ def handles(
     """Register ``run(agent, arguments) -> body``, served at once on the reader thread."""
 
     def register(run: Callable[[Agent, A], object]) -> Callable[[Agent, A], object]:
-        HANDLERS[command] = Handler(arguments_type, run, None, is_bounded=False)
+        HANDLERS[command] = Handler(arguments_type, run, None, lambda agent, arguments: False)
         return run
 
     return register
 
 
 def handles_while_held(
-    command: str, arguments_type: type[A], owner: Callable[[Agent, A], Pause | None], *, is_bounded: bool = True
+    command: str,
+    arguments_type: type[A],
+    owner: Callable[[Agent, A], Pause | None],
+    *,
+    is_bounded: bool | Callable[[Agent, A], bool] = True,
 ) -> Callable[[Callable[[Agent, Pause, A], object]], Callable[[Agent, Pause, A], object]]:
     """Register ``run(agent, pause, arguments) -> body``, served on the held thread that ``owner`` finds."""
 
     def register(run: Callable[[Agent, Pause, A], object]) -> Callable[[Agent, Pause, A], object]:
-        HANDLERS[command] = Handler(arguments_type, run, owner, is_bounded)
+        asked = is_bounded if callable(is_bounded) else lambda agent, arguments: is_bounded
+        HANDLERS[command] = Handler(arguments_type, run, owner, asked)
         return run
 
     return register

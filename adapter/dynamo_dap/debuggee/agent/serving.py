@@ -96,7 +96,7 @@ class AgentReceiver:
         self._answering_failures(serve, reply, request)
 
     def _submit(self, request: Request, handler: Handler, pause: Pause, arguments: object) -> None:
-        seconds = self._agent.options.evaluation_timeout if handler.is_bounded else None
+        seconds = self._agent.options.evaluation_timeout if handler.is_bounded(self._agent, arguments) else None
         reply = Reply(self._connection, request)
         work = Work(request.seq, _name_of(request.command, arguments), reply, seconds)
 

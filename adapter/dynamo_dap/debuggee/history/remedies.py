@@ -147,6 +147,12 @@ class TrialRun(SilentRun):
             self.met = _Met(place, found.text, found.user_condition, found.user_opposite, holds)
 
 
+class _Trials(Deferred):
+    """The rows of the scope: each is a trace of the call."""
+
+    takes_long = True
+
+
 class Remedies:
     """Tries the fixes of a stop. One for each engine."""
 
@@ -158,7 +164,7 @@ class Remedies:
 
     def scope(self, frame: TracedFrame, condition: DataDependence, compile_id: str) -> ScopeOfFrame:
         """Return the scope that tries the fixes when it is opened."""
-        return ScopeOfFrame(FIXES_SCOPE, Deferred(lambda: self._rows(frame, condition, compile_id)), expensive=True)
+        return ScopeOfFrame(FIXES_SCOPE, _Trials(lambda: self._rows(frame, condition, compile_id)), expensive=True)
 
     def _rows(self, frame: TracedFrame, condition: DataDependence, compile_id: str) -> list[Variable]:
         if condition.user_condition is None or condition.user_opposite is None:

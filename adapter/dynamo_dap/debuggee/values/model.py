@@ -136,6 +136,8 @@ class Children(ABC):
 
     are_traced_locals: ClassVar[bool] = False
     """Whether they are locals of a traced function, whose past may be known."""
+    takes_long: ClassVar[bool] = False
+    """Whether the user asks for work that may take long: no time limit interrupts it."""
 
     def can_write(self, name: str) -> bool:
         """Return whether ``write`` can set the child ``name``. Clients offer to set no other child."""

@@ -60,7 +60,11 @@ def _pause_of_variables(agent: Agent, arguments: VariablesArguments | SetVariabl
     return agent.references.variables(arguments.variables_reference)[1]
 
 
-@handles_while_held("variables", VariablesArguments, _pause_of_variables)
+def _is_bounded(agent: Agent, arguments: VariablesArguments) -> bool:
+    return not agent.references.variables(arguments.variables_reference)[0].takes_long
+
+
+@handles_while_held("variables", VariablesArguments, _pause_of_variables, is_bounded=_is_bounded)
 def variables(agent: Agent, pause: Pause, arguments: VariablesArguments) -> VariablesResponseBody:
     """Return the children of a value or scope, or a page of them."""
     children, _ = agent.references.variables(arguments.variables_reference)
