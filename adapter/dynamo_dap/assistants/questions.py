@@ -142,7 +142,7 @@ class Questions:
         standard_input: Input = None,
         seconds: Seconds = WAIT,
     ) -> CallToolResult:
-        """Which line of a compiled function computes another result than uncompiled Python, or the first NaN."""
+        """Find the line of a compiled function whose result differs from eager, or that makes the first NaN."""
         self._workspace.take(roots)
         given = self._workspace.program(program, module, arguments, folder)
         if looks_for == "nan":
@@ -182,9 +182,9 @@ class Questions:
         standard_input: Input = None,
         seconds: Seconds = WAIT,
     ) -> CallToolResult:
-        """Which Inductor kernels compute which line; or one line, stage by stage; or one whole stage.
+        """Show which Inductor kernels compute which line; or one line, stage by stage; or one whole stage.
 
-        Without a program: what was explored last in the folder.
+        Without a program, show what was explored last in the folder.
         """
         self._workspace.take(roots)
         options = [("--line", line), ("--function", function), ("--stage", stage)]
@@ -234,7 +234,7 @@ class Questions:
         standard_input: Input = None,
         seconds: Seconds = WAIT,
     ) -> CallToolResult:
-        """Which stage of the compile is wrong: Dynamo, AOTAutograd or Inductor, and which pass or lowering in it.
+        """Find the wrong stage of the compile: Dynamo, AOTAutograd or Inductor, and the pass or lowering in it.
 
         Runs the program many times, which takes minutes.
         """
@@ -269,14 +269,14 @@ class Questions:
         roots: Roots,
         file: Annotated[str, Field(description="The file with the graph break or recompile.")],
         line: Line,
-        apply: Annotated[bool, Field(description="Edit the file by the first fix that is proven to help.")] = False,
+        apply: Annotated[bool, Field(description="Apply the first fix that is proven to help.")] = False,
         folder: Folder = None,
         standard_input: Input = None,
         seconds: Seconds = WAIT,
     ) -> CallToolResult:
         """Try the known fixes for a graph break or recompile at a line: does it help, is the result the same?
 
-        Runs the program whose record is the newest in the folder that has the file. It runs without and with each edit,
+        Runs the recorded program of the folder's newest record with that file, without and with each edit,
         which is made on a copy and shown as a diff.
         """
         self._workspace.take(roots)
@@ -304,7 +304,7 @@ class Questions:
         max_recompiles: Annotated[int | None, Field(ge=0)] = None,
         max_graphs: Annotated[int | None, Field(ge=0)] = None,
         max_compile_seconds: Annotated[float | None, Field(ge=0)] = None,
-        no_skips: Annotated[bool, Field(description="Every function has to be compiled.")] = False,
+        no_skips: Annotated[bool, Field(description="Every function must be compiled.")] = False,
         module: Module = None,
         arguments: Arguments = (),
         folder: Folder = None,

@@ -252,7 +252,7 @@ class SharedSession:
     # -- what the server says ----------------------------------------------------------------------------------------
 
     def on_request(self, request: Request) -> None:
-        """Neither client supports such requests: ``initialize`` has said so."""
+        """Ignore the request: neither client supports such requests, by its ``initialize``."""
         self._server.respond_error(request, f"no client serves '{request.command}'")
 
     def on_event(self, event: Event) -> None:

@@ -50,7 +50,7 @@ def given_program(parser: argparse.ArgumentParser, options: argparse.Namespace) 
     """Return the given program; without one, end the command with its usage."""
     given: list[str] = options.program or []
     if options.module is not None:
-        # Earlier versions asked for -- before the arguments of a module. argparse ends those of -m there.
+        # Earlier versions required -- before a module's arguments. There argparse ends the arguments of -m.
         dashes = ["--"] if given and _drops_dashes() else []
         words = [*options.module, *dashes, *given]
         return LaunchDescription(module=words[0], args=words[2:] if words[1:2] == ["--"] else words[1:])

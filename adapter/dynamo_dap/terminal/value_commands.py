@@ -59,7 +59,7 @@ def evaluate(debugger: Debugger, argument: str) -> None:
     if result.result in ("", "None") and "(" in argument and debugger.screen.output_count == shown:
         # The program's output arrives separately from the answer.
         debugger.drain(_OUTPUT_GRACE)
-    # A call that prints, such as ctx.print_locals(), needs no result as well.
+    # A call that prints, such as ctx.print_locals(), does not need to show None.
     has_printed = debugger.screen.output_count > shown
     if result.result and not (has_printed and result.result == "None"):
         with debugger.screen.paged():

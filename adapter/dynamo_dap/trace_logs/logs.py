@@ -88,7 +88,7 @@ class TraceReader:
         details_bound: int = DETAILS_BOUND,
         observe: Callable[[Entry, Translation], None] | None = None,
     ) -> None:
-        """Read the log ``path``, or the one that is chosen in this folder.
+        """Read the log ``path``, or the chosen log of this folder.
 
         ``observe`` gets each entry after it was taken into the record.
 
@@ -104,7 +104,7 @@ class TraceReader:
         self._process = 0
 
     def read(self, seconds: float = math.inf) -> bool:
-        """Read on, for about ``seconds``; return whether the end is reached.
+        """Continue to read for about ``seconds``; return whether the end is reached.
 
         Raises:
             UnreadableRecord: it cannot be read, or is not a log.
@@ -132,7 +132,7 @@ class TraceReader:
         return True
 
     def _complete(self) -> None:
-        """Give the record what is known only of all that was read: the program, and lines that are still the same."""
+        """Add facts to the record that need the whole log: the program, and unchanged lines."""
         translation = self._translation
         self.record.unreadable_lines = self._log_reader.unreadable + translation.unreadable
         rank = translation.rank if translation.rank is not None else _rank_in_name(self.log)
@@ -148,7 +148,7 @@ def read_trace(
     details_bound: int = DETAILS_BOUND,
     observe: Callable[[Entry, Translation], None] | None = None,
 ) -> Record:
-    """Return the record of a trace log, or of the one that is chosen in a folder, see ``TraceReader``.
+    """Return the record of a trace log, or of a folder's chosen one; see ``TraceReader``.
 
     Raises:
         UnreadableRecord: there is none, or it cannot be read.

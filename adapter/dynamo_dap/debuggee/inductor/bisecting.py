@@ -1,4 +1,4 @@
-"""Counts, in one run of a bisection, what torch's ``CompilerBisector`` may disable, and describes one of these items.
+"""Counts the items that torch's ``CompilerBisector`` may disable in one run, and describes one of them.
 
 Torch itself disables decompositions, passes and lowerings through its environment variables. This module listens, and
 changes the settings that the bisector has for that. Runs on the compiling thread, in a process made for this run, and

@@ -53,7 +53,7 @@ class ModuleSharding:
 def sharding_of(frame_locals: dict[str, Any], code: types.CodeType) -> ModuleSharding | None:
     """Return FSDP's settings for the module whose method is compiled; None for any other function.
 
-    Facts that a torch version has in another form are left out.
+    Facts are left out if this torch version stores them differently.
     """
     # In a resume function other arguments precede it.
     names = [*code.co_varnames[: min(1, code.co_argcount)], "self"]
