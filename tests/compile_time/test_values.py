@@ -17,9 +17,11 @@ import numpy as np
 import pytest
 import torch
 
-from dynamo_dap.debuggee.values.model import Value, Variable
+from dynamo_dap.debuggee.values.model import EvaluationError, Value, Variable
 from dynamo_dap.debuggee.values.python_values import globals_of, locals_of, present, preview
+from dynamo_dap.debuggee.values.tensor_looks import look
 from dynamo_dap.debuggee.values.tensors import STATISTICS, tensor_text
+from dynamo_dap.protocol.tensor_looks import TensorArguments
 from tests.client.timeline import DEADLINE
 
 
@@ -293,6 +295,43 @@ def test_a_row_of_a_larger_tensor_shows_its_range_and_its_text_does_not(tensor: 
     shown = present(tensor)
     assert shown.row == shown.text + data
     assert shown.text == tensor_text(tensor)
+
+
+@pytest.mark.parametrize(
+    ("find", "after", "index", "number", "count"),
+    [
+        ("nan", -1, [0, 3], 1, 2),
+        ("nan", 3, [2, 3], 2, 2),
+        ("NaN", 11, [0, 3], 1, 2),
+        ("inf", -1, [1, 0], 1, 1),
+        (">= 9", -1, [1, 0], 1, 3),
+        ("< 2", 1, [0, 0], 1, 2),
+        ("0.1", -1, [0, 1], 1, 1),
+        ("!=0.1", 0, [0, 2], 2, 11),
+    ],
+)
+def test_elements_are_searched_behind_a_position(
+    find: str, after: int, index: list[int], number: int, count: int
+) -> None:
+    tensor = torch.arange(12.0).view(3, 4)
+    tensor[0, 1], tensor[0, 3], tensor[2, 3], tensor[1, 0] = 0.1, NAN, NAN, INF
+    found = look(tensor, TensorArguments("match", find=find, after=after)).match
+    assert found is not None
+    assert (found.index, found.number, found.count) == (index, number, count)
+
+
+@pytest.mark.parametrize(("find", "problem"), [("> 99", "no element matches"), ("x + 1", "search for nan, inf")])
+def test_a_search_without_a_match_says_so(find: str, problem: str) -> None:
+    with pytest.raises(EvaluationError, match=problem):
+        look(torch.ones(3), TensorArguments("match", find=find))
+
+
+def test_a_search_goes_through_all_parts_of_a_large_tensor() -> None:
+    tensor = torch.zeros(3, 2**20 + 5, 1)
+    tensor[2, 7] = 1
+    found = look(tensor, TensorArguments("match", find="1")).match
+    assert found is not None
+    assert (found.index, found.position) == ([2, 7, 0], 2 * (2**20 + 5) + 7)
 
 
 def test_numbers_of_a_tensor_in_a_container_are_whole_or_left_out() -> None:

@@ -78,6 +78,15 @@ test("a tensor of a trace is looked at: table, histogram, heat maps, NaN, and ag
     await tensor.getByRole("button", { name: "144" }).click();
     await expect(tensor.locator("#cell")).toHaveText("weights[0, 20, 0] = nan");
 
+    // So does the search, which goes on behind it.
+    await tensor.locator("#find").fill("nan");
+    await tensor.locator("#find").press("Enter");
+    await expect(tensor.locator("#found")).toHaveText("1 of 144");
+    await tensor.locator("#find").press("Enter");
+    await expect(tensor.locator("#found")).toHaveText("2 of 144");
+    await expect(tensor.locator("#cell")).toHaveText("weights[0, 20, 1] = nan");
+    await picture("tensor-search");
+
     // A click on a heat map goes to its element.
     const box = await maps.nth(3).boundingBox();
     await maps.nth(3).click({ position: { x: 3, y: ((box?.height ?? 0) * 20.5) / 24 } });

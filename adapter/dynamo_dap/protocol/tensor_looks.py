@@ -9,7 +9,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-ELEMENTS, STATISTICS, PICTURE = TENSOR_PARTS = ("elements", "statistics", "picture")
+ELEMENTS, STATISTICS, PICTURE, MATCH = TENSOR_PARTS = ("elements", "statistics", "picture", "match")
 """Which part of a tensor is shown."""
 HEAT_MAP, TILES, CHANNELS_FIRST, CHANNELS_LAST = TENSOR_PICTURES = ("map", "tiles", "chw", "hwc")
 """How a tensor is drawn: one heat map, one for each index of a dimension, an image."""
@@ -38,6 +38,10 @@ class TensorArguments(Struct, rename="camel", omit_defaults=True):
     height: int = 256
     is_whole: bool = False
     """Whether statistics cover every element, which may take long."""
+    find: str = "nan"
+    """What a match is: ``nan``, ``inf``, a number, or a comparison such as ``> 0.5``."""
+    after: int = -1
+    """The position behind which to look for a match; the first follows the last. Positions count all elements."""
 
 
 class TensorHistogram(Struct, rename="camel"):
@@ -68,6 +72,18 @@ class TensorStatistics(Struct, rename="camel", omit_defaults=True):
     """The indices of ``minimum``, ``maximum``, and the first ``nan`` and ``inf``. None for a sample."""
 
 
+class TensorMatch(Struct, rename="camel"):
+    """The next element that was searched for."""
+
+    index: list[int]
+    position: int
+    """Its position among all elements."""
+    number: int
+    """Its number among the matches, from 1."""
+    count: int
+    """How many elements match."""
+
+
 class TensorPicture(Struct, rename="camel", omit_defaults=True):
     """A picture, tile after tile: one byte per point of a heat map, four (red, green, blue, alpha) of an image."""
 
@@ -88,7 +104,7 @@ class TensorPicture(Struct, rename="camel", omit_defaults=True):
 
 
 class TensorBody(Struct, rename="camel", omit_defaults=True):
-    """Body of the response to ``TENSOR``, with one of the three parts."""
+    """Body of the response to ``TENSOR``, with one of the parts."""
 
     text: str
     """``Tensor f32[3, 4] cpu``."""
@@ -101,3 +117,4 @@ class TensorBody(Struct, rename="camel", omit_defaults=True):
     elements: list[list[str]] | None = None
     statistics: TensorStatistics | None = None
     picture: TensorPicture | None = None
+    match: TensorMatch | None = None

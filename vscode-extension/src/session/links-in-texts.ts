@@ -1,5 +1,6 @@
 /** What VS Code takes for a link in a notification and in the widget of a stop. Knows nothing of VS Code. */
 
+const PLACE = "at ";
 const LINK = /\](?=\((?:https?:|command:|file:))/gi;
 
 /** The text with a space in each link of Markdown, so that it is shown as text. */
@@ -11,8 +12,9 @@ export function withoutLinks(text: string): string {
 export function withRelativePaths(text: string, folder: string): string {
     const start = ["/", "\\"].some((separator) => folder.endsWith(separator)) ? folder.slice(0, -1) : folder;
     const lines = text.split("\n").map((line) => {
-        const rest = line.startsWith(`at ${start}`) ? line.slice(3 + start.length) : "";
-        return /^[/\\].*:\d+$/.test(rest) ? `at .${rest}` : line;
+        const [word, path] = [line.slice(0, PLACE.length), line.slice(PLACE.length)];
+        const rest = word === PLACE && path.startsWith(start) ? path.slice(start.length) : "";
+        return /^[/\\].*:\d+$/.test(rest) ? `${word}.${rest}` : line;
     });
     return lines.join("\n");
 }

@@ -65,7 +65,7 @@ export interface UnpatchArguments {
 
 /** Arguments of `TENSOR`. `variablesReference` identifies the tensor, else `expression`. */
 export interface TensorArguments {
-    show?: "elements" | "statistics" | "picture";
+    show?: "elements" | "statistics" | "picture" | "match";
     /** The reference of the tensor's children. */
     variablesReference?: number;
     expression?: string;
@@ -85,6 +85,10 @@ export interface TensorArguments {
     height?: number;
     /** Whether statistics cover every element, which may take long. */
     isWhole?: boolean;
+    /** What a match is: `nan`, `inf`, a number, or a comparison such as `> 0.5`. */
+    find?: string;
+    /** The position behind which to look for a match; the first follows the last. Positions count all elements. */
+    after?: number;
 }
 
 /** Arguments of `TIMELINE`. */
@@ -191,7 +195,7 @@ export interface UnpatchBody {
     count: number;
 }
 
-/** Body of the response to `TENSOR`, with one of the three parts. */
+/** Body of the response to `TENSOR`, with one of the parts. */
 export interface TensorBody {
     /** `Tensor f32[3, 4] cpu`. */
     text: string;
@@ -204,6 +208,7 @@ export interface TensorBody {
     elements?: string[][];
     statistics?: TensorStatistics;
     picture?: TensorPicture;
+    match?: TensorMatch;
 }
 
 /** Body of the response to `COMPARISON`; one line of the output of `dynamo-dap compare --json`. */
@@ -451,6 +456,17 @@ export interface TensorPicture {
     isSampled?: boolean;
     /** The total number of tiles, if not all are here. */
     tileCount?: number;
+}
+
+/** The next element that was searched for. */
+export interface TensorMatch {
+    index: number[];
+    /** Its position among all elements. */
+    position: number;
+    /** Its number among the matches, from 1. */
+    number: number;
+    /** How many elements match. */
+    count: number;
 }
 
 /** How one stage's results differ from those of the stage before. */

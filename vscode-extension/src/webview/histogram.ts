@@ -31,8 +31,14 @@ export function drawHistogram(histogram: TensorHistogram | undefined): void {
     shown = new uPlot(options(place.clientWidth, width, [low, high], isLogarithmic), [middles, counts.map((count) => (isLogarithmic && count === 0 ? null : count))], place);
 }
 
-/** Draws it again, in other colours or in another size. */
-export function redrawHistogram(): void {
+/** Draws it again in other colours, in another size, and where a person wants another scale. */
+export function followHistogram(): void {
+    byId("logarithmic").addEventListener("change", redrawHistogram);
+    new MutationObserver(redrawHistogram).observe(document.body, { attributes: true, attributeFilter: ["class"] });
+    new ResizeObserver(redrawHistogram).observe(byId("side"));
+}
+
+function redrawHistogram(): void {
     drawHistogram(last);
 }
 

@@ -6,8 +6,9 @@ import type { TensorArguments, TensorBody } from "../session/structures.js";
 import { localized } from "../localized.js";
 import { ask, listen, textOf } from "./asking.js";
 import { byId, field, make } from "./elements.js";
+import { searchBy } from "./finding.js";
 import { drawPicture, noteOf } from "./heat-map.js";
-import { drawHistogram, redrawHistogram } from "./histogram.js";
+import { drawHistogram, followHistogram } from "./histogram.js";
 import type { Wanted } from "./messages.js";
 import { SelectionBar } from "./selection.js";
 import { statisticsOf } from "./statistics.js";
@@ -43,6 +44,9 @@ const table = new Table(
     },
 );
 
+const goTo = (index: number[]): void => { table.go(...selection.reveal(index)); };
+searchBy(askFor, goTo);
+
 /** Asks for a part of what is shown: the tensor, or its difference from another. */
 async function askFor(wanted: Wanted): Promise<TensorBody> {
     try {
@@ -76,9 +80,7 @@ async function showStatistics(isWhole: boolean): Promise<void> {
         all.addEventListener("click", () => {
             void showStatistics(true).catch(() => undefined);
         });
-        byId("statistics").replaceChildren(...statisticsOf(body.statistics, body.shape, all, (index) => {
-            table.go(...selection.reveal(index));
-        }));
+        byId("statistics").replaceChildren(...statisticsOf(body.statistics, body.shape, all, goTo));
         drawHistogram(body.statistics.histogram);
     }
 }
@@ -127,14 +129,12 @@ byId("kind").addEventListener("change", () => {
 byId("digits").addEventListener("change", () => {
     table.setDigits(Number(field("digits").value));
 });
-byId("logarithmic").addEventListener("change", redrawHistogram);
 byId("minus").addEventListener("change", () => {
     minus = field("minus").value.trim();
     byId("table-title").textContent = minus === "" ? localized("Elements") : localized("Elements of {0} - ({1})", name, minus);
     void show();
 });
-new MutationObserver(redrawHistogram).observe(document.body, { attributes: true, attributeFilter: ["class"] });
-new ResizeObserver(redrawHistogram).observe(byId("side"));
+followHistogram();
 
 listen((message) => {
     if (message.kind === "show") {

@@ -19,6 +19,7 @@ from dynamo_dap.debuggee.torch_api.features import FeatureMissing
 from dynamo_dap.debuggee.torch_api.isolation import data_reading, metadata_reading, transforms_off
 from dynamo_dap.debuggee.torch_api.tensor_facts import is_fake, is_tensor, unwrapped
 from dynamo_dap.debuggee.values.model import EvaluationError
+from dynamo_dap.debuggee.values.tensor_search import search
 from dynamo_dap.debuggee.values.tensors import number_text, tensor_text
 from dynamo_dap.debuggee.values.type_facts import name_of
 from dynamo_dap.protocol.tensor_looks import (
@@ -26,12 +27,14 @@ from dynamo_dap.protocol.tensor_looks import (
     CHANNELS_LAST,
     ELEMENTS,
     HEAT_MAP,
+    MATCH,
     STATISTICS,
     TENSOR_PICTURES,
     TILES,
     TensorArguments,
     TensorBody,
     TensorHistogram,
+    TensorMatch,
     TensorPicture,
     TensorStatistics,
 )
@@ -75,6 +78,8 @@ def look(tensor: Any, arguments: TensorArguments, other: Any = None) -> TensorBo
                 body.elements = _elements(looked, arguments)
             elif arguments.show == STATISTICS:
                 body.statistics = _statistics(looked, arguments.is_whole)
+            elif arguments.show == MATCH:
+                body.match = _match(looked, arguments)
             else:
                 body.picture = _picture(looked, arguments)
             return body
@@ -288,6 +293,12 @@ def _chunks(shape: list[int], index: tuple[Any, ...] = ()) -> Iterator[Part]:
     for start in range(0, left[0], rows):
         place = (*index, slice(start, start + rows))
         yield lambda tensor, place=place: tensor[place]  # type: ignore[misc]  # a lambda in a loop
+
+
+def _match(looked: _Looked, arguments: TensorArguments) -> TensorMatch:
+    chunks = map(looked.numbers, _chunks(looked.shape))
+    count, position, number = search(chunks, arguments.find, arguments.after, looked.dtype)
+    return TensorMatch(_index(position, looked.shape), position, number, count)
 
 
 def _at_random(shape: list[int]) -> Part:
