@@ -17,7 +17,11 @@ import pytest
 from dynamo_dap.commands.diff import main
 from dynamo_dap.commands.run import main as run
 from dynamo_dap.commands.schema import schema_of
+from dynamo_dap.diff.cache_trials import trials_of, with_answers
 from dynamo_dap.diff.model import JsonCaches, NotCached
+from dynamo_dap.diff.sides import Run
+from dynamo_dap.records.events import CacheAnswered, CompileBegan, CompileEnded, Record
+from dynamo_dap.records.model import CacheLookup, Place
 from tests.client.timeline import DEADLINE
 
 
@@ -221,6 +225,59 @@ def test_run_cold_and_warm(
     if status:
         assert "program.py:5  return torch.addmm(x, x, x, alpha=FACTOR)" in printed
         assert "Do (not tried): A number in the graph is another in each run: pass it as a tensor." in printed
+
+
+TRIED = """\
+import os, torch
+import torch._inductor.config as config
+
+B = os.environ["RUN"] == "B"
+config.coordinate_descent_tuning = B
+
+@torch.compile
+def tuned(x):
+    return x @ x
+
+@torch.compile
+def large(x):
+    return x @ x + x
+
+tuned(torch.ones(4, 4))
+config.coordinate_descent_tuning = False
+large(torch.ones(4 + B, 4 + B))
+"""
+
+
+def test_a_setting_that_differs_is_tried(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "program.py"
+    path.write_text(TRIED)
+    assert main(["--caches", "--try", f"RUN=A {path}", f"RUN=B {path}"]) == 1
+    printed, errors = capfd.readouterr()
+    assert "running B again with torch._inductor.coordinate_descent_tuning=False" in errors
+    assert "Do (tried, it is a hit): Set torch._inductor.config.coordinate_descent_tuning to" in printed
+    assert "Do (not tried): The call has other inputs" in printed
+
+
+def test_a_trial_that_does_not_help_is_reported_as_such(program_and_report: tuple[Path, JsonCaches]) -> None:
+    path, found = program_and_report
+    trials = {name: each for each in trials_of(found) for name, _ in each.compiles}
+    assert trials.keys() == {"setting", "option", "threads"}
+    assert trials["threads"].variables == {"OMP_NUM_THREADS": "1"}
+    assert trials["option"].settings == {"_inductor.max_fusion_size": 32}
+    missed = _of(found, "threads")
+    run = Run(str(path), [_compiled(missed)])
+    still = _of(with_answers(found, trials["threads"], found, run), "threads")
+    assert still.served_when_tried is False
+    nothing = with_answers(found, trials["threads"], found, Run(str(path), []))
+    assert _of(nothing, "threads").served_when_tried is None, "it was not compiled"
+
+
+def _compiled(missed: NotCached) -> Record:
+    record = Record()
+    record.apply(CompileBegan(missed.compile, missed.function, missed.function, Place("x", 1), Place("x", 1), 0.0))
+    record.apply(CacheAnswered(missed.compile, CacheLookup("FX graph cache", "miss")))
+    record.apply(CompileEnded(missed.compile, "compiled", seconds=0.1))
+    return record
 
 
 def test_trace_logs_of_two_processes_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -11,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
+from dynamo_dap.commands.report import main
 from dynamo_dap.protocol.contract import RECORDS_VARIABLE
 from dynamo_dap.records.file import UnreadableRecord
 from dynamo_dap.records.model import Compile
@@ -246,6 +249,21 @@ def test_details_beyond_a_bound_are_left_out(logs: Path) -> None:
     assert record.counts().graphs == 1
     assert not any(graph.nodes for _, one in record.compiles() for graph in one.graphs)
     assert not read_trace(logs / "training", details_bound=DETAILS_BOUND).is_truncated
+
+
+def test_the_beginning_of_a_log_that_takes_long_is_reported_at_once(
+    logs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = io.StringIO()
+    monkeypatch.setattr("dynamo_dap.commands.report._FIRST_PAGE_SECONDS", 0.0)
+    monkeypatch.setattr(
+        "dynamo_dap.records.report.report_console", lambda: Console(file=shown, force_terminal=True, highlight=False)
+    )
+    assert main([str(logs / "recompiles")]) == 0
+    first, mark, whole = shown.getvalue().partition("Below is the report on all of it")
+    assert mark
+    assert "0 compiles" in first
+    assert "4 compiles" in whole
 
 
 def test_hostile_contents(logs: Path, tmp_path: Path) -> None:

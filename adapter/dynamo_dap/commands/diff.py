@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import contextlib
 import shlex
+import shutil
 import sys
 import tempfile
 from pathlib import Path
 
 import msgspec
 
+from dynamo_dap.diff.cache_trials import trials_of, with_answers
 from dynamo_dap.diff.caches import what_is_not_cached
 from dynamo_dap.diff.comparing import compare_runs
 from dynamo_dap.diff.revisions import files_of_revision
@@ -43,10 +45,12 @@ def _compare(options: argparse.Namespace, kept: contextlib.ExitStack) -> int:
     else:
         second = options.b if options.b is not None else options.a
         sides += [(given, side_of(given, options.python)) for given in (options.a, second)]
+    if options.tries and not (options.caches and isinstance(sides[1][1], RunCommand)):
+        raise CannotCompare("--try is for --caches with a command as B")
     if options.values and not all(isinstance(side, RunCommand) for _, side in sides):
         raise CannotCompare("--values is for commands: a record has no values")
     if options.caches:
-        return report_caches(sides[0], sides[1], as_json=options.json)
+        return report_caches(sides[0], sides[1], as_json=options.json, tries=options.tries)
     one, other = (read_side(given, side, with_values=options.values) for given, side in sides)
     if options.values and not (one.has_values or other.has_values):
         raise CannotCompare("neither run has called a compiled graph whose values could be hashed; omit --values")
@@ -64,15 +68,32 @@ def report_caches(
     *,
     as_json: bool = False,
     names: tuple[str, str] = ("A", "B"),
+    tries: bool = False,
 ) -> int:
     """Run or read both with one cache, empty at first, and report what the second compiles again.
+
+    With ``tries``, the second runs again with those settings of the first that its keys differ in.
 
     Raises:
         CannotCompare: there is nothing to report.
     """
+    given, side = other
     with tempfile.TemporaryDirectory(prefix="dynamo-dap-caches-", ignore_cleanup_errors=True) as folder:
-        first, second = (read_side(*side, cache_folder=folder) for side in (one, other))
+        caches, filled = Path(folder, "caches"), Path(folder, "filled")
+        caches.mkdir()
+        first = read_side(*one, cache_folder=str(caches))
+        if tries:
+            shutil.copytree(caches, filled, symlinks=True)
+        second = read_side(given, side, cache_folder=str(caches))
         found = what_is_not_cached(first, second)
+        for trial in trials_of(found) if tries else ():
+            assert isinstance(side, RunCommand)
+            sys.stderr.write(f"dynamo-dap: running {names[1]} again with {trial}\n")
+            # A run puts its own entries there.
+            shutil.rmtree(caches)
+            shutil.copytree(filled, caches, symlinks=True)
+            again = read_side(given, trial.applied(side), cache_folder=str(caches))
+            found = with_answers(found, trial, what_is_not_cached(first, again), again)
     if as_json:
         sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
     else:
@@ -104,6 +125,12 @@ def _parser() -> argparse.ArgumentParser:
         "--caches",
         action="store_true",
         help="run A with empty caches and B with the caches that A filled; report what B compiles again, and why",
+    )
+    parser.add_argument(
+        "--try",
+        dest="tries",
+        action="store_true",
+        help="with --caches: run B again with each setting of A that differs, and report whether that is a hit",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument(

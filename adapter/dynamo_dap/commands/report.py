@@ -24,8 +24,11 @@ from dynamo_dap.records.file import UnreadableRecord, read_record
 from dynamo_dap.records.model import Place
 from dynamo_dap.records.repeated_input import RepeatedInput
 from dynamo_dap.records.stack_tree import print_stacks
+from dynamo_dap.records.text_report import print_report
 from dynamo_dap.trace_logs.contents import contents_of, text_of, write_chromium_events
 from dynamo_dap.trace_logs.logs import (
+    Mappings,
+    TraceReader,
     WrongMapping,
     chosen_log,
     is_trace,
@@ -34,6 +37,8 @@ from dynamo_dap.trace_logs.logs import (
     read_ranks,
     read_trace,
 )
+
+_FIRST_PAGE_SECONDS = 1.0
 
 
 def main(arguments: list[str]) -> int:
@@ -74,15 +79,28 @@ def _of_trace(reader: argparse.ArgumentParser, options: argparse.Namespace) -> i
         return _write_events(chosen_log(options.record), options.chromium_events)
     if options.contents is not None:
         return _print_contents(chosen_log(options.record), options.contents)
+    is_plain = not (options.json or options.html or options.ranks)
     source = report.Source(
-        read=lambda path: read_trace(path, mappings),
+        read=lambda path: _read(path, mappings) if is_plain else read_trace(path, mappings),
         ranks=lambda path: read_ranks(path, mappings),
         others=lambda path: [log for log in logs_in(path) if log != chosen_log(path)] if path.is_dir() else [],
     )
     status = report.main(reader, options, source)
     if status == 0 and options.stacks:
-        print_stacks(source.read(options.record), report.report_console())
+        print_stacks(read_trace(options.record, mappings), report.report_console())
     return status
+
+
+def _read(path: Path, mappings: Mappings) -> Record:
+    """Read a log; of one that takes long, print in a terminal what its beginning says."""
+    reader = TraceReader(path, mappings)
+    console = report.report_console()
+    if console.is_terminal and not reader.read(_FIRST_PAGE_SECONDS):
+        print_report(reader.record, console)
+        size = reader.log.stat().st_size / 1e9
+        console.print(f"[bold]This is the beginning of {size:.1f} GB. Below is the report on all of it.[/bold]\n")
+    reader.read()
+    return reader.record
 
 
 def _write_events(log: Path, path: Path) -> int:

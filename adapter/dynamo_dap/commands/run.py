@@ -27,7 +27,9 @@ def main(arguments: list[str]) -> int:
     if options.cold or options.warm:
         if not (options.cold and options.warm):
             parser.error("give --cold and --warm together")
-        return _run_twice(options.python, description)
+        return _run_twice(options.python, description, tries=options.tries)
+    if options.tries:
+        parser.error("--try is for --cold --warm")
     return _become(options, description)
 
 
@@ -39,7 +41,7 @@ def _become(options: argparse.Namespace, description: LaunchDescription) -> NoRe
     os.execve(options.python, command, environment)
 
 
-def _run_twice(python: str, description: LaunchDescription) -> int:
+def _run_twice(python: str, description: LaunchDescription, *, tries: bool) -> int:
     # Imported only now: an ordinary run does not need it.
     from dynamo_dap.commands.diff import report_caches
     from dynamo_dap.diff.sides import CannotCompare, RunCommand
@@ -47,7 +49,7 @@ def _run_twice(python: str, description: LaunchDescription) -> int:
     words = ["-m", description.module] if description.module is not None else [description.program or ""]
     side = shlex.join([*words, *description.args]), RunCommand(python, description)
     try:
-        return report_caches(side, side, names=("the cold run", "the warm run"))
+        return report_caches(side, side, names=("the cold run", "the warm run"), tries=tries)
     except CannotCompare as problem:
         print(f"dynamo-dap: {problem}", file=sys.stderr)  # noqa: T201 - the user of a terminal reads it
         return 2
@@ -67,5 +69,12 @@ def _parser() -> argparse.ArgumentParser:
         help="run with empty caches; with --warm, a second run uses the filled ones",
     )
     parser.add_argument("--warm", action="store_true", help="report what the second run compiles again, and why")
+    parser.add_argument(
+        "--try",
+        dest="tries",
+        action="store_true",
+        help="with --cold --warm: run again with each setting of the cold run that differs, and report whether that is "
+        "a hit",
+    )
     add_program(parser)
     return parser

@@ -188,6 +188,11 @@ def _changed(diff: Sequence[str]) -> int:
     return sum(line[:1] in "-+" for line in diff)
 
 
+def is_of_pass(name: str) -> bool:
+    """Whether a part of a key is a custom pass, or a setting that holds one."""
+    return any(_PASSES.fullmatch(one) for one in (name.partition("[")[0], name.partition("[")[2].removesuffix("]")))
+
+
 def _advice_for(name: str) -> str | None:
     if _PASSES.fullmatch(name.partition("[")[0]):
         return f"The uuid() of {name} differs: return the same one while the pass does the same."

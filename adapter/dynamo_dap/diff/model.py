@@ -88,6 +88,8 @@ class NotCached(Struct, rename="camel", frozen=True):
     diff: list[str]
     """The difference of the graphs: lines of A begin with ``-``, those of B with ``+``."""
     advice: list[str]
+    served_when_tried: bool | None = None
+    """With ``--try``: whether the caches served it with the settings of the first run; None if not tried."""
 
 
 class JsonCaches(Struct, rename="camel", frozen=True):

@@ -13,6 +13,7 @@ from dynamo_dap.records.texts import counted, recorded_line
 _LINES = 40
 _MORE = 20
 _VALUE = 100
+_TRIED = {None: "not tried", True: "tried, it is a hit", False: "tried, it is still a miss"}
 _COUNTS = ("compiles", "graphs", "operations", "breaks", "recompiles", "guards")
 
 
@@ -32,7 +33,7 @@ def print_caches(found: JsonCaches, run: Run, console: Console, names: tuple[str
         lines += [_part_text(part, names) for part in each.parts]
         lines += [each.text] if each.text else []
         lines += [f"  {line}" for line in each.diff[:_LINES]]
-        for line in [*lines, *(f"Do (not tried): {advice}" for advice in each.advice)]:
+        for line in [*lines, *(f"Do ({_TRIED[each.served_when_tried]}): {advice}" for advice in each.advice)]:
             console.print(f"  {line}", markup=False)
     if len(found.not_cached) > _MORE:
         console.print(f"\nand {counted(len(found.not_cached) - _MORE, 'other')}: --json")

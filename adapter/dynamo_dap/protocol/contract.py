@@ -175,7 +175,7 @@ class LaunchDescription(Struct, rename="camel", omit_defaults=True):
     debugpy_token: str = ""
     copies: dict[str, str] = {}
     """Maps a file's path to the copy that is read instead: this is how a fix is tried."""
-    settings: dict[str, bool] = {}
+    settings: dict[str, bool | int | float | str | None] = {}
     """Torch settings that override the program's: this is how a setting is tried without an edit."""
     added: dict[str, list[str]] = {}
     """Names of functions to add to torch settings that are sets."""

@@ -50,7 +50,8 @@ def html_report(record: Record, links: Mapping[str, str], link_of: LinkOf, ranks
         "<h2 id='who'>Who compiled what</h2>",
         _tree(record),
         "<h2 id='functions'>Functions</h2>",
-        *(part for function in record.functions for part in _function(record, function, link_of)),
+        # Joined at once: a large log has millions of parts.
+        *("\n".join(_function(record, function, link_of)) for function in record.functions),
         *_written_later(record),
         *_skipped(record),
         "" if links else _HOW_TO_TRACE,

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import webbrowser
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -32,6 +32,8 @@ from dynamo_dap.records.text_report import print_report
 
 _TLPARSE_SECONDS = 120
 _WIDTH = 120
+_NO_FUNCTIONS = b'"functions": []'
+"""How a record without functions has them; elsewhere in its JSON quotes are escaped."""
 _OTHERS = 8
 """Listed records of child processes."""
 
@@ -66,7 +68,8 @@ def main(reader: argparse.ArgumentParser, options: argparse.Namespace, source: S
         print(f"dynamo-dap: {problem}", file=sys.stderr)  # noqa: T201 - the user of a terminal reads it
         return 1
     if options.json:
-        sys.stdout.write(as_json(record).decode() + "\n")
+        sys.stdout.writelines(map(bytes.decode, json_parts(record)))
+        sys.stdout.write("\n")
     else:
         console = report_console()
         print_report(record, console)
@@ -143,10 +146,22 @@ class JsonRecord(msgspec.Struct):
 
 def as_json(record: Record) -> bytes:
     """Return everything, as ``JsonRecord``."""
-    body = JsonRecord(
-        record.started, record.ended, record.is_truncated, record.counts(), record.functions, record.skipped
-    )
-    return msgspec.json.format(msgspec.json.encode(body), indent=2)
+    return b"".join(json_parts(record))
+
+
+def json_parts(record: Record) -> Iterator[bytes]:
+    """Yield everything, as ``JsonRecord``, one function at a time: that of a large trace log may have 100 MB."""
+    body = JsonRecord(record.started, record.ended, record.is_truncated, record.counts(), [], record.skipped)
+    head, mark, tail = msgspec.json.format(msgspec.json.encode(body), indent=2).partition(_NO_FUNCTIONS)
+    if not record.functions:
+        yield head + mark + tail
+        return
+    yield head + _NO_FUNCTIONS[:-1]
+    for number, function in enumerate(record.functions):
+        text = msgspec.json.format(msgspec.json.encode(function), indent=2)
+        # A string of JSON has no line feed.
+        yield (b",\n    " if number else b"\n    ") + text.replace(b"\n", b"\n    ")
+    yield b"\n  ]" + tail
 
 
 def _trace_of(record: Record, file: Path) -> Path | None:

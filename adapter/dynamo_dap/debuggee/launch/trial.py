@@ -52,7 +52,7 @@ def use_copies(copies: Mapping[str, str]) -> None:
         linecache.cache[path] = (len(text), None, text.splitlines(keepends=True), path)
 
 
-def try_settings(settings: Mapping[str, bool], added: Mapping[str, list[str]]) -> None:
+def try_settings(settings: Mapping[str, object], added: Mapping[str, list[str]]) -> None:
     """Apply torch settings; add functions to settings that are sets. Runs once Dynamo is imported."""
     for key, value in settings.items():
         set_config(key, value)

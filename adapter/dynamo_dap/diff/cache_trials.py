@@ -1,0 +1,100 @@
+"""Chooses which settings of the first run the second should have, so that the caches serve it. Pure."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+
+import msgspec
+
+from dynamo_dap.diff.caches import is_of_pass
+from dynamo_dap.diff.model import JsonCaches, NotCached
+from dynamo_dap.diff.sides import Run, RunCommand
+
+_INDUCTOR = "inductor_config["
+_THREADS = "cpp_runtime_thread_count"
+_THREADS_VARIABLE = "OMP_NUM_THREADS"
+
+MOST = 5
+"""Runs."""
+Setting = bool | int | float | str | None
+
+
+@dataclass
+class CacheTrial:
+    """What is different in one more run of the second program, and for which compiles."""
+
+    settings: dict[str, Setting] = field(default_factory=dict)
+    """As ``torchConfig`` has them."""
+    variables: dict[str, str] = field(default_factory=dict)
+    compiles: set[tuple[str, str]] = field(default_factory=set)
+    """Those that it may help, by function and id."""
+
+    def __str__(self) -> str:
+        pairs = [*self.variables.items(), *((f"torch.{name}", value) for name, value in self.settings.items())]
+        return ", ".join(f"{name}={value}" for name, value in pairs)
+
+    def applied(self, side: RunCommand) -> RunCommand:
+        """Return the command with these settings."""
+        description = msgspec.structs.replace(side.description, settings={**side.description.settings, **self.settings})
+        return RunCommand(side.python, description, {**side.variables, **self.variables}, side.folder)
+
+
+def trials_of(found: JsonCaches) -> list[CacheTrial]:
+    """Return what to try, each in a run of its own; none where the graph or an input differs.
+
+    A setting holds for the whole run, so that it could make another compile miss: settings are not tried together.
+    """
+    trials: list[CacheTrial] = []
+    for missed in found.not_cached:
+        wanted = _wanted(missed)
+        if wanted is None:
+            continue
+        trial = next((each for each in trials if (each.settings, each.variables) == wanted), None)
+        if trial is None and len(trials) < MOST:
+            trial = CacheTrial(*wanted)
+            trials.append(trial)
+        if trial is not None:
+            trial.compiles.add((missed.function, missed.compile))
+    return trials
+
+
+def _wanted(missed: NotCached) -> tuple[dict[str, Setting], dict[str, str]] | None:
+    """Return the settings and variables of the first run, if these are all that differs."""
+    settings: dict[str, Setting] = {}
+    variables: dict[str, str] = {}
+    if missed.diff or missed.reasons or not missed.parts:
+        return None
+    for part in missed.parts:
+        if part.name == _THREADS and part.in_a is not None and part.in_a.isdigit():
+            variables[_THREADS_VARIABLE] = part.in_a
+        elif part.name.startswith(_INDUCTOR) and not is_of_pass(part.name) and part.in_a:
+            try:
+                value = ast.literal_eval(part.in_a)
+            except (ValueError, SyntaxError):
+                return None
+            if not isinstance(value, bool | int | float | str | None):
+                return None
+            name = part.name.removeprefix(_INDUCTOR).removesuffix("]")
+            settings[f"_inductor.{name}"] = value
+        else:
+            return None
+    return settings, variables
+
+
+def with_answers(found: JsonCaches, trial: CacheTrial, third: JsonCaches, run: Run) -> JsonCaches:
+    """Return ``found`` with the answers of a trial, whose run is ``run``, and ``third`` what it compiled again."""
+    missed = {(each.function, each.compile) for each in third.not_cached}
+    compiled = {
+        (function.name, one.id)
+        for record in run.records
+        for function, one in record.compiles()
+        if one.state == "compiled" and one.lookups
+    }
+    answers = [
+        msgspec.structs.replace(each, served_when_tried=(each.function, each.compile) not in missed)
+        if (each.function, each.compile) in trial.compiles & compiled
+        else each
+        for each in found.not_cached
+    ]
+    return msgspec.structs.replace(found, not_cached=answers)
