@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -195,12 +196,31 @@ def test_the_command_prints_the_first_difference_at_its_line(tmp_path: Path) -> 
 def test_trace_logs_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     for name, edit in (("a", "x.relu() + 1"), ("b", "x.relu() + 1"), ("c", "x.relu() + 2")):
-        (tmp_path / "program.py").write_text(PROGRAM.replace("x.relu() + 1", edit))
+        setting = "; import torch._dynamo.config as config; config.recompile_limit = 5" if name == "c" else ""
+        edits = (("x.relu() + 1", edit), ("torch.manual_seed(0)", f"torch.manual_seed(0){setting}"))
+        (tmp_path / "program.py").write_text(_edited(PROGRAM, edits))
         _run_with_trace(tmp_path, tmp_path / name)
     assert main([str(tmp_path / "a"), str(tmp_path / "b")]) == 0
     assert "values and output: a record has neither" in capsys.readouterr().out
+    (log,) = (tmp_path / "b").iterdir()
+    log.write_text(_as_another_torch_words_it(log.read_text()))
+    assert main([str(tmp_path / "a"), str(tmp_path / "b")]) == 0
+    assert "two torch versions word them differently" in capsys.readouterr().out
     assert main([str(tmp_path / "a"), str(tmp_path / "c")]) == 1
-    assert "program.py:7" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "program.py:7" in printed
+    assert "  torch._dynamo.config.recompile_limit: 8 in A, 5 in B" in printed
+
+
+def _as_another_torch_words_it(log: str) -> str:
+    for pattern, text in (
+        (r"(?<=, type=)<class '", "<another '"),
+        (r'___check_global_state\(\) against \{"', '___check_global_state() against {"another":0,"'),
+        (r'"pytorch_version": "', '"pytorch_version": "9.'),
+    ):
+        log, count = re.subn(pattern, text, log)
+        assert count, pattern
+    return log
 
 
 def _run_with_trace(folder: Path, trace: Path) -> None:

@@ -120,6 +120,16 @@ def test_symbolic_shapes(logs: Path) -> None:
     assert any(one.kind == "create_unbacked_symbol" for one in compiles(logs / "unbacked")["0/0"].shapes)
 
 
+def test_answers_of_remote_caches_are_counted(logs: Path, tmp_path: Path) -> None:
+    log = tmp_path / "remote.log"
+    text = chosen_log(logs / "training").read_text()
+    assert '"inductor_fx_remote_cache_hit_count": 0' in text
+    log.write_text(text.replace('"inductor_fx_remote_cache_hit_count": 0', '"inductor_fx_remote_cache_hit_count": 2'))
+    assert compiles(log)["0/0"].caches["remote FX graph cache hit"] == 2
+    assert not any("remote" in name for name in compiles(logs / "training")["0/0"].caches)
+    assert "remote FX graph cache hit" in command("report", str(log), folder=tmp_path)
+
+
 def test_as_our_own_record_of_the_same_run(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(

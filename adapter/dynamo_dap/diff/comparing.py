@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 
-from dynamo_dap.diff.model import Difference, JsonDiff, Numbers, Side
+from dynamo_dap.diff.model import Difference, JsonDiff, KeyPart, Numbers, Side
 from dynamo_dap.diff.normal import (
     code_lines,
     graph_lines,
+    guard_of_any_torch,
     line_identity,
     normal_guard,
     normal_name,
@@ -41,7 +42,21 @@ def compare_runs(one: Run, other: Run) -> JsonDiff:
         raise CannotCompare("neither run compiled anything")
     comparison = _Comparison(one, other)
     differences = list(comparison.differences())
-    return JsonDiff(bool(differences), side_of_run(one), side_of_run(other), differences, list(comparison.not_compared))
+    sides = side_of_run(one), side_of_run(other)
+    settings = differing_settings(one, other)
+    return JsonDiff(bool(differences), *sides, differences, settings, list(comparison.not_compared))
+
+
+def differing_settings(one: Run, other: Run) -> list[KeyPart]:
+    """Return the settings of torch that both versions have and that differ, without private ones and paths."""
+    of_a, of_b = (run.records[0].torch_settings if run.records else {} for run in (one, other))
+    return [
+        KeyPart(name, value, of_b[name])
+        for name, value in of_a.items()
+        if of_b.get(name, value) != value
+        and not name.removeprefix("torch._").rpartition(".")[2].startswith("_")
+        and not any(text.startswith('"/') for text in (value, of_b[name]))
+    ]
 
 
 def side_of_run(run: Run) -> Side:
@@ -128,6 +143,7 @@ class _Records:
         self._a, self._b = one, other
         self._comparison = comparison
         started = [record.started for record in (one, other) if record.started is not None]
+        self._is_one_torch = len({each.torch for each in started}) < 2
         self._are_alike = len({each.log is not None for each in started}) < 2
         if not self._are_alike:
             comparison.leave_out("guards and skipped functions: a record and a trace log word them differently")
@@ -210,8 +226,9 @@ class _Records:
             self._comparison.leave_out("the ends of guards that are too long for a record (global state)")
         if any(len(compiled.guards) < compiled.guard_count for compiled in (one, other)):
             self._comparison.leave_out("guards beyond those that a record keeps of a compile")
-        of_a, of_b = (Counter(map(normal_guard, compiled.guards)) for compiled in (one, other))
-        only_a, only_b = _those(one.guards, of_a - of_b), _those(other.guards, of_b - of_a)
+        of_a, of_b = (self._worded_alike(compiled.guards) for compiled in (one, other))
+        left_a, left_b = Counter(of_a.values()), Counter(of_b.values())
+        only_a, only_b = _those(one.guards, of_a, left_a - left_b), _those(other.guards, of_b, left_b - left_a)
         if not only_a and not only_b:
             return
         diff = [*(f"-{_worded(guard)}" for guard in only_a), *(f"+{_worded(guard)}" for guard in only_b)]
@@ -224,6 +241,17 @@ class _Records:
             next((guard.place for guard in only_b if guard.place is not None), other.place),
             diff[:_MOST_LINES],
         )
+
+    def _worded_alike(self, guards: Sequence[Guard]) -> dict[int, str]:
+        """Return what is compared of guards, by their numbers."""
+        if self._is_one_torch:
+            return dict(enumerate(map(normal_guard, guards)))
+        self._comparison.leave_out(
+            "guards on torch's global state and on its own marks of tensors (_dynamo_...), and the types of objects in "
+            "guards: two torch versions word them differently"
+        )
+        worded = enumerate(map(guard_of_any_torch, guards))
+        return {number: text for number, text in worded if text is not None}
 
     def _graphs(
         self, function: CompiledFunction, one: Compile, other: Compile, graph: Graph | None, match: Graph | None
@@ -358,12 +386,12 @@ def _begins_alike(one: Sequence[str], other: Sequence[str]) -> bool:
     return all(name == match for name, match in zip(one, other, strict=False))
 
 
-def _those(guards: Sequence[Guard], wanted: Counter[str]) -> list[Guard]:
+def _those(guards: Sequence[Guard], texts: Mapping[int, str], wanted: Counter[str]) -> list[Guard]:
     left, found = wanted.copy(), []
-    for guard in guards:
-        if left[normal_guard(guard)] > 0:
-            left[normal_guard(guard)] -= 1
-            found.append(guard)
+    for number, text in texts.items():
+        if left[text] > 0:
+            left[text] -= 1
+            found.append(guards[number])
     return found
 
 

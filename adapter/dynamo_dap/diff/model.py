@@ -56,7 +56,7 @@ class Side(Struct, rename="camel", omit_defaults=True, frozen=True):
 
 
 class KeyPart(Struct, rename="camel", frozen=True):
-    """A part of a cache's key that differs."""
+    """A part of a cache's key that differs, or a setting of torch."""
 
     name: str
     """As torch names it: ``inductor_config[cpp.threads]``, ``example_inputs[0]``."""
@@ -111,5 +111,7 @@ class JsonDiff(Struct, rename="camel", frozen=True):
     b: Side
     differences: list[Difference]
     """In the order in which the runs differ. Seconds are not compared: they vary from run to run."""
+    settings: list[KeyPart]
+    """Settings of torch that differ at the first compile; only trace logs have them."""
     not_compared: list[str]
     """What could not be compared, and why."""

@@ -10,6 +10,10 @@ from dynamo_dap.records.events import Record
 from dynamo_dap.records.model import Compile, Graph, Guard, Node, Place
 
 _OBJECT_IDS = re.compile(r"(?P<before>___check_(?:obj|type)_id\(.*, )\d+(?=\))")
+_MODULE_FILE = re.compile(r"(?P<module><module '[^']*') from '[^']*'>")
+_TYPE = re.compile(r"(?<=, \.\.\.\)), type=.*", re.DOTALL)
+_MARKER = re.compile(r"^(?:not )?hasattr\(.*, '_dynamo_\w+'\)")
+"""Torch marks the user's tensors."""
 _ADDRESSES = re.compile(r"\b0x[0-9a-f]{5,}\b")
 _GENERATED = re.compile(r"(?P<name>__builtins_dict___|__compiled_fn_|__resume_at_)[\da-f_]+")
 _LINE = re.compile(r"at line \d+")
@@ -23,7 +27,16 @@ PROGRAM = "the program"
 def normal_guard(guard: Guard) -> str:
     """Return a guard's expression without object ids; keep numbers that the user compares with."""
     text = _OBJECT_IDS.sub(r"\g<before>...", guard.expression)
+    # Two environments have a module in two places.
+    text = _MODULE_FILE.sub(r"\g<module>>", text)
     return _GENERATED.sub(r"\g<name>...", _ADDRESSES.sub("0x...", text))
+
+
+def guard_of_any_torch(guard: Guard) -> str | None:
+    """Return a guard's expression without what each torch version words its own way; None if nothing else is in it."""
+    if guard.expression.startswith("___check_global_state(") or _MARKER.search(guard.expression):
+        return None
+    return _TYPE.sub("", normal_guard(guard))
 
 
 def normal_name(compiled: Compile) -> str:

@@ -74,6 +74,12 @@ def print_diff(diff: JsonDiff, runs: tuple[Run, Run], console: Console) -> None:
             console.print(f"  and {counted(len(others) - _MORE, 'other')}: --json")
     else:
         console.print("No difference")
+    if diff.settings:
+        console.print("\nSettings that differ at the first compile:")
+    for setting in diff.settings[:_MORE]:
+        console.print(f"  {setting.name}: {_short(setting.in_a)} in A, {_short(setting.in_b)} in B", markup=False)
+    if len(diff.settings) > _MORE:
+        console.print(f"  and {counted(len(diff.settings) - _MORE, 'other')}: --json")
     _print_numbers(diff, console)
     if diff.not_compared:
         console.print("\nNot compared:")

@@ -435,6 +435,8 @@ class Record:
         """The kernels in these files."""
         self.sources: dict[str, list[str]] = {}
         """Digests of lines, by path. See ``SourceRead``."""
+        self.torch_settings: dict[str, str] = {}
+        """Torch's settings at the first compile, as JSON, by name; only a trace log has them."""
         self.libraries: set[str] = set()
         """Those of these files that belong to libraries."""
         self._lock = threading.Lock()

@@ -63,6 +63,16 @@ _PHASES = {
     "inductor code": ("code_gen_time_s", "inductor_code_gen_cumulative_compile_time_us"),
 }
 _CACHES = {"fx_graph_cache_": "FX graph cache", "aotautograd_cache_": "AOTAutograd cache"}
+_REMOTE = {
+    "inductor_fx_remote_cache_{}_count": "remote FX graph cache",
+    "aotautograd_remote_cache_{}_count": "remote AOTAutograd cache",
+}
+_SETTINGS = {
+    "dynamo_config": "torch._dynamo.config",
+    "functorch_config": "torch._functorch.config",
+    "inductor_config": "torch._inductor.config",
+    "compiler_config": "torch.compiler.config",
+}
 _KERNEL = re.compile(r"^(\w+) = async_compile\.\w+\(", re.MULTILINE)
 _EXTERN = re.compile(r"\b(extern_kernels\.\w+)\(")
 _KERNELS = 500
@@ -158,6 +168,7 @@ class Translation:
         self.quoted: defaultdict[str, dict[int, str]] = defaultdict(dict)
         """The user's lines that the log quotes, by path and line."""
         self.unreadable = 0
+        self._has_settings = False
         self._mapped = mapped
         self._details = details_bound
         self._names: dict[int, str] = {}
@@ -352,6 +363,11 @@ class Translation:
         limit = _LIMIT.search(str(reason)) if not isinstance(facts.get("co_filename"), str) else None
         found.began = _number(facts.get("start_time")) or found.began
         found.guard_count = int(_number(facts.get("guard_count")) or found.guard_count)
+        if self.torch is None and isinstance(facts.get("pytorch_version"), str):
+            # Torch before 2.13 has it only here.
+            self.torch = harmless(facts["pytorch_version"])
+        self._count_remote(found, facts)
+        self._take_settings(facts)
         self._name_restarts(found, facts.get("restart_reasons"))
         at = self._problem_place(facts)
         if kind in _BREAKS and not compiled.broke and limit is None:
@@ -376,6 +392,23 @@ class Translation:
             generated=found.generated,
         )
         self._take(ended)
+
+    def _take_settings(self, facts: dict[str, Any]) -> None:
+        for key, module in _SETTINGS.items():
+            text = facts.get(key)
+            if isinstance(text, str) and not self._has_settings:
+                for name, value in msgspec.json.decode(text, type=dict[str, msgspec.Raw]).items():
+                    self.record.torch_settings[f"{module}.{harmless(name)}"] = harmless(bytes(value).decode())
+        self._has_settings = True
+
+    @staticmethod
+    def _count_remote(found: Compile, facts: dict[str, Any]) -> None:
+        """Note what remote caches answered: torch counts it, and does not say with which keys."""
+        for key, cache in _REMOTE.items():
+            for result in ("hit", "miss"):
+                count = int(_number(facts.get(key.format(result))) or 0)
+                if count:
+                    found.caches[f"{cache} {result}"] = count
 
     def _begin_late(self, identifier: str, facts: dict[str, Any]) -> None:
         """Begin a compile without a beginning in the log, which was cut off, or reached its limit before."""
