@@ -19,10 +19,13 @@ from dynamo_dap.language_server.fixes.edits import Fix
 from dynamo_dap.protocol.output_files import check_output, write_output
 from dynamo_dap.records import report
 from dynamo_dap.records.advice import what_to_do
+from dynamo_dap.records.artifact_report import print_exported, print_saved_cache
 from dynamo_dap.records.events import Record
+from dynamo_dap.records.exported_programs import is_exported_program, read_exported_programs
 from dynamo_dap.records.file import UnreadableRecord, read_record
 from dynamo_dap.records.model import Place
 from dynamo_dap.records.repeated_input import RepeatedInput
+from dynamo_dap.records.saved_caches import is_saved_cache, read_saved_cache
 from dynamo_dap.records.stack_tree import print_stacks
 from dynamo_dap.records.text_report import print_report
 from dynamo_dap.trace_logs.contents import contents_of, text_of, write_chromium_events
@@ -50,6 +53,8 @@ def main(arguments: list[str]) -> int:
         # argparse takes the log for the option's argument: report --contents LOG.
         options.record, options.contents = Path(options.contents), ""
     try:
+        if options.record is not None and _printed_artifact(reader, options):
+            return 0
         if options.record is not None and is_trace(options.record):
             return _of_trace(reader, options)
     except (UnreadableRecord, WrongMapping) as problem:
@@ -67,6 +72,21 @@ def main(arguments: list[str]) -> int:
     except (CannotTry, UnreadableRecord) as problem:
         print(f"dynamo-dap: {problem}", file=sys.stderr)  # noqa: T201 - the user of a terminal reads it
         return 2
+
+
+def _printed_artifact(reader: argparse.ArgumentParser, options: argparse.Namespace) -> bool:
+    """Print what a saved cache or an exported program holds; return False for any other file."""
+    path = options.record
+    is_cache = is_saved_cache(path)
+    if not is_cache and not is_exported_program(path):
+        return False
+    if options.json or options.html or options.tlparse or options.ranks or options.try_all or options.stacks:
+        reader.error("what a saved cache or an exported program holds is printed as text only")
+    if is_cache:
+        print_saved_cache(path, read_saved_cache(path), report.report_console())
+    else:
+        print_exported(path, read_exported_programs(path), report.report_console())
+    return True
 
 
 def _of_trace(reader: argparse.ArgumentParser, options: argparse.Namespace) -> int:
@@ -136,7 +156,8 @@ def _parser() -> argparse.ArgumentParser:
         "record",
         nargs="?",
         type=Path,
-        help="a record file, or a TORCH_TRACE folder or log; default: the newest record of this directory",
+        help="a record file, a TORCH_TRACE folder or log, a file of torch.compiler.save_cache_artifacts or of "
+        "torch.export.save; default: the newest record of this directory",
     )
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--json", action="store_true", help="print the whole record as JSON")

@@ -67,12 +67,8 @@ _REMOTE = {
     "inductor_fx_remote_cache_{}_count": "remote FX graph cache",
     "aotautograd_remote_cache_{}_count": "remote AOTAutograd cache",
 }
-_SETTINGS = {
-    "dynamo_config": "torch._dynamo.config",
-    "functorch_config": "torch._functorch.config",
-    "inductor_config": "torch._inductor.config",
-    "compiler_config": "torch.compiler.config",
-}
+_SETTINGS = ("_dynamo", "_functorch", "_inductor", "compiler")
+"""Packages of torch whose settings it logs."""
 _KERNEL = re.compile(r"^(\w+) = async_compile\.\w+\(", re.MULTILINE)
 _EXTERN = re.compile(r"\b(extern_kernels\.\w+)\(")
 _KERNELS = 500
@@ -394,11 +390,13 @@ class Translation:
         self._take(ended)
 
     def _take_settings(self, facts: dict[str, Any]) -> None:
-        for key, module in _SETTINGS.items():
-            text = facts.get(key)
+        for package in _SETTINGS:
+            text = facts.get(f"{package.lstrip('_')}_config")
             if isinstance(text, str) and not self._has_settings:
                 for name, value in msgspec.json.decode(text, type=dict[str, msgspec.Raw]).items():
-                    self.record.torch_settings[f"{module}.{harmless(name)}"] = harmless(bytes(value).decode())
+                    self.record.torch_settings[f"torch.{package}.config.{harmless(name)}"] = harmless(
+                        bytes(value).decode()
+                    )
         self._has_settings = True
 
     @staticmethod

@@ -1,0 +1,70 @@
+"""Prints what saved compiles hold: torch's saved caches, and exported programs. Pure, but for the user's lines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from dynamo_dap.records.exported_programs import ExportedProgram
+from dynamo_dap.records.items import at
+from dynamo_dap.records.saved_caches import SavedEntry
+from dynamo_dap.records.texts import counted
+
+_SHOWN = 40
+_WEIGHTS = 8
+_OPERATIONS = 12
+
+
+def print_saved_cache(path: Path, entries: Sequence[SavedEntry], console: Console) -> None:
+    """Print the entries of a file of ``torch.compiler.save_cache_artifacts``."""
+
+    def show(text: str) -> None:
+        console.print(text, markup=False, highlight=False)
+
+    size = sum(each.size for each in entries)
+    show(f"{path}: caches that torch saved, {counted(len(entries), 'artifact')}, {size / 1024:.0f} KiB")
+    for each in entries[:_SHOWN]:
+        show(f"\n{each.cache}  {each.key}  {each.size / 1024:.0f} KiB")
+        for place, function in each.lines:
+            show(f"  {at(place)} in {function}")
+        if each.inputs is not None:
+            show(f"  inputs: {each.inputs}")
+        if each.guards in ("", "True"):
+            show("  accepts: the sizes above")
+        elif each.guards is not None:
+            show(f"  accepts: {each.guards}")
+            show("  t0, t1, … are the sizes that vary, in the order of the inputs")
+    if len(entries) > _SHOWN:
+        show(f"\nand {counted(len(entries) - _SHOWN, 'other')}")
+    show("\nEach is served for an equal key only: what differs in a key says dynamo-dap diff --caches.")
+
+
+def print_exported(path: Path, programs: Sequence[ExportedProgram], console: Console) -> None:
+    """Print the programs of a file of ``torch.export.save``."""
+
+    def show(text: str) -> None:
+        console.print(text, markup=False, highlight=False)
+
+    for program in programs:
+        total = sum(program.operations.values())
+        show(f"{path}: the exported program {program.name}, torch {program.torch}, {counted(total, 'operation')}")
+        show("\nAccepts")
+        for name, text in program.inputs.items():
+            show(f"  {name}: {text}")
+        for name, text in program.ranges.items():
+            show(f"  where {name} is {text}")
+        for guard in program.guards:
+            show(f"  and {guard}")
+        show("  It refuses other sizes, and other values of constants.")
+        show(f"\nHolds {counted(len(program.weights), 'parameter')} and buffers")
+        for name, text in list(program.weights.items())[:_WEIGHTS]:
+            show(f"  {name}: {text}")
+        if len(program.weights) > _WEIGHTS:
+            show(f"  and {len(program.weights) - _WEIGHTS} more")
+        show("\nComputes")
+        for name, count in program.operations.most_common(_OPERATIONS):
+            show(f"  {count} of {name}")
+        if len(program.operations) > _OPERATIONS:
+            show(f"  and {counted(len(program.operations) - _OPERATIONS, 'other operation')}")

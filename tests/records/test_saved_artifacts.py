@@ -1,0 +1,119 @@
+"""What torch saves of compiles is read without torch: as torch itself accepts and refuses inputs, and never trusted."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import pytest
+
+from dynamo_dap.commands.report import main
+from dynamo_dap.records.exported_programs import read_exported_programs
+from dynamo_dap.records.file import UnreadableRecord
+from dynamo_dap.records.saved_caches import is_saved_cache, read_saved_cache
+from tests.client.environments import need_inductor
+from tests.client.timeline import DEADLINE
+
+CACHE = """\
+import torch
+
+@torch.compile(dynamic=True)
+def scaled(x, y):
+    if x.shape[0] > 4:
+        return x @ y
+    return y
+
+scaled(torch.ones(8, 4), torch.ones(4, 4))
+open("cache.bin", "wb").write(torch.compiler.save_cache_artifacts()[0])
+"""
+EXPORT = """\
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(4, 2)
+
+    def forward(self, x, flag):
+        return self.fc(x).relu() * flag
+
+sizes = {"x": {0: torch.export.Dim("batch", min=2, max=64)}, "flag": None}
+torch.export.save(torch.export.export(Model(), (torch.ones(6, 4), 3), dynamic_shapes=sizes), "model.pt2")
+model = torch.export.load("model.pt2").module()
+for x, flag in ((torch.ones(64, 4), 3), (torch.ones(65, 4), 3), (torch.ones(6, 5), 3), (torch.ones(6, 4), 4)):
+    try:
+        model(x, flag)
+        print("accepted")
+    except Exception:
+        print("refused")
+"""
+
+
+def _run(folder: Path, text: str) -> str:
+    path = folder / "program.py"
+    path.write_text(text)
+    done = subprocess.run(
+        [sys.executable, str(path)], cwd=folder, capture_output=True, text=True, timeout=DEADLINE, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_saved_cache(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    need_inductor("program.py")
+    _run(tmp_path, CACHE)
+    path = tmp_path / "cache.bin"
+    entry = next(each for each in read_saved_cache(path) if each.cache == "inductor")
+    assert entry.guards is not None
+    assert "5 <= L['t0']" in entry.guards
+    assert [place.line for place, _ in entry.lines] == [6]
+    assert main([str(path)]) == 0
+    printed = capsys.readouterr().out
+    assert "program.py:6 in scaled" in printed
+    assert "aot_autograd" in printed
+    path.write_bytes(path.read_bytes()[:-1])
+    assert main([str(path)]) == 1
+    assert "is torn" in capsys.readouterr().err
+
+
+class _Hostile:
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return exec, ("raise SystemExit('this must not run')",)
+
+
+def _saved(content: bytes, count: int = 1) -> bytes:
+    def block(text: bytes) -> bytes:
+        return len(text).to_bytes(8, "big") + text
+
+    body = (1).to_bytes(8, "big") + block(b"aW5kdWN0b3I=") + count.to_bytes(8, "big") + block(b"a2V5") + block(content)
+    return zlib.crc32(body).to_bytes(4, "big") + body
+
+
+def test_a_hostile_cache_is_only_listed(tmp_path: Path) -> None:
+    path = tmp_path / "cache.bin"
+    path.write_bytes(_saved(pickle.dumps([_Hostile(), "guards_expr", "\x1b]0;taken\x07"])))
+    assert is_saved_cache(path)
+    (entry,) = read_saved_cache(path)
+    assert entry.cache == "inductor"
+    assert entry.guards is not None
+    assert "\x1b" not in entry.guards
+    for wrong in (_saved(b"", 2**60), _saved(b"not a pickle")[:-1] + b"\x00"):
+        path.write_bytes(wrong)
+        with pytest.raises(UnreadableRecord):
+            read_saved_cache(path)
+
+
+def test_an_exported_program_accepts_what_the_report_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _run(tmp_path, EXPORT).split() == ["accepted", "refused", "refused", "refused"]
+    (program,) = read_exported_programs(tmp_path / "model.pt2")
+    ((symbol, bounds),) = program.ranges.items()
+    assert bounds == "2 … 64"
+    assert program.inputs == {"x": f"f32[{symbol}, 4] cpu", "flag": "the constant 3, and no other value"}
+    assert program.weights == {"fc.weight": "f32[2, 4] cpu", "fc.bias": "f32[2] cpu"}
+    assert main([str(tmp_path / "model.pt2")]) == 0
+    printed = capsys.readouterr().out
+    assert "1 of aten.relu.default" in printed
+    assert "It refuses other sizes, and other values of constants." in printed
