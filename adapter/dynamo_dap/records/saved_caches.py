@@ -140,6 +140,6 @@ def _strings(content: bytes) -> tuple[list[str], dict[str, str]]:
                 if before is not None:
                     values.setdefault(before, argument)
             before = argument if isinstance(argument, str) else None
-    except Exception:  # noqa: BLE001  (an entry of another kind is no pickle, and a hostile one may break the reader)
+    except Exception:  # noqa: BLE001  (an entry may not be a pickle, and a hostile one may break the reader)
         pass
     return found, values
