@@ -4,7 +4,7 @@ import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 
 import { at } from "./harness/debug-panes.js";
-import type { Gestures } from "./harness/gestures.js";
+import { Gestures } from "./harness/gestures.js";
 import { test } from "./harness/newcomer.js";
 import { repository } from "./harness/places.js";
 import { expect } from "./harness/test.js";
@@ -54,9 +54,24 @@ test("the values after a graph break", async ({ gestures, vscode, workspace, pic
     await pictures("after-break", await vscode.debug.reveal("variables", "y ="));
 });
 
-test("a logpoint and its plot", async ({ gestures, vscode, workspace, pictures }) => {
+test("a condition; a logpoint and its plot", async ({ gestures, vscode, workspace, pictures }) => {
     await workspace.write("decay.py", DECAY);
     await gestures.do("open the file", () => vscode.openFile("decay.py"));
+    const ofCondition = new Gestures();
+    await ofCondition.do("click left of the line", () => vscode.editor.setBreakpoint(14));
+    await ofCondition.do("give it a condition", () => vscode.editor.editBreakpoint(14, "Expression", "step == 300"));
+    await ofCondition.do("F5", () => vscode.startDebugging());
+    await vscode.debug.waitForStop(at("<module>", "decay.py", 14));
+    ofCondition.expectFew();
+    const step = await vscode.debug.reveal("variables", "step =");
+    await expect(step).toContainText("300");
+    await pictures("condition", step);
+    const row = await vscode.debug.reveal("breakpoints", "decay.py");
+    await row.hover();
+    await row.getByRole("button", { name: "Remove Breakpoint" }).click();
+    await vscode.page.keyboard.press("F5");
+    await vscode.debug.waitForEnd();
+
     await gestures.do("click left of the line", () => vscode.editor.setBreakpoint(15));
     await gestures.do("make it a logpoint", () => vscode.editor.editBreakpoint(15, "Log Message", "loss {loss.item()}"));
     await gestures.do("F5", () => vscode.startDebugging());
