@@ -53,6 +53,28 @@ def asserted(x):
     assert y > 1e9, "too small"  # line: asserted
     return x + 1
 
+@torch.library.custom_op("raising::doubled", mutates_args=())
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+@doubled.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+doubled.register_autograd(lambda context, gradient: failing(gradient))
+
+def backward_of_eager(x):
+    y = x.sin()
+    z = doubled(y)  # line: backward_of_eager
+    return z.sum()
+
+def backward_of_inductor(x):
+    y = x.cos()
+    z = doubled(y)  # line: backward_of_inductor
+    return z.sum()
+
+trained = torch.compile(backward_of_eager, backend="aot_eager"), torch.compile(backward_of_inductor)
+
 def backend(graph, inputs):
     return lambda *args: 1 / 0  # line: backend
 
@@ -79,6 +101,13 @@ for call in calls:
             frames = traceback.extract_tb(error.__traceback__)
             assert not any("dynamo_dap" in each.filename for each in frames[1:]), frames
             handling(torch.ones(3))
+for call in trained:
+    for _ in range(2):
+        try:
+            call(torch.ones(3, requires_grad=True)).backward()  # line: backward
+        except Exception as error:
+            frames = traceback.extract_tb(error.__traceback__)
+            assert not any("dynamo_dap" in each.filename for each in frames[1:]), frames
 """
 
 
@@ -89,11 +118,13 @@ def items(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Item]:
     path = tmp_path_factory.mktemp("raising") / "program.py"
     path.write_text(PROGRAM, encoding="utf-8")
     words = [sys.executable, "-m", "dynamo_dap", "run", str(path)]
-    environment = {**os.environ, RECORDS_VARIABLE: str(path.parent / "records")}
+    # A backward graph that comes from a cache has no lines.
+    cache = {"TORCHINDUCTOR_CACHE_DIR": str(path.parent / "cache")}
+    environment = {**os.environ, **cache, RECORDS_VARIABLE: str(path.parent / "records")}
     run = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=DEADLINE, check=False)
     assert run.returncode == 0, run.stderr
     found = what_to_do(read_record(next(path.parent.rglob(f"*{SUFFIX}"))))
-    raised = [item for item in found if item.title.endswith("in compiled code")]
+    raised = [item for item in found if item.title.endswith("compiled code")]
     assert len(raised) == len({item.function for item in raised}), "the second call raised alike"
     return {item.function: item for item in raised}
 
@@ -132,6 +163,18 @@ def test_the_operation_and_its_line_are_named(
     assert raised == ([] if raised_at is None else [f"raised at program.py:{line_of(raised_at)}"])
 
 
+@pytest.mark.parametrize("function", ["backward_of_eager", "backward_of_inductor"])
+def test_a_backward_pass_that_raises_names_the_forward_line(items: dict[str, Item], function: str) -> None:
+    item = items[function]
+    assert item.title == f"{function} raised TypeError in a backward pass of compiled code"
+    assert item.place is not None
+    assert item.place.line == line_of(function)
+    assert "in raising.failing.default" in item.facts
+    assert f"raised at program.py:{line_of('kernel')}" in item.facts
+    assert [each.line for each in item.callers] == [line_of("backward")]
+
+
 def test_what_the_program_raises_itself_is_not_the_graphs(items: dict[str, Item]) -> None:
     """Nor is an exception that the program handles while it calls."""
-    assert set(items) == {"wrong_strides", "failing_kernel", "asserted", "failing_backend"}
+    trained = {"backward_of_eager", "backward_of_inductor"}
+    assert set(items) == {"wrong_strides", "failing_kernel", "asserted", "failing_backend", *trained}

@@ -301,7 +301,9 @@ class RaisedCall(Struct, rename="camel", omit_defaults=True, frozen=True, gc=Fal
     kernel: Place | None = None
     """The user's innermost line that ran, in a custom operator's kernel or in a backend."""
     caller: Place | None = None
-    """The user's line that called the function."""
+    """The user's line that called the function, or ``backward()``."""
+    is_backward: bool = False
+    """Whether the compiled backward pass raised."""
 
 
 class Sharding(Struct, rename="camel", omit_defaults=True, frozen=True):

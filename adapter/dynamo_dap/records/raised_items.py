@@ -34,7 +34,8 @@ def _item(function: CompiledFunction, compiled: Compile, call: RaisedCall) -> It
         facts.append(f"raised at {at(call.kernel)}")
     return Item(
         Kind.FAILED,
-        f"{compiled.name} raised {problem.split(':')[0]} in compiled code",
+        f"{compiled.name} raised {problem.split(':')[0]} {'in a backward pass of' if call.is_backward else 'in'} "
+        "compiled code",
         facts,
         advice,
         place=call.places[0] if len(call.places) == 1 else function.place,

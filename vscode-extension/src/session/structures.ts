@@ -718,8 +718,10 @@ export interface RaisedCall {
     places?: Place[];
     /** The user's innermost line that ran, in a custom operator's kernel or in a backend. */
     kernel?: Place;
-    /** The user's line that called the function. */
+    /** The user's line that called the function, or `backward()`. */
     caller?: Place;
+    /** Whether the compiled backward pass raised. */
+    isBackward?: boolean;
 }
 
 /** One stage of a compile, with the source of its text. */

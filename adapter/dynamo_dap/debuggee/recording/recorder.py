@@ -178,7 +178,7 @@ class Recorder(CompileObserver):
         self._whole: deque[str] = deque()
         """Finished compiles that are kept whole, by id."""
         self._notes = TraceNotes()
-        self._raised = RaisedCalls(self._call_raised)
+        self._raised = RaisedCalls(self._call_raised, self._generated_code)
         self._compiled: dict[int, tuple[weakref.ref[types.CodeType], str]] = {}
         """Generated code and its compile's id, by identity: its constants may not be hashable."""
         self._began = time.time()
@@ -499,6 +499,9 @@ class Recorder(CompileObserver):
         if call not in known.raised:
             self._see(call.kernel, call.caller, *call.places)
             self._take(CallRaised(identifier, call))
+
+    def _generated_code(self) -> list[types.CodeType]:
+        return [code for known, _ in list(self._compiled.values()) if (code := known()) is not None]
 
     def note_files(self) -> None:
         """Note files that the backend wrote since the last compile: code of backward passes, when these ran."""

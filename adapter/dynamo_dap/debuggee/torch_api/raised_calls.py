@@ -1,17 +1,18 @@
 """Reports compiled calls that raise, without a frame of ours in the program's traceback.
 
 Torch restores a setting when a compiled call ends; a hook of that function inspects the exception on its way out. The
-graph is not run again: the traceback has the frame of the graph, or of the backend's code, that raised. On the thread
-that makes the call.
+graph is not run again: the traceback has the frame of the graph, or of the backend's code, that raised. For a backward
+pass the same is done as the autograd engine returns. On the thread that makes the call.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
 import types
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,19 @@ from typing import Any
 from dynamo_dap.debuggee.torch_api.features import Feature, owner_of
 from dynamo_dap.debuggee.torch_api.graph import nodes_of, target_name
 from dynamo_dap.debuggee.wrapping.patches import Patches, calling_frame
+from dynamo_dap.debuggee.wrapping.weak_collections import WeakKeyDictionary
 
 _ENDS = "torch._dynamo.eval_frame:set_skip_guard_eval_unsafe"
 RAISED_CALLS = Feature("the record of compiled calls that raise", _ENDS)
+_PASS_ENDS = "torch._C:_remove_obj_from_tls"
+_CLEANUPS = "torch._dynamo.utils:CleanupManager.instance"
+_CACHING = "torch._functorch._aot_autograd.graph_compile:serialize_graph_module"
+RAISED_PASSES = Feature("the record of compiled backward passes that raise", _PASS_ENDS, _CLEANUPS, _CACHING)
 
+_BACKWARD = "_backward_impl"
+"""The method of AOTAutograd's function that calls the compiled backward graph."""
+_MAXIMUM_OBJECTS = 1000
+"""Objects behind a compiled graph among which AOTAutograd's function is looked for."""
 _MAXIMUM_BYTES = 4_000_000
 """The largest file of Inductor's that is read."""
 _NODES = re.compile(r"\s*# Topologically Sorted Source Nodes: \[([^\]]*)\]")
@@ -45,54 +55,116 @@ class RaisedCall:
     """In Inductor's code: the failing kernel's operations, by their names in Dynamo's graph."""
     frames: tuple[tuple[str, int], ...] = ()
     """File and line of each frame in the graph's call, without Inductor's code, outermost first."""
+    is_backward: bool = False
+    """Whether its backward pass raised."""
+    backward_nodes: tuple[Any, ...] = ()
+    """``nodes`` of a backward pass, with ``target`` and ``meta``; none if the graph came from a cache."""
 
 
 class RaisedCalls:
     """Notes compiled calls that raise, each exception once."""
 
-    def __init__(self, report: Callable[[RaisedCall], None]) -> None:
-        """Give each to ``report``."""
+    def __init__(
+        self, report: Callable[[RaisedCall], None], codes: Callable[[], Iterable[types.CodeType]] = lambda: ()
+    ) -> None:
+        """Give each to ``report``; ``codes`` returns the generated code whose backward passes are noted."""
         self._report = report
+        self._codes = codes
+        self._stacks: WeakKeyDictionary[Any, Mapping[str, str | None]] = WeakKeyDictionary()
+        """By backward graph that torch has cached, the stack of each node: torch removes these."""
         self._patches = Patches("the record of compiled calls that raise")
 
     def install(self) -> None:
         """Note them from now on."""
-        if RAISED_CALLS.problem is None and not self._patches.is_installed:
-            self._patches.before(*owner_of(_ENDS), self._ends)
+        if self._patches.is_installed:
+            return
+        if RAISED_CALLS.problem is None:
+            self._patches.before(*owner_of(_ENDS), self._call_ends)
+        if RAISED_PASSES.problem is None:
+            self._patches.before(*owner_of(_PASS_ENDS), self._pass_ends)
+            self._patches.before(*owner_of(_CACHING), self._caches)
 
     def remove(self) -> None:
         """Stop noting them."""
         self._patches.remove()
 
-    def _ends(self, *_: object) -> None:
+    def _call_ends(self, *_: object) -> None:
+        self._ends(calling_frame(), _raised)
+
+    def _pass_ends(self, *_: object) -> None:
+        self._ends(calling_frame(), self._raised_in_backward)
+
+    def _caches(self, graph: Any) -> None:
+        self._stacks[graph] = {node.name: node.meta.get("stack_trace") for node in graph.graph.nodes}
+
+    def _ends(self, frame: object, find: Callable[[Exception, list[types.TracebackType]], RaisedCall | None]) -> None:
         problem = sys.exc_info()[1]
         if not isinstance(problem, Exception):
             return
         traceback = problem.__traceback__
-        if traceback is None or traceback.tb_frame is not calling_frame():
+        if traceback is None or traceback.tb_frame is not frame:
             return  # the program handles an exception while it makes a call
-        found = _raised(problem, traceback)
+        found = find(problem, list(_steps(traceback)))
         if found is not None:
             self._report(found)
 
+    def _raised_in_backward(self, problem: Exception, steps: list[types.TracebackType]) -> RaisedCall | None:
+        at = next((at for at, step in enumerate(steps) if step.tb_frame.f_code.co_name == _BACKWARD), None)
+        function = None if at is None else steps[at].tb_frame.f_locals.get("CompiledFunction")
+        code = None if function is None else next((one for one in self._codes() if _has_function(one, function)), None)
+        if at is None or code is None:
+            return None
+        found = _raised_inside(RaisedCall(code, problem, is_backward=True), steps[at + 1 :])
+        graph: Any = getattr(getattr(function, "_lazy_backward_info", None), "bw_module", None)
+        return found if graph is None else replace(found, backward_nodes=tuple(self._nodes(graph, found.nodes)))
 
-def _raised(problem: Exception, traceback: types.TracebackType) -> RaisedCall | None:
-    steps = list(_steps(traceback))
+    def _nodes(self, graph: Any, names: Collection[str]) -> Iterator[Any]:
+        stacks = self._stacks.get(graph, {})
+        for node in nodes_of(graph.graph):
+            if node.name in names:
+                stack = stacks.get(node.name)
+                meta = {"stack_trace": stack} if stack else node.meta
+                yield types.SimpleNamespace(target=node.target, meta=meta)
+
+
+def _raised(problem: Exception, steps: list[types.TracebackType]) -> RaisedCall | None:
     at = next((at for at in range(len(steps) - 1, 0, -1) if _calls_graph(*steps[at - 1 : at + 1])), None)
     if at is None:
         return None
-    inside = steps[at + 1 :]
+    return _raised_inside(RaisedCall(steps[at - 1].tb_frame.f_code, problem), steps[at + 1 :])
+
+
+def _has_function(code: types.CodeType, function: object) -> bool:
+    """Whether a graph that generated ``code`` calls is behind AOTAutograd's ``function``."""
+    hooks = RAISED_PASSES.resolve(_CLEANUPS).get(code, ())
+    left: list[Any] = [each.scope.get(each.name) for each in hooks if each.name.startswith("__compiled_fn")]
+    seen: set[int] = set()
+    while left and len(seen) < _MAXIMUM_OBJECTS:
+        one = left.pop()
+        if one is function:
+            return True
+        if id(one) in seen or not isinstance(one, types.FunctionType | types.MethodType):
+            continue
+        seen.add(id(one))
+        left += [one.__self__] if isinstance(one, types.MethodType) else one.__dict__.values()
+        for cell in one.__closure__ or ():
+            with contextlib.suppress(ValueError):  # an empty cell
+                left.append(cell.cell_contents)
+    return False
+
+
+def _raised_inside(found: RaisedCall, inside: list[types.TracebackType]) -> RaisedCall:
+    """Complete ``found`` from the frames inside the graph's call."""
     files = tuple((step.tb_frame.f_code.co_filename, step.tb_lineno) for step in inside if not _is_of_inductor(step))
-    found = RaisedCall(steps[at - 1].tb_frame.f_code, problem, frames=files)
+    found = replace(found, frames=files)
     for step in reversed(inside):
         path = step.tb_frame.f_code.co_filename
         if path.startswith("<eval_with_key>"):
             node = _node_of(step)
-            name = None if node is None else target_name(node)
-            return RaisedCall(found.code, problem, name, node, frames=files)
+            return replace(found, operator=None if node is None else target_name(node), node=node)
         if _is_of_inductor(step):
             operator, nodes = _of_line(path, step.tb_lineno)
-            return RaisedCall(found.code, problem, operator, nodes=nodes, frames=files)
+            return replace(found, operator=operator, nodes=nodes)
     return found
 
 
