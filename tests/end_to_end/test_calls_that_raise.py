@@ -58,6 +58,52 @@ def mute_in_eager(x):
         raise Mute
     return x + 1
 
+def raising(x):
+    raise ValueError("no gradient")
+
+@torch.library.custom_op("raising::gradient", mutates_args=())
+def gradient(x: torch.Tensor) -> torch.Tensor:
+    return raising(x)
+
+@gradient.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+@torch.library.custom_op("raising::doubled", mutates_args=())
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+@doubled.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+doubled.register_autograd(lambda context, given: gradient(given))
+
+@torch.compile(backend="aot_eager")
+def backward_in_eager_too(x):
+    y = x.sin()
+    z = doubled(y)  # line: backward_in_eager_too
+    return z.sum()
+
+def with_wrong_backward(graph, inputs):
+    from torch._dynamo.backends.common import aot_autograd
+    return aot_autograd(fw_compiler=lambda graph, _: graph, bw_compiler=lambda *_: raises_alone)(graph, inputs)
+
+def raises_alone(arguments):
+    return 1 / 0
+
+raises_alone._boxed_call = True
+
+@torch.compile(backend=with_wrong_backward)
+def backward_alone(x):
+    return x.sin().sum()
+
+for call in (backward_in_eager_too, backward_alone):
+    try:
+        call(torch.randn(3, requires_grad=True)).backward()
+    except Exception:
+        pass
+
 x = torch.randn(3, 4)
 for call in (at_the_backend, in_the_trace, in_eager_too, alone):
     try:
@@ -105,17 +151,20 @@ def test_a_trace_that_fails_names_its_line(answers: dict[str, dict[str, Any]]) -
     assert "RuntimeError: no fake" in body["verdict"]
 
 
-@pytest.mark.parametrize("function", ["in_eager_too", "of_an_index"])
+@pytest.mark.parametrize("function", ["in_eager_too", "of_an_index", "backward_in_eager_too"])
 def test_what_raises_in_eager_too_is_nobodys(answers: dict[str, dict[str, Any]], function: str) -> None:
     """The backend is not blamed for the program's own assertion or index."""
     body = answers[function]
     assert (body["same"], body["line"], body.get("stage")) == (True, line_of(function), None)
 
 
-def test_a_graph_that_raises_alone_is_the_backends(answers: dict[str, dict[str, Any]]) -> None:
-    """Dynamo's graph raises nothing then."""
-    body = answers["alone"]
-    assert (body["same"], "ZeroDivisionError" in body["verdict"]) == (False, True)
+@pytest.mark.parametrize(("function", "stage"), [("alone", "<lambda>"), ("backward_alone", "with_wrong_backward")])
+def test_a_graph_that_raises_alone_is_the_backends(
+    answers: dict[str, dict[str, Any]], function: str, stage: str
+) -> None:
+    """Dynamo's graph raises nothing then, forward or backward."""
+    body = answers[function]
+    assert (body["same"], body["stage"], "ZeroDivisionError" in body["verdict"]) == (False, stage, True)
 
 
 def test_an_exception_without_a_text_has_its_type(answers: dict[str, dict[str, Any]]) -> None:

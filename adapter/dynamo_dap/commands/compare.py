@@ -70,6 +70,14 @@ def with_backward_passes(found: Sequence[ComparisonBody]) -> list[ComparisonBody
             call.stages, call.operation, call.of_operation = wrong.stages, wrong.operation, wrong.of_operation
             call.path, call.line, call.lines, call.outputs = wrong.path, wrong.line, wrong.lines, wrong.outputs
             call.is_backward = True
+        raised = next((each for each in of_call if each.compared and each.same and each.path is not None), None)
+        if raised is not None and call.same:
+            call.verdict, call.operation, call.path, call.line = (
+                raised.verdict,
+                raised.operation,
+                raised.path,
+                raised.line,
+            )
     return calls
 
 
@@ -142,13 +150,7 @@ def print_comparison(body: ComparisonBody, console: Console, *, with_lines: bool
     """Print one call: the result, then each line."""
     head = f"call {body.call} of {body.function} [{body.compile_id}], backend {body.backend}"
     console.print(f"[bold]{escape(head)}[/bold]")
-    if not body.compared:
-        console.print(f"[yellow]Not compared[/yellow]: {escape(body.verdict)}")
-    elif body.same:
-        but = f". But {body.verdict}" if body.zeros else ""
-        console.print(f"[green]The same[/green]: {_numbers(body.outputs)}{escape(but)}")
-    else:
-        _print_difference(body, console)
+    _print_result(body, console)
     lines = body.lines if with_lines else []
     for path in dict.fromkeys(line.path for line in lines):
         console.print(f"[dim]{escape(os.path.relpath(path))}[/dim]")
@@ -176,14 +178,31 @@ def print_comparison(body: ComparisonBody, console: Console, *, with_lines: bool
         console.print()
 
 
+def _print_result(body: ComparisonBody, console: Console) -> None:
+    if not body.compared:
+        console.print(f"[yellow]Not compared[/yellow]: {escape(body.verdict)}")
+    elif body.same and body.path is not None:
+        console.print(f"[green]The same[/green]. Cause of the exception: {escape(body.verdict)}")
+        _print_place(body, console)
+    elif body.same:
+        but = f". But {body.verdict}" if body.zeros else ""
+        console.print(f"[green]The same[/green]: {_numbers(body.outputs)}{escape(but)}")
+    else:
+        _print_difference(body, console)
+
+
+def _print_place(body: ComparisonBody, console: Console) -> None:
+    operation = "" if body.operation is None else f"{escape(body.operation)} "
+    console.print(f"  {operation}at {escape(os.path.relpath(body.path or ''))}:{body.line}")
+
+
 def _print_difference(body: ComparisonBody, console: Console) -> None:
     """Print what differs, the stages that were tried, and the wrong operation with both errors."""
     # No number where something else than the results' values differs: the verdict names it.
     numbers = f": {_numbers(body.outputs)}" if body.lines and body.outputs.largest != 0.0 else ""
     console.print(f"[red]Differs[/red]{numbers}. Cause: {escape(body.verdict)}")
     if body.path is not None and not body.lines:
-        operation = "" if body.operation is None else f"{escape(body.operation)} "
-        console.print(f"  {operation}at {escape(os.path.relpath(body.path))}:{body.line}")
+        _print_place(body, console)
     if body.stages:
         judged = ", ".join(f"{_stage(each.name)} {_JUDGED[each.right]}" for each in body.stages)
         part = "" if body.part is None else f", {_relation(body.part)} {escape(body.part)}"

@@ -54,13 +54,14 @@ from dynamo_dap.debuggee.torch_api.features import FeatureMissing
 from dynamo_dap.debuggee.torch_api.graph import target_name
 from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue, has_own_memory
 from dynamo_dap.debuggee.torch_api.isolation import preserved_global_state, switches
+from dynamo_dap.debuggee.torch_api.raised_calls import RaisedCall
 from dynamo_dap.debuggee.torch_api.retracing import CachedCall
 from dynamo_dap.debuggee.torch_api.traced_paths import PATHS, NotValid
 from dynamo_dap.debuggee.torch_api.tracing_hooks import NODES
 from dynamo_dap.debuggee.torch_api.variable_trackers import Place
 from dynamo_dap.protocol.bisection import SETTING
 from dynamo_dap.protocol.comparisons import GRADIENTS, ComparedLine, ComparisonBody, Deviation, JudgedStage
-from dynamo_dap.protocol.texts import first_line_of
+from dynamo_dap.protocol.texts import first_line_of, named_first_line_of
 
 NEEDED = (GRAPHS, NODES, COMPARING)
 _MAXIMUM_STORED = 8
@@ -322,6 +323,31 @@ def body_of_lost_backward(call: KeptBackward, reason: str) -> ComparisonBody:
         outputs=Deviation(same=True),
         compared=False,
         is_backward=True,
+    )
+
+
+def body_of_raised_backward(call: KeptBackward, raised: RaisedCall, eager: BaseException | None) -> ComparisonBody:
+    """Return the report on a backward pass that raised in the compiled graph; ``eager`` is what eager raises in it."""
+    problem, backend = named_first_line_of(raised.problem), name_of(call.backend)
+    node = raised.node or (raised.backward_nodes[0] if len(raised.backward_nodes) == 1 else None)
+    place = None if node is None else place_of(node, is_torch_file)
+    is_alike = eager is not None and named_first_line_of(eager) == problem
+    if is_alike:
+        verdict = f"your code. Eager's backward pass also raises {problem}"
+    elif eager is None:
+        verdict = f"the backend ({backend}). Its backward graph raises {problem}. Dynamo's graph raises nothing."
+    else:
+        verdict = f"the compiled backward pass raises {problem}, and eager's {named_first_line_of(eager)}"
+    return replace(
+        body_of_lost_backward(call, verdict),
+        same=is_alike,
+        compared=is_alike or eager is None,
+        outputs=Deviation(same=is_alike),
+        stage=None if eager is not None else backend,
+        operation=raised.operator,
+        path=None if place is None else place[0].path,
+        line=None if place is None else place[0].line,
+        evidence=["the program's backward pass", "Dynamo's graph, differentiated"],
     )
 
 

@@ -7,6 +7,8 @@ file. Runs on the thread that makes the call, and on the backward pass's.
 from __future__ import annotations
 
 import types
+import weakref
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ from dynamo_dap.debuggee.numerics.comparing import (
     body_of_failed_compile,
     body_of_lost_backward,
     body_of_missing_exception,
+    body_of_raised_backward,
     body_without_graph,
     compared,
     compared_if_valid,
@@ -31,7 +34,7 @@ from dynamo_dap.debuggee.numerics.comparing import (
     outputs_of,
 )
 from dynamo_dap.debuggee.numerics.comparisons import AOT_AUTOGRAD, DYNAMO, Comparison, EagerRaises, name_of
-from dynamo_dap.debuggee.numerics.gradient_comparisons import GradientComparison, KeptBackward
+from dynamo_dap.debuggee.numerics.gradient_comparisons import GradientComparison, KeptBackward, problem_in_eager
 from dynamo_dap.debuggee.numerics.gradients import GRADIENTS as DIFFERENTIATING
 from dynamo_dap.debuggee.numerics.gradients import is_backward_compiled
 from dynamo_dap.debuggee.numerics.returned_gradients import BackwardPass, ReturnedGradients
@@ -52,6 +55,7 @@ from dynamo_dap.debuggee.torch_api.features import FeatureMissing
 from dynamo_dap.debuggee.torch_api.graph_breaks import frame_of_break, is_control_flow, is_graph_break
 from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue
 from dynamo_dap.debuggee.torch_api.isolation import switches
+from dynamo_dap.debuggee.torch_api.raised_calls import RaisedCall, RaisedCalls
 from dynamo_dap.debuggee.torch_api.real_values import limits_of_real_values
 from dynamo_dap.debuggee.torch_api.retracing import CachedCall
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
@@ -65,6 +69,8 @@ _OF_TORCH = ("Inductor", AOT_AUTOGRAD)
 """Steps that fail by themselves; any other failure belongs to the backend."""
 _MAXIMUM_PASSES = 4
 """How many backward passes through one call are compared."""
+_MAXIMUM_AWAITED = 64
+"""Calls of one graph whose backward pass may raise."""
 
 
 class ComparingRun(CallObserver, CompileObserver):
@@ -81,6 +87,9 @@ class ComparingRun(CallObserver, CompileObserver):
         self._lock = lock("compared calls", Level.FEATURES)
         self._attributes = NotedAttributes()
         self._memory = ReturnedMemory()
+        self._raised = RaisedCalls(self._pass_raised, self._awaited_codes)
+        self._awaited: dict[int, tuple[weakref.ref[types.CodeType], deque[tuple[weakref.ref[Any], weakref.ref[Any]]]]] = {}
+        """By identity, generated code, and its calls with their gradients, as long as the program has these."""
         self._failed_at: Place | None = None
         """Where the present compile's trace has raised."""
         self._backend_failure: BackendFailure | None = None
@@ -105,6 +114,7 @@ class ComparingRun(CallObserver, CompileObserver):
     def graph_made(self, compiling: FrameCompile | None, graph: Any) -> None:
         """Note the tensors of the program that belong to the graph."""
         self._attributes.note(graph)
+        self._raised.install()  # what it needs of torch may not be imported earlier
 
     def backend_failed(self, frame: TracedFrame, graph: Any, problem: BaseException) -> None:
         """Note that a backend has failed, and which part of it."""
@@ -203,6 +213,12 @@ class ComparingRun(CallObserver, CompileObserver):
             kept = KeptBackward.of(call, cached_call, comparison.graph, [*switches(), *call.kept.random])
             returned = ReturnedGradients(outputs_of(call), call.inputs, lambda ended: self._came_back(kept, ended))
             kept.included, kept.shares = returned.included, returned.shares
+            code = call.frame.f_code
+            known, awaited = self._awaited.get(id(code), (None, None))
+            if known is None or awaited is None or known() is not code:
+                awaited = deque(maxlen=_MAXIMUM_AWAITED)
+                self._awaited[id(code)] = weakref.ref(code), awaited
+            awaited.append((weakref.ref(kept), weakref.ref(returned)))
         except (NoRealValue, FeatureMissing) as problem:
             body.not_compared = [each for each in body.not_compared if each != GRADIENTS]
             body.not_compared.append(f"{GRADIENTS}: {problem}")
@@ -217,6 +233,23 @@ class ComparingRun(CallObserver, CompileObserver):
             self._write(body_of_backward(kept, comparison, comparison.fault() if comparison.differs else None))
         except Exception as problem:  # noqa: BLE001  (whatever it is, the program goes on)
             self._write(body_of_lost_backward(kept, first_line_of(problem)))
+
+    def _awaited_codes(self) -> list[types.CodeType]:
+        return [code for known, _ in list(self._awaited.values()) if (code := known()) is not None]
+
+    def _pass_raised(self, raised: RaisedCall) -> None:
+        """Say whether eager's backward pass raises as well."""
+        _, awaited = self._awaited.get(id(raised.code), (None, ()))
+        for of_call, of_gradients in tuple(awaited) if raised.is_backward else ():
+            kept: KeptBackward | None = of_call()
+            returned: ReturnedGradients | None = of_gradients()
+            arrived = None if returned is None else returned.take_unfinished()
+            if kept is None or arrived is None:
+                continue
+            try:
+                self._write(body_of_raised_backward(kept, raised, problem_in_eager(kept, arrived)))
+            except Exception as problem:  # noqa: BLE001  (whatever it is, the program goes on)
+                self._write(body_of_lost_backward(kept, first_line_of(problem)))
 
     def _is_wanted(self, number: int) -> bool:
         if self._every:

@@ -392,6 +392,24 @@ class GradientComparison:
         }
 
 
+def problem_in_eager(kept: KeptBackward, arrived: Gradients) -> BaseException | None:
+    """Differentiate Dynamo's graph, and return the exception that an operation raises; None if none does.
+
+    Raises:
+        NoRealValue: it cannot be differentiated for another reason.
+    """
+    try:
+        run = _Runs(kept, arrived, kept.included).own
+        for node, each in kept.inputs.items():
+            if each.requires_grad:
+                run.gradient(node.name, node.name, _LIMIT)
+    except NoRealValue as problem:
+        if problem.__cause__ is None:
+            raise
+        return problem.__cause__
+    return None
+
+
 def outputs_by(backend: Callable[..., Any], kept: KeptBackward) -> tuple[list[Any], list[Any]]:
     """Compile the graph by ``backend`` and run it with gradients; return its inputs and outputs.
 

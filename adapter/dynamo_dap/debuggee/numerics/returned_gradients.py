@@ -71,6 +71,14 @@ class ReturnedGradients:
         """Whether some backward pass can reach the call."""
         return self._arriving.are_expected
 
+    def take_unfinished(self) -> Gradients | None:
+        """Return what arrived in a pass that did not leave the call, as the call raised; None if there is none."""
+        for task, each in list(self._passes.items()):
+            is_inside = any(one is not None for one in each.arrived) and all(one is None for one in each.returned)
+            if is_inside and self._passes.pop(task, None) is not None:
+                return each.arrived
+        return None
+
     def _last_nodes(self, outputs: Sequence[Any]) -> list[tuple[Any, list[tuple[int, int]]]]:
         """Return the nodes that give gradients to inputs, with the input for each of their gradients."""
         found: list[tuple[Any, list[tuple[int, int]]]] = []

@@ -7,7 +7,6 @@ import sys
 from dynamo_dap.debuggee.agent.user_code import is_user_file
 from dynamo_dap.debuggee.recording import facts
 from dynamo_dap.debuggee.torch_api import raised_calls
-from dynamo_dap.debuggee.torch_api.graph import target_name
 from dynamo_dap.debuggee.torch_api.translator import frame_below_trace
 from dynamo_dap.records.model import Compile, Place, RaisedCall
 
@@ -34,13 +33,12 @@ def _places(raised: raised_calls.RaisedCall, compiled: Compile) -> list[Place]:
         found = facts.place_of_node(raised.node)
         return [] if found is None else [found]
     if raised.is_backward:
-        nodes = [(target_name(node), facts.place_of_node(node)) for node in raised.backward_nodes]
-    else:
-        known = (node for graph in compiled.graphs for node in graph.nodes)
-        nodes = [(node.target, node.place) for node in known if node.name in raised.nodes]
+        places = (facts.place_of_node(node) for node in raised.backward_nodes)
+        return list(dict.fromkeys(place for place in places if place is not None))
+    nodes = [node for graph in compiled.graphs for node in graph.nodes if node.name in raised.nodes]
     names = (raised.operator or "").split(".")[:2]
-    own = [each for each in nodes if len(names) == 2 and ".".join(names) in each[0]]
-    return list(dict.fromkeys(place for _, place in own or nodes if place is not None))
+    own = [node for node in nodes if len(names) == 2 and ".".join(names) in node.target]
+    return list(dict.fromkeys(node.place for node in own or nodes if node.place is not None))
 
 
 def _caller() -> Place | None:

@@ -58,7 +58,7 @@ class RaisedCall:
     is_backward: bool = False
     """Whether its backward pass raised."""
     backward_nodes: tuple[Any, ...] = ()
-    """``nodes`` of a backward pass, with ``target`` and ``meta``; none if the graph came from a cache."""
+    """Those of the operation, with ``target`` and ``meta``, in Inductor's code; none if it came from a cache."""
 
 
 class RaisedCalls:
@@ -116,7 +116,10 @@ class RaisedCalls:
             return None
         found = _raised_inside(RaisedCall(code, problem, is_backward=True), steps[at + 1 :])
         graph: Any = getattr(getattr(function, "_lazy_backward_info", None), "bw_module", None)
-        return found if graph is None else replace(found, backward_nodes=tuple(self._nodes(graph, found.nodes)))
+        nodes = [] if graph is None else list(self._nodes(graph, found.nodes))
+        name = ".".join((found.operator or "").split(".")[:2])
+        own = [each for each in nodes if "." in name and name in target_name(each)]
+        return replace(found, backward_nodes=tuple(own or nodes))
 
     def _nodes(self, graph: Any, names: Collection[str]) -> Iterator[Any]:
         stacks = self._stacks.get(graph, {})
