@@ -72,6 +72,9 @@ _MAXIMUM_PASSES = 4
 _MAXIMUM_AWAITED = 64
 """Calls of one graph whose backward pass may raise."""
 
+_Awaited = tuple["weakref.ref[KeptBackward]", "weakref.ref[ReturnedGradients]"]
+"""A call, and its gradients."""
+
 
 class ComparingRun(CallObserver, CompileObserver):
     """Compares the calls of a program without a debugger. Lives as long as the program."""
@@ -88,7 +91,9 @@ class ComparingRun(CallObserver, CompileObserver):
         self._attributes = NotedAttributes()
         self._memory = ReturnedMemory()
         self._raised = RaisedCalls(self._pass_raised, self._awaited_codes)
-        self._awaited: dict[int, tuple[weakref.ref[types.CodeType], deque[tuple[weakref.ref[Any], weakref.ref[Any]]]]] = {}
+        self._awaited: dict[
+            int, tuple[weakref.ref[types.CodeType], deque[tuple[weakref.ref[Any], weakref.ref[Any]]]]
+        ] = {}
         """By identity, generated code, and its calls with their gradients, as long as the program has these."""
         self._failed_at: Place | None = None
         """Where the present compile's trace has raised."""
@@ -241,8 +246,7 @@ class ComparingRun(CallObserver, CompileObserver):
         """Say whether eager's backward pass raises as well."""
         _, awaited = self._awaited.get(id(raised.code), (None, ()))
         for of_call, of_gradients in tuple(awaited) if raised.is_backward else ():
-            kept: KeptBackward | None = of_call()
-            returned: ReturnedGradients | None = of_gradients()
+            kept, returned = of_call(), of_gradients()
             arrived = None if returned is None else returned.take_unfinished()
             if kept is None or arrived is None:
                 continue
