@@ -345,7 +345,7 @@ def _learn(graph: ObservedGraph, call: GraphCall) -> None:
         after = random_states()
         for restore in kept.random:
             restore()
-        is_drawn = torch.cuda.is_initialized() or not torch.equal(now, random_state())
+        is_drawn = not torch.equal(now, random_state())
         graph.draws = is_drawn or (graph.draws and call.graph.calls > 1)
         for restore in after:
             restore()
