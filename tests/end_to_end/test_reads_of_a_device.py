@@ -42,6 +42,10 @@ def check_reads(stop: Stop) -> None:
         assert frame.evaluate(expression).text == text
         assert reads(frame) == before + 1, expression
     before = reads(frame)
+    printed = frame.evaluate("y", context="repl").text
+    assert printed == f"{tensor.text} = [[2.0, 2.0, 2.0], [2.0, 2.0, 2.0]]"
+    assert reads(frame) == before + 1, "who prints it waits"
+    before = reads(frame)
     assert tensor["value"]["value"].text == tensor.text
     assert reads(frame) == before, "a real tensor is shown without its data"
 

@@ -186,7 +186,10 @@ class _Tensors(FormFamily):
         return with_data(facts_of(form.example, form.kind).text, view.little_data(form), width, depth)
 
     def present(self, form: TensorForm, expression: str | None, view: View) -> Value:
-        return replace(super().present(form, expression, view), data_range=lambda: view.data_range(form))
+        shown = super().present(form, expression, view)
+        return replace(
+            shown, data_range=lambda: view.data_range(form), printed_text=lambda: view.printed_text(form)
+        )
 
     def type_name(self, form: TensorForm) -> str:
         return form.kind if form.kind.isidentifier() else "Tensor"

@@ -19,7 +19,7 @@ from dynamo_dap.debuggee.torch_api.graph import user_place
 from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue
 from dynamo_dap.debuggee.torch_api.sources import as_the_user_wrote
 from dynamo_dap.debuggee.torch_api.symbols import is_symbolic
-from dynamo_dap.debuggee.torch_api.tensor_facts import is_fake_tensor, is_tensor, kind_of
+from dynamo_dap.debuggee.torch_api.tensor_facts import facts_of, is_fake_tensor, is_tensor, kind_of
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.trackers.forms import Form, Known, NumberForm, TensorForm, Unrealized, is_form
 from dynamo_dap.debuggee.torch_api.unproven_values import UNPROVEN
@@ -39,7 +39,7 @@ from dynamo_dap.debuggee.trace.runs import current_run
 from dynamo_dap.debuggee.trace.sizes_view import sizes_of, sizes_of_unused
 from dynamo_dap.debuggee.values.model import EvaluationError, Fixed, Followed, Value, Variable, bounded_text
 from dynamo_dap.debuggee.values.python_values import View
-from dynamo_dap.debuggee.values.tensors import data_range, is_little, lazy_variable, little_data
+from dynamo_dap.debuggee.values.tensors import data_range, is_little, lazy_variable, little_data, printed_text
 
 _SUMMARY = 160
 """Characters of the summary: a source deep inside a library is long."""
@@ -119,6 +119,17 @@ class TracedView(View):
         """Return the range of a larger one, where computing it takes a few milliseconds."""
         is_of_graph = isinstance(value, TensorForm) and value.node is not None and is_tensor(value.example)
         return self._of_cheap_value(value.node, data_range) if is_of_graph else None
+
+    def printed_text(self, value: Any) -> str | None:
+        """Return the text of a tensor of the graph with its data, which a run of the graph on real inputs computes."""
+        if not isinstance(value, TensorForm) or value.node is None or not is_tensor(value.example):
+            return None
+        try:
+            real = self.frame.real_value(value.node)
+        except (NoRealValue, FeatureMissing):
+            return None
+        text = printed_text(facts_of(value.example, value.kind).text, real)
+        return text if text is None or UNPROVEN.reason() is None else f"{text} (not proven)"
 
     def _of_cheap_value(self, node: Any, text_of: Callable[[Any], str | None]) -> str | None:
         try:

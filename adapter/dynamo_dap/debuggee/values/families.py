@@ -148,6 +148,10 @@ class View:
         """Return least and largest element of what stands for a tensor; None if they are not at hand."""
         return None
 
+    def printed_text(self, value: Any) -> str | None:
+        """Return the text of what stands for a tensor with its data, for a person who waits; None if that is not had."""
+        return None
+
     def seen(self, value: object) -> object:
         """Return the object to show in place of ``value``."""
         return value

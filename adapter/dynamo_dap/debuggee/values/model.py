@@ -88,11 +88,18 @@ class Value:
     """Reads the least and the largest element of a tensor that is too large to show, where a person looks at the row.
 
     Log messages, histories and comparisons use ``text`` alone, which reads no data of large tensors."""
+    printed_text: Callable[[], str | None] | None = None
+    """Returns the text for a person who prints the value: it may wait for a device, or run the graph of a trace."""
 
     @property
     def unrealized(self) -> Value:
         """The value, marked as one that the traced code has not used yet."""
         return replace(self, text=self.text + UNREALIZED)
+
+    @property
+    def printed(self) -> str:
+        """The text for a person who prints the value: ``Tensor f16[4] cuda:0 = [0.5, 1, 2, 3]``."""
+        return (self.printed_text() if self.printed_text else None) or self.row
 
     @property
     def row(self) -> str:

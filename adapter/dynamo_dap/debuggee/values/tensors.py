@@ -6,6 +6,7 @@ Runs on the held thread.
 
 from __future__ import annotations
 
+import functools
 import math
 import struct
 import sys
@@ -60,7 +61,9 @@ class Tensors(Family):
 
     def present(self, value: Any, expression: str | None, view: View) -> Value:
         """Return the tensor as it is shown, with the range of its data if a row shows it."""
-        return replace(super().present(value, expression, view), data_range=lambda: data_range(value))
+        shown = super().present(value, expression, view)
+        printed = functools.partial(printed_text, tensor_text(value), value)
+        return replace(shown, data_range=lambda: data_range(value), printed_text=printed)
 
     def children(self, value: Any, expression: str | None, view: View) -> Children | None:
         """Return metadata, statistics and elements."""
@@ -107,6 +110,35 @@ def data_range(tensor: Any) -> str | None:
         return data.numel() > _MOST_DATA and data.numel() * data.element_size() <= _MOST_BYTES  # type: ignore[no-any-return]  # torch is untyped
 
     return _of_data(tensor, is_wanted, _range_text)
+
+
+def printed_text(text: str, tensor: Any) -> str | None:
+    """Return a tensor's text with its elements, or with its range; None if it is too large or has no data.
+
+    Other than a row, it waits for a device.
+    """
+    here = _copied_to_cpu(tensor)
+    if here is None:
+        return None
+    little = little_data(here)
+    if little is not None:
+        return f"{text} = {little}"
+    found = data_range(here)
+    return None if found is None else f"{text} {found}"
+
+
+def _copied_to_cpu(tensor: Any) -> Any:
+    torch: Any = sys.modules["torch"]
+    if not is_exactly(tensor, (torch.Tensor, torch.nn.Parameter)) or is_fake(tensor):
+        return None
+    try:
+        with data_reading():
+            is_here = str(tensor.device) == "cpu"
+            if not is_here and (tensor.is_meta or tensor.numel() * tensor.element_size() > _MOST_BYTES):
+                return None
+            return tensor if is_here else tensor.detach().to("cpu")
+    except (RuntimeError, TypeError, NotImplementedError, FeatureMissing):
+        return None
 
 
 def _of_data(tensor: Any, is_wanted: Callable[[Any], bool], text_of: Callable[[Any], str | None]) -> str | None:

@@ -49,11 +49,11 @@ _READ_ONLY = "readOnly"
 _INTEGER = re.compile(r"-?\d+")
 
 
-def _formatted_text(value: Value, wanted: ValueFormat | None) -> str:
+def _formatted_text(value: Value, wanted: ValueFormat | None, *, is_printed: bool = False) -> str:
     """Return the text of ``value`` in the format ``wanted``."""
     if wanted is not None and wanted.hex and value.type_name == "int" and _INTEGER.fullmatch(value.text):
         return hex(int(value.text))
-    return value.row
+    return value.printed if is_printed else value.row
 
 
 def _pause_of_variables(agent: Agent, arguments: VariablesArguments | SetVariableArguments) -> Pause:
@@ -241,7 +241,7 @@ def evaluate(agent: Agent, pause: Pause, arguments: EvaluateArguments) -> Evalua
     except ChangeAsked as asked:
         return changed_trace(agent, pause, asked.change, lambda value: EvaluateResponseBody(value.text, 0))
     return EvaluateResponseBody(
-        result=_formatted_text(value, arguments.format),
+        result=_formatted_text(value, arguments.format, is_printed=arguments.context == "repl"),
         variables_reference=_children_reference(agent, pause, value),
         type=value.type_name,
         presentation_hint=_presentation_hint(value, frame.is_writable),
