@@ -176,13 +176,14 @@ def read_options(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
     """
     own, arguments = _split(argv)
     parser = _parser()
-    if any(each.startswith(("-m", "--module")) for each in own):
-        parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    module = next((at for at, each in enumerate(own) if each.startswith(("-m", "--module"))), None)
+    if module is None or parser.parse_known_args(own[:module])[0].program is not None:
+        return parser.parse_args(own), arguments
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     options = parser.parse_args(own)
-    if options.module is None or options.program is None:
-        return options, arguments
-    arguments = [options.program, *options.arguments, *arguments]
-    options.program = None
+    if options.program is not None:
+        arguments = [options.program, *options.arguments, *arguments]
+        options.program = None
     return options, arguments
 
 

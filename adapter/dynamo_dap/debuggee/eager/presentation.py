@@ -109,7 +109,8 @@ class Presentation(pydevd_variables.Presentation):
         if value is None:
             return None
         children = value.children
-        data: dict[str, Any] = {"value": value.printed if context == "repl" else value.row, "type": value.type_name or ""}
+        text = value.printed if context == "repl" else value.row
+        data: dict[str, Any] = {"value": text, "type": value.type_name or ""}
         data["variablesReference"] = variable.get_variable_reference() if children is not None else 0
         if children is not None and not value.lazy and children.indexed_count:
             data |= {"namedVariables": children.named_count, "indexedVariables": children.indexed_count}

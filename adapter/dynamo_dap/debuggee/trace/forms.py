@@ -187,9 +187,7 @@ class _Tensors(FormFamily):
 
     def present(self, form: TensorForm, expression: str | None, view: View) -> Value:
         shown = super().present(form, expression, view)
-        return replace(
-            shown, data_range=lambda: view.data_range(form), printed_text=lambda: view.printed_text(form)
-        )
+        return replace(shown, data_range=lambda: view.data_range(form), printed_text=lambda: view.printed_text(form))
 
     def type_name(self, form: TensorForm) -> str:
         return form.kind if form.kind.isidentifier() else "Tensor"

@@ -149,7 +149,7 @@ class View:
         return None
 
     def printed_text(self, value: Any) -> str | None:
-        """Return the text of what stands for a tensor with its data, for a person who waits; None if that is not had."""
+        """Return the text of what stands for a tensor with its data, which may take time; None without data."""
         return None
 
     def seen(self, value: object) -> object:

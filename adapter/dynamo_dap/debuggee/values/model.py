@@ -89,7 +89,7 @@ class Value:
 
     Log messages, histories and comparisons use ``text`` alone, which reads no data of large tensors."""
     printed_text: Callable[[], str | None] | None = None
-    """Returns the text for a person who prints the value: it may wait for a device, or run the graph of a trace."""
+    """Returns the text that a user prints: it may wait for a device, or run the graph of a trace."""
 
     @property
     def unrealized(self) -> Value:
@@ -98,7 +98,7 @@ class Value:
 
     @property
     def printed(self) -> str:
-        """The text for a person who prints the value: ``Tensor f16[4] cuda:0 = [0.5, 1, 2, 3]``."""
+        """The text that a user prints: ``Tensor f16[4] cuda:0 = [0.5, 1, 2, 3]``."""
         return (self.printed_text() if self.printed_text else None) or self.row
 
     @property
