@@ -25,7 +25,7 @@ def in_try(x):
 def in_loop(x):
     a = x.sin()
     for i in range(3):
-        a = a + i
+        a = a + i  #@body
         print("in loop")
     return a * 2  #@looped
 
@@ -46,8 +46,8 @@ def program(tmp_path: Path) -> Path:
 
 
 def test_each_call_stops_on_the_lines_that_run_as_python(session: Session, program: Path) -> None:
-    """The line of the break was traced: it stops once a call, too."""
-    session.launch(program, "broken", "inside", "after", "looped")
+    """The line of the break was traced: it stops once a call, too. A function with a break in a loop runs as Python."""
+    session.launch(program, "broken", "inside", "after", "body", "looped")
     stop = session.wait_for_stop("breakpoint", at="broken")
     for call in range(3):
         if call:
@@ -56,7 +56,9 @@ def test_each_call_stops_on_the_lines_that_run_as_python(session: Session, progr
         assert stop.frame.name == "in_try"
         assert stop.frame.evaluate("b.shape").text == "torch.Size([3])"
         session.go_on(at="after")
-    for _ in range(2):
+    for traced in (1, 0):
+        for _ in range(traced + 3):
+            assert session.go_on(at="body").frame.name == "in_loop"
         session.go_on(at="looped")
     assert session.run_to_end() == 0
 
