@@ -380,7 +380,9 @@ def _run_program() -> None:
 
 def _run_as_main(path: Path) -> None:
     main = types.ModuleType("__main__")
-    main.__dict__.update(__file__=sys.argv[0], __builtins__=__builtins__, __cached__=None)
+    main.__dict__.update(__file__=sys.argv[0], __builtins__=__builtins__)
+    if sys.version_info < (3, 15):
+        main.__dict__["__cached__"] = None
     sys.modules["__main__"] = main
     exec(compile(path.read_bytes(), sys.argv[0], "exec", dont_inherit=True), main.__dict__)
 

@@ -25,6 +25,9 @@ from dynamo_dap.protocol.contract import ENTRY
 
 CODE_FILENAME = "<string>"
 
+_CACHED: dict[str, object] = {"__cached__": None} if sys.version_info < (3, 15) else {}
+"""What Python before 3.15 also puts into ``__main__``."""
+
 
 @dataclass(frozen=True)
 class Program:
@@ -172,7 +175,7 @@ def _prepare(program: Program) -> types.CodeType:
     sys.argv = [program.program, *program.args]
     if program.program == "-":
         _add_path("")
-        vars(main).update(__file__="<stdin>", __cached__=None)
+        vars(main).update(__file__="<stdin>", **_CACHED)
         return compile(sys.stdin.buffer.read(), "<stdin>", "exec", dont_inherit=True)
     path = os.getcwd() if program.program == "." else os.path.join(os.getcwd(), program.program)
     if pkgutil.get_importer(path) is not None:  # a directory or a zip file, whatever its name
@@ -213,7 +216,7 @@ def _code_of_file(path: str) -> types.CodeType:
     is_compiled = path.endswith(".pyc") or content[:2] == importlib.util.MAGIC_NUMBER[:2]
     if is_compiled:
         loader = importlib.machinery.SourcelessFileLoader
-    vars(sys.modules["__main__"]).update(__file__=path, __cached__=None, __loader__=loader("__main__", path))
+    vars(sys.modules["__main__"]).update(__file__=path, **_CACHED, __loader__=loader("__main__", path))
     if not is_compiled:
         return compile(content, path, "exec", dont_inherit=True)
     code = pkgutil.read_code(io.BytesIO(content))
