@@ -104,6 +104,15 @@ class _BreakpointsBody(msgspec.Struct, omit_defaults=True):
     breakpoints: list[Breakpoint] | None = None
 
 
+def _read(raw: msgspec.Raw) -> list[Breakpoint] | None:
+    """Read a backend's breakpoints, without the client's checksums, which debugpy repeats unchecked."""
+    found = decode(raw, _BreakpointsBody, "breakpoints").breakpoints
+    for breakpoint in found or ():
+        if breakpoint.source is not None:
+            breakpoint.source.checksums = None
+    return found
+
+
 @dataclass
 class Remembered:
     """One request that set breakpoints.
@@ -173,7 +182,7 @@ class BreakpointMemory:
         process keep them.
         """
         self._remembered[remembered.command, remembered.key] = remembered
-        bodies = [(backend, decode(raw, _BreakpointsBody, "breakpoints").breakpoints) for backend, raw in answers]
+        bodies = [(backend, _read(raw)) for backend, raw in answers]
         nothing_said = not remembered.refused and not any(given for _, given in bodies)
         if answers and nothing_said and any(given is None for _, given in bodies):
             return _BreakpointsBody()

@@ -1,8 +1,7 @@
 """Shows, evaluates and converts each form of tracker: its text, its children, its Python value.
 
-A form (``torch_api.trackers``) describes the value of a VariableTracker. Each kind has a family here, as each Python
-type has one (``values.families``). It also resolves paths through the form and converts it for expressions. The same
-view and converter serve the parts of a form. Stateless; used on the tracing thread.
+A form (``torch_api.trackers``) describes the value of a VariableTracker. Each kind has a family here, as each type of
+Python has one (``values.families``). It also resolves paths and converts values. Stateless; on the tracing thread.
 """
 
 from __future__ import annotations
