@@ -82,7 +82,7 @@ def test_what_a_program_prints_is_marked_as_data(folder: Path) -> None:
         async with assistant(folder, roots=[folder]) as one:
             text, data = await one.ask("debug_launch", program="forging.py", stop_at=["uncaught"])
             own = [line for line in text.splitlines() if not line.startswith("program | ")]
-            assert "program | ● Paused on breakpoint in f at /etc/passwd:1" in text
+            assert "program | ● Paused on breakpoint in f at /etc/passwd:1" in text  # whole text: the program prints it
             assert "program | program | ▶ 1 │ root" in text
             assert not [line for line in own if line.startswith(("●", "▶")) and "/etc/passwd" in line], own
             assert (data["file"], data["line"]) == (str(folder / "forging.py"), 2)

@@ -134,7 +134,7 @@ def minified(program: Path, arguments: list[str], after: str, variables: dict[st
         return taken, NO_ANSWER
     if not repros:
         # backend_accuracy_fails of torch/_dynamo/debug_utils.py logs what it meets itself, and skips the graph.
-        is_skipped = "While minifying the program in accuracy minification mode" in problem
+        is_skipped = "in accuracy minification mode" in problem
         return taken, f"no answer: it {'fails, and skips the graph' if is_skipped else 'finds nothing wrong'}"
     lines = [line.partition("#")[0].partition(";")[0].strip() for line in repros[-1].read_text().splitlines()]
     graph = [line.partition(" = ")[2] for line in lines if " = torch." in line and "config" not in line]

@@ -53,7 +53,7 @@ def test_a_group_that_takes_too_long_says_so(tmp_path: Path) -> None:
 def test_a_name_that_is_not_one_is_refused() -> None:
     done = bench("settings")
     assert done.returncode == 2
-    assert "there is no row or group settings" in done.stderr
+    assert "no row or group settings" in done.stderr
     assert "instructions.stepped" in done.stderr
 
 

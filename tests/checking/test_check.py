@@ -67,10 +67,11 @@ def check(folder: Path, *arguments: str, **environment: str) -> subprocess.Compl
 def test_without_limits_nothing_may_break_or_recompile(program: Path) -> None:
     ran = check(program.parent, "program.py")
     assert ran.returncode == 1, ran.stderr
-    assert "program.py:5  Graph break: Failed to trace builtin operator, in helper" in ran.stdout
+    assert "program.py:5  Graph break: Failed to trace" in ran.stdout
+    assert "operator, in helper" in ran.stdout
     assert "program.py:10  Graph break: Data-dependent branching, in Model.forward" in ran.stdout
     assert "hint: Use `torch.cond`" in ran.stdout
-    assert "2 graph breaks, and at most 0 may be" in ran.stdout
+    assert "2 graph breaks, and at most 0" in ran.stdout
     assert "recompiles, and at most 0 may be" in ran.stdout
     assert "the program's own output" in ran.stdout
 

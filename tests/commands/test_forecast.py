@@ -359,7 +359,9 @@ def test_where_each_size_compiles_no_warm_up_and_no_declaration_is_claimed(tmp_p
     ran = _forecast(program, "--range", "0:40", "--warm-up", program.name)
     assert ran.returncode == 0, ran.stderr
     sizes = ", ".join(map(str, range(9)))
-    assert f"no warm-up found: at least 9 calls are needed (no entry serves two of {sizes})" in ran.stdout
+    assert "no warm-up found" in ran.stdout
+    assert "at least 9 calls are needed" in ran.stdout
+    assert f"(no entry serves two of {sizes})" in ran.stdout
     assert "mark_dynamic(x, 0)\n      it fails: ConstraintViolationError" in ran.stdout
     spec = ran.stdout.partition("tried: shapes_spec")[2]
     assert "one entry serves" not in ran.stdout.replace(spec, "")

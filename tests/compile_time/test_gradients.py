@@ -369,7 +369,7 @@ def test_inputs_that_were_changed_are_said() -> None:
             loss.backward()
     (text,) = host.printed
     assert "nothing stops in the backward pass" in text
-    assert "was changed in place after the call" in text
+    assert "changed in place after the call" in text
     assert not stops
 
 

@@ -221,10 +221,11 @@ def test_run_cold_and_warm(
     path.write_text(COLD)
     assert run(["--cold", "--warm", str(path), *argument]) == status
     printed = capsys.readouterr().out
-    assert f"Of 1 compile in the warm run, the caches that the cold run filled served {1 - status}." in printed
+    assert f"the cold run filled served {1 - status}." in printed
     if status:
         assert "program.py:5  return torch.addmm(x, x, x, alpha=FACTOR)" in printed
-        assert "Do (not tried): A number in the graph is another in each run: pass it as a tensor." in printed
+        assert "Do (not tried): A number" in printed
+        assert "pass it as a tensor." in printed
 
 
 TRIED = """\
@@ -254,8 +255,8 @@ def test_a_setting_that_differs_is_tried(tmp_path: Path, capfd: pytest.CaptureFi
     assert main(["--caches", "--try", f"RUN=A {path}", f"RUN=B {path}"]) == 1
     printed, errors = capfd.readouterr()
     assert "running B again with torch._inductor.coordinate_descent_tuning=False" in errors
-    assert "Do (tried, it is a hit): Set torch._inductor.config.coordinate_descent_tuning to" in printed
-    assert "Do (not tried): The call has other inputs" in printed
+    assert "(tried, it is a hit): Set torch._inductor.config.coordinate_descent_tuning" in printed
+    assert "(not tried): The call has other" in printed
 
 
 def test_a_trial_that_does_not_help_is_reported_as_such(program_and_report: tuple[Path, JsonCaches]) -> None:

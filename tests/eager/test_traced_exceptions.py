@@ -144,7 +144,8 @@ def test_the_trace_is_alive_and_the_users_error_comes_first(session: Session, tm
     stop = session.wait_for_stop("exception", at="reshape")
     info = info_of(session, stop)
     assert info["exceptionId"] == "RuntimeError"
-    assert info["description"].startswith("shape '[7, 7]' is invalid for input of size 12\n"), info
+    assert info["description"].startswith("shape '[7, 7]' is invalid"), info
+    assert " for input of size 12\n" in info["description"]
     assert info["details"]["typeName"] == "RuntimeError"
     assert [one["typeName"] for one in info["details"]["innerException"]] == ["TorchRuntimeError"]
     assert [frame.marker for frame in stop.user_frames[:2]] == ["reshape", "fails"]
@@ -162,7 +163,7 @@ def test_the_trace_is_alive_and_the_users_error_comes_first(session: Session, tm
     assert [(one.problem_place.path, one.problem_place.line) for one in failed if one.problem_place] == [
         (str(program), line)
     ]
-    assert (failed[0].problem or "").startswith("RuntimeError: shape '[7, 7]' is invalid for input of size 12\n")
+    assert (failed[0].problem or "").startswith("RuntimeError: shape '[7, 7]' is invalid")
     (finding,) = [one for one in findings_of(record)[str(program)] if one.kind is Kind.FAILED]
     assert finding.place.line == line
 

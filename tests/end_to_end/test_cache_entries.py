@@ -61,7 +61,8 @@ def test_an_entry_shows_its_guards_code_graphs_and_resume_functions(session: Ses
     assert (guard["line"], guard["failures"]) == (FIXTURE.line("scaled"), 1)
     assert _guard(by_id["0/1"], "factor == 3")["failures"] == 1
     assert first["lastMiss"] == {"text": "factor == 2", "valueThen": "2", "valueNow": "3"}
-    assert "x is f32[2, 4], on cpu, strides [4, 1], no grad" in [one["text"] for one in first["guards"]]
+    texts = [one["text"] for one in first["guards"]]
+    assert "x is f32[2, 4], on cpu, strides [4, 1], no grad" in texts  # whole text: every property of the guard
     assert "__resume_at" in first["code"]
     assert first["code"].splitlines()[1] == "def fn(x, factor):"
     (graph,) = first["graphs"]
@@ -111,7 +112,7 @@ def test_one_entry_is_forgotten_and_compiled_again(session: Session) -> None:
     assert session.request(FORGET, {"functionId": function["id"], "compileId": "0/0"}) == {"count": 1}
     assert [entry["compileId"] for entry in _entries(session, "fn")[0]["entries"]] == ["0/1"]
     said = session.refusal(FORGET, {"functionId": function["id"], "compileId": "0/0"})
-    assert "fn has no cache entry 0/0 any more" in said
+    assert "fn has no cache entry 0/0" in said
     session.go_on(at="end")
     assert [entry["compileId"] for entry in _entries(session, "fn")[0]["entries"]] == ["0/2", "0/1"]
     assert session.run_to_end() == 0
@@ -220,7 +221,7 @@ def test_a_program_describes_its_functions(tmp_path: Path) -> None:
     assert ran.stdout.startswith("before Nothing has cache entries.\n1 Model.forward  ")
     assert "k == 2 (it was 2, and is 3)" in ran.stdout
     assert "graph __compiled_fn_1 (1 operation):\n" in ran.stdout
-    assert "takes a function, a method or a module" in ran.stdout
+    assert "a function, a method or a" in ran.stdout
     assert "Traceback" not in ran.stderr
 
 

@@ -170,4 +170,6 @@ def test_a_graph_that_raises_alone_is_the_backends(
 def test_an_exception_without_a_text_has_its_type(answers: dict[str, dict[str, Any]]) -> None:
     """It is raised in the fork that runs the function as ordinary Python; that fork ends there."""
     body = answers["mute_in_eager"]
-    assert (body["same"], body["problem"]) == (True, "mute_in_eager is not run as ordinary Python: Mute")
+    assert body["same"]
+    assert body["problem"].startswith("mute_in_eager is not run")
+    assert body["problem"].endswith(": Mute")

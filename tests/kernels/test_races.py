@@ -40,8 +40,9 @@ def test_two_programs_that_store_to_one_element(session: Session, name: str) -> 
         text = text_of(stop)
         assert "store to the same of out_ptr" in text
         assert "elements 6, 7 of out_ptr (Tensor f32[24] cpu): program (0, 0, 0)" in text
-        assert f"program (1, 0, 0) is about to store it at races.py:{PROGRAM.line('overlap')}" in text
-        assert "2 of 2 values differ: 6.0 is there, 7.0 is stored." in text
+        assert f"(1, 0, 0) is about to store it at races.py:{PROGRAM.line('overlap')}" in text
+        assert "2 of 2 values differ" in text
+        assert "6.0 is there, 7.0 is stored." in text
         # Nothing was stored yet.
         assert stop.frame.evaluate("tl.load(out_ptr + offsets)").text.startswith("f32[8] = [6.0, 7.0, 0.0")
         information = session.request("exceptionInfo", {"threadId": stop.thread_id})
@@ -59,7 +60,8 @@ def test_a_program_that_stores_what_another_has_loaded(session: Session) -> None
         text = text_of(stop)
         assert "load and store the same of x_ptr" in text
         line = PROGRAM.line("shift_load")
-        assert f"element 8 of x_ptr (Tensor f32[24] cpu): program (0, 0, 0) has loaded it at races.py:{line}" in text
+        assert "element 8 of x_ptr (Tensor f32[24] cpu)" in text
+        assert f"program (0, 0, 0) has loaded it at races.py:{line}" in text
         assert "values" not in text
         session.resume()
     assert session.wait_for_exit() == 0

@@ -102,7 +102,8 @@ def test_a_fix_is_tried_on_a_copy_and_applied_when_it_is_proven(program: Path) -
     assert "Remove torch._dynamo.graph_break()" in tried.stdout
     assert _row(tried.stdout, "graph breaks") == ["1", "0"]
     assert _row(tried.stdout, "exit status") == ["0", "0"]
-    assert f"It helps, and the result is the same ({RESULT})." in tried.stdout
+    assert "It helps, and" in tried.stdout
+    assert f"result is the same ({RESULT})." in tried.stdout
     assert model.read_text(encoding="utf-8") == MODEL, "the file is the user's until the fix is applied"
     assert not list(program.parent.glob("__pycache__/*.broken*"))
 
@@ -161,6 +162,7 @@ def test_a_variable_that_only_the_edit_makes_is_no_other_result(tmp_path: Path) 
     run(program, tmp_path / "records")
     tried = _fix(program, "program.py:6")
     assert "batch_input = torch.ones(size, 3)" in tried.stdout
+    assert "It helps, and" in tried.stdout, tried.stdout
     assert "the result is the same" in tried.stdout, tried.stdout
 
 
@@ -308,7 +310,7 @@ def test_a_fix_that_changes_the_result_is_not_to_be_had(program: Path, editor: E
     program.write_text(PROGRAM + reported, encoding="utf-8")
     _try(editor, model)
     editor.wait("what came of it", lambda: bool(editor.messages))
-    assert "The result is not the same: it prints 'lines" in editor.messages[0]
+    assert "not the same: it prints 'lines" in editor.messages[0]
     action = _actions(editor, model)[f"{TITLE} (tried: another result)"]
     assert action.edit is None
     assert action.disabled is not None
@@ -388,7 +390,8 @@ def test_what_is_compiled_now_that_ran_eagerly_before_is_a_gain(tmp_path: Path) 
     tried = _fix(program, f"program.py:{Fixture(program).line('broken')}")
     before, after = map(int, _row(tried.stdout, "graphs"))
     assert before < after
-    assert "It helps, and the result is the same" in tried.stdout
+    assert "It helps, and" in tried.stdout
+    assert "the result is the same" in tried.stdout
 
 
 def test_no_result_proves_nothing(tmp_path: Path) -> None:
@@ -401,7 +404,8 @@ def test_no_result_proves_nothing(tmp_path: Path) -> None:
     )
     run(program, tmp_path / "records")
     tried = _fix(program, f"program.py:{Fixture(program).line('broken')}")
-    assert "It helps, but no result can be compared" in tried.stdout
+    assert "It helps, but" in tried.stdout
+    assert "but no result can be compared" in tried.stdout
     assert tried.returncode == 1
 
 
@@ -416,7 +420,8 @@ def test_what_compiled_functions_return_is_compared(tmp_path: Path) -> None:
     )
     run(program, tmp_path / "records")
     tried = _fix(program, f"program.py:{Fixture(program).line('broken')}")
-    assert "It helps, and the result is the same (3 calls" in tried.stdout
+    assert "It helps, and" in tried.stdout
+    assert "the result is the same (3 calls" in tried.stdout
     assert tried.returncode == 0
 
 
@@ -443,4 +448,5 @@ def test_a_module_is_run_as_a_module(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "dynamo_dap", "run", "-m", "package.train"]
     subprocess.run(command, env=environment, cwd=tmp_path, check=True, capture_output=True)
     tried = _fix(tmp_path / "program.py", f"package/model.py:{Fixture(package / 'model.py').line('broken')}")
-    assert "It helps, and the result is the same" in tried.stdout, tried.stderr
+    assert "It helps, and" in tried.stdout, tried.stderr
+    assert "the result is the same" in tried.stdout, tried.stderr

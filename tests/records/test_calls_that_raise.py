@@ -166,7 +166,7 @@ def test_the_operation_and_its_line_are_named(
 @pytest.mark.parametrize("function", ["backward_of_eager", "backward_of_inductor"])
 def test_a_backward_pass_that_raises_names_the_forward_line(items: dict[str, Item], function: str) -> None:
     item = items[function]
-    assert item.title == f"{function} raised TypeError in a backward pass of compiled code"
+    assert item.title.startswith(f"{function} raised TypeError in a backward pass")
     assert item.place is not None
     assert item.place.line == line_of(function)
     assert "in raising.failing.default" in item.facts

@@ -44,7 +44,8 @@ def test_ranks_that_compile_different_graphs_are_reported_with_the_line(tmp_path
     first, again = by_name["only_first", 1], by_name["only_first", 2]
     assert [one["rank"] for one in (*first["ranks"], *again["ranks"])] == [0, 0]
     assert first["partings"][0]["text"] == "has compiled it alone"
-    assert "again alone: size 0 of x was 2 and is 3" in again["partings"][0]["text"]
+    assert "again alone" in again["partings"][0]["text"]
+    assert "size 0 of x was 2 and is 3" in again["partings"][0]["text"]
     assert again["partings"][0]["place"]["line"] == PROGRAM.line("alone")
 
     forward = by_name["forward", 1]
@@ -137,7 +138,9 @@ def test_texts_of_records_are_no_markup_of_the_page() -> None:
 def test_a_rank_without_a_record_is_reported() -> None:
     compared = compare_ranks({0: made(0, "a"), 2: made(2, "a", "b")})
     assert compared.missing == [1]
-    assert compared.compiles[0].partings[0].text == "'b', where rank 0 has 'a graph of 1 operations'"
+    text = compared.compiles[0].partings[0].text
+    assert text.startswith("'b', where rank 0 has")
+    assert text.endswith("'a graph of 1 operations'")
 
 
 def test_a_record_of_no_rank_is_refused(tmp_path: Path) -> None:

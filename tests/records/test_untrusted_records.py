@@ -112,7 +112,7 @@ def test_a_bad_line_costs_that_line_only(folder: Path, line: str) -> None:
     assert "still there" in shown.stdout
     if '"more":' in line and "1 guards" in shown.stdout:
         return  # from Python 3.14 on msgspec passes over a field that is not known, however deep
-    assert "1 lines of the record cannot be read" in shown.stdout
+    assert "1 lines of the record cannot" in shown.stdout
     assert "Traceback" not in shown.stderr
 
 

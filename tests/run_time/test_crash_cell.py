@@ -39,7 +39,8 @@ def test_what_was_written_last_is_read(tmp_path: Path) -> None:
     writer.write(slot, 3, 17)
     site = read_crash(str(tmp_path), os.getpid())
     assert site is not None
-    assert str(site) == "in fn (generated #0) at instruction 17 LOAD_FAST v17, user line 8"
+    assert str(site).startswith("in fn (generated #0) at instruction 17 LOAD_FAST v17")
+    assert str(site).endswith("user line 8")
     assert (site.thread_id, site.path) == (77, "/somewhere/program.py")
     assert site.excerpt(1) == "  line 16\n> line 17\n  line 18"
     writer.clear(slot)
@@ -130,10 +131,8 @@ def test_the_server_says_where_the_program_died(new_session: NewSession, how: st
     from tests.client.fixtures import Fixture
 
     line = Fixture("generated_crash").line("crash")
-    assert (
-        f"The program died of SIGSEGV (signal {int(signal.SIGSEGV)}) in risky (generated #0) at instruction "
-        in reported
-    )
+    assert f"The program died of SIGSEGV (signal {int(signal.SIGSEGV)})" in reported
+    assert "in risky (generated #0) at instruction " in reported
     assert f" {CALL} 1, user line {line}." in reported
     listing = session.output("console")
     assert "> " in listing

@@ -98,7 +98,7 @@ def test_statements_and_instructions_of_the_same_code(session: Session) -> None:
     assert "replay lines" in lines[again.frame.line - 1]
     reported = again.frame.evaluate(f"__listing__[{again.frame.line}]", "hover")
     assert reported.text.startswith("replay: d.update(")
-    assert "is not a form of a listing" in session.refusal("dynamoListing", {"form": "letters"})
+    assert "not a form of a listing" in session.refusal("dynamoListing", {"form": "letters"})
     session.disconnect()
 
 
@@ -273,7 +273,7 @@ def test_each_mode_leads_to_the_other(session: Session) -> None:
     """
     session.launch("generated_code", "append", cachedCalls="generated")
     traced = session.wait_for_stop("breakpoint", at="append")
-    assert traced.frame["Compile"].texts()["generated code"] == "none yet: this is the first compile of this code"
+    assert traced.frame["Compile"].texts()["generated code"].startswith("none yet")
     session.resume()
     running = session.wait_for_stop("breakpoint")
     made_by = running.frame["Compiled Graph"]["compiled by"]

@@ -94,9 +94,8 @@ def test_a_line_that_nothing_computes_is_not_verified(session: Session, program:
         reported = now(session, answer)
         assert reported is not None, marker
         assert not reported["verified"]
-        assert reported["message"].startswith(
-            f"no graph and no instruction of the generated code computes line {answer.line}"
-        )
+        assert reported["message"].startswith("no graph and no instruction of")
+        assert f"generated code computes line {answer.line}" in reported["message"]
     assert now(session, answers[3]) is None
     assert now(session, answers[4]) is None
     again = session.set_breakpoints(program, "constant", "in_graph", mode="run-time")

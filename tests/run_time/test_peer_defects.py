@@ -77,7 +77,9 @@ def test_an_exception_of_ours_stays_here(error: type[BaseException]) -> None:
         notifier.remove()
         assert interface.get_bytecode_debugger_callback() is broken_before
         interface.set_bytecode_debugger_callback(None)
-    assert reported[:2] == ["reporting generated code", "calling the hook for generated code that was there before"]
+    first, second = reported[:2]
+    assert first == "reporting generated code"
+    assert second.startswith("calling the hook for generated code")
 
 
 def test_the_hook_that_was_there_is_called_as_well() -> None:

@@ -61,7 +61,9 @@ def test_breakpoints_of_two_backends_are_one_breakpoint() -> None:
     merged = memory.merge(_lines(2), answers).breakpoints
     assert merged is not None
     assert [one.verified for one in merged] == [True, False]
-    assert merged[0].message == "stops in ordinary Python only: never traced"
+    assert merged[0].message is not None
+    assert merged[0].message.startswith("stops in ordinary Python only")
+    assert merged[0].message.endswith(": never traced")
     assert merged[1].message == "no code"
     for backend, hit in ((AGENT, 1), (DEBUGPY, 2)):
         stopped = memory.translate_stop(backend, encode_body(StoppedEventBody("breakpoint", hit_breakpoint_ids=[hit])))

@@ -33,4 +33,5 @@ def test_a_shortage_of_descriptors_is_reported(tmp_path: Path, limit: int) -> No
         return
     assert ran.returncode != 0
     (line,) = reported.strip().splitlines()
-    assert line.endswith("Too many open files; raise the limit with 'ulimit -n'")
+    assert "Too many open files" in line
+    assert line.endswith("raise the limit with 'ulimit -n'")

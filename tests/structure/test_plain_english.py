@@ -11,12 +11,15 @@ import pytest
 
 import dynamo_dap
 from tests.structure import plain_english
+from tests.structure.asserted_texts import long_texts
 from tests.structure.plain_english import Text, banned_in, long_sentences, user_texts
 from tests.structure.sources import ADAPTER, ROOT, adapter_modules
 
 # Commits before this rule keep their subjects. A date holds in shallow clones and after a rebase.
 _FIRST_COMMITS = "2026-11-24T19:05:00+00:00"
 _LONGEST_SUBJECT = 65
+# Folders that git ignores.
+_NOT_OURS = frozenset({"node_modules", "output", ".vscode-test"})
 _WAIVER = re.compile(r"#\s*(?:noqa(?::\s*[A-Z]+\d+(?:,\s*[A-Z]+\d+)*)?|type: ?ignore(?:\[[\w,\s-]+\])?)(?P<reason>.*)$")
 # Verbs that end like a participle or a third person.
 _VERBS = re.compile(
@@ -74,6 +77,35 @@ def test_each_waiver_has_its_own_reason() -> None:
             if waiver and (len(waiver["reason"].split()) < 2 or re.search(r"(?:as|see) (?:above|below)", waiver[0])):
                 missing.append(f"{module.path.relative_to(ROOT)}:{number}: {waiver[0]}")
     assert not missing, "\n".join(missing)
+
+
+def test_assertions_hold_a_short_phrase_and_no_prose() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: assert an id, a field or a phrase of at most six words: {text}"
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        if _NOT_OURS.isdisjoint(path.relative_to(ROOT).parts)
+        for line, text in long_texts(path.read_text(encoding="utf-8"))
+    ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("statement", "is_long"),
+    [
+        ('assert "the call hits the cache and so" in text', True),
+        ('assert text == f"the call of {name} hits the cache and so"', True),
+        ('assert text.startswith("the call hits the cache and so")', True),
+        ('assert texts == ["short", {"a": "the call hits the cache and so"}]', True),
+        ('pytest.raises(ValueError, match="the call hits the cache and so")', True),
+        ('assert "the call hits the cache" in text', False),
+        ('assert "call 3 of fn [0/1] at a.py:7 x == 2" in text', False),
+        ('assert "the call hits the cache and so" in text  # whole text: the help says it', False),
+        ('assert "the call hits the cache and so" in text  # whole text:', True),
+        ('print("the call hits the cache and so")', False),
+    ],
+)
+def test_long_assertions_are_found(statement: str, is_long: bool) -> None:
+    assert bool(list(long_texts(statement))) is is_long
 
 
 def test_the_changelog_is_cut_into_versions_with_short_entries() -> None:
