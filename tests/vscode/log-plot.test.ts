@@ -33,7 +33,7 @@ test("log messages are plotted, hit by hit, and say where NaN began", async ({ v
     await editor.editBreakpoint(14, "Log Message", "index {index} loss {loss}");
     await vscode.startDebugging();
     await debug.waitForEnd();
-    const failed = page.locator(".notification-toast", { hasText: "Log message at line 6: 40 hits, all failed." });
+    const failed = page.locator(".notification-toast", { hasText: "at line 6: 40 hits, all failed." });
     await expect(failed).toContainText("line 6 assigns loss");
     await picture("log-message-failed");
     await failed.getByRole("button", { name: "Move to Line 7" }).click();

@@ -15,7 +15,7 @@ test("a call is saved at a stop, and debugged without the program", async ({ vsc
     await vscode.startDebugging();
     await debug.waitForStop(at("scale", FILE, line));
     await vscode.command("torch.compile: Save This Call");
-    const saved = page.locator(".notification-toast", { hasText: "The call of compute is saved in" });
+    const saved = page.locator(".notification-toast", { hasText: "call of compute is saved in" });
     await expect(saved).toContainText(join("saved-calls", "compute-1"));
     await saved.getByRole("button", { name: "Debug It" }).click();
 

@@ -24,7 +24,7 @@ test("each stage of a slow start is named while it lasts", async ({ vscode, work
     await vscode.openFile("plain.py");
     await debug.noteStart();
     await page.keyboard.press("F5");
-    await expect(toasts.filter({ hasText: "looking for dynamo-dap in the environment of" })).toBeVisible(STAGE);
+    await expect(toasts.filter({ hasText: "looking for dynamo-dap in the environment" })).toBeVisible(STAGE);
     await expect(toasts.filter({ hasText: "starting the debug server" })).toBeVisible(STAGE);
     const program = toasts.filter({ hasText: "Starting plain.py" });
     await expect(program).toContainText("slow-python", STAGE);

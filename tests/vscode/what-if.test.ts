@@ -46,7 +46,7 @@ test("a variable is set in a trace, and the graphs are compared", async ({ vscod
 
     // The trace goes on to its end without the helper; the program's own call is compiled with it.
     await debug.press("F5");
-    const told = page.locator(".notification-toast", { hasText: "changed by the debugger, differs from that of the program" });
+    const told = page.locator(".notification-toast", { hasText: "changed by the debugger, differs from" });
     await told.getByRole("button", { name: "Compare" }).click();
     const diff = page.locator(".monaco-diff-editor");
     await expect(diff.locator(".editor.original .view-lines")).toContainText("doubled = z * 2");
@@ -61,7 +61,7 @@ test("a variable is set in a trace, and the graphs are compared", async ({ vscod
     await expect(debug.headline()).toHaveText("Call 2 of compute [0/0], changed by the debugger");
     await debug.waitForStop(at("compute", FILE, await call));
     await vscode.command("torch.compile: Apply What-If Changes to This Call");
-    await expect(page.locator(".notification-toast").first()).toContainText("this call of compute will run the graph of the changed trace");
+    await expect(page.locator(".notification-toast").first()).toContainText("the graph of the changed trace");
     await debug.press("F5");
     await debug.waitForEnd();
 });
