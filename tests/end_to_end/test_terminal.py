@@ -639,6 +639,8 @@ def test_compare_at_the_prompt(environment: dict[str, str], tmp_path: Path) -> N
         "▶ 6",
         "differs",
     )
+    mismatch = next(line for line in ran.stdout.splitlines() if line.startswith("● ") and "Paused" not in line)
+    assert " in function at " in mismatch, "the place stands behind the first line of several"
 
 
 READS = """

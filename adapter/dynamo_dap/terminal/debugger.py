@@ -440,9 +440,11 @@ class Debugger:
         body = self.stops[self.thread_id]
         frame = self.frames()[0] if self.frames() else None
         headline = body.description or body.reason
-        # Our own text repeats the headline; an ordinary exception's text adds to it.
-        is_more = body.reason == "exception" and body.text and not body.text.startswith(headline)
-        why = f"{headline}: {body.text}" if is_more else body.text or body.description or f"Paused on {body.reason}"
+        why = body.text or body.description or f"Paused on {body.reason}"
+        # Our own text repeats the headline; an ordinary exception's is the name of its type.
+        if body.reason == "exception" and body.text and not body.text.startswith(headline):
+            is_type = body.text.replace(".", "").isidentifier()
+            why = f"{body.text}: {headline}" if is_type else f"{headline}: {body.text}"
         hit = self.breakpoints.hit(body.hit_breakpoint_ids or [])
         self.prompt.next_listed = None
         self.prompt.pending_commands[:] = [line for one in hit for line in one.commands if line != "silent"]

@@ -131,7 +131,8 @@ class Screen:
         """Print why and where a thread stopped; ``thread`` is its name, if needed."""
         line = Text()
         line.append(f"{_DOT} ", "bold red")
-        line.append(why, "bold")
+        headline, _, explanation = why.partition("\n")
+        line.append(headline, "bold")
         # A listing has the name of its function, which ``why`` contains already.
         if frame is not None and (frame.source is None or frame.source.path or frame.name not in why):
             line.append(" in ").append(frame.name, "bold green")
@@ -140,6 +141,8 @@ class Screen:
             line.append(f"  [thread {thread}]", "dim")
         self.say("")
         self.say(line)
+        if explanation.strip():
+            self.say(Text(explanation.strip()))
 
     def excerpt(
         self,
