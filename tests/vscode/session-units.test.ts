@@ -1,0 +1,43 @@
+/** What a session shows in the editor: pure functions, without a browser. */
+
+import { expect, test } from "@playwright/test";
+
+import { briefValue } from "../../vscode-extension/src/editor/brief-value.js";
+import { afterAssignment } from "../../vscode-extension/src/editor/mentioned-names.js";
+import { FailedLogs } from "../../vscode-extension/src/session/failed-logs.js";
+import { withRelativePaths } from "../../vscode-extension/src/session/links-in-texts.js";
+
+test("a logpoint that has no value yet belongs to the statement after the assignment", () => {
+    const lines = ["def f(x):", "    y = g(", "        x,", "    )", "    # then", "    if y:", "        z = y", "    return z"];
+    expect(afterAssignment(lines, 1, "y.sum()")).toEqual({ line: 5, name: "y" });
+    expect(afterAssignment(lines, 1, "x"), "the line assigns another name").toBeUndefined();
+    expect(afterAssignment(lines, 6, "z"), "the next line runs in other cases, too").toBeUndefined();
+    expect(afterAssignment(lines, 5, "y")).toBeUndefined();
+});
+
+test("paths below the workspace are relative, so that VS Code links them in a remote window, too", () => {
+    const text = "at /w/a b/m.py:9\nat /w/a bc/m.py:9\nat /w/a b/m.py";
+    expect(withRelativePaths(text, "/w/a b")).toBe("at ./m.py:9\nat /w/a bc/m.py:9\nat /w/a b/m.py");
+    expect(withRelativePaths("at /m.py:9", "/")).toBe("at ./m.py:9");
+});
+
+test("a log message failed if none of its hits had a value", () => {
+    const logs = new FailedLogs();
+    logs.add("/a.py", 2, { y: "<y: EvaluationError: not assigned yet>" });
+    logs.add("/a.py", 2, { y: "<y: EvaluationError: not assigned yet>" });
+    logs.add("/a.py", 3, { y: "<y: NameError: y>" });
+    logs.add("/a.py", 3, { y: "1.0" });
+    expect(logs.failed()).toMatchObject([{ line: 2, hits: 2, expression: "y", problem: "not assigned yet" }]);
+});
+
+test("values at the ends of lines show little data whole, and no data in part", () => {
+    expect(briefValue("Tensor f32[] cpu = 0.4327")).toBe("0.4327");
+    expect(briefValue("Parameter f32[2] cpu requires_grad = [0.5, 1.0]")).toBe("f32[2] = [0.5, 1.0]");
+    expect(briefValue("Tensor f32[2] cpu = [0.5, 1.0] (unrealized)")).toBe("f32[2] = [0.5, 1.0]");
+    expect(briefValue("Tensor f32[3, 4] cpu requires_grad")).toBe("f32[3, 4]");
+    expect(briefValue("Tensor f32[4, 15] cpu requires_grad 0…1")).toBe("f32[4, 15] 0…1");
+    expect(briefValue("Tensor f32[40] cpu -0.5…2, 3 NaN (unrealized)")).toBe("f32[40] -0.5…2, 3 NaN");
+    expect(briefValue("Parameter b8[20] cpu all True")).toBe("b8[20] all True");
+    expect(briefValue(`Tensor f64[8] cpu = [${"0.123456789, ".repeat(8)}]`)).toBe("f64[8]");
+    expect(briefValue("x".repeat(50))).toHaveLength(40);
+});
