@@ -61,5 +61,12 @@ def _values_at_end(attempt: Attempt, names: Sequence[str]) -> dict[str, Value]:
 def _as_before(value: Value) -> Value:
     # Its children would be read after the present is shown again.
     return replace(
-        value, text=value.text + BEFORE, children=None, attributes=("readOnly",), lazy=False, memory_reference=None
+        value,
+        text=value.text + BEFORE,
+        children=None,
+        attributes=("readOnly",),
+        lazy=False,
+        memory_reference=None,
+        data_range=None,
+        printed_text=None,
     )
