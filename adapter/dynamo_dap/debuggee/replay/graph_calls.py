@@ -182,14 +182,17 @@ class GraphCalls:
     def want(self, observer: CallObserver, limit: int | None) -> None:
         """Report every call to ``observer`` from now on, keeping ``limit`` bytes for each; None ends that."""
         with self._lock:
-            if limit is None or self._patches.is_off:
+            wanted = None if self._patches.is_off else limit
+            if self._observers.get(observer) == wanted:
+                return  # each step asks again, and a program may have hundreds of graphs
+            if wanted is None:
                 self._observers = {other: size for other, size in self._observers.items() if other is not observer}
             else:
-                self._observers = {**self._observers, observer: limit}
+                self._observers = {**self._observers, observer: wanted}
             if GRAPHS.problem is None and "torch._dynamo.utils" in sys.modules:
                 for scope, name in _installed(GRAPHS.resolve(_CLEANUPS).values.values()):
                     # It may have been compiled before its attributes were noted.
-                    self._set(scope, name, _kept_by(scope.get(name)))
+                    self._set(scope, name, _kept_by(scope.get(name)) if self._observers else ())
 
     def compiled(self, code: types.CodeType, attributes: tuple[weakref.ref[Any], ...] = ()) -> None:
         """Observe the graph of newly generated code; ``attributes`` are the graph's own tensors."""
