@@ -162,20 +162,10 @@ def go_back_and_forth(program: Program, lines: Lines, forward: Move | None = _ST
     return travel
 
 
-AT_LENGTH = frozenset({"containers", "encoder", "iterators", "modules", "objects", "rare_values", "tensors"})
-"""They take a minute or more each, statement by statement: ``make walks`` goes through them, random walks do always."""
-
-
-def _skip_at_length(name: str) -> None:
-    if name in AT_LENGTH and "WALKS" not in os.environ:
-        pytest.skip("each statement of it takes minutes: make walks")
-
-
 @pytest.mark.parametrize(
     "program", [each for each in PROGRAMS if each is not encoder_layer], ids=lambda each: each.__name__
 )
 def test_every_statement_of_a_program(program: Any) -> None:
-    _skip_at_length(program.__name__)
     travel = go_back_and_forth(repeated(program), {programs.__file__: lines_of(programs.__file__)})
     # The inputs of a body are made before it reads them: that line is known from then on.
     assert not [each for each in travel.differences if program is not functions or "created at" not in each]
@@ -187,7 +177,6 @@ def test_every_statement_of_a_fixture(name: str) -> None:
     options: dict[str, Any] = {}
     lines: dict[str, list[int]] = {path: lines_of(path)}
     if name == "encoder":
-        _skip_at_length(name)
         library = inspect.getsourcefile(torch.nn.TransformerEncoderLayer)
         assert library is not None
         lines, options = {library: lines_of(library)}, {"just_my_code": False}  # it is torch's own code
