@@ -95,7 +95,7 @@ class Workspace:
         """
         found = self._inside(str(folder / given))
         if not found.exists():
-            raise ToolError(f"there is no file and no folder {found}")
+            raise ToolError(f"no file or folder has the path {found}")
         return found
 
     def source(self, given: str) -> Path:

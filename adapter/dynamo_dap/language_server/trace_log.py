@@ -130,5 +130,5 @@ def _resolved(given: str, root: Path | None) -> Path:
     try:
         return folder / path.expanduser()
     except RuntimeError:
-        # There is no such user.
+        # This user does not exist.
         return folder / path

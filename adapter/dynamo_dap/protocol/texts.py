@@ -115,7 +115,7 @@ def first_line_of(error: BaseException) -> str:
 
 
 def named_first_line_of(error: BaseException) -> str:
-    """Return ``Type: first line of its text``; only the type where there is no text."""
+    """Return ``Type: first line of its text``; only the type without a text."""
     line = _first_line(error)
     return f"{type(error).__name__}: {line}" if line else type(error).__name__
 

@@ -201,7 +201,7 @@ def write_page(record: Record, file: Path, source: Source | None = None) -> Path
     try:
         trace: Path | None = _tlparse(record, file)
     except UnreadableRecord:
-        # There is no trace or no tlparse; our own page does not need it.
+        # Our own page needs neither a trace nor tlparse.
         trace = None
     text = html_report(
         record,
@@ -248,7 +248,7 @@ def _tlparse(record: Record, file: Path) -> Path:
     """Return tlparse's page of torch's own trace.
 
     Raises:
-        UnreadableRecord: there is no trace, or tlparse is missing or failed.
+        UnreadableRecord: the trace or tlparse is missing, or tlparse failed.
     """
     trace = _trace_of(record, file)
     if trace is None or not trace.is_dir() or not any(trace.iterdir()):

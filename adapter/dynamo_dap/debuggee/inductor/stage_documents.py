@@ -350,7 +350,7 @@ class _Places:
         return self._indices[key]
 
     def of_node(self, node: Any) -> tuple[list[int], list[int]]:
-        """Return the line that a node computes, and its callers. Torch's own lines count only if there is no other."""
+        """Return the line that a node computes, and its callers. Without others, torch's own lines count."""
         stack = [StackLine(Place(at.path, at.line), function) for at, function in user_places(node)]
         users = [each for each in stack if not is_torch_file(each.place.path)] or stack
         indices = [self.index(each) for each in users]

@@ -212,7 +212,7 @@ def guards_body(record: Record, compile_id: str) -> GuardsBody:
     """Return the body of ``dynamoGuards``.
 
     Raises:
-        NoSuchCompile: there is no such compile, or its guards were dropped.
+        NoSuchCompile: the compile is unknown, or its guards were dropped.
     """
 
     def read(record: Record) -> GuardsBody:

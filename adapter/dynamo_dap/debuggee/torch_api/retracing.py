@@ -141,7 +141,7 @@ class MadeCode:
     """Called when the trace has ended, before its graph is compiled."""
     code: types.CodeType | None = None
     cleanups: list[Any] = field(default_factory=list)
-    """Torch's hooks for when it is no longer needed: they remove names from globals."""
+    """Torch's hooks that remove its names from globals in the end."""
 
 
 _thread = threading.local()

@@ -20,7 +20,7 @@ _DEEPEST = 8
 
 
 def written_parameters(function: types.FunctionType, names: tuple[str, ...]) -> frozenset[str]:
-    """Return the parameters among ``names`` that may be written to; all if there is no text to read."""
+    """Return the parameters among ``names`` that may be written to; all without a source text."""
     try:
         return frozenset(names) & _Reader(function, _DEEPEST).written()
     except (OSError, TypeError, SyntaxError, StopIteration):

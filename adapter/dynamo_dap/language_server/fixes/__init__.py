@@ -1,7 +1,7 @@
 """Makes fixes: edits as an engineer would make them, each for one kind of finding. Pure.
 
 An edit is offered only if it cannot change the program's results, and if the record says that it helps: the break goes
-away, a graph is no longer cut, or the size is the one whose guard failed.
+away, a graph stays whole, or the size is the one whose guard failed.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 - ``torch._check`` before a branch on a size that depends on data, in the direction of every recorded call;
 - if the record does not say how such a branch goes: see ``data_dependence``;
 - a function that is cut into several graphs runs eagerly (``@torch.compiler.disable``);
-- a call that prints or logs moves to the end of its function: the graph is no longer cut in two.
+- a call that prints or logs moves to the end of its function: the graph stays whole.
 """
 
 from __future__ import annotations
@@ -313,7 +313,7 @@ def _moved(situation: Situation) -> Iterator[Fix]:
     moved = document.lines[first - 1 : last]
     edits = replace_lines(document, first, last), *_at_the_end(document, function, moved)
     called = document.source(statement.value.func)
-    yield Fix(f"Move {called}(...) to the end of {function.name}: the graph is no longer cut in two", edits)
+    yield Fix(f"Move {called}(...) to the end of {function.name}: the graph stays whole", edits)
 
 
 def _only_reports(document: Document, call: ast.Call) -> bool:
