@@ -51,6 +51,6 @@ def test_an_assistant_reads_a_log_below_its_roots(logs: Path, tmp_path: Path) ->
             assert line_of("branch") in [found["line"] for found in data["findings"]]
             assert "is not a trace log" in await one.refused("what_was_recorded", trace_log=".")
             assert "outside of the roots" in await one.refused("what_was_recorded", trace_log="..")
-            assert "there is no file" in await one.refused("what_was_recorded", trace_log="absent")
+            assert "no file or folder" in await one.refused("what_was_recorded", trace_log="absent")
 
     asyncio.run(ask())
