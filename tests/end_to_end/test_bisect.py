@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from dynamo_dap.protocol.contract import LaunchDescription
 from dynamo_dap.records.program import launching
 from tests.client.environments import need_inductor
 from tests.client.fixtures import Fixture
-from tests.client.processes import MARK, wait_until_gone
+from tests.client.processes import MARK, kill_all, wait_until_gone
 from tests.client.timeline import DEADLINE
 from tests.records.programs import IS_REFERENCE
 
@@ -204,6 +205,23 @@ def test_it_is_interrupted_with_the_program(tmp_path: Path) -> None:
     printed, reported = process.communicate(timeout=DEADLINE)
     assert (process.returncode, printed, reported) == (130, "", "cancelled\n")
     assert not wait_until_gone(str(tmp_path), 15)
+
+
+def test_each_run_is_reported_when_it_is_over(tmp_path: Path) -> None:
+    """While the next one waits for this test."""
+    runs = tmp_path / "runs"
+    os.mkfifo(runs)
+    program = written(tmp_path, f"open({str(runs)!r}, 'w').close()\n")
+    words = [sys.executable, "-m", "dynamo_dap", "bisect", str(program.path)]
+    with subprocess.Popen(words, env={**os.environ, MARK: str(tmp_path)}, stderr=subprocess.PIPE) as process:
+        try:
+            assert process.stderr is not None
+            for expected in (b"uncompiled: right\n", b"eager (Dynamo's own trace): right\n"):
+                runs.read_text()  # until the program has opened it
+                assert select.select([process.stderr], [], [], DEADLINE)[0], "nothing was reported"
+                assert process.stderr.readline() == expected
+        finally:
+            kill_all(str(tmp_path))
 
 
 @pytest.mark.parametrize("check", ["exit", "output", "True"])

@@ -6,6 +6,8 @@ import io
 import json
 import os
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -317,6 +319,22 @@ def test_a_mapping_does_not_lead_out_of_its_folder(tmp_path: Path) -> None:
     assert place is not None
     assert not place.path.startswith(str(tmp_path))
     assert not record.sources
+
+
+def test_commands_that_a_report_prints_can_be_pasted(logs: Path, tmp_path: Path) -> None:
+    """Where the folder's name has a space, and brackets, which Rich reads as markup."""
+    folder = tmp_path / "trace logs [red]"
+    folder.mkdir()
+    for name in ("rank_0_a", "rank_1_b"):
+        shutil.copy(chosen_log(logs / "breaks"), folder / f"dedicated_log_torch_trace_{name}.log")
+    printed = command("report", str(folder), folder=tmp_path)
+    pasted = [shlex.split(line)[1:] for line in re.findall(r"(?m)dynamo-dap report .*$", printed)]
+    assert pasted[0] == ["report", "--ranks", str(folder)]
+    assert [Path(words[-1]).parent for words in pasted] == [tmp_path, folder]
+    for words in pasted:
+        command(*words, folder=tmp_path)
+    refused = command("report", "--tlparse", str(folder), folder=tmp_path, status=2)
+    assert is_trace(Path(shlex.split(refused.partition("run: ")[2])[1]))
 
 
 def test_what_is_no_trace(tmp_path: Path) -> None:

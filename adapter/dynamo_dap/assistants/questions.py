@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import os
 import secrets
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -386,7 +387,7 @@ def _record_answer(folder: Path, file: Path | None = None, head: str | None = No
     found = findings_in([record], folder)
     hint = f"the resource dynamo-dap://records/{path.stem}/report has all of it in pages"
     if record.started is not None and record.started.log is not None:
-        hint = f"`dynamo-dap report {path} --html` writes all of it as a page"
+        hint = f"`dynamo-dap report {shlex.quote(str(path))} --html` writes all of it as a page"
     reported = f"{head}\n{text.getvalue()}" if head else text.getvalue()
     return answer(reported, {"record": path.stem, "findings": found.findings}, hint=hint)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import io
+import shlex
 import sys
 from pathlib import Path
 
@@ -93,7 +94,8 @@ def _of_trace(reader: argparse.ArgumentParser, options: argparse.Namespace) -> i
     if options.try_all:
         reader.error("--try runs the recorded program: a trace log does not say how the program was started")
     if options.tlparse:
-        reader.error(f"--tlparse is for runs of dynamo-dap run --trace; run: tlparse {chosen_log(options.record)}")
+        command = shlex.join(["tlparse", str(chosen_log(options.record))])
+        reader.error(f"--tlparse is for runs of dynamo-dap run --trace; run: {command}")
     mappings = mappings_of(options.map)
     if options.chromium_events is not None:
         return _write_events(chosen_log(options.record), options.chromium_events)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -98,7 +99,8 @@ def _report_others(record: Record, file: Path, others: list[Path], console: Cons
     started = record.started
     is_log = started is not None and started.log is not None
     if started is not None and started.rank is not None and ((started.rank.of or 0) > 1 or (is_log and others)):
-        console.print(f"\nThis is {started.rank}; all ranks beside each other: dynamo-dap report --ranks {file}")
+        command = f"dynamo-dap report --ranks {shlex.quote(str(file))}"
+        console.print(f"\nThis is {started.rank}; all ranks beside each other: {command}", markup=False)
     if others:
         whose = (
             "other processes have written logs there:"
@@ -107,7 +109,7 @@ def _report_others(record: Record, file: Path, others: list[Path], console: Cons
         )
         console.print(f"\n{len(others)} {whose}")
     for other in others[:_OTHERS]:
-        console.print(f"  dynamo-dap report {other}", markup=False)
+        console.print(f"  dynamo-dap report {shlex.quote(str(other))}", markup=False)
     if len(others) > _OTHERS:
         console.print(f"  and {len(others) - _OTHERS} more there", markup=False)
 
