@@ -66,9 +66,9 @@ def test_each_format_is_known_as_ours(tmp_path: Path) -> None:
     contents = {
         "out.sarif": as_sarif(verdict),
         "out.xml": as_junit(verdict, found, tmp_path),
-        "stages.html": html_page([]).encode(),
-        "profile.html": flame_page(_profile()).encode(),
-        "report.html": html_report(Record(), {}, lambda compiled: None).encode(),
+        "stages.html": "".join(html_page([])).encode(),
+        "profile.html": "".join(flame_page(_profile())).encode(),
+        "report.html": "".join(html_report(Record(), {}, lambda compiled: None)).encode(),
     }
     for name, content in contents.items():
         for _ in range(2):

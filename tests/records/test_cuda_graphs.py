@@ -178,7 +178,7 @@ def test_recordings_are_followed_through_torchs_own_tree(session: Session, tmp_p
     }
     printed = io.StringIO()
     print_report(record, Console(file=printed, width=200))
-    page = html_report(record, {}, lambda _: None)
+    page = "".join(html_report(record, {}, lambda _: None))
     for text in (printed.getvalue(), page):
         assert "x.shape[0] is 6, and was 4" in text
         assert "mutated inputs" in text

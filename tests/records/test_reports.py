@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from dynamo_dap.records.folders import SUFFIX
 from dynamo_dap.records.html_report import html_report
 from dynamo_dap.records.items import Kind
 from dynamo_dap.records.model import Graph, GraphBreak, Node, Place, SkippedFrame, StackLine, counts_of
+from dynamo_dap.records.report import write_page
 from dynamo_dap.records.text_report import print_report
 from dynamo_dap.records.texts import digest_of_line
 from dynamo_dap.server.launching.program import prepare
@@ -374,6 +376,19 @@ def test_the_page_holds_everything_and_runs_nothing_but_its_own(tmp_path: Path) 
     assert chart["seconds"] >= max(bar["to"] for bar in chart["bars"]) - 0.01
 
 
+def test_a_large_page_is_written_in_parts(tmp_path: Path) -> None:
+    record, place = Record(), Place("/a.py", 1)
+    for number in range(2000):
+        stack = [StackLine(Place("/a.py", number), "f")]
+        record.apply(CompileBegan(f"{number}/0", "f", "f", place, place, 1.0 + number, stack=stack))
+        record.apply(CompileEnded(f"{number}/0", "compiled", 0.5, generated="LOAD_FAST\n" * 500))
+    tracemalloc.start()
+    page = write_page(record, tmp_path / "record.jsonl")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < page.stat().st_size / 2
+
+
 def test_a_hostile_name_is_text_in_the_page() -> None:
     session = Record()
     name = "</script><script>alert(1)</script><img src=x onerror=alert(1)>"
@@ -383,7 +398,7 @@ def test_a_hostile_name_is_text_in_the_page() -> None:
     )
     session.apply(BreakFound("0/0", GraphBreak(name, Place(name, 1), name, [name], link="javascript:alert(1)")))
     session.apply(CompileEnded("0/0", "failed", 1.0, name, artifacts=[name], kernels=[name]))
-    page = html_report(session, {}, lambda compiled: None)
+    page = "".join(html_report(session, {}, lambda compiled: None))
     assert "alert(1)" in page
     assert "<img" not in page
     assert "<script>alert" not in page
@@ -407,7 +422,7 @@ def test_only_a_page_of_torchs_is_linked_as_such(link: str, *, is_torchs: bool) 
     record.apply(CompileBegan("0/0", "f", "f", place, place, 1.0))
     record.apply(BreakFound("0/0", GraphBreak("a reason", place, link=link)))
     record.apply(CompileEnded("0/0", "compiled", 1.0))
-    assert (f"href='{link}'" in html_report(record, {}, lambda compiled: None)) == is_torchs
+    assert (f"href='{link}'" in "".join(html_report(record, {}, lambda compiled: None))) == is_torchs
 
 
 def test_the_same_break_and_the_same_size_are_reported_once(tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ def _stages(compiled: Explored, name: str) -> list[Document]:
 
 def _show(options: argparse.Namespace, compiles: Sequence[Explored]) -> None:
     if options.html is not None:
-        write_output(options.html, html_page(compiles).encode(errors="replace"), is_private=True)
+        write_output(options.html, html_page(compiles), is_private=True)
         print(options.html)  # noqa: T201 - the user of a terminal reads it
         return
     if options.json:

@@ -94,7 +94,7 @@ def main(arguments: list[str]) -> int:
                 write_profile(other, stem.with_name(f"{stem.name}.{process}"))
         if options.html:
             page = stem.with_name(stem.name + HTML)
-            write_output(page, flame_page(profile).encode(), is_private=True)
+            write_output(page, flame_page(profile), is_private=True)
             paths.insert(2, page)
     except OSError as error:
         return _fail(f"cannot write the profile: {error}", status)

@@ -7,7 +7,7 @@ texts as text. The page's policy allows only its own script, and no connection.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -17,8 +17,8 @@ from dynamo_dap.records.html_shell import data_element, html_shell, page_file
 from dynamo_dap.records.texts import source_lines
 
 
-def html_page(compiles: Sequence[Explored]) -> str:
-    """Return the page."""
+def html_page(compiles: Sequence[Explored]) -> Iterator[str]:
+    """Return the page in parts."""
     data = msgspec.json.encode({"compiles": compiles, "sources": _sources(compiles), "changes": _changes(compiles)})
     body = (
         "<header><select id='compile' title='Compile'></select>",

@@ -6,6 +6,7 @@ the files in ``page/``.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from html import escape
 from typing import Any
 
@@ -24,8 +25,8 @@ _HOW = (
 )
 
 
-def flame_page(profile: Profile) -> str:
-    """Return the page."""
+def flame_page(profile: Profile) -> Iterator[str]:
+    """Return the page in parts."""
     data, left_out = _data(profile)
     title = escape(" ".join(profile.program))
     note = f"<p class=note>{counted(left_out, 'call')}, the shortest, are not drawn.</p>" if left_out else ""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 
 GENERATOR = "dynamo-dap"
@@ -59,8 +60,10 @@ def check_output(path: Path) -> None:
         raise NotOurs(path)
 
 
-def write_output(path: Path, content: bytes, *, is_private: bool = False) -> None:
+def write_output(path: Path, content: bytes | Iterable[str], *, is_private: bool = False) -> None:
     """Write a file that the user has named; ``is_private`` makes it unreadable for other users.
+
+    ``content`` may be the parts of a text: a large one need not be in memory.
 
     Raises:
         NotOurs: there is another file by that name.
@@ -75,4 +78,5 @@ def write_output(path: Path, content: bytes, *, is_private: bool = False) -> Non
         status = os.fstat(descriptor)
         if is_private and stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid():
             os.fchmod(descriptor, 0o600)
-        file.write(content)
+        parts = (content,) if isinstance(content, bytes) else (part.encode(errors="replace") for part in content)
+        file.writelines(parts)

@@ -6,6 +6,7 @@ record is escaped. Pure, except that it reads the user's sources and the files i
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -32,30 +33,29 @@ _HOW_TO_TRACE = (
 LinkOf = Callable[[Compile], str | None]
 
 
-def html_report(record: Record, links: Mapping[str, str], link_of: LinkOf, ranks: str = "") -> str:
-    """Return the page.
+def html_report(record: Record, links: Mapping[str, str], link_of: LinkOf, ranks: str = "") -> Iterator[str]:
+    """Yield the page in parts: that of a large trace log would not fit into memory beside the record.
 
     ``links`` lead to torch's own reports, and ``link_of`` returns a compile's address there. ``ranks`` is a part of a
     page about all ranks of the job, if the record belongs to one.
     """
     program = " ".join(record.started.program) if record.started else "?"
     scripts = [page_file("records", name) for name in ("chart.min.js", "chart-zoom.min.js", "page.js")]
-    body = [
-        *_head(record, program, {"All ranks": "#ranks"} if ranks else {}, links),
-        f"<h2 id='ranks'>All ranks</h2>{ranks}" if ranks else "",
-        "<h2 id='to-do'>What to do</h2>",
-        *_to_do(record),
-        "<h2 id='time'>Where the time went</h2>",
-        *_timeline(record),
-        "<h2 id='who'>Who compiled what</h2>",
+    body = itertools.chain(
+        _head(record, program, {"All ranks": "#ranks"} if ranks else {}, links),
+        [f"<h2 id='ranks'>All ranks</h2>{ranks}"] if ranks else [],
+        ["<h2 id='to-do'>What to do</h2>"],
+        _to_do(record),
+        ["<h2 id='time'>Where the time went</h2>"],
+        _timeline(record),
+        ["<h2 id='who'>Who compiled what</h2>"],
         _tree(record),
-        "<h2 id='functions'>Functions</h2>",
-        # Joined at once: a large log has millions of parts.
-        *("\n".join(_function(record, function, link_of)) for function in record.functions),
-        *_written_later(record),
-        *_skipped(record),
-        "" if links else _HOW_TO_TRACE,
-    ]
+        ["<h2 id='functions'>Functions</h2>"],
+        *(_function(record, function, link_of) for function in record.functions),
+        _written_later(record),
+        _skipped(record),
+        [] if links else [_HOW_TO_TRACE],
+    )
     return html_shell(f"{program}: torch.compile", page_file("records", "page.css"), body, scripts)
 
 
@@ -159,11 +159,14 @@ def _timeline(record: Record) -> Iterator[str]:
     reported = "Drag over the chart to look closer, or turn the wheel with Ctrl; click a bar to go to its compile."
     order = "Stages are drawn one after the other: torch says how long each took, not when."
     yield f"<p class='note'>{reported} {order} <button id='forget' type='button' hidden>All of it again</button></p>"
-    yield f"<script type='application/json' id='compiles'>{_json(_chart(compiles))}</script>"
+    yield "<script type='application/json' id='compiles'>"
+    yield from _chart(compiles)
+    yield "</script>"
     yield _table_of_times(compiles)
 
 
-def _chart(compiles: list[tuple[CompiledFunction, Compile]]) -> dict[str, object]:
+def _chart(compiles: list[tuple[CompiledFunction, Compile]]) -> Iterator[str]:
+    """Yield the chart's data as JSON, bar by bar."""
     labels: dict[int, str] = {}
     for function, _ in compiles:
         if id(function) not in labels:
@@ -172,11 +175,18 @@ def _chart(compiles: list[tuple[CompiledFunction, Compile]]) -> dict[str, object
             labels[id(function)] = text if text not in labels.values() else f"{text} #{len(labels)}"
     rows = {key: number for number, key in enumerate(labels)}
     first = min(one.began or 0.0 for _, one in compiles)
-    bars = [bar for function, one in compiles for bar in _bars(one, rows[id(function)], first)]
     last = max((one.began or 0.0) + (one.seconds or 0.0) for _, one in compiles) - first
     stages = [{"name": name, "color": color} for name, color in zip(STAGES, _STAGE_COLORS, strict=True)]
-    rest = {"name": _REST, "color": _REST_COLOR}
-    return {"functions": list(labels.values()), "stages": [*stages, rest], "bars": bars, "seconds": last}
+    head = {
+        "functions": list(labels.values()),
+        "stages": [*stages, {"name": _REST, "color": _REST_COLOR}],
+        "seconds": last,
+    }
+    yield _json(head).removesuffix("}") + ', "bars": ['
+    bars = (bar for function, one in compiles for bar in _bars(one, rows[id(function)], first))
+    for number, bar in enumerate(bars):
+        yield ("," if number else "") + _json(bar)
+    yield "]}"
 
 
 def _bars(compiled: Compile, row: int, first: float) -> Iterator[dict[str, object]]:
@@ -237,7 +247,7 @@ class _Branch:
         self.compiles: list[Compile] = []
 
 
-def _tree(record: Record) -> str:
+def _tree(record: Record) -> Iterator[str]:
     root = _Branch()
     for _, compiled in record.compiles():
         branch = root
@@ -245,27 +255,30 @@ def _tree(record: Record) -> str:
             branch = branch.below.setdefault(line, _Branch())
         branch.compiles.append(compiled)
     if not root.below:
-        return "<p>Not recorded.</p>"
-    return f"<div class='tree'>{_branches(record, root)}</div>"
+        yield "<p>Not recorded.</p>"
+        return
+    yield "<div class='tree'>"
+    yield from _branches(record, root)
+    yield "</div>"
 
 
-def _branches(record: Record, branch: _Branch) -> str:
-    items = []
+def _branches(record: Record, branch: _Branch) -> Iterator[str]:
+    yield "<ul>"
     for line, below in branch.below.items():
         text = recorded_line(record.sources, line.place)
         code = f" <code>{escape(text)}</code>" if text else ""
         where = f"<span title='{escape(line.place.path, quote=True)}'>{escape(at(line.place))}</span>"
-        items.append(
-            f"<li>{where} <span class=note>in {escape(line.function)}</span>{code}{_branches(record, below)}</li>"
-        )
+        yield f"<li>{where} <span class=note>in {escape(line.function)}</span>{code}"
+        yield from _branches(record, below)
+        yield "</li>"
     for compiled in branch.compiles:
         title = escape(f"{compiled.name} [{compiled.id}]")
         reported = f"{compiled.seconds:.2f} s" if compiled.seconds is not None else "not finished"
-        items.append(
+        yield (
             f"<li>&rarr; <a href='#{_anchor(compiled)}'>{title}</a> "
             f"<span class=ids>{escape(compiled.state)}, {reported}</span></li>"
         )
-    return f"<ul>{''.join(items)}</ul>" if items else ""
+    yield "</ul>"
 
 
 # -- functions -----------------------------------------------------------------------------------------------------

@@ -8,27 +8,26 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from importlib import resources
 
 from dynamo_dap.protocol.output_files import HTML_MARK
 
 
-def html_shell(title: str, style: str, body: Iterable[str], scripts: Sequence[str]) -> str:
-    """Return the page. ``title`` is a text; ``body`` is markup with texts already escaped."""
+def html_shell(title: str, style: str, body: Iterable[str], scripts: Sequence[str]) -> Iterator[str]:
+    """Yield the page in parts. ``title`` is a text; ``body`` is markup with texts already escaped."""
     hashes = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src {hashes}"
-    parts = [
-        f"<!doctype html><html lang='en'><head><meta charset='utf-8'>{HTML_MARK}",
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
-        "<meta name='viewport' content='width=device-width'>",
-        f"<title>{escape(title)}</title><style>{style}</style></head><body>",
-        *body,
-        *(f"<script>{script}</script>" for script in scripts),
-        "</body></html>",
-    ]
-    return "\n".join(parts) + "\n"
+    yield (
+        f"<!doctype html><html lang='en'><head><meta charset='utf-8'>{HTML_MARK}\n"
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        "<meta name='viewport' content='width=device-width'>\n"
+        f"<title>{escape(title)}</title><style>{style}</style></head><body>\n"
+    )
+    yield from (f"{part}\n" for part in body)
+    yield from (f"<script>{script}</script>\n" for script in scripts)
+    yield "</body></html>\n"
 
 
 def data_element(content: bytes | object) -> str:

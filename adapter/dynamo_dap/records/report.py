@@ -205,14 +205,14 @@ def write_page(record: Record, file: Path, source: Source | None = None) -> Path
     except UnreadableRecord:
         # Our own page needs neither a trace nor tlparse.
         trace = None
-    text = html_report(
+    parts = html_report(
         record,
         _links_to(trace),
         lambda compiled: _page_of(compiled, trace),
         _ranks_beside(record, file, source or Source()),
     )
     try:
-        write_output(page, text.encode(errors="replace"), is_private=True)
+        write_output(page, parts, is_private=True)
     except OSError as error:
         raise UnreadableRecord(f"cannot write {page}: {error.strerror or error}") from None
     return page
