@@ -12,7 +12,7 @@ import types
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from dynamo_dap.debuggee.agent.breakpoints import BreakpointTable, FunctionEntry, LineBreakpoint
 from dynamo_dap.debuggee.agent.deciding import Reached
@@ -161,7 +161,7 @@ class CompileReader(Hooks, Protocol):
     def code_of_graph(self, compile_id: str, function: str) -> str | None:
         """Return a compiled graph's readable code for its backend, empty for no graph; None before that."""
 
-    def readable_code(self, name: str, graph: Any) -> str:
+    def readable_code(self, name: str, graph: object) -> str:
         """Return the readable code of a graph (``torch.fx.Graph``), in the same form. Tracing thread."""
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Container
-from typing import Any
 
 from dynamo_dap.protocol.ranks import Rank, rank_in
 
@@ -35,7 +34,7 @@ def own_rank() -> Rank | None:
 
 
 def _of_process_group() -> Rank | None:
-    distributed: Any = sys.modules.get("torch.distributed")
+    distributed = sys.modules.get("torch.distributed")
     try:
         if distributed is None or not distributed.is_available() or not distributed.is_initialized():
             return None

@@ -40,7 +40,7 @@ class ReferenceTable:
         self._known: dict[tuple[int, int], int] = {}
         self._sources: dict[object, int] = {}
 
-    def number_of(self, target: Any, pause: Pause | None) -> int:
+    def number_of(self, target: object, pause: Pause | None) -> int:
         """Return the number of ``target``, a new one if it has none yet."""
         if isinstance(target, VirtualSource) and target.key is not None:
             return self._number_of_source(target)

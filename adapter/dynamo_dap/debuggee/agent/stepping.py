@@ -97,7 +97,7 @@ class Step:
     """DAP ``SteppingGranularity``: ``statement``, ``line`` or ``instruction``."""
     engine: str
     """Name of the engine whose frame was on top when the step began."""
-    origin: Any = None
+    origin: object = None
     """The engine's facts about the step's beginning; other engines ignore them."""
     target: int = 0
     """The target of a step into the past.
@@ -167,7 +167,7 @@ class Stop:
     text: str | None = None
     hit_breakpoint_ids: list[int] = field(default_factory=list)
     exception: RaisedException | None = None
-    origin: Any = None
+    origin: object = None
     """Becomes ``Step.origin`` when a step begins from this stop."""
     past: History | None = None
     """The history; None if the engine cannot go back."""

@@ -40,7 +40,7 @@ def trace_beneath(function: TraceFunction, set_it: Callable[[TraceFunction], Non
 
     If another tool traces the thread, nothing changes.
     """
-    current: Any = sys.gettrace()
+    current = sys.gettrace()
     owner = getattr(current, "__self__", None)
     if isinstance(owner, ChainingTracer):
         if owner.before is None:

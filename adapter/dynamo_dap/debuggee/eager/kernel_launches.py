@@ -11,7 +11,6 @@ import contextlib
 import sys
 import types
 from collections.abc import Iterator
-from typing import Any
 
 from dynamo_dap.debuggee.agent.engine import Host
 from dynamo_dap.debuggee.agent.frames import walk
@@ -136,7 +135,7 @@ def _functions_of(function: types.FunctionType) -> Iterator[types.FunctionType]:
 
 
 def _called_by(function: types.FunctionType) -> Iterator[types.FunctionType]:
-    kernel: Any = sys.modules["triton.runtime.jit"].JITFunction
+    kernel = sys.modules["triton.runtime.jit"].JITFunction
     scope = names_of(function)
     names = (*function.__code__.co_names, *function.__code__.co_freevars)
     for name in names:

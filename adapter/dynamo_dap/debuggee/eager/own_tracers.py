@@ -57,7 +57,7 @@ def _choose_its_tool() -> None:
 
 def _tool_of(tracer: Any) -> int:
     """Return a ``bdb`` tracer's monitoring tool; if it has none, a free one, preferably its default."""
-    monitoring: Any = sys.__dict__["monitoring"]
+    monitoring = sys.__dict__["monitoring"]
     tools = (monitoring.DEBUGGER_ID, 4, 3)
     names = [monitoring.get_tool(tool) for tool in tools]
     for name in (tracer._name, None):
@@ -85,9 +85,9 @@ def _see_those_set_in_c() -> None:
     threading.settrace = settrace
 
 
-def _set_trace(function: Any) -> None:
+def _set_trace(function: object) -> None:
     """Replace the program's ``sys.settrace``, while debugpy traces it."""
-    tracing: Any = sys.modules["pydevd_tracing"]
+    tracing = sys.modules["pydevd_tracing"]
     set_trace = tracing.TracingFunctionHolder._original_tracing or tracing._original_settrace
     caller, before = sys._getframe(1), sys.gettrace()
     is_programs = not is_debugger_file(caller.f_code.co_filename) and caller.f_globals.get("__name__") != "threading"
@@ -121,7 +121,7 @@ def _restore(caller: types.FrameType) -> None:
 # -- of debugpy and the agent ------------------------------------------------------------------------------------------
 
 
-def is_own_tracer(function: Any) -> bool:
+def is_own_tracer(function: object) -> bool:
     """Return whether a thread's trace function belongs to debugpy or the agent."""
     owner = getattr(function, "__self__", function)
     modules = (getattr(function, "__module__", None), type(owner).__module__)
@@ -154,7 +154,7 @@ def _resume_tracing(function: Any) -> None:
 
     ``sys.settrace`` makes it look, too; pydevd's library then installs the faster way to the same function.
     """
-    tracing: Any = importlib.import_module("pydevd_tracing")
+    tracing = importlib.import_module("pydevd_tracing")
     tracing._last_tracing_func_thread_local.tracing_func = function
     set_trace = tracing.TracingFunctionHolder._original_tracing or sys.settrace
     set_trace(function)

@@ -132,7 +132,7 @@ class Presentation(pydevd_variables.Presentation):
         page = page_of(value.children, only, start, count) if value.children is not None else ()
         return [(each.name, _object_of(each.value), each.evaluate_name) for each in page]
 
-    def runs_no_code(self, value: Any) -> bool:
+    def runs_no_code(self, value: object) -> bool:
         """Return whether showing a value runs no ``__repr__`` of the program."""
         return is_exactly(value, _LITERALS) or not _is_left_to_debugpy(value)
 
@@ -161,7 +161,7 @@ class Presentation(pydevd_variables.Presentation):
             return []
         return variables[start : start + count if count else None]
 
-    def look(self, variable: Any, wanted: Any) -> dict[str, Any]:
+    def look(self, variable: object, wanted: object) -> dict[str, Any]:
         """Return a part of the tensor ``variable``, or of an expression's tensor in its frame."""
         try:
             return {TENSOR: to_builtins(self._looked_at(variable, convert(wanted, TensorArguments)))}
@@ -170,14 +170,14 @@ class Presentation(pydevd_variables.Presentation):
         except Exception as error:  # noqa: BLE001  (the user's expression may raise anything)
             return {"problem": text_of_raised(error)}
 
-    def _looked_at(self, variable: Any, wanted: TensorArguments) -> TensorBody:
+    def _looked_at(self, variable: object, wanted: TensorArguments) -> TensorBody:
         if variable is None:
             raise EvaluationError("this belongs to an earlier stop: the thread has gone on since")
         frame = getattr(variable, "frame", None)
         tensor = self._tensor_of(variable) if wanted.expression is None else _computed(frame, wanted.expression)
         return look(tensor, wanted, None if wanted.minus is None else _computed(frame, wanted.minus))
 
-    def _tensor_of(self, variable: Any) -> Any:
+    def _tensor_of(self, variable: object) -> Any:
         value = None if not hasattr(variable, "value") else self._value(variable)
         if value is None or value.children is None:
             raise EvaluationError("this is not a tensor")
@@ -227,17 +227,17 @@ def install_names() -> None:
 
 
 def _name_frames() -> None:
-    factory: Any = importlib.import_module("_pydevd_bundle.pydevd_net_command_factory_json").NetCommandFactoryJson
+    factory = importlib.import_module("_pydevd_bundle.pydevd_net_command_factory_json").NetCommandFactoryJson
     frames_of = factory._iter_visible_frames_info
 
-    def named_frames(self: Any, *arguments: Any, **options: Any) -> Iterator[tuple[Any, ...]]:
+    def named_frames(self: object, *arguments: object, **options: object) -> Iterator[tuple[Any, ...]]:
         for frame_id, frame, name, *rest in frames_of(self, *arguments, **options):
             yield (frame_id, frame, _name(frame.f_code, name), *rest)
 
     factory._iter_visible_frames_info = named_frames
 
 
-def _name(code: Any, shown: str) -> str:
+def _name(code: object, shown: str) -> str:
     """Return the name of a frame that pydevd would call ``shown``: the code's bare name, possibly after a prefix."""
     if not isinstance(code, CodeType) or not shown.endswith(code.co_name):
         return shown  # a template's frame, which Python does not run
@@ -245,8 +245,8 @@ def _name(code: Any, shown: str) -> str:
 
 
 def _group_variables() -> None:
-    frames: Any = importlib.import_module("_pydevd_bundle.pydevd_suspended_frames")
-    group: Any = importlib.import_module("_pydevd_bundle.pydevd_utils").DAPGrouper
+    frames = importlib.import_module("_pydevd_bundle.pydevd_suspended_frames")
+    group = importlib.import_module("_pydevd_bundle.pydevd_utils").DAPGrouper
     children_of = frames._FrameVariable.get_children_variables
     group_entries = frames._FrameVariable._group_entries
 
@@ -255,7 +255,7 @@ def _group_variables() -> None:
         self.is_dynamos = is_dynamos_global if name == "globals" else _locals_test(self.frame)
         return children_of(self, fmt=fmt, scope=scope)
 
-    def entries(self: Any, variables: list[Any], handle_return_values: bool) -> tuple[list[Any], list[Any]]:
+    def entries(self: object, variables: list[Any], handle_return_values: bool) -> tuple[list[Any], list[Any]]:
         is_dynamos = getattr(self, "is_dynamos", None)
         if is_dynamos is None:
             found: tuple[list[Any], list[Any]] = group_entries(self, variables, handle_return_values)

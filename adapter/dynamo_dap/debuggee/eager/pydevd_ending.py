@@ -58,7 +58,7 @@ def install() -> None:
     dispose = debugger.dispose_and_kill_all_pydevd_threads
 
     @functools.wraps(dispose)
-    def dispose_and_kill_all_pydevd_threads(self: Any, *arguments: Any, **named: Any) -> None:
+    def dispose_and_kill_all_pydevd_threads(self: Any, *arguments: object, **named: object) -> None:
         _detach_closed_socket(self._client_socket)
         dispose(self, *arguments, **named)
 

@@ -117,7 +117,7 @@ def _trace_all_callers() -> None:
     pydb_class = importlib.import_module("pydevd").PyDB
     trace_contexts = pydb_class.set_tracing_for_untraced_contexts
 
-    def set_tracing_for_untraced_contexts(self: Any, *arguments: Any, **options: Any) -> None:
+    def set_tracing_for_untraced_contexts(self: object, *arguments: object, **options: object) -> None:
         trace_contexts(self, *arguments, **options)
         own = {thread.ident for thread in threading.enumerate() if _is_pydevds(thread)}
         for ident in sys._current_frames().keys() - own:
@@ -145,7 +145,7 @@ def _guard_pauses() -> None:
     wait, pausing = debugger.do_wait_suspend, _module("pydevd_comm_constants").CMD_THREAD_SUSPEND
 
     @functools.wraps(wait)
-    def do_wait_suspend(self: Any, thread: Any, frame: Any, event: Any, *rest: Any, **options: Any) -> Any:
+    def do_wait_suspend(self: Any, thread: object, frame: Any, event: object, *rest: object, **options: object) -> Any:
         if (
             event == "return"
             and getattr(thread, "stop_reason", None) == pausing
@@ -164,10 +164,10 @@ def _read_files_once() -> None:
     api, processor = _module("pydevd_api"), _module("pydevd_process_net_command_json").PyDevJsonCommandProcessor
     lines_of, set_breakpoints = api._get_code_lines, processor.on_setbreakpoints_request
 
-    def get_code_lines(code: Any) -> Any:
+    def get_code_lines(code: object) -> Any:
         return line_table(code).sorted_lines if isinstance(code, str) else lines_of(code)
 
-    def on_setbreakpoints_request(self: Any, py_db: Any, request: Any) -> Any:
+    def on_setbreakpoints_request(self: Any, py_db: object, request: object) -> Any:
         self.problems_of_files = {}
         with looking_once(), _changing_once(py_db):
             return set_breakpoints(self, py_db, request)
@@ -186,7 +186,7 @@ def _changing_once(py_db: Any) -> Iterator[None]:
 
     consolidate_now = py_db.consolidate_breakpoints
 
-    def consolidate(path: str, by_id: Any, by_file: Any) -> None:
+    def consolidate(path: str, by_id: object, by_file: Any) -> None:
         # debugpy rebuilds the file's table for each breakpoint in it. Plugins for templates read their tables at once.
         if by_file is py_db.breakpoints:
             files[path, id(by_file)] = path, by_id, by_file
@@ -210,7 +210,7 @@ def _verify() -> None:
     processor = _module("pydevd_process_net_command_json").PyDevJsonCommandProcessor
     made_of = processor._create_breakpoint_from_add_breakpoint_result
 
-    def create(self: Any, py_db: Any, source: Any, breakpoint_id: Any, result: Any) -> Any:
+    def create(self: Any, py_db: object, source: object, breakpoint_id: object, result: Any) -> Any:
         made = made_of(self, py_db, source, breakpoint_id, result)
         path: str = result.translated_filename
         may_be_template = self._options.django_debug or self._options.flask_debug
@@ -227,7 +227,14 @@ def _verify() -> None:
     add = api.add_breakpoint
 
     def add_breakpoint(
-        self: Any, py_db: Any, path: str, kind: str, breakpoint_id: Any, line: int, *rest: Any, **options: Any
+        self: object,
+        py_db: object,
+        path: str,
+        kind: str,
+        breakpoint_id: object,
+        line: int,
+        *rest: object,
+        **options: object,
     ) -> Any:
         if kind == "python-line":
             # debugpy searches for code only above the line, and scans all lines for each breakpoint.
@@ -245,7 +252,7 @@ def _guard_reader() -> None:
     original = processor.process_net_command_json
 
     @functools.wraps(original)
-    def process_net_command_json(self: Any, py_db: Any, json_contents: Any, send_response: bool = True) -> None:
+    def process_net_command_json(self: object, py_db: object, json_contents: Any, send_response: bool = True) -> None:
         request = json.loads(json_contents)
         try:
             text = _refusal(request)
@@ -295,7 +302,7 @@ def _guard_evaluations() -> None:
     evaluate = variables.evaluate_expression
 
     @functools.wraps(evaluate)
-    def evaluate_expression(py_db: Any, frame: Any, expression: str, is_exec: bool) -> Any:
+    def evaluate_expression(py_db: object, frame: object, expression: str, is_exec: bool) -> Any:
         try:
             return evaluate(py_db, frame, expression, is_exec)
         except (Exception, Interrupted):
@@ -314,7 +321,7 @@ def _guard_evaluations() -> None:
 
     @functools.wraps(change)
     def change_attr_expression(
-        frame: Any, attr: str, expression: str, dbg: Any, value: Any = missing, scope: Any = None
+        frame: Any, attr: str, expression: str, dbg: object, value: Any = missing, scope: object = None
     ) -> Any:
         if value is missing and frame is not None:
             # debugpy would log its exception, and report the old value as the new one.
@@ -340,7 +347,7 @@ def _guard_evaluations() -> None:
     respond = comm._set_expression_response
 
     @functools.wraps(respond)
-    def set_expression_response(py_db: Any, request: Any, error_message: str) -> None:
+    def set_expression_response(py_db: object, request: object, error_message: str) -> None:
         raised = sys.exc_info()[1]
         respond(py_db, request, text_of_raised(raised) if raised is not None else error_message)
 
@@ -364,7 +371,7 @@ def _guard_exceptions() -> None:
     modules = [sys.modules[name] for name in _STOPPING if hasattr(sys.modules.get(name), "handle_exception")]
 
     def guarded(handle: Callable[..., Any]) -> Callable[..., Any]:
-        def handle_exception(py_db: Any, thread: Any, frame: Any, arg: Any, exception_type: str) -> Any:
+        def handle_exception(py_db: object, thread: object, frame: object, arg: Any, exception_type: str) -> Any:
             if exception_type == user_unhandled and _has_stopped_for is not None and _has_stopped_for(arg[1]):
                 return False
             return handle(py_db, thread, frame, arg, exception_type)
@@ -377,7 +384,7 @@ def _guard_exceptions() -> None:
     processor = _module("pydevd_process_net_command_json").PyDevJsonCommandProcessor
     report_exception = processor.on_exceptioninfo_request
 
-    def on_exceptioninfo_request(self: Any, py_db: Any, request: Any) -> Any:
+    def on_exceptioninfo_request(self: object, py_db: Any, request: Any) -> Any:
         thread_id = request.arguments.threadId
         frames = py_db.suspended_frames_manager.get_frames_list(thread_id)
         if frames is not None and frames.exc_type is not None:
@@ -426,7 +433,7 @@ def _guard_conditions() -> None:
         return True
 
     @functools.wraps(make_message)
-    def handle_breakpoint_expression(self: Any, pybreakpoint: Any, info: Any, new_frame: Any) -> None:
+    def handle_breakpoint_expression(self: object, pybreakpoint: object, info: Any, new_frame: object) -> None:
         try:
             with Interruptible(_seconds()).running():
                 make_message(self, pybreakpoint, info, new_frame)

@@ -242,7 +242,7 @@ def wrap_process_creation(
     does_it_itself = hasattr(os, "original_fork")
     own_rewriting, own_forking = monkey.patch_args, monkey._on_forked_process
 
-    def patch_args(command: Any, is_exec: bool = False) -> Any:
+    def patch_args(command: object, is_exec: bool = False) -> Any:
         if is_wanted():
             return rewritten(command)
         return own_rewriting(command, is_exec) if does_it_itself else command
@@ -263,7 +263,7 @@ def wrap_process_creation(
 
 def listen_to_messages(after_receive: Callable[[Any], None], before_send: Callable[[Any], None]) -> None:
     """Pass every DAP message that it receives or sends to observers, as plain Python values; on its own threads."""
-    pydevd: Any = sys.modules["pydevd"]
+    pydevd = sys.modules["pydevd"]
     listener = type(
         "Listener",
         (pydevd.IDAPMessagesListener,),

@@ -59,7 +59,7 @@ class _MonitoredCode(dict[types.CodeType, Any]):
         super().__init__(known)
         self._lines = lines
 
-    def __setitem__(self, code: types.CodeType, value: Any) -> None:
+    def __setitem__(self, code: types.CodeType, value: object) -> None:
         if is_generated(code.co_filename):
             self._lines.pop(code, None)
         else:
@@ -125,7 +125,7 @@ def install() -> None:
     type_of, is_in_scope, is_filtered = debugger.get_file_type, debugger.in_project_scope, debugger.apply_files_filter
 
     @functools.wraps(type_of)
-    def get_file_type(self: Any, frame: Any, *rest: Any, **named: Any) -> Any:
+    def get_file_type(self: object, frame: Any, *rest: object, **named: object) -> Any:
         if not is_generated(frame.f_code.co_filename):
             return type_of(self, frame, *rest, **named)
         if copies is not None:

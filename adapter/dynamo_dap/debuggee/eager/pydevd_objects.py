@@ -56,11 +56,11 @@ def data(own: Callable[..., Any], variable: Any, fmt: Any, context: str | None, 
 
 def install() -> None:
     """Make debugpy sort variables, and distinguish results from errors, by their types alone."""
-    resolver: Any = importlib.import_module("_pydevd_bundle.pydevd_resolver")
+    resolver = importlib.import_module("_pydevd_bundle.pydevd_resolver")
     own_scope = resolver.get_var_scope
 
     @functools.wraps(own_scope)
-    def get_var_scope(name: str, value: object, expression: Any, handle_return_values: bool) -> Any:
+    def get_var_scope(name: str, value: object, expression: object, handle_return_values: bool) -> Any:
         return own_scope(name, _stand_in(value), expression, handle_return_values)
 
     for module in ("pydevd_suspended_frames", "pydevd_xml", "pydevd_resolver"):
@@ -96,12 +96,12 @@ def _hold_results() -> None:
     evaluate, evaluate_in = variables.evaluate_expression, variables.eval_in_context
 
     @functools.wraps(evaluate_in)
-    def eval_in_context(*arguments: Any, **named: Any) -> Any:
+    def eval_in_context(*arguments: object, **named: object) -> Any:
         result = evaluate_in(*arguments, **named)
         return result if type(result) is failed else _Held(result)
 
     @functools.wraps(evaluate)
-    def evaluate_expression(*arguments: Any, **named: Any) -> Any:
+    def evaluate_expression(*arguments: object, **named: object) -> Any:
         result = evaluate(*arguments, **named)
         return result.value if type(result) is _Held else result
 

@@ -50,7 +50,7 @@ def breakpoints_at(path: str, lines: range, function: str) -> bool | None:
 
 def path_of(code: types.CodeType) -> str:
     """Return the file of a code object in the notation of breakpoints."""
-    files: Any = importlib.import_module("pydevd_file_utils")
+    files = importlib.import_module("pydevd_file_utils")
     return str(files.get_abs_path_real_path_and_base_from_file(code.co_filename)[1])
 
 
@@ -67,14 +67,14 @@ def pass_unconditional(is_wanted: Callable[[], bool]) -> None:
     if not is_first:
         return
     breakpoints = importlib.import_module("_pydevd_bundle.pydevd_breakpoints")
-    pydb: Any = sys.modules["pydevd"].PyDB
+    pydb = sys.modules["pydevd"].PyDB
     log = pydb.handle_breakpoint_expression
 
     def has_condition(self: Any) -> bool:
         # Its missing condition then counts as false.
         return bool(self.condition or self.hit_condition) or _are_off()
 
-    def handle_breakpoint_expression(self: Any, pybreakpoint: Any, info: Any, new_frame: Any) -> None:
+    def handle_breakpoint_expression(self: object, pybreakpoint: Any, info: object, new_frame: object) -> None:
         if not _are_off() or pybreakpoint.condition or pybreakpoint.hit_condition:
             log(self, pybreakpoint, info, new_frame)
 
@@ -119,18 +119,18 @@ def _go_on_stepping_in(pydb: Any, is_passed: Callable[[types.FrameType], bool]) 
     set_suspend, wait = pydb.set_suspend, pydb.do_wait_suspend
     if hasattr(set_suspend, "is_of_passing"):
         return
-    commands: Any = importlib.import_module("_pydevd_bundle.pydevd_comm_constants")
+    commands = importlib.import_module("_pydevd_bundle.pydevd_comm_constants")
     steps = (commands.CMD_STEP_INTO, commands.CMD_STEP_OVER, commands.CMD_STEP_RETURN)
     ending = threading.local()
 
-    def suspend_unless_passed(thread: Any, stop_reason: int, *args: Any, **kwargs: Any) -> None:
+    def suspend_unless_passed(thread: object, stop_reason: int, *args: object, **kwargs: object) -> None:
         # The frame of the next call decides.
         if stop_reason in steps and thread is threading.current_thread():
             ending.step = lambda: set_suspend(thread, stop_reason, *args, **kwargs)
         else:
             set_suspend(thread, stop_reason, *args, **kwargs)
 
-    def do_wait_suspend(thread: Any, frame: types.FrameType, event: str, *args: Any, **kwargs: Any) -> None:
+    def do_wait_suspend(thread: Any, frame: types.FrameType, event: str, *args: object, **kwargs: object) -> None:
         end_step, ending.step = getattr(ending, "step", None), None
         if end_step is not None and is_passed(frame):
             information = thread.additional_info

@@ -31,7 +31,7 @@ _CANCELLED = "cancelled"
 """DAP's word for it."""
 
 
-def refuse(py_db: Any, request_seq: int, command: str, text: str, message: str = "") -> None:
+def refuse(py_db: object, request_seq: int, command: str, text: str, message: str = "") -> None:
     """Answer a request with a failure; ``message`` is DAP's word for it, if there is one."""
     body = {"error": {"id": 1, "format": "{text}", "variables": {"text": text}}}
     _answer(py_db, request_seq, command, {"success": False, "message": message or text, "body": body})
@@ -84,7 +84,7 @@ def install(seconds: Callable[[], float]) -> None:
             served.run(lambda: do(self, dbg))
 
     @functools.wraps(post)
-    def post_internal_command(self: Any, int_cmd: Any, thread_id: str) -> None:
+    def post_internal_command(self: Any, int_cmd: object, thread_id: str) -> None:
         request = _request_of(int_cmd)
         busy, has_gone_on = None, False
         if request is not None:
@@ -127,7 +127,7 @@ def _serve_to_the_end(debugger: Any) -> None:
     id_of = importlib.import_module("_pydevd_bundle.pydevd_constants").get_current_thread_id
 
     @functools.wraps(wait_once)
-    def _do_wait_suspend(self: Any, thread: Any, *rest: Any) -> Any:
+    def _do_wait_suspend(self: Any, thread: Any, *rest: object) -> Any:
         try:
             return wait_once(self, thread, *rest)
         finally:
@@ -141,7 +141,7 @@ def _serve_to_the_end(debugger: Any) -> None:
                     queue.put(command)
 
     @functools.wraps(wait)
-    def do_wait_suspend(self: Any, thread: Any, *rest: Any, **options: Any) -> Any:
+    def do_wait_suspend(self: Any, thread: object, *rest: object, **options: object) -> Any:
         thread_id = id_of(thread)
         with _lock:
             _stops[thread_id] = _stops.get(thread_id, 0) + 1
@@ -187,7 +187,7 @@ def _completing() -> Any:
     return getattr(importlib.import_module("_pydevd_bundle.pydevd_comm"), "internal_get_completions", object())
 
 
-def cancel(py_db: Any, asked: dict[str, Any]) -> None:
+def cancel(py_db: object, asked: dict[str, Any]) -> None:
     """Cancel a request that has not been answered yet. pydevd's reader thread."""
     seq = asked["arguments"].get("requestId")
     with _lock:
@@ -286,7 +286,7 @@ def _refuse_bad_conditions() -> None:
 
 def _without_bad_ones(handle: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(handle)
-    def on_request(self: Any, py_db: Any, request: Any) -> Any:
+    def on_request(self: Any, py_db: object, request: Any) -> Any:
         asked = request.arguments.breakpoints or []
         problems = [_problem_of(one, self._get_hit_condition_expression) for one in asked]
         if not any(problems):

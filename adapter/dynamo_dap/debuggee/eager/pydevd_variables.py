@@ -39,7 +39,7 @@ class Presentation(Protocol):
     def page(self, variables: list[Any]) -> list[Any]:
         """Return the requested variables of a scope."""
 
-    def runs_no_code(self, value: Any) -> bool:
+    def runs_no_code(self, value: object) -> bool:
         """Return whether a value is shown without running code of the program."""
 
     def scope(self, frame: types.FrameType) -> tuple[str, Any] | None:
@@ -48,7 +48,7 @@ class Presentation(Protocol):
         On debugpy's reader thread.
         """
 
-    def look(self, variable: Any, wanted: Any) -> dict[str, Any]:
+    def look(self, variable: object, wanted: object) -> dict[str, Any]:
         """Return the body of the answer to our own request about a tensor: see ``server.debugpy_side``."""
 
     def left_to_debugpy(self, show: Callable[[], dict[str, Any]], context: str | None) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def present_values(presentation: Presentation, is_wanted: Callable[[], bool]) ->
         _is_presentation_wanted = is_wanted
         return True
     try:
-        frames: Any = importlib.import_module("_pydevd_bundle.pydevd_suspended_frames")
+        frames = importlib.import_module("_pydevd_bundle.pydevd_suspended_frames")
         variables, scopes = frames._ObjectVariable, frames._FrameVariable
         api: Any = importlib.import_module("_pydevd_bundle.pydevd_api")
         own_data, own_children = variables.get_var_data, variables.get_children_variables
@@ -94,7 +94,7 @@ def present_values(presentation: Presentation, is_wanted: Callable[[], bool]) ->
             shown.setdefault("presentationHint", {}).setdefault("attributes", []).append("readOnly")
         return {"name": name, **expression, **shown}
 
-    def get_children_variables(self: Any, fmt: Any = None, scope: Any = None) -> Any:
+    def get_children_variables(self: Any, fmt: object = None, scope: object = None) -> Any:
         found = presentation.children(self) if _wants_presentation() else None
         if found is None:
             return own_children(self, fmt, scope)
@@ -103,17 +103,17 @@ def present_values(presentation: Presentation, is_wanted: Callable[[], bool]) ->
             for name, value, expression in found
         ]
 
-    def get_scope_variables(self: Any, fmt: Any = None, scope: Any = None) -> Any:
+    def get_scope_variables(self: object, fmt: object = None, scope: object = None) -> Any:
         found = own_scope(self, fmt, scope)
         return presentation.page(found) if _wants_presentation() else found
 
-    def get_child_variable_named(self: Any, name: str, fmt: Any = None, scope: Any = None) -> Any:
+    def get_child_variable_named(self: object, name: str, fmt: object = None, scope: object = None) -> Any:
         page = presentation.paging("indexed", int(name), 1) if name.isdecimal() else contextlib.nullcontext()
         with page:
             found = own_child(self, name, fmt, scope)
         return found if found is not None else own_child(self, name, fmt, scope)
 
-    def get_variable_reference(self: Any) -> int:
+    def get_variable_reference(self: object) -> int:
         # debugpy's own reference is the value's id: two names of one value would share children and expressions.
         return id(self)
 
@@ -159,9 +159,9 @@ def add_scopes(presentation: Presentation) -> bool:
     For the life of the process; may be called again. After ``present_values``.
     """
     try:
-        processor: Any = importlib.import_module("_pydevd_bundle.pydevd_process_net_command_json")
+        processor = importlib.import_module("_pydevd_bundle.pydevd_process_net_command_json")
         handlers, scope_type = processor.PyDevJsonCommandProcessor, processor.Scope
-        variables: Any = importlib.import_module("_pydevd_bundle.pydevd_suspended_frames")._ObjectVariable
+        variables = importlib.import_module("_pydevd_bundle.pydevd_suspended_frames")._ObjectVariable
         own = handlers.on_scopes_request
     except (ImportError, AttributeError):
         return False
@@ -169,7 +169,7 @@ def add_scopes(presentation: Presentation) -> bool:
         return True
 
     @functools.wraps(own)
-    def on_scopes_request(self: Any, py_db: Any, request: Any) -> Any:
+    def on_scopes_request(self: object, py_db: Any, request: Any) -> Any:
         command = own(self, py_db, request)
         of_frame = _variable_of(py_db, request.arguments.frameId)
         if of_frame is None or not _wants_presentation():
@@ -196,10 +196,10 @@ def _answer_with_locals(pydb: Any, request: Any, body: dict[str, Any], presentat
     """Answer ``scopes`` with ``body`` and the local variables, in one pass. On the stopped thread."""
     of_frame = _variable_of(pydb, request.arguments.frameId)
     found = {} if of_frame is None else of_frame.frame.f_locals
-    returned: Any = importlib.import_module("_pydevd_bundle.pydevd_constants").RETURN_VALUES_DICT
+    returned = importlib.import_module("_pydevd_bundle.pydevd_constants").RETURN_VALUES_DICT
     values = [*found.values(), *found.get(returned, {}).values()]
     if 0 < len(values) <= _MOST_LOCALS_ALONG and all(map(presentation.runs_no_code, values)):
-        schema: Any = importlib.import_module("_pydevd_bundle._debug_adapter.pydevd_schema")
+        schema = importlib.import_module("_pydevd_bundle._debug_adapter.pydevd_schema")
         scope: Any = importlib.import_module("_pydevd_bundle.pydevd_utils").ScopeRequest
         found = of_frame.get_children_variables(scope=scope(request.arguments.frameId, "locals"))
         shown = schema.VariablesResponseBody([each.get_var_data() for each in found])
@@ -210,7 +210,7 @@ def _answer_with_locals(pydb: Any, request: Any, body: dict[str, Any], presentat
 def _in_pages(own_request: Callable[[Any, Any], None], presentation: Presentation) -> Callable[[Any, Any], None]:
     """Return a handler of ``variables`` in place of ``own_request``."""
 
-    def internal_get_variable_json(pydb: Any, request: Any) -> None:
+    def internal_get_variable_json(pydb: object, request: Any) -> None:
         asked = request.arguments
         if _answers_of_tensor(pydb, request, presentation):
             return

@@ -177,7 +177,7 @@ class CacheEntries:
             return None
         return sum(version.hits for version in self._codes.versions(generated))
 
-    def _guards(self, entry: Any, failed: list[str]) -> Iterator[EntryGuard]:
+    def _guards(self, entry: object, failed: list[str]) -> Iterator[EntryGuard]:
         for check in checks_of(entry, failed):
             place = None if check.place is None or is_dynamos_file(check.place.path) else check.place
             yield EntryGuard(

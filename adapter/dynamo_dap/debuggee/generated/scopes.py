@@ -239,7 +239,7 @@ def _path(number: int) -> str:
     return f"{evaluation.STACK_NAME}[{number}]"
 
 
-def _slot(value: Any, number: int) -> Value:
+def _slot(value: object, number: int) -> Value:
     if is_null(value):
         return Value("NULL", type_name="NULL", kind="virtual", attributes=("readOnly",))
     if value is BARE_NUMBER:
@@ -283,7 +283,7 @@ def _group(name: str, members: list[tuple[str, str | None, Any]]) -> Variable:
     return Variable(name, Value(f"{len(members)} {name}", children=children if members else None, kind="virtual"))
 
 
-def _member(name: str, source: str | None, value: Any) -> Variable:
+def _member(name: str, source: str | None, value: object) -> Variable:
     shown = present(value) if value is not None else Value("")
     text = f"{shown.text} from {source}" if source else shown.text
     return Variable(name, Value(bounded_text(text), shown.type_name, shown.children, kind="data"))

@@ -135,7 +135,7 @@ class _ThreadTracer(ChainingTracer):
                 self._takes_its_place = False
                 _call()
 
-    def on_call(self, frame: FrameType, event: str, argument: Any) -> TraceFunction | None:
+    def on_call(self, frame: FrameType, event: str, argument: object) -> TraceFunction | None:
         before = self.before
         local: TraceFunction | None = before(frame, event, argument) if before is not None else None
         if before is not None and sys.gettrace() is before:
@@ -161,7 +161,7 @@ class _ThreadTracer(ChainingTracer):
         frame.f_trace = function
         return function
 
-    def on_event(self, traced: _TracedFrame, frame: FrameType, event: str, argument: Any) -> TraceFunction | None:
+    def on_event(self, traced: _TracedFrame, frame: FrameType, event: str, argument: object) -> TraceFunction | None:
         self._report(traced.generated, frame, event, argument)
         if traced.before is not None and event not in traced.withheld:
             traced.before = traced.before(frame, event, argument)

@@ -22,7 +22,7 @@ from dynamo_dap.debuggee.values.model import WriteRefused
 from dynamo_dap.debuggee.values.type_facts import name_of
 
 
-def write_local(frame: FrameType, name: str, value: Any) -> None:
+def write_local(frame: FrameType, name: str, value: object) -> None:
     """Set the local variable or cell ``name`` of ``frame``, which must have one of that name."""
     if sys.version_info >= (3, 13):
         # PEP 667: f_locals writes through.
@@ -34,7 +34,7 @@ def write_local(frame: FrameType, name: str, value: Any) -> None:
     ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
 
 
-def write_slot(values: FrameValues, index: int, value: Any) -> None:
+def write_slot(values: FrameValues, index: int, value: object) -> None:
     """Put ``value`` into slot ``index``, counted from the bottom.
 
     Raises: WriteRefused: the slot cannot be changed, or not to ``value``; nothing was changed.
@@ -51,7 +51,7 @@ def write_slot(values: FrameValues, index: int, value: Any) -> None:
         raise WriteRefused(str(unknown)) from None
 
 
-def refusal(values: FrameValues, stack: list[Any], index: int, value: Any) -> str | None:
+def refusal(values: FrameValues, stack: list[Any], index: int, value: object) -> str | None:
     """Return why ``value`` cannot be put into slot ``index``; None if it can."""
     if not values.is_whole:
         return "the frame is in the middle of an instruction: its value stack cannot be changed"

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dynamo_dap.debuggee.torch_api.features import Feature, FeatureMissing
+from dynamo_dap.debuggee.torch_api.objects import Tensor, Translator
 from dynamo_dap.debuggee.torch_api.retracing import CachedCall, NoFrame
 from dynamo_dap.debuggee.torch_api.symbols import hint_of, is_symbolic, symbols_of
 from dynamo_dap.debuggee.torch_api.tensor_facts import is_fake_tensor
@@ -114,10 +115,10 @@ def beside_running_trace(top: types.FrameType, frame: TracedFrame) -> Iterator[N
 
 def _containers() -> list[Any]:
     """Return torch's tables of objects that graphs create, and of numbers that must be constants."""
-    created: Any = sys.modules.get("torch._dynamo.graph_bytecode_inputs")
+    created = sys.modules.get("torch._dynamo.graph_bytecode_inputs")
     names = ("index_to_bytecode_constructor", "index_to_external_object_weakref", "keep_alive")
     containers = [getattr(created, name, None) for name in names]
-    tensorify: Any = sys.modules.get("torch._dynamo.utils")
+    tensorify = sys.modules.get("torch._dynamo.utils")
     containers.append(getattr(getattr(tensorify, "TensorifyState", None), "force_specializations", None))
     return [each for each in containers if each is not None]
 
@@ -318,7 +319,7 @@ class SizeChange:
     is_symbol: bool
 
 
-def size_change(frame: TracedFrame, tensor: Any, source: str | None, dimension: int, wanted: object) -> SizeChange:
+def size_change(frame: TracedFrame, tensor: Tensor, source: str | None, dimension: int, wanted: object) -> SizeChange:
     """Return a size's state at the beginning of its trace: ``wanted`` is ``STATIC``, ``SYMBOLIC`` or a number.
 
     ``tensor`` is the FakeTensor, or the call's tensor if there is none yet; ``source`` is Dynamo's source of an input,
@@ -369,7 +370,7 @@ def sizes_changed(changes: Sequence[SizeChange]) -> Iterator[None]:
     original, thread = SIZES.resolve(_SIZES), threading.get_ident()
     kinds = SIZES.resolve(_DYNAMIC)
 
-    def contexts(value: Any, tx: Any, source: Any, *arguments: Any, **named: Any) -> Any:
+    def contexts(value: Any, tx: Translator, source: object, *arguments: object, **named: object) -> Any:
         context = original(value, tx, source, *arguments, **named)
         name = source_name(source) if threading.get_ident() == thread else None
         for each in changes:

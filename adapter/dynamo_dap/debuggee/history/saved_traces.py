@@ -317,12 +317,12 @@ class SavedTrace:
 
 
 def _lasts(value: object) -> bool:
-    torch: Any = sys.modules["torch"]
+    torch = sys.modules["torch"]
     # Dynamo has the operator; the source finds its function, ``checkpoint`` for instance.
     return is_one_of(value, (*_LASTING, torch._ops.OperatorBase))
 
 
-def _compiled(source: Any) -> types.CodeType:
+def _compiled(source: object) -> types.CodeType:
     name = source_name(source)
     try:
         return compile(name or "", "<source>", "eval")

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple, overload
 
+from dynamo_dap.debuggee.torch_api.objects import SideEffects
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.translator import Translator
 
@@ -44,7 +45,7 @@ class FrameThen(NamedTuple):
     locals: dict[str, Any]
     stack: Sequence[Any]
     pointer: int | None
-    instruction: Any
+    instruction: object
     line: int
     blocks: Sequence[Any]
     progress: Mapping[str, Any]
@@ -83,7 +84,7 @@ class GraphThen(NamedTuple):
 class EffectsThen(NamedTuple):
     """Dynamo's facts about objects."""
 
-    effects: Any
+    effects: SideEffects
     """Torch's ``SideEffects``; the body of a higher-order operator is traced with a copy."""
     tracked: int
     """How many objects are known by identity."""
@@ -184,7 +185,7 @@ class _Sequences:
         """The end of each sequence, counting all items ever added."""
         self._forgotten = self._forgotten_items = 0
 
-    def add(self, items: Iterable[Any]) -> None:
+    def add(self, items: Iterable[object]) -> None:
         """Add a sequence; its number is ``count`` before the call."""
         self.items += items
         self._ends.append(self._forgotten_items + len(self.items))
@@ -284,7 +285,7 @@ class Snapshots(Sequence[Snapshot]):
         if left:
             self._left[number] = left
 
-    def note(self, stack: Sequence[Any], variables: dict[str, Any]) -> None:
+    def note(self, stack: Sequence[object], variables: dict[str, Any]) -> None:
         """Note the stack and the variables; unchanged ones are the same objects."""
         self._noted.append(self.forgotten + len(self.instructions) - 1)
         shared = self._shared
@@ -295,7 +296,7 @@ class Snapshots(Sequence[Snapshot]):
             self._values.add(variables.values())
         self._bound.append(self._values.count - 1)
 
-    def note_place(self, place: tuple[int | None, Any, int], *, has_line: bool, is_prologue: bool) -> None:
+    def note_place(self, place: tuple[int | None, object, int], *, has_line: bool, is_prologue: bool) -> None:
         """Note the function's position, if it differs from its instruction's, or it has no line."""
         number = self.forgotten + len(self.instructions) - 1
         self._places[number] = place
@@ -304,7 +305,7 @@ class Snapshots(Sequence[Snapshot]):
         if is_prologue:
             self._prologue.add(number)
 
-    def note_blocks(self, blocks: tuple[Any, ...]) -> None:
+    def note_blocks(self, blocks: tuple[object, ...]) -> None:
         """Note the blocks around the function's instruction."""
         self._blocks[self.forgotten + len(self.instructions) - 1] = blocks
 

@@ -486,7 +486,7 @@ class Past:
         return next((each for each in range(at - 1, self.beginning - 1, -1) if is_before(self.snapshot(each))), None)
 
 
-def has_written(written: Sequence[Any], node: object) -> bool:
+def has_written(written: Sequence[object], node: object) -> bool:
     """Return whether a node's tensor is among others' tensors."""
     return any(is_same_tensor(each, node) for each in written)
 

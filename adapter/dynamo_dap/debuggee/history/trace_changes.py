@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.history.traced_bodies import BodyGraph, values_in
 from dynamo_dap.debuggee.torch_api.features import Feature
+from dynamo_dap.debuggee.torch_api.objects import Output, SideEffects, Translator
 from dynamo_dap.debuggee.torch_api.trace_state import refill
 from dynamo_dap.debuggee.torch_api.variable_trackers import fields_of, node_of
 from dynamo_dap.debuggee.wrapping.locks import Level, lock
@@ -49,10 +50,10 @@ class ChangeLog(Protocol):
     def add_change(self, change: Change) -> None:
         """Note an in-place change before it happens."""
 
-    def has_change(self, kind: type, tracker: Any) -> bool:
+    def has_change(self, kind: type, tracker: object) -> bool:
         """Return whether the last change was of this kind and tracker, with no snapshot since."""
 
-    def noted_in(self, tracer: Any) -> Iterator[Any]:
+    def noted_in(self, tracer: object) -> Iterator[Any]:
         """Yield names and value stacks of the snapshots in the body that ``tracer`` traces."""
 
 
@@ -81,7 +82,7 @@ class Change:
 class _MutationChange(Change):
     """A changed object, for which some torch versions note the user's lines."""
 
-    def __init__(self, effects: Any, tracker: Any) -> None:
+    def __init__(self, effects: SideEffects, tracker: Any) -> None:
         self.tracker = tracker
         self._stacks: dict[Any, list[Any]] = getattr(effects, "mutation_user_stacks", _NO_STACKS)
         self._count = len(self._stacks.get(tracker, ()))
@@ -131,7 +132,7 @@ def _advanced(iterator: Any, count: int) -> Any:
 class _TrackerChange(_MutationChange):
     """A modified tracker: its fields, and the contents of the containers in them."""
 
-    def __init__(self, effects: Any, tracker: Any) -> None:
+    def __init__(self, effects: SideEffects, tracker: Any) -> None:
         super().__init__(effects, tracker)
         fields = self._fields = tracker.__dict__
         self._mutation = fields.get("mutation_type")
@@ -243,7 +244,7 @@ class _BodyChange(_FieldsChange):
         self._graphs = [each.swapped() for each in self._graphs]
 
 
-def _tensors_known_to(effects: Any) -> list[Any]:
+def _tensors_known_to(effects: SideEffects) -> list[Any]:
     """Return the tensors in a body's side effects: after its end, those from before."""
     return [each for each in effects.id_to_variable.values() if node_of(each) is not None]
 
@@ -307,22 +308,22 @@ class ChangeHooks:
                     self._wrap(kind, name, self._advance)
 
     def _mutation(
-        self, kind: type[_MutationChange], effects: Any, tracker: Any, *_: Any, **__: Any
+        self, kind: type[_MutationChange], effects: SideEffects, tracker: Any, *_: object, **__: object
     ) -> _MutationChange | None:
         log = self.log
         return None if log is None or log.has_change(kind, tracker) else kind(effects, tracker)
 
-    def _advance(self, tracker: Any, tx: Any) -> _MutationChange | None:
+    def _advance(self, tracker: object, tx: Translator) -> _MutationChange | None:
         return self._mutation(_TrackerChange, tx.output.side_effects, tracker)
 
-    def _end_of_body(self, output: Any, kind: str, *_: Any) -> _BodyChange | None:
+    def _end_of_body(self, output: Output, kind: str, *_: object) -> _BodyChange | None:
         """Return the change that begins with a body's output node, or None."""
         bodies, log = output.tracers[1:], self.log
         return (
             _BodyChange(bodies, log.noted_in(bodies[-1])) if kind == "output" and bodies and log is not None else None
         )
 
-    def _wrap(self, owner: Any, name: str, change: Any) -> None:
+    def _wrap(self, owner: object, name: str, change: Any) -> None:
         def note(self_: Any, *arguments: Any, **named: Any) -> None:
             log = self.log
             if log is not None and not log.is_showing:

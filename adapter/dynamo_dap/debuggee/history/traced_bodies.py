@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from dynamo_dap.debuggee.torch_api.objects import Graph, Node
 from dynamo_dap.debuggee.torch_api.trace_state import reachable_from
 from dynamo_dap.debuggee.torch_api.variable_trackers import is_tracker, node_of
 
 
-def values_in(graph: Any, roots: Iterable[Any]) -> list[Any]:
+def values_in(graph: Graph, roots: Iterable[object]) -> list[Any]:
     """Return the trackers of graph values that are reachable from ``roots``."""
     found = (each for each in reachable_from(list(roots)) if is_tracker(each))
     return [each for each in found if getattr(node_of(each), "graph", None) is graph]
@@ -66,7 +67,7 @@ class BodyGraph:
 _CAPTURED = ("lifted_freevars", "input_name_to_proxy")
 
 
-def _note(node: Any) -> _NodeThen:
+def _note(node: Node) -> _NodeThen:
     fields = {name: getattr(node, name) for name in _FIELDS}
     return _NodeThen(node, fields, dict(fields["users"]), dict(fields["_input_nodes"]))
 

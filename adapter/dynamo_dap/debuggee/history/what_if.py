@@ -12,7 +12,6 @@ import sys
 import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from dynamo_dap.debuggee.agent.engine import Host, RequestError, WhatIf
 from dynamo_dap.debuggee.agent.log import log_exception
@@ -33,6 +32,7 @@ from dynamo_dap.debuggee.replay.one_time_code import CannotServe, ServedOnce, se
 from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, CompileResult, FrameCompile
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
 from dynamo_dap.debuggee.torch_api.generated_code import ONCE
+from dynamo_dap.debuggee.torch_api.objects import Graph
 from dynamo_dap.debuggee.torch_api.retracing import CachedCall, MadeCode, replaying, trace_again
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame, running_frame
 from dynamo_dap.debuggee.trace.evaluation import evaluate
@@ -317,7 +317,7 @@ class WhatIfs(CompileObserver):
         name = name_of_call(branch.call)
         reported = self._host.what_if = WhatIf(name, branch.call.compile_id, branch.call.changes)
 
-        def take(graph: Any) -> None:
+        def take(graph: Graph) -> None:
             if self._host.compiles is not None:
                 reported.code = self._host.compiles.readable_code(name, graph)
             frame = running_frame(sys._getframe())

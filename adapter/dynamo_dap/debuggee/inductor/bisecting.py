@@ -14,6 +14,7 @@ from typing import Any
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.graph import user_place
 from dynamo_dap.debuggee.torch_api.import_hooks import when_imported
+from dynamo_dap.debuggee.torch_api.objects import Node
 from dynamo_dap.debuggee.wrapping.patches import Outcome, Patches, answering, calling_frame
 from dynamo_dap.protocol.bisection import BisectedBody, BisectedPlace, BisectedThing
 
@@ -57,7 +58,7 @@ class BisectedRun:
             return
         bisector = BISECTING.resolve(_BISECTOR)
 
-        def count(_: Any, backend: str, subsystem: str, debug_info: Any = None) -> None:
+        def count(_: object, backend: str, subsystem: str, debug_info: object = None) -> None:
             if bisector.get_backend() == backend and bisector.get_subsystem() == subsystem:
                 if self.body.count == self._number:
                     self._report(subsystem, debug_info, calling_frame())
@@ -86,14 +87,14 @@ class BisectedRun:
         for name in ("apply_gm_pass", "apply_graph_pass"):
             self._patches.around(observer, name, self._watch_pass)
 
-    def _watch_pass(self, observer: Any, *_: Any) -> Generator[None, Outcome, None]:
+    def _watch_pass(self, observer: Any, *_: object) -> Generator[None, Outcome, None]:
         before, was_reported = _nodes(observer.gm), self._is_reported
         yield None
         if self._is_reported and not was_reported and self.body.thing is not None:
             self.body.thing = _changed(self.body.thing.name, before, _nodes(observer.gm))
 
 
-def _nodes(module: Any) -> dict[str, tuple[str, str, BisectedPlace | None]]:
+def _nodes(module: object) -> dict[str, tuple[str, str, BisectedPlace | None]]:
     """Return each node's text, operation and place, by its name."""
     nodes = getattr(getattr(module, "graph", None), "nodes", ())
     return {node.name: (str(node.format_node()), str(node.target), _place_of(node)) for node in nodes}
@@ -116,6 +117,6 @@ def _changed(
     )
 
 
-def _place_of(node: Any) -> BisectedPlace | None:
+def _place_of(node: Node) -> BisectedPlace | None:
     found = user_place(node)
     return None if found is None else BisectedPlace(found[0].path, found[0].line, found[1])

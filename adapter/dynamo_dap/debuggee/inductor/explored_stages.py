@@ -32,6 +32,7 @@ from dynamo_dap.debuggee.inductor.stage_costs import (
     reasons_of,
 )
 from dynamo_dap.debuggee.torch_api.features import Feature
+from dynamo_dap.debuggee.torch_api.objects import Node
 from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.debuggee.wrapping.patches import Outcome, Patches, calling_frame
 
@@ -114,25 +115,25 @@ class Kernel:
 class StageObserver:
     """Takes what each stage made. ``direction`` is ``FORWARD`` or ``BACKWARD``."""
 
-    def pre_grad(self, before: Callable[[], Any], graph: Any) -> None:
+    def pre_grad(self, before: Callable[[], Any], graph: object) -> None:
         """Pre-grad passes have changed ``graph``; ``before`` is what ``look`` returned for it."""
 
-    def look(self, graph: Any) -> Any:
+    def look(self, graph: object) -> Any:
         """Describe a graph before passes change it; the result is passed on when they have."""
 
-    def joint(self, graph: Any) -> None:
+    def joint(self, graph: object) -> None:
         """AOTAutograd has made the joint graph."""
 
-    def joint_passes(self, before: Callable[[], Any], graph: Any) -> None:
+    def joint_passes(self, before: Callable[[], Any], graph: object) -> None:
         """Take the joint graph, or an inference graph, after passes changed it."""
 
-    def split(self, direction: str, graph: Any) -> None:
+    def split(self, direction: str, graph: object) -> None:
         """AOTAutograd has made a forward, a backward, or an inference graph."""
 
     def divided(self, saved: dict[str, int], recomputed: dict[str, int]) -> None:
         """Nodes of the forward graph saved for the backward pass, and those recomputed there, with their bytes."""
 
-    def post_grad(self, direction: str, before: Callable[[], Any], graph: Any) -> None:
+    def post_grad(self, direction: str, before: Callable[[], Any], graph: object) -> None:
         """Post-grad passes have changed ``graph``."""
 
     def operations(self, direction: str, operations: list[IrOperation], *, fused: bool) -> None:
@@ -153,7 +154,7 @@ def compile_id() -> str | None:
     return None if found is None else str(found)
 
 
-def made_from(node: Any) -> list[list[tuple[str, int]]]:
+def made_from(node: Node) -> list[list[tuple[str, int]]]:
     """Return the ways from a node back to those that it was made from, each with the nearest node first.
 
     A step of the way is a node's name and its graph's ``id`` at that time.
@@ -161,7 +162,7 @@ def made_from(node: Any) -> list[list[tuple[str, int]]]:
     return [list(_way_back(each)) for each in node.meta.get("from_node") or ()]
 
 
-def _way_back(source: Any) -> Iterator[tuple[str, int]]:
+def _way_back(source: object) -> Iterator[tuple[str, int]]:
     waiting = [source]
     while waiting:
         each = waiting.pop(0)
@@ -171,7 +172,7 @@ def _way_back(source: Any) -> Iterator[tuple[str, int]]:
         waiting += getattr(each, "from_node", None) or ()
 
 
-def forward_of(node: Any) -> tuple[list[str], int | None]:
+def forward_of(node: Node) -> tuple[list[str], int | None]:
     """Return what identifies the operation of Dynamo's graph that a node belongs to, also in a backward pass.
 
     Its names there, the innermost last, and the number that autograd gave to the operation.
@@ -180,7 +181,7 @@ def forward_of(node: Any) -> tuple[list[str], int | None]:
     return [str(name) for name, _ in stack], node.meta.get("seq_nr")
 
 
-def copied_by(node: Any) -> Any:
+def copied_by(node: Node) -> Any:
     """Return the node whose value AOTAutograd writes back into an input. Such copies belong to no line."""
     is_copy = str(node.target) == "aten.copy_.default" and len(node.args) > 1
     return node.args[1] if is_copy and hasattr(node.args[1], "meta") else None
@@ -252,7 +253,7 @@ class ExploredStages:
         )
         self._patches.after(module, "_log_fw_bw_graphs", self._splits)
 
-    def _splits(self, _: Any, forward: Any, backward: Any, *rest: Any, **named: Any) -> None:
+    def _splits(self, _: object, forward: Any, backward: Any, *rest: object, **named: object) -> None:
         self._observer.split(FORWARD, forward.graph)
         self._observer.split(BACKWARD, backward.graph)
         self._observer.divided(*_divided(forward.graph, backward.graph))
@@ -294,16 +295,16 @@ class ExploredStages:
             kernel = sys.modules["torch._inductor.ir"].ExternKernel
             self._patches.around(kernel, "copy_input", self._copies)
 
-    def _copies(self, operand: Any) -> Generator[None, Outcome, None]:
+    def _copies(self, operand: object) -> Generator[None, Outcome, None]:
         is_copy = is_in_memory(operand)
         outcome = yield None
         if is_copy and outcome.error is None:
             self._reasons().copied(outcome.result, calling_frame().f_code.co_name)
 
-    def _around(self, owner: Any, name: str, report: Callable[[Callable[[], Any], Any], None]) -> None:
+    def _around(self, owner: object, name: str, report: Callable[[Callable[[], Any], Any], None]) -> None:
         """Watch passes over a graph module, but not over the bodies of operators."""
 
-        def watch(module: Any, *_: Any, **__: Any) -> Generator[None, Outcome, None]:
+        def watch(module: Any, *_: object, **__: object) -> Generator[None, Outcome, None]:
             running = self._running()
             if name in running:
                 return
@@ -343,7 +344,7 @@ class ExploredStages:
         return getattr(self._thread, "direction", FORWARD)
 
     def _compiles(
-        self, _: Any, module: Any, inputs: Any, _to_check: Any, options: Any
+        self, _: object, module: object, inputs: object, _to_check: object, options: Any
     ) -> Generator[None, Outcome, None]:
         self._thread.direction = BACKWARD if options.get("is_backward") else FORWARD
         self._thread.kernels, self._thread.reasons = [], Reasons()
@@ -351,7 +352,7 @@ class ExploredStages:
         yield None
         self._thread.direction = FORWARD
 
-    def _write_program(self, module: Any, inputs: Any, options: Any) -> None:
+    def _write_program(self, module: object, inputs: object, options: Any) -> None:
         """As Inductor does for torch's own trace, where one is taken; in torch 2.13 always."""
         if RUNNABLE.problem is not None:
             return
@@ -378,7 +379,7 @@ class ExploredStages:
             kernel = Kernel(name, handle, operations, _origins(each.node for each in found))
         self._kernels().append(kernel)
 
-    def _written(self, module: Any, lowering: Any) -> None:
+    def _written(self, module: Any, lowering: object) -> None:
         with open(module.__file__, encoding="utf-8", errors="replace") as file:
             text = file.read()
         costs = self._costs.guarded(figures, {})(lowering)

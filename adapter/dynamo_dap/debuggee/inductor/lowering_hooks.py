@@ -15,6 +15,7 @@ from typing import Any
 
 from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.torch_api.features import Feature, owner_of
+from dynamo_dap.debuggee.torch_api.objects import GraphModule, Node
 from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.debuggee.wrapping.patches import Outcome, Patches
 
@@ -61,7 +62,7 @@ class Work:
     """The nodes that the work is on."""
     operation: Any
     """A node, or an operation of the scheduler."""
-    by: Any
+    by: object
     """The torch function that is about to run."""
 
 
@@ -116,7 +117,7 @@ class LoweringHooks:
         owner, attribute = owner_of(name)
         original = getattr(owner, attribute)
 
-        def report(*arguments: Any, **named: Any) -> None:
+        def report(*arguments: object, **named: object) -> None:
             work = work_of(original, *arguments, **named)
             if work is not None:
                 self._on_work(work)
@@ -126,35 +127,35 @@ class LoweringHooks:
     # -- what is about to be done: the compiling thread ------------------------------------------------------------
 
     @staticmethod
-    def _traced(original: Any, _: Any, node: Any) -> Work | None:
+    def _traced(original: object, _: object, node: Node) -> Work | None:
         # AOTAutograd first runs the graph to see what it changes; that run is not reported.
         if node.op != "call_function" or TRACING.resolve(_PROXIES)() is None:
             return None
         return Work(TRACES, _text(node), (node,), node, original)
 
     @staticmethod
-    def _lowered(original: Any, _: Any, node: Any) -> Work | None:
+    def _lowered(original: object, _: object, node: Node) -> Work | None:
         if node.op != "call_function":
             return None
         known = sys.modules["torch._inductor.lowering"].lowerings
         return Work(LOWERS, _text(node), (node,), node, known.get(node.target, original))
 
     @staticmethod
-    def _fused(original: Any, _: Any, one: Any, other: Any, *__: Any) -> Work:
+    def _fused(original: Any, _: object, one: Any, other: Any, *__: object) -> Work:
         return Work(FUSES, f"{one.get_name()} with {other.get_name()}", _origins((one, other)), (one, other), original)
 
     @staticmethod
-    def _written(original: Any, _: Any, operation: Any) -> Work:
+    def _written(original: Any, _: object, operation: Any) -> Work:
         return Work(WRITES, str(operation.get_name()), _origins((operation,)), operation, original)
 
     def _watch_pass(self, name: str) -> None:
         module = sys.modules[_COMPILE_FX]
         original = getattr(module, name)
 
-        def report(stage: str, node: Any) -> None:
+        def report(stage: str, node: Node) -> None:
             self._on_work(Work(stage, _text(node), (node,), node, original))
 
-        def watch(graph: Any, *_: Any, **__: Any) -> Generator[None, Outcome, None]:
+        def watch(graph: GraphModule, *_: object, **__: object) -> Generator[None, Outcome, None]:
             if not hasattr(graph, _ERASING):
                 return
             changes = _Changes(graph, report)
@@ -191,7 +192,7 @@ class _Changes:
         if node.op == "call_function":
             self._made[node] = None
 
-    def replaced(self, old: Any, new: str, user: Any) -> None:
+    def replaced(self, old: object, new: str, user: object) -> None:
         """Note that ``user`` is about to get another operand."""
         self._report_made()
 
@@ -239,7 +240,7 @@ def use_no_caches(patches: Patches) -> None:
             patches.replace(config, name, False)
 
 
-def _text(node: Any) -> str:
+def _text(node: Node) -> str:
     target = getattr(node.target, "__name__", None) if callable(node.target) else None
     return f"{node.name} ({target if target is not None and '.' not in str(node.target) else node.target})"
 
@@ -252,7 +253,7 @@ def _origins(scheduled: Iterable[Any]) -> tuple[Any, ...]:
     return tuple(found)
 
 
-def place_of(function: Any) -> tuple[str, int, str]:
+def place_of(function: object) -> tuple[str, int, str]:
     """Return file, line and name of a torch function."""
     while hasattr(function, "__wrapped__"):
         function = function.__wrapped__

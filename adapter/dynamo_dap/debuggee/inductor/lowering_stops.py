@@ -11,7 +11,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from dynamo_dap.debuggee.agent.breakpoints import LineBreakpoint
 from dynamo_dap.debuggee.agent.eager_expressions import complete_python, evaluate_python, is_true_python
@@ -59,7 +58,7 @@ class LoweringStops(CompileObserver):
 
     # -- the compiling thread --------------------------------------------------------------------------------------
 
-    def graph_made(self, compiling: FrameCompile | None, graph: Any) -> None:
+    def graph_made(self, compiling: FrameCompile | None, graph: object) -> None:
         """Install Inductor's hooks just before it is called."""
         for problem in self._hooks.install():
             if problem not in self._reported:

@@ -106,7 +106,7 @@ def lowerings_of(operation: Any) -> list[str]:
     return sorted(set(found))
 
 
-def _unwrapped(function: Any) -> Any:
+def _unwrapped(function: object) -> Any:
     while hasattr(function, "__wrapped__"):
         function = function.__wrapped__
     return function
@@ -178,7 +178,7 @@ class Reasons:
                         yield found
 
 
-def is_in_memory(operand: Any) -> bool:
+def is_in_memory(operand: object) -> bool:
     """Return whether an operand is a buffer or a view of one. Anything else is computed, not copied."""
     buffer = sys.modules["torch._inductor.ir"].Buffer
     while operand is not None and not isinstance(operand, buffer):

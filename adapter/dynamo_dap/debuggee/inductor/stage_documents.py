@@ -25,6 +25,7 @@ from dynamo_dap.debuggee.inductor.explored_stages import (
 )
 from dynamo_dap.debuggee.inductor.stage_costs import Figures
 from dynamo_dap.debuggee.torch_api.graph import nodes_of, user_places
+from dynamo_dap.debuggee.torch_api.objects import Node
 from dynamo_dap.debuggee.values.graph_texts import GraphTexts, graph_lines, names_of_inputs, result_text
 from dynamo_dap.explore.model import Document, Part
 from dynamo_dap.protocol.texts import short_paths
@@ -107,7 +108,7 @@ class StageDocuments:
                     names[node] = self._names[str(node.name)] = name
         return GraphTexts(graph, names)
 
-    def _name_of_input(self, node: Any) -> str | None:
+    def _name_of_input(self, node: Node) -> str | None:
         described = described_input(node)
         if described is None:
             return self._names.get(str(node.name))
@@ -133,7 +134,7 @@ class StageDocuments:
         }.get(identifier, [])
         return next((each for each in found if each in self.documents), None)
 
-    def _parents(self, node: Any, identifier: str, previous: str | None) -> list[str]:
+    def _parents(self, node: Node, identifier: str, previous: str | None) -> list[str]:
         name = str(node.name)
         found = [part for way in made_from(node) if (part := self._nearest(way)) is not None]
         if previous is not None and self._graphs[previous][1].get(name) == str(node.op):
@@ -157,7 +158,7 @@ class StageDocuments:
                     return f"{identifier}:{name}"
         return None
 
-    def _number(self, identifier: str, node: Any, part: Part) -> None:
+    def _number(self, identifier: str, node: Node, part: Part) -> None:
         """Note which part of Dynamo's graph has an operation's number. Its backward pass has the same number."""
         number = node.meta.get("seq_nr")
         if identifier == "joint" and number is not None and part.parents:
@@ -349,7 +350,7 @@ class _Places:
             self._places.append(line)
         return self._indices[key]
 
-    def of_node(self, node: Any) -> tuple[list[int], list[int]]:
+    def of_node(self, node: Node) -> tuple[list[int], list[int]]:
         """Return the line that a node computes, and its callers. Without others, torch's own lines count."""
         stack = [StackLine(Place(at.path, at.line), function) for at, function in user_places(node)]
         users = [each for each in stack if not is_torch_file(each.place.path)] or stack
@@ -401,12 +402,12 @@ def _calls(lines: Sequence[str]) -> Iterator[tuple[str, int, int]]:
             yield match["name"], number, last
 
 
-def _note(node: Any) -> str:
+def _note(node: Node) -> str:
     parts = [str(node.name), result_text(node)]
     return ": ".join(each for each in parts if each)
 
 
-def _why(node: Any) -> list[str]:
+def _why(node: Node) -> list[str]:
     """Return why a graph contains a copy that the user did not write."""
     target = str(node.target)
     if copied_by(node) is not None:
@@ -437,7 +438,7 @@ def _together(parts: Sequence[Part]) -> dict[str, Any]:
     }
 
 
-def _flat(value: Any) -> Iterator[Any]:
+def _flat(value: object) -> Iterator[Any]:
     if isinstance(value, list | tuple):
         for each in value:
             yield from _flat(each)

@@ -156,7 +156,7 @@ def describe(function: Callable[..., Any] | None = None, session: EntryReader | 
 _WRAPPERS = 32
 
 
-def _code_of(function: Any) -> CodeType:
+def _code_of(function: object) -> CodeType:
     """Return the code of a function, a method, a module's ``forward``, or a compiled one of these."""
     asked = function
     for _ in range(_WRAPPERS):
@@ -170,7 +170,7 @@ def _code_of(function: Any) -> CodeType:
     raise TypeError(f"describe() takes a function, a method or a module, not {type(asked).__name__}")
 
 
-def _inside(function: Any) -> Any:
+def _inside(function: object) -> Any:
     """Return the function inside torch's wrapper, a bound method or a module; None for a function itself."""
     attributes = getattr(function, "__dict__", {})
     compiled = attributes.get("_torchdynamo_orig_callable") or attributes.get("_modules", {}).get("_orig_mod")

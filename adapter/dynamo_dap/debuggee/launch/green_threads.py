@@ -28,7 +28,7 @@ def watch_for_green_threads(agent: Agent) -> None:
 
 
 def _watch_gevent(agent: Agent) -> None:
-    events: Any = sys.modules["gevent.events"]
+    events = sys.modules["gevent.events"]
 
     def on_event(event: Any) -> None:
         # Detach before a full patch: otherwise debugpy warns on the program's stderr.
@@ -46,7 +46,7 @@ def _watch_eventlet(agent: Agent) -> None:
     patch: Callable[..., Any] = patcher.monkey_patch
 
     @functools.wraps(patch)
-    def monkey_patch(*arguments: Any, **named: Any) -> Any:
+    def monkey_patch(*arguments: object, **named: object) -> Any:
         _leave(agent, "eventlet.monkey_patch")
         return patch(*arguments, **named)
 

@@ -59,7 +59,7 @@ def join_run(run: RecordedRun) -> None:
 def _wrap(module: str, name: str, position: int) -> None:
     """Rewrite the command in the argument at ``position``."""
     owner = importlib.import_module(module)
-    original: Any = getattr(owner, name, None)
+    original = getattr(owner, name, None)
     if original is None:
         return
 

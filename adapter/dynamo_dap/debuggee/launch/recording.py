@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from dynamo_dap.debuggee.agent.log import log_exception
 from dynamo_dap.debuggee.agent.own_rank import own_rank
@@ -207,7 +206,7 @@ class _File:
             return None
         self._has_ended = False
         atexit.register(self._end, os.getpid())
-        multiprocessing: Any = sys.modules.get("multiprocessing.util")
+        multiprocessing = sys.modules.get("multiprocessing.util")
         if multiprocessing is not None:
             # A forked worker ends without atexit functions.
             multiprocessing.Finalize(None, self._end, (os.getpid(),), exitpriority=_LAST)

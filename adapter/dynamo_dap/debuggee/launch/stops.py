@@ -78,12 +78,12 @@ def _hold_if_asked(agent: Agent) -> None:
 def stop_on_entry(agent: Agent, filename: str) -> None:
     """Stop the calling thread at the first line of the module code of ``filename``."""
 
-    def trace_call(frame: types.FrameType, _event: str, _argument: Any) -> Any:
+    def trace_call(frame: types.FrameType, _event: str, _argument: object) -> Any:
         if frame.f_code.co_filename == filename and frame.f_code.co_name == "<module>":
             return trace_line
         return None
 
-    def trace_line(frame: types.FrameType, _event: str, _argument: Any) -> Any:
+    def trace_line(frame: types.FrameType, _event: str, _argument: object) -> Any:
         sys.settrace(None)
         frame.f_trace = None
         _hold(agent, frame, "entry", "Paused on entry")

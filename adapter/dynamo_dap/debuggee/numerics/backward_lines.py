@@ -16,6 +16,7 @@ from dynamo_dap.debuggee.agent.stepping import Step, StepKind
 from dynamo_dap.debuggee.agent.user_code import is_torch_file
 from dynamo_dap.debuggee.torch_api.dynamo_names import resume_function, without_resumes
 from dynamo_dap.debuggee.torch_api.graph import is_erased, target_name
+from dynamo_dap.debuggee.torch_api.objects import Graph
 from dynamo_dap.debuggee.torch_api.saved_graphs import KeptGraph
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.trace.runs import TracePoint
@@ -141,7 +142,7 @@ class Survey:
         self._ended.append((visit, self._begun.pop(id(visit)), len(self._created)))
         self._found.visits.append(visit)
 
-    def finish(self, graph: Any) -> None:
+    def finish(self, graph: Graph) -> None:
         """Name the nodes of each line in ``graph`` (``torch.fx.Graph``), the graph of the last attempt."""
         last = self._created[-1].name if self._created else ""
         nodes = [node for node in graph.nodes if node.op not in ("placeholder", "output")]

@@ -364,7 +364,7 @@ class BackwardPasses:
         return True
 
     def _decide(
-        self, point: TracePoint, reached: _ReachedLine, gradient: Any, breakpoints: list[LineBreakpoint]
+        self, point: TracePoint, reached: _ReachedLine, gradient: object, breakpoints: list[LineBreakpoint]
     ) -> None:
         frame, names = point.frame, {GRADIENT: gradient}
         address = self._address_of(frame, point.index)
@@ -394,7 +394,7 @@ class BackwardPasses:
                 restore()
             trace_again(replay)
 
-    def _hold(self, point: TracePoint, reached: _ReachedLine, gradient: Any, hit: Sequence[int]) -> None:
+    def _hold(self, point: TracePoint, reached: _ReachedLine, gradient: object, hit: Sequence[int]) -> None:
         self.hold(point, reached.kept, reached.visit, {GRADIENT: gradient}, hit=hit)
 
     def hold(

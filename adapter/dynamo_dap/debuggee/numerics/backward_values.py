@@ -39,6 +39,7 @@ from dynamo_dap.debuggee.replay.replays import place_of
 from dynamo_dap.debuggee.torch_api.graph import module_path, target_name
 from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue
 from dynamo_dap.debuggee.torch_api.isolation import preserved_global_state, switches
+from dynamo_dap.debuggee.torch_api.objects import Node
 from dynamo_dap.debuggee.torch_api.real_values import limits_of_real_values
 from dynamo_dap.debuggee.torch_api.retracing import CachedCall
 from dynamo_dap.debuggee.torch_api.skipping import never_compile
@@ -107,7 +108,7 @@ class BackwardValues:
             if node is not None:
                 node.register_prehook(functools.partial(self._on_passed_on, each.output_nr))
 
-    def _on_passed_on(self, number_of_output: int, gradients: tuple[Any, ...]) -> None:
+    def _on_passed_on(self, number_of_output: int, gradients: tuple[object, ...]) -> None:
         """Note whether a gradient that leaves a call is finite. Never raises: autograd would pass it to the program."""
         try:
             number, gradient = current_pass(), gradients[number_of_output]
@@ -218,7 +219,7 @@ class BackwardValues:
         self._passes.hold(point, kept, visit, names, raised=raised)
 
 
-def _maker_of(nodes: Sequence[Any], run: GradientRun, node: Any, limit: int, prefix: str = "") -> Any:
+def _maker_of(nodes: Sequence[object], run: GradientRun, node: Node, limit: int, prefix: str = "") -> Any:
     """Return the operation that passes back the NaN or Inf in the gradient of ``node``.
 
     A node may have several users. The answer is the first user in the graph whose own part is not finite: the part of a
@@ -238,7 +239,7 @@ def _maker_of(nodes: Sequence[Any], run: GradientRun, node: Any, limit: int, pre
     raise NoRealValue(f"the gradient of {target_name(node)} is finite from each of its users, and not their sum")
 
 
-def _results_of(node: Any, run: GradientRun, prefix: str) -> list[str]:
+def _results_of(node: Node, run: GradientRun, prefix: str) -> list[str]:
     """Return the names of an operation's results that have gradients: itself, or the items of its tuple."""
     of_tuple = [item for item in node.users if item.target is operator.getitem]
     names = [prefix + one.name for one in (node, *of_tuple) if prefix + one.name in run.names]
@@ -262,7 +263,7 @@ def _in_body(
     return None if made is None else (made.node, made.value, _visit_at(lines, made.node))
 
 
-def _visit_at(lines: BackwardLines, node: Any) -> Visit | None:
+def _visit_at(lines: BackwardLines, node: Node) -> Visit | None:
     """Return the visit of the line that made a node of a body."""
     found = place_of(node, is_torch_file)
     place = None if found is None else (found[0].path, found[0].line)

@@ -14,6 +14,7 @@ from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
 from dynamo_dap.debuggee.torch_api.graph import target_name
 from dynamo_dap.debuggee.torch_api.graph_runs import has_own_memory
 from dynamo_dap.debuggee.torch_api.isolation import data_reading
+from dynamo_dap.debuggee.torch_api.objects import Node
 from dynamo_dap.debuggee.torch_api.tensor_facts import is_tensor
 from dynamo_dap.debuggee.values.tensors import number_text
 
@@ -30,7 +31,7 @@ _DEPTH = 5
 
 
 def bad_operands(
-    node: Any, value: Any, index: Sequence[int], results: Mapping[Any, Any]
+    node: Node, value: object, index: Sequence[int], results: Mapping[object, object]
 ) -> tuple[tuple[Any, str], ...]:
     """Return the operands of ``node``, each with the element behind the result's element at ``index``.
 
@@ -53,7 +54,7 @@ def bad_operands(
     return tuple((each, "0" if number == 0 else text) for each, number, text in found)
 
 
-def _element(operand: Any, value: Any, index: Sequence[int], result: Any) -> tuple[Any, str] | None:
+def _element(operand: Any, value: Any, index: Sequence[int], result: object) -> tuple[Any, str] | None:
     if not is_tensor(operand) or not has_own_memory(operand) or operand.is_complex() or value.is_complex():
         return None
     if not has_own_memory(result) or storage_of(operand) == storage_of(result):
@@ -65,17 +66,17 @@ def _element(operand: Any, value: Any, index: Sequence[int], result: Any) -> tup
     return number, number_text(number, str(operand.dtype))
 
 
-def _short_name(node: Any) -> str:
+def _short_name(node: Node) -> str:
     return target_name(node).rpartition(".")[2].rstrip("_")
 
 
-def expression_text(node: Any, names: Mapping[Any, str]) -> str:
+def expression_text(node: Node, names: Mapping[object, str]) -> str:
     """Return a node as the program may write it, ``mask.sum(-1)``; its name if that is long."""
     text = _expression(node, names, _DEPTH)
     return str(node.name) if text is None or len(text) > _LONGEST else text
 
 
-def _expression(node: Any, names: Mapping[Any, str], depth: int) -> str | None:
+def _expression(node: Node, names: Mapping[object, str], depth: int) -> str | None:
     if node in names:
         return names[node]
     if depth == 0 or node.op not in ("call_method", "call_function"):

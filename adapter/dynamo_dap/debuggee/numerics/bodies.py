@@ -12,6 +12,8 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from dynamo_dap.debuggee.torch_api.objects import GraphModule
+
 Observer = Callable[[Any, Mapping[Any, Any]], None]
 """Gets each node that has run, and the results so far by node."""
 RunBody = Callable[[Any, tuple[Any, ...]], Any]
@@ -37,7 +39,7 @@ def calling(body: Any, run: Callable[[tuple[Any, ...]], Any]) -> Any:
 
     It must be a graph, since some operators interpret their body instead of calling it.
     """
-    torch: Any = sys.modules["torch"]
+    torch = sys.modules["torch"]
 
     def run_body(*operands: Any) -> Any:
         return run(operands)
@@ -50,7 +52,7 @@ def calling(body: Any, run: Callable[[tuple[Any, ...]], Any]) -> Any:
     return calling
 
 
-def run_observed(body: Any, operands: tuple[Any, ...], observer: Observer) -> Any:
+def run_observed(body: GraphModule, operands: tuple[object, ...], observer: Observer) -> Any:
     """Run a body, and report each node to ``observer``."""
     return _interpreter()(body, observer).run(*operands)
 
@@ -64,7 +66,7 @@ def _interpreter() -> Any:
             super().__init__(body, garbage_collect_values=False)
             self._observer = observer
 
-        def run_node(self, node: Any) -> Any:
+        def run_node(self, node: object) -> Any:
             self.env[node] = result = super().run_node(node)
             self._observer(node, self.env)
             return result

@@ -18,6 +18,7 @@ from dynamo_dap.debuggee.replay.replays import ReplayedGraph
 from dynamo_dap.debuggee.torch_api.graph import example_of, is_higher_order
 from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue, has_own_memory
 from dynamo_dap.debuggee.torch_api.isolation import data_reading
+from dynamo_dap.debuggee.torch_api.objects import GraphModule
 from dynamo_dap.debuggee.torch_api.retracing import compile_by, compiling_apart_from_the_program
 from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
 
@@ -124,7 +125,7 @@ class ComparedBody:
             return list(compiled(*self._graph.fresh_inputs()))
 
 
-def _copied(body: Any, graph: Any, operands: list[Any]) -> dict[Any, Any]:
+def _copied(body: GraphModule, graph: Any, operands: list[Any]) -> dict[Any, Any]:
     """Copy the operations of a body to the end of a graph; return the copies.
 
     Raises:
@@ -141,9 +142,9 @@ def _copied(body: Any, graph: Any, operands: list[Any]) -> dict[Any, Any]:
     return copies
 
 
-def _longer(body: Any, wanted: list[Any]) -> tuple[Any, int]:
+def _longer(body: GraphModule, wanted: list[Any]) -> tuple[Any, int]:
     """Return a body that also returns the results of ``wanted``, and the number of its own results before these."""
-    torch: Any = sys.modules["torch"]
+    torch = sys.modules["torch"]
     copies: dict[Any, Any] = {}
     graph = torch.fx.Graph()
     results = graph.graph_copy(body.graph, copies)

@@ -270,7 +270,7 @@ def _operation(fault: Fault | None) -> str | None:
     return target_name(fault.node) if fault is not None and is_value else None
 
 
-def needs_gradients(outputs: Sequence[Any]) -> bool:
+def needs_gradients(outputs: Sequence[object]) -> bool:
     """Return whether a backward pass can reach an output."""
     return any(getattr(each, "requires_grad", False) for each in outputs)
 

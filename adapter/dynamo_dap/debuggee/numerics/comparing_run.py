@@ -121,7 +121,7 @@ class ComparingRun(CallObserver, CompileObserver):
         self._attributes.note(graph)
         self._raised.install()  # what it needs of torch may not be imported earlier
 
-    def backend_failed(self, frame: TracedFrame, graph: Any, problem: BaseException) -> None:
+    def backend_failed(self, frame: TracedFrame, graph: object, problem: BaseException) -> None:
         """Note that a backend has failed, and which part of it."""
         self._backend_failure = failure_of(problem)
 

@@ -284,7 +284,7 @@ def is_inductor(backend: Any) -> bool:
 
 def draws_its_own_numbers(backend: Any) -> bool:
     """Return whether the compiled graph draws other random numbers than its operations do."""
-    config: Any = sys.modules.get("torch._inductor.config")
+    config: object = sys.modules.get("torch._inductor.config")
     return is_inductor(backend) and not getattr(config, "fallback_random", False)
 
 

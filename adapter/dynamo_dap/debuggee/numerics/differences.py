@@ -105,7 +105,7 @@ def _facts_text(reference: Any, other: Any) -> str:
     return f"it is {two} in place of {one}"
 
 
-def _judged(reference: Any, other: Any, referee: Referee | None) -> Difference:
+def _judged(reference: Any, other: object, referee: Referee | None) -> Difference:
     one, two = widened(reference), widened(other)
     apart = _apart(one, two)
     largest, rmse = float(apart.max()), float(apart.pow(2).mean().sqrt())
@@ -122,7 +122,7 @@ def _judged(reference: Any, other: Any, referee: Referee | None) -> Difference:
 
 
 def _judged_by(
-    exact: Any, one: Any, two: Any, apart: Any, measured: Difference, dtype: Any, referee: Referee
+    exact: Any, one: Any, two: Any, apart: Any, measured: Difference, dtype: object, referee: Referee
 ) -> Difference:
     """Compare the two results' errors against the float64 run."""
     numbers = sys.modules["torch"].finfo(dtype)
@@ -157,7 +157,7 @@ def _common(errors: Any) -> float:
     return float(errors.flatten().quantile(_COMMON))
 
 
-def _is_same_decision(apart: Any, one: Any, exact: Any, referee: Referee) -> bool:
+def _is_same_decision(apart: Any, one: Any, exact: object, referee: Referee) -> bool:
     """Return whether rounding explains different integers or booleans: a disturbed run also differs."""
     decided = one == exact
     for each in referee.disturbed():

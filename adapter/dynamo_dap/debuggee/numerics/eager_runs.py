@@ -294,7 +294,7 @@ def _be_quiet() -> None:
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nowhere, stream)
-    torch: Any = sys.modules["torch"]
+    torch = sys.modules["torch"]
     torch.set_num_threads(1)
     sys.settrace(None)
     sys.setprofile(None)
@@ -319,7 +319,7 @@ def _run(call: CachedCall) -> object:
 
 
 def _check(call: CachedCall) -> None:
-    torch: Any = sys.modules["torch"]
+    torch = sys.modules["torch"]
     if not hasattr(os, "fork") or sys.platform == "darwin":
         raise NotRun("this system has no copies of a process")
     if torch.cuda.is_initialized():
@@ -396,7 +396,7 @@ def _put_memory_back(call: CachedCall) -> None:
 
 
 def _found_in_memory(storage: object) -> Any:
-    torch: Any = sys.modules["torch"]
+    torch = sys.modules["torch"]
     for each in gc.get_objects():
         cls = type(each)  # compared by identity first: there are millions of objects
         if (cls is torch.Tensor or cls is torch.nn.Parameter) and has_own_memory(each) and storage_of(each) == storage:
@@ -430,7 +430,7 @@ def _mode(take: Callable[[Any], None]) -> Any:
     base: Any = EAGER_RUNS.resolve(_MODE)
 
     class Noting(base):  # type: ignore[misc]  # the base is known at run time
-        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_function__(self, function: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
             result = function(*args, **(kwargs or {}))
             take(result)
             return result
@@ -438,7 +438,7 @@ def _mode(take: Callable[[Any], None]) -> Any:
     return Noting()
 
 
-def _several(result: Any) -> Sequence[Any]:
+def _several(result: object) -> Sequence[Any]:
     return result if isinstance(result, list | tuple) else [result]
 
 
@@ -450,7 +450,7 @@ class _Results:
         self._outermost = outermost
         self._found: list[tuple[list[Line], Any, int, Any]] = []
 
-    def take(self, result: Any) -> None:
+    def take(self, result: object) -> None:
         """Note an operation's result, with the lines that called it, innermost first."""
         tensors = [each for each in _several(result) if has_own_memory(each)]
         if not tensors:
@@ -497,7 +497,7 @@ def _by_line(reference: Reference, is_passed_over: Callable[[str], bool]) -> Map
     }
 
 
-def _pairs(own: bool, of_graph: Sequence[Any], values: Sequence[Any]) -> list[tuple[Any, Any]]:
+def _pairs(own: bool, of_graph: Sequence[object], values: Sequence[object]) -> list[tuple[Any, Any]]:
     """Pair the graph's values with Python's: by position, or else the graph's last one."""
     if not of_graph or not values:
         return []

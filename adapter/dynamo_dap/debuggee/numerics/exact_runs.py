@@ -18,6 +18,7 @@ from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
 from dynamo_dap.debuggee.torch_api.graph import example_of, is_higher_order, target_name
 from dynamo_dap.debuggee.torch_api.graph_runs import has_own_memory
 from dynamo_dap.debuggee.torch_api.isolation import data_reading
+from dynamo_dap.debuggee.torch_api.objects import Node
 from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
 
 DISTURBED_RUNS = 8
@@ -53,7 +54,7 @@ class TakenResult:
     is_random: bool
 
     @classmethod
-    def of(cls, node: Any, results: Mapping[Any, Any], *, is_random: bool) -> TakenResult:
+    def of(cls, node: Node, results: Mapping[Any, Any], *, is_random: bool) -> TakenResult:
         """Return the result that ``node`` gave."""
         value = results[node]
         if not has_own_memory(value):
@@ -86,7 +87,7 @@ class TakenResult:
             return False
 
 
-def _operand_of_shape(node: Any, results: Mapping[Any, Any]) -> Any:
+def _operand_of_shape(node: Node, results: Mapping[object, object]) -> Any:
     """Return the first operand with the shape of the result, unless the node writes to it."""
     value: Any = results[node]
     for each in node.all_input_nodes:
@@ -198,7 +199,7 @@ class Noise:
 
     @staticmethod
     def _unit(value: Any, dtype: Any) -> float:
-        torch: Any = sys.modules["torch"]
+        torch = sys.modules["torch"]
         narrow = dtype is not None and dtype.is_floating_point and dtype.itemsize < value.itemsize
         return float(torch.finfo(dtype if narrow else torch.float32 if dtype is None else dtype).eps) / 2
 
@@ -209,7 +210,7 @@ class Noise:
         return drawn.to(value.device) * 2 - 1
 
 
-def _length(node: Any, value: Any, operands: Sequence[Any]) -> float:
+def _length(node: Node, value: Any, operands: Sequence[Any]) -> float:
     """Return approximately how many terms are summed up in each element of a result."""
     sizes = sorted((int(each.numel()) for each in operands), reverse=True)
     if not value.numel() or not sizes:
@@ -235,16 +236,16 @@ def _summed_by(user: Any, value: Any) -> float:
     return max(int(value.numel()) / max(math.prod(sizes), 1), float(value.shape[-1]))
 
 
-def _is_one_of(node: Any, names: Sequence[str]) -> bool:
+def _is_one_of(node: Node, names: Sequence[str]) -> bool:
     name = str(getattr(node.target, "__name__", node.target))
     return any(each in name for each in names)
 
 
 def widened_graph(graph: ReplayedGraph) -> ReplayedGraph:
     """Return the graph in float64, with its inputs in float64."""
-    torch: Any = sys.modules["torch"]
+    torch = sys.modules["torch"]
 
-    def wide(value: Any) -> Any:
+    def wide(value: object) -> Any:
         if not isinstance(value, torch.dtype):
             return value
         if value.is_complex:
@@ -267,7 +268,7 @@ def widened_graph(graph: ReplayedGraph) -> ReplayedGraph:
     return graph.with_inputs(module, {copies[node]: value for node, value in zip(graph.inputs, inputs, strict=True)})
 
 
-def _makes_default_fractions(node: Any) -> bool:
+def _makes_default_fractions(node: Node) -> bool:
     """Return whether a node makes a tensor of torch's default type, which its text does not name."""
     if target_name(node) not in _FACTORIES or "dtype" in node.kwargs:
         return False
@@ -298,7 +299,7 @@ def _run(graph: ReplayedGraph, taken: Mapping[str, TakenResult], noise: Noise | 
     return values
 
 
-def widened_together(values: Sequence[Any]) -> list[Any]:
+def widened_together(values: Sequence[object]) -> list[Any]:
     """Return the values in float64; those that share memory share it there, too."""
     shared: dict[object, list[Any]] = {}
     for value in values:

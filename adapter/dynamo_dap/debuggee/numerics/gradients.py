@@ -23,6 +23,7 @@ from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.graph import target_name, user_place
 from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue, apart_from_the_program
+from dynamo_dap.debuggee.torch_api.objects import GraphModule, Node, Tensor
 from dynamo_dap.debuggee.torch_api.skipping import never_compile
 from dynamo_dap.debuggee.torch_api.tensor_facts import gradient_node_of, is_tensor
 from dynamo_dap.protocol.texts import named_first_line_of
@@ -51,8 +52,8 @@ def at_end_of_pass(call: Callable[[], None]) -> None:
 
 def is_backward_compiled() -> bool:
     """Return whether backward passes are compiled (compiled autograd): a hook would be compiled, too."""
-    torch: Any = sys.modules["torch"]
-    module: Any = sys.modules.get("torch._dynamo.compiled_autograd")
+    torch = sys.modules["torch"]
+    module = sys.modules.get("torch._dynamo.compiled_autograd")
     return bool(torch._dynamo.config.compiled_autograd or getattr(module, "compiled_autograd_enabled", False))
 
 
@@ -89,7 +90,7 @@ class OutputGradients:
             self._handles.pop().remove()
         self._arrived.clear()
 
-    def _on_gradients(self, at: int, gradients: tuple[Any, ...]) -> None:
+    def _on_gradients(self, at: int, gradients: tuple[object, ...]) -> None:
         task = current_pass()
         if task not in self._arrived:
             self._arrived[task] = {}
@@ -157,7 +158,7 @@ class _Places:
         return found
 
 
-def _next_of(node: Any, place: Mapping[Any, int], ends: set[Any]) -> set[tuple[int, int]]:
+def _next_of(node: Any, place: Mapping[object, int], ends: set[Any]) -> set[tuple[int, int]]:
     """Return the nodes in ``place``, with their outputs, that a backward pass reaches first."""
     found: set[tuple[int, int]] = set()
     seen: set[Any] = set()
@@ -354,7 +355,7 @@ class GradientRun:
         Raises:
             NoRealValue: it cannot be computed; the text says why.
         """
-        torch: Any = sys.modules["torch"]
+        torch = sys.modules["torch"]
         self.made_in_bodies = []
         arrived = [(self._edges[each, self._written[each][0]], self.gradient(each, each, limit)) for each in results]
         roots = [(edge, gradient) for edge, gradient in arrived if gradient is not None]
@@ -387,7 +388,7 @@ class GradientRun:
         if not wanted or not self._roots:
             self._found.update(dict.fromkeys(wanted))
             return
-        torch: Any = sys.modules["torch"]
+        torch = sys.modules["torch"]
         with self._recording():
             try:
                 found = torch.autograd.grad(
@@ -403,14 +404,14 @@ class GradientRun:
 
     @contextlib.contextmanager
     def _recording(self) -> Iterator[None]:
-        torch: Any = sys.modules["torch"]
+        torch = sys.modules["torch"]
         with apart_from_the_program():
             for restore in self._states:
                 restore()
             with torch.enable_grad():
                 yield
 
-    def _results(self, graph: DifferentiableGraph, inputs: Mapping[Any, KeptInput]) -> dict[Any, Any]:
+    def _results(self, graph: DifferentiableGraph, inputs: Mapping[object, KeptInput]) -> dict[Any, Any]:
         map_arg = GRADIENTS.resolve(_MAP)
         results: dict[Any, Any] = {}
         last_use = {operand: node for node in graph.nodes for operand in node.all_input_nodes}
@@ -432,7 +433,7 @@ class GradientRun:
         return results
 
     def _result(
-        self, graph: DifferentiableGraph, inputs: Mapping[Any, KeptInput], node: Any, map_arg: Any, results: Any
+        self, graph: DifferentiableGraph, inputs: Mapping[object, KeptInput], node: Any, map_arg: Any, results: Any
     ) -> Any:
         if node.op == "placeholder":
             return _given(inputs[node], is_written=node in graph.written)
@@ -453,7 +454,7 @@ class GradientRun:
             return getattr(args[0], node.target)(*args[1:], **kwargs)
         return node.target(*args, **kwargs)
 
-    def _run_body(self, target: str, body: Any, operands: tuple[Any, ...]) -> Any:
+    def _run_body(self, target: str, body: GraphModule, operands: tuple[Any, ...]) -> Any:
         """Run a higher-order operator's body; note its own nodes or, in a backward pass, what they make."""
         if not self._is_forward and not sys.modules["torch"].is_grad_enabled():
             outputs, made = made_in_body(body, operands)
@@ -463,7 +464,7 @@ class GradientRun:
         if is_noted:
             self.bodies[target] = body
 
-        def note(node: Any, results: Mapping[Any, Any]) -> None:
+        def note(node: Node, results: Mapping[object, object]) -> None:
             result = results[node]
             if is_noted and isinstance(result, sys.modules["torch"].Tensor) and result.requires_grad:
                 name = f"{target}.{node.name}"
@@ -480,7 +481,7 @@ class GradientRun:
         self._bytes += result.numel() * result.element_size()
         self._alive.setdefault(storage_of(result), []).append((name, weakref.ref(result), result._version))
 
-    def _note_written(self, node: Any, results: Mapping[Any, Any]) -> None:
+    def _note_written(self, node: Node, results: Mapping[object, object]) -> None:
         """Note the tensors that ``node`` has written to, directly or through a view."""
         for operand in node.all_input_nodes:
             given: Any = results.get(operand)
@@ -494,7 +495,7 @@ class GradientRun:
 
     def _seed(self, outputs: Sequence[Any], arrived: Gradients, included: Sequence[frozenset[int]]) -> None:
         """Return the tensors from which to differentiate, with their gradients."""
-        torch: Any = sys.modules["torch"]
+        torch = sys.modules["torch"]
         self._roots: list[Any] = []
         self._gradients: list[Any] = []
         if len(outputs) != len(arrived):
@@ -516,7 +517,7 @@ class GradientRun:
             self._gradients.append(arrived[at].detach())
 
 
-def _always(whole: Any) -> Callable[[Any], Any]:
+def _always(whole: object) -> Callable[[Any], Any]:
     """Return a hook that replaces the sum by a gradient that includes it."""
     return lambda _: whole
 
@@ -530,13 +531,13 @@ _REFUSED = {
 _LEFT_OUT = ("record_function", "._print")
 
 
-def _attribute(tensor: Any) -> Any:
+def _attribute(tensor: Tensor) -> Any:
     """Return a copy of a graph's own tensor, to which the graph may write, as an optimizer's step does."""
     return tensor.detach().requires_grad_(tensor.requires_grad).clone()
 
 
 def _given(kept: KeptInput, *, is_written: bool) -> Any:
-    torch: Any = sys.modules["torch"]
+    torch = sys.modules["torch"]
     value = kept.now()
     if not isinstance(value, torch.Tensor):
         return value

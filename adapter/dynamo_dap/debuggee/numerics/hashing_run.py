@@ -39,6 +39,7 @@ from dynamo_dap.debuggee.torch_api.generated_code import original_of
 from dynamo_dap.debuggee.torch_api.graph import target_name
 from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue, has_own_memory
 from dynamo_dap.debuggee.torch_api.isolation import data_reading, random_state
+from dynamo_dap.debuggee.torch_api.objects import Node
 from dynamo_dap.debuggee.torch_api.real_values import limits_of_real_values
 from dynamo_dap.debuggee.torch_api.retracing import CachedCall
 from dynamo_dap.debuggee.torch_api.tensor_hashes import digest_of
@@ -161,7 +162,7 @@ def _hashed(call: GraphCall, cached_call: CachedCall) -> HashedCall:
     )
 
 
-def _digests(values: Iterable[tuple[str, Any]]) -> Iterable[HashedValue]:
+def _digests(values: Iterable[tuple[str, object]]) -> Iterable[HashedValue]:
     for name, value in values:
         digest = digest_of(value)
         if digest is not None:
@@ -181,7 +182,7 @@ class _HashedReference(Reference):
         self.digests: dict[Any, str] = {}
         super().__init__(graph)
 
-    def _note(self, node: Any, results: Mapping[Any, Any]) -> None:
+    def _note(self, node: Any, results: Mapping[object, object]) -> None:
         super()._note(node, results)
         if node.prev.op == "root":
             self.digests.clear()
@@ -231,7 +232,7 @@ def _renamed(value: HashedValue, names: Sequence[str]) -> HashedValue:
     return value
 
 
-def _line(node: Any) -> tuple[str | None, int | None]:
+def _line(node: Node) -> tuple[str | None, int | None]:
     place = place_of(node, is_torch_file)
     return (None, None) if place is None else (place[0].path, place[0].line)
 

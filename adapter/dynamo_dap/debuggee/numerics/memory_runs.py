@@ -17,6 +17,7 @@ from dynamo_dap.debuggee.replay.replays import ReplayedGraph
 from dynamo_dap.debuggee.torch_api.graph import target_name
 from dynamo_dap.debuggee.torch_api.graph_runs import has_own_memory
 from dynamo_dap.debuggee.torch_api.isolation import data_reading, random_state
+from dynamo_dap.debuggee.torch_api.objects import Node
 from dynamo_dap.debuggee.torch_api.retracing import compile_by, compiling_apart_from_the_program
 from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
 
@@ -29,8 +30,8 @@ _FILLS = (3, 5)
 class WrittenInput:
     """An input whose contents differ after the compiled graph and after Dynamo's graph."""
 
-    placeholder: Any
-    writer: Any
+    placeholder: Node
+    writer: object
     """The operation that wrote the input last; None if Dynamo's graph does not write to it."""
     difference: Difference
     value: Any
@@ -64,7 +65,7 @@ class WrittenInputs:
             with data_reading():
                 return [*given, *(own.detach().clone() for _, own, _ in self._attributes)]
 
-    def _watched(self, given: Sequence[Any]) -> dict[Any, Any]:
+    def _watched(self, given: Sequence[object]) -> dict[Any, Any]:
         """Return the inputs that may be written to, by node."""
         inputs = dict(zip(self._placeholders, given, strict=True))
         owned = {node: own for node, own, _ in self._attributes}
@@ -77,7 +78,7 @@ class WrittenInputs:
         writers = self._writers
 
         class Watching(torch.fx.Interpreter):  # type: ignore[misc]  # the base is known at run time
-            def run_node(self, node: Any) -> Any:
+            def run_node(self, node: object) -> Any:
                 result = super().run_node(node)
                 for placeholder, tensor in watched.items():
                     if version_of(tensor) != versions[placeholder]:
@@ -87,7 +88,7 @@ class WrittenInputs:
 
         Watching(self._graph.module).run(*given)
 
-    def _writer_by_contents(self, placeholder: Any) -> Any:
+    def _writer_by_contents(self, placeholder: object) -> Any:
         """Return the last operation that changes an input without a new version, as batch norm does, or None."""
         torch: Any = sys.modules["torch"]
         found: list[Any] = []
@@ -220,12 +221,12 @@ def _apart(one: Any, two: Any) -> Any:
         return mask if bool(mask.any()) else None
 
 
-def _makes_empty(node: Any) -> bool:
+def _makes_empty(node: Node) -> bool:
     return node.op in ("call_function", "call_method") and target_name(node).rpartition(".")[2] in _EMPTY
 
 
 def _filled(graph: ReplayedGraph, fill: int) -> ReplayedGraph:
-    torch: Any = sys.modules["torch"]
+    torch = sys.modules["torch"]
     copy = torch.fx.Graph()
     copies: dict[Any, Any] = {}
     for node in graph.nodes:

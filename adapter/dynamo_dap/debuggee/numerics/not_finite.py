@@ -21,6 +21,7 @@ from dynamo_dap.debuggee.torch_api.fake_evaluation import flattened, storage_of
 from dynamo_dap.debuggee.torch_api.graph import target_name
 from dynamo_dap.debuggee.torch_api.graph_runs import has_own_memory, in_transform
 from dynamo_dap.debuggee.torch_api.isolation import data_reading, uncompiled_data_reading
+from dynamo_dap.debuggee.torch_api.objects import GraphModule, Node
 from dynamo_dap.debuggee.torch_api.tensor_facts import is_tensor, version_of
 
 NAN, INF = "nan", "inf"
@@ -29,8 +30,8 @@ _NONE: Kinds = frozenset()
 _UNWRITTEN = frozenset({"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"})
 
 
-def _floats(values: Any) -> Iterator[Any]:
-    torch: Any = sys.modules["torch"]
+def _floats(values: object) -> Iterator[Any]:
+    torch = sys.modules["torch"]
     for each in flattened(values):
         if has_own_memory(each) and each.numel():
             if each.is_complex():
@@ -39,7 +40,7 @@ def _floats(values: Any) -> Iterator[Any]:
                 yield each.detach()
 
 
-def may_have_any(values: Any, sums: Sequence[Any] = ()) -> bool:
+def may_have_any(values: object, sums: Sequence[object] = ()) -> bool:
     """Return whether ``values`` may have a NaN or an Inf: False is certain, True needs a closer look.
 
     ``sums`` are sums of other values by ``sum_of``. One synchronization for each device. Call it where nothing is
@@ -52,7 +53,7 @@ def may_have_any(values: Any, sums: Sequence[Any] = ()) -> bool:
         return any(not math.isfinite(_total(each).item()) for each in by_device.values())
 
 
-def sum_of(value: Any) -> Any:
+def sum_of(value: object) -> Any:
     """Return a 0-d tensor that is finite only if all of a tensor is; None for anything else.
 
     It stays on the device. A sum is finite only if all its terms are. So is a sum of squares, which runs at the speed
@@ -83,16 +84,16 @@ class SeenTensors:
     def __init__(self) -> None:
         self._seen: dict[int, weakref.ref[Any]] = {}
 
-    def add(self, tensors: Iterable[Any]) -> None:
+    def add(self, tensors: Iterable[object]) -> None:
         """Remember the tensors among these."""
         self._seen = {key: reference for key, reference in self._seen.items() if reference() is not None}
         self._seen.update((id(each), weakref.ref(each)) for each in tensors if is_tensor(each))
 
-    def __contains__(self, tensor: Any) -> bool:
+    def __contains__(self, tensor: object) -> bool:
         return id(tensor) in self._seen and self._seen[id(tensor)]() is tensor
 
 
-def kinds_of(value: Any) -> Kinds:
+def kinds_of(value: object) -> Kinds:
     """Return which of NaN and Inf are in a tensor, or in tensors."""
     found: set[str] = set()
     with data_reading():
@@ -119,7 +120,7 @@ class Made:
     operands: tuple[tuple[Any, str], ...] = ()
     """The operands that caused the first one, as nodes, each with the element: ``0``."""
 
-    def because(self, names: Mapping[Any, str]) -> str | None:
+    def because(self, names: Mapping[object, str]) -> str | None:
         """Return the operands that caused the first bad value, ``mask.sum(-1)[2] is 0``; ``names`` names inputs."""
         found = _first_of(self.value, self.kind)
         if found is None or not self.operands:
@@ -154,9 +155,9 @@ class Given:
         return "NaN" if found is None or not found[3] else f"NaN at {found[3]}"
 
 
-def _first_of(values: Any, kind: str) -> tuple[str, int, int, list[int]] | None:
+def _first_of(values: object, kind: str) -> tuple[str, int, int, list[int]] | None:
     """Return the text of the first NaN or Inf, how many there are, the number of elements, and its index."""
-    torch: Any = sys.modules["torch"]
+    torch = sys.modules["torch"]
     with data_reading():
         for tensor in flattened(values):
             for each in _floats(tensor):
@@ -186,7 +187,7 @@ class Origin:
     """The kinds in the replay's outputs."""
 
 
-def find_origin(graph: ReplayedGraph, returned: Sequence[Kinds], written: Mapping[Any, Kinds]) -> Origin:
+def find_origin(graph: ReplayedGraph, returned: Sequence[Kinds], written: Mapping[object, Kinds]) -> Origin:
     """Run ``graph``; find the source of the first NaN or Inf in its outputs and in ``written`` inputs.
 
     Raises:
@@ -216,7 +217,7 @@ _Origins = Mapping[str, "Made | Given | None"]
 """By kind, the source; None for what the program wrote, and for an input's Inf."""
 
 
-def made_in_body(body: Any, operands: tuple[Any, ...]) -> tuple[Any, Mapping[str, Made]]:
+def made_in_body(body: GraphModule, operands: tuple[Any, ...]) -> tuple[Any, Mapping[str, Made]]:
     """Run a higher-order operator's body; return its outputs, and for each kind the source of the first one."""
     watch = _Watch()
     outputs = watch.run_body(body, operands)
@@ -237,7 +238,7 @@ class _Watch:
         self.inside: list[dict[str, Made]] = []
         """The sources in the bodies of the running operation, by kind, run by run."""
 
-    def run_body(self, body: Any, operands: tuple[Any, ...]) -> Any:
+    def run_body(self, body: GraphModule, operands: tuple[object, ...]) -> Any:
         """Run a higher-order operator's body, and note which of its operations made a NaN or Inf."""
         watch = _Watch()
         with with_bodies_run_by(body, watch.run_body):
@@ -277,7 +278,7 @@ class _Watch:
         self._note_versions(changed)
 
     def _origins(
-        self, node: Any, kinds: Kinds, changed: Any, results: Mapping[Any, Any], inside: Sequence[dict[str, Made]]
+        self, node: Node, kinds: Kinds, changed: object, results: Mapping[Any, Any], inside: Sequence[dict[str, Made]]
     ) -> _Origins:
         had = self._of_operands(node, results)
         origins: dict[str, Made | Given | None] = {}
@@ -297,7 +298,7 @@ class _Watch:
                 origins[kind] = Made(node, kind, value, self._count, operands=operands)
         return origins
 
-    def _of_operands(self, node: Any, results: Mapping[Any, Any]) -> dict[str, Made | Given | None]:
+    def _of_operands(self, node: Node, results: Mapping[object, object]) -> dict[str, Made | Given | None]:
         """Return the operands' kinds, including those written to their memory under another name."""
         found: dict[str, Made | Given | None] = {}
         for operand in node.all_input_nodes:
@@ -312,7 +313,7 @@ class _Watch:
                     found[kind] = made
         return found
 
-    def _forget_memory_before(self, node: Any, results: Mapping[Any, Any]) -> None:
+    def _forget_memory_before(self, node: Node, results: Mapping[object, object]) -> None:
         """Forget memory that a node has allocated: it may have belonged to a freed result."""
         if not self._in_memory:
             return
@@ -321,30 +322,30 @@ class _Watch:
             if has_own_memory(each) and storage_of(each) not in of_operands:
                 self._in_memory.pop(storage_of(each), None)
 
-    def _was_written(self, value: Any) -> bool:
+    def _was_written(self, value: object) -> bool:
         return any(
             self._versions.get(storage_of(each), version_of(each)) != version_of(each)
             for each in flattened(value)
             if has_own_memory(each)
         )
 
-    def _note_versions(self, value: Any) -> None:
+    def _note_versions(self, value: object) -> None:
         for each in flattened(value):
             if has_own_memory(each):
                 self._versions[storage_of(each)] = version_of(each)
 
 
-def _is_unwritten(node: Any) -> bool:
+def _is_unwritten(node: Node) -> bool:
     return target_name(node).rpartition(".")[2] in _UNWRITTEN
 
 
-def _is_written_by_program(node: Any, kind: str) -> bool:
+def _is_written_by_program(node: Node, kind: str) -> bool:
     """Return whether the program's text gives a NaN or an Inf to the operation."""
     has_kind = math.isnan if kind == NAN else math.isinf
     return any(isinstance(each, float) and has_kind(each) for each in _constants([node.args, node.kwargs]))
 
 
-def _constants(operands: Any) -> Iterator[Any]:
+def _constants(operands: object) -> Iterator[Any]:
     if isinstance(operands, list | tuple):
         for each in operands:
             yield from _constants(each)

@@ -94,7 +94,7 @@ class ObservedOutputs:
         its_node = node if hasattr(node, "meta") else None
         return Fault(its_node, none, found_in.stage, None, observed=text, judged=found_in.judged)
 
-    def _first(self, outputs: Sequence[Any], inputs: Sequence[Any]) -> tuple[int, str] | None:
+    def _first(self, outputs: Sequence[object], inputs: Sequence[object]) -> tuple[int, str] | None:
         memory = {at: storage_of(each) for at, each in enumerate(inputs) if has_own_memory(each)}
         for at, (expected, found) in enumerate(zip(self._expected, facts_of(outputs, memory), strict=True)):
             if expected is not None and found is not None:
@@ -123,5 +123,5 @@ def _sharing(expected: frozenset[int], found: frozenset[int], names: Sequence[st
 
 def records_gradients() -> bool:
     """Return whether the program records gradients now."""
-    torch: Any = sys.modules["torch"]
+    torch = sys.modules["torch"]
     return bool(torch.is_grad_enabled() and not torch.is_inference_mode_enabled())

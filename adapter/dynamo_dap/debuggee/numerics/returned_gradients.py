@@ -79,7 +79,7 @@ class ReturnedGradients:
                 return each.arrived
         return None
 
-    def _last_nodes(self, outputs: Sequence[Any]) -> list[tuple[Any, list[tuple[int, int]]]]:
+    def _last_nodes(self, outputs: Sequence[object]) -> list[tuple[Any, list[tuple[int, int]]]]:
         """Return the nodes that give gradients to inputs, with the input for each of their gradients."""
         found: list[tuple[Any, list[tuple[int, int]]]] = []
         ends = {node for node, _ in self._edges}
@@ -125,8 +125,8 @@ class ReturnedGradients:
             self._report(ended)
 
 
-def _edge_of(value: Any) -> Edge | None:
-    torch: Any = sys.modules["torch"]
+def _edge_of(value: object) -> Edge | None:
+    torch = sys.modules["torch"]
     if not isinstance(value, torch.Tensor) or not value.requires_grad:
         return None
     edge = GRADIENTS.resolve(_EDGE)(value)

@@ -8,7 +8,7 @@ that make the calls.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from dynamo_dap.debuggee.numerics.comparing import outputs_of
 from dynamo_dap.debuggee.numerics.comparisons import Comparison, Fault
@@ -91,6 +91,6 @@ def memory_left_out(call: GraphCall) -> list[str]:
     return [f"whether results on {device} overwrite those of earlier calls" for device in devices]
 
 
-def addresses_in(values: Iterable[Any]) -> list[int]:
+def addresses_in(values: Iterable[object]) -> list[int]:
     """Return the addresses of the memory of all tensors in ``values``."""
     return [address_of(each) for each in tensors_in(list(values))]

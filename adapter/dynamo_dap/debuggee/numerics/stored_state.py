@@ -134,7 +134,7 @@ class Before:
         size = value.numel() * value.itemsize
         if value.device.type != "cpu" or size > left:
             return None, left
-        torch: Any = sys.modules["torch"]
+        torch = sys.modules["torch"]
         with data_reading():
             plain = value.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
             return bytes(plain.view(torch.uint8).numpy().tobytes()) if size else b"", left - size

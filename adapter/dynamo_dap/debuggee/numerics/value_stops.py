@@ -63,6 +63,7 @@ from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
 from dynamo_dap.debuggee.torch_api.generated_code import original_of
 from dynamo_dap.debuggee.torch_api.graph import module_path, target_name
 from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue
+from dynamo_dap.debuggee.torch_api.objects import Node, Translator
 from dynamo_dap.debuggee.torch_api.real_values import limits_of_real_values
 from dynamo_dap.debuggee.torch_api.retracing import CachedCall, trace_again
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame, running_frame
@@ -337,7 +338,7 @@ class ValueStops(CallObserver, CompileObserver):
             if self._host.steps.current() is None:
                 frame.end_trace()
 
-        def on_node(_: Any, number: int) -> None:
+        def on_node(_: object, number: int) -> None:
             frame = running_frame(sys._getframe()) if number == culprit.node else None
             if frame is not None:
                 stop_at(frame)
@@ -400,7 +401,7 @@ class _Visits:
         self._lines: dict[int, int] = {}
         self._count = 0
 
-    def on_reached(self, translator: Any) -> None:
+    def on_reached(self, translator: Translator) -> None:
         """Count a line once, though ``LineHooks`` reports it at each of its instructions."""
         if threading.get_ident() != self._thread:
             return
@@ -443,7 +444,7 @@ def _stored_otherwise(comparison: Comparison, fault: Fault, what: LeftOtherwise,
     return Culprit(number, raised, names, MISMATCH, comparison.graph.call, fault.line, visit)
 
 
-def _place_text(node: Any, caller: tuple[Place, str] | None = None) -> str:
+def _place_text(node: Node, caller: tuple[Place, str] | None = None) -> str:
     """Return where the user's code made a node: ``model.py:12 in forward: y = x.log()``.
 
     If only torch's own code made it, as in an optimizer's step, return the line of the ``caller``.

@@ -258,7 +258,7 @@ class Recorder(CompileObserver):
             return None
         return guards_answer(*facts.guards_so_far(frame, self._guard_texts))
 
-    def readable_code(self, name: str, graph: Any) -> str:
+    def readable_code(self, name: str, graph: object) -> str:
         """Return a graph as readable Python."""
         return readable_graph(facts.graph(0, "graph", graph), name)
 
@@ -352,7 +352,7 @@ class Recorder(CompileObserver):
             text = facts.text_of(reason.strip(), _MAXIMUM_LENGTH)
             self._take(AttemptRestarted(recorded.id, compiling.attempt, text))
 
-    def graph_broke(self, frame: TracedFrame, reason: str, exception: Any) -> None:
+    def graph_broke(self, frame: TracedFrame, reason: str, exception: object) -> None:
         """Record a graph break."""
         if (recorded := self._recorded(HOOKS.current)) is not None:
             self._take_break(recorded.id, facts.graph_break(exception, _effect_of(reason), frame))
@@ -369,7 +369,7 @@ class Recorder(CompileObserver):
         self._see(found.place, *(one.place for one in found.stack))
         self._take(BreakFound(identifier, found))
 
-    def graph_made(self, compiling: FrameCompile | None, graph: Any) -> None:
+    def graph_made(self, compiling: FrameCompile | None, graph: object) -> None:
         """Record a complete graph, with the values of names."""
         recorded = self._recorded(compiling)
         if recorded is None:
@@ -554,7 +554,7 @@ def _effect_of(reason: str) -> str | None:
     return "the rest of the function is compiled separately"
 
 
-def _state_of(code: Any, problem: BaseException | None, *, is_error: bool) -> str:
+def _state_of(code: object, problem: BaseException | None, *, is_error: bool) -> str:
     if problem is None:
         return "skipped" if code is None else "compiled"
     return "skipped" if is_graph_break(problem) and not is_error else "failed"

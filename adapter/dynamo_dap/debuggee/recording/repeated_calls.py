@@ -116,7 +116,7 @@ class RepeatedCall:
             return called(compiled, function.__code__, arguments)
 
     def _report_versions(self, conditions: Conditions) -> None:
-        torch: Any = sys.modules["torch"]
+        torch = sys.modules["torch"]
         now = {"python": sys.version.split()[0], "torch": str(torch.__version__), "platform": sys.platform}
         for name, version in conditions.versions.items():
             if now.get(name, version) != version:
@@ -145,12 +145,12 @@ class RepeatedCall:
                 raise BadFolder(f"value {number}, a {type(value).__name__}: {type(error).__name__}: {error}") from error
         return self._made[number]
 
-    def _make(self, number: int, value: Any) -> Any:
+    def _make(self, number: int, value: object) -> Any:
         maker: Callable[[int, Any], Any] = getattr(self, f"_make_{type(value).__name__.lower()}")
         return maker(number, value)
 
     def _make_scalar(self, number: int, value: Scalar) -> object:
-        torch: Any = sys.modules["torch"]
+        torch = sys.modules["torch"]
         if value.type in ("dtype", "layout", "memory_format"):
             found = getattr(torch, value.text.removeprefix("torch."))
             if not isinstance(found, getattr(torch, value.type)):
@@ -167,7 +167,7 @@ class RepeatedCall:
         return complex(value.text) if value.type == "complex" else ast.literal_eval(value.text)
 
     def _make_items(self, number: int, value: Items) -> object:
-        torch: Any = sys.modules["torch"]
+        torch = sys.modules["torch"]
         filled: dict[str, tuple[Any, str]] = {
             "list": ([], "append"),
             "set": (set(), "add"),
@@ -213,7 +213,7 @@ class RepeatedCall:
 
     def _make_named(self, number: int, value: Named) -> object:
         try:
-            found: Any = importlib.import_module(value.module)
+            found = importlib.import_module(value.module)
             for part in filter(None, value.name.split(".")):
                 found = getattr(found, part)
                 # The allow list contains names: torch.os.system is not a name of torch.
@@ -235,7 +235,7 @@ class RepeatedCall:
         return kind[value.name]
 
     def _make_stored(self, number: int, value: Stored) -> object:
-        torch: Any = sys.modules["torch"]
+        torch = sys.modules["torch"]
         if value.key is None:
             made = self._invented(value)
         elif value.key in self._tensors:
@@ -254,7 +254,7 @@ class RepeatedCall:
         return made
 
     def _invented(self, value: Stored) -> Any:
-        torch: Any = sys.modules["torch"]
+        torch = sys.modules["torch"]
         dtype = getattr(torch, value.dtype.removeprefix("torch."))
         generator = torch.Generator().manual_seed(value.seed)
         if dtype.is_floating_point or dtype.is_complex:
@@ -267,13 +267,13 @@ class RepeatedCall:
         made.copy_(content)
         return made
 
-    def _place(self, storage: Any, device: str) -> Any:
+    def _place(self, storage: object, device: str) -> Any:
         """Return the storage if ``torch.load`` must leave it there; None moves it to its own device."""
         place = self._place_of(device)
         return None if place == device else storage
 
     def _place_of(self, device: str) -> str:
-        torch: Any = sys.modules["torch"]
+        torch = sys.modules["torch"]
         kind = device.partition(":")[0]
         if kind in ("cpu", "meta") or (kind == "cuda" and torch.cuda.is_available()):
             return device
@@ -399,7 +399,7 @@ class _Made(dict[str, Any]):
         self._names = names
         self._bound = made
 
-    def __setitem__(self, name: str, value: Any) -> None:
+    def __setitem__(self, name: str, value: object) -> None:
         self._bound[name] = value
 
     def __getitem__(self, name: str) -> Any:

@@ -135,7 +135,7 @@ class CallWriter:
         return saved
 
     def _write_files(self) -> None:
-        torch: Any = sys.modules["torch"]
+        torch = sys.modules["torch"]
         if self._with_data:
             with data_reading():
                 torch.save(self._tensors, self._folder / TENSORS_FILE)
@@ -164,7 +164,7 @@ class CallWriter:
         return given
 
     def _conditions(self, call: CachedCall, *, full_graph: bool) -> Conditions:
-        torch: Any = sys.modules["torch"]
+        torch = sys.modules["torch"]
         backend, options = call_conditions.backend_of(call.backend)
         changed = call_conditions.changed_settings()
         settings = {key: self._number(value, f"torch.{key}") for key, value in changed.items()}
@@ -222,7 +222,7 @@ class CallWriter:
         return found if found is not None else self._instance(value, kind, path)
 
     def _of_torch(self, value: Any, kind: type, path: str) -> Value | str | None:
-        torch: Any = sys.modules["torch"]
+        torch = sys.modules["torch"]
         if issubclass(kind, torch.Tensor):
             return self._tensor(value, kind, path)
         if kind is torch.Size:
@@ -265,9 +265,9 @@ class CallWriter:
             self._tensors[stored.key] = as_it_was(value, self._memory).detach()
         return stored
 
-    def _of_numpy(self, value: Any, path: str) -> Value | str | None:
-        numpy: Any = sys.modules["numpy"]
-        torch: Any = sys.modules["torch"]
+    def _of_numpy(self, value: object, path: str) -> Value | str | None:
+        numpy = sys.modules["numpy"]
+        torch = sys.modules["torch"]
         if not isinstance(value, numpy.ndarray | numpy.generic):
             return None
         try:
@@ -341,7 +341,7 @@ class CallWriter:
         found.attributes = self._each(value.__dict__, path)
         return found
 
-    def _instance(self, value: Any, kind: Any, path: str) -> Value | str:
+    def _instance(self, value: object, kind: Any, path: str) -> Value | str:
         base = solid_base(kind)
         if base not in (object, *_ITEMS, *_PAIRS, int, float, str):
             return f"an object of {kind.__module__}.{kind.__qualname__} is more than its attributes"

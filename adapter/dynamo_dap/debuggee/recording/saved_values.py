@@ -45,7 +45,7 @@ def member_path(path: str, name: str) -> str:
     return f"{path}.{name}"
 
 
-def file_of_class(kind: Any) -> str:
+def file_of_class(kind: object) -> str:
     """Return the file of a class; ``<built in>`` for none."""
     module = sys.modules.get(str(getattr(kind, "__module__", "")))
     file = file_of(module)
@@ -53,7 +53,7 @@ def file_of_class(kind: Any) -> str:
     return file if file else next((each for each in own if each != "<string>"), "<built in>")
 
 
-def plain_method(value: Any) -> types.FunctionType | None:
+def plain_method(value: object) -> types.FunctionType | None:
     """Return the function behind an attribute of a class."""
     for name in ("__func__", "fget", "func", "__wrapped__"):
         if is_exactly(value, (staticmethod, classmethod, property, functools.cached_property)):
@@ -115,7 +115,7 @@ def attributes_of(value: Any, kind: Any) -> Iterable[tuple[str, object]]:
 _HOMES = ("builtins", "operator", "math", "torch", "torch.nn.functional", "typing")
 
 
-def named(value: Any) -> Named | None:
+def named(value: object) -> Named | None:
     """Return where to import an installed package's object from, if it has a name there."""
     if type(value) is types.ModuleType:
         return Named(value.__name__) if sys.modules.get(value.__name__) is value else None
@@ -149,7 +149,7 @@ def _qualified(value: Any) -> str | None:
     return name if isinstance(name, str) else None
 
 
-def _module_of(value: Any) -> str | None:
+def _module_of(value: object) -> str | None:
     module = getattr(value, "__module__", None) if issubclass(type(value), _WITH_NAMES) else None
     return module if isinstance(module, str) and module in sys.modules else None
 

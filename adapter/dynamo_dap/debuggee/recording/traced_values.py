@@ -78,7 +78,7 @@ def _values_of_code(frame: TracedFrame, traced: TracedCode) -> Iterable[TracedVa
             yield _value(frame, name, tracker, Place(place.path, place.line, place.column), is_parameter=False)
 
 
-def _value(frame: TracedFrame, name: str, tracker: Any, place: Place, *, is_parameter: bool) -> TracedValue:
+def _value(frame: TracedFrame, name: str, tracker: object, place: Place, *, is_parameter: bool) -> TracedValue:
     writer = _Writer(frame)
     text = writer.text(tracker, _DEPTH)
     written = user_expression(source_of(tracker))

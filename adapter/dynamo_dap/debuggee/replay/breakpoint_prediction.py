@@ -353,7 +353,7 @@ class _Resolver(ast.NodeTransformer):
         self.operands[name] = operand
         return ast.Name(name, ast.Load())
 
-    def _operand(self, found: Any, node: ast.expr) -> _Operand:
+    def _operand(self, found: object, node: ast.expr) -> _Operand:
         """Return how later calls get the value of ``node``."""
         if found is UNKNOWN:
             raise NotPredictable

@@ -30,6 +30,7 @@ from dynamo_dap.debuggee.torch_api.frame_memory import captured_cells
 from dynamo_dap.debuggee.torch_api.generated_code import cache_entry_of, original_of
 from dynamo_dap.debuggee.torch_api.graph_runs import REAL_VALUES, as_it_was, has_own_memory, in_transform
 from dynamo_dap.debuggee.torch_api.isolation import data_reading, random_state, random_states, uncompiled_data_reading
+from dynamo_dap.debuggee.torch_api.objects import Graph
 from dynamo_dap.debuggee.torch_api.retracing import RETRACING, CachedCall
 from dynamo_dap.debuggee.torch_api.skipping import never_compile
 from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
@@ -106,7 +107,7 @@ class KeptInputs:
     """Restores the states of the random number generators; empty if the graph draws no numbers."""
     versions: tuple[int, ...] | None = None
     """How often each input had been written to before the call, if all are kept."""
-    random_after: Any = None
+    random_after: object = None
     """The states of torch's generators after the call, if all inputs are kept."""
 
 
@@ -157,7 +158,7 @@ class NotedAttributes(threading.local):
 
     _of_graph: tuple[weakref.ref[Any], ...] = ()
 
-    def note(self, graph: Any) -> None:
+    def note(self, graph: Graph) -> None:
         """Note the tensors of a new graph."""
         names = dict.fromkeys(node.target for node in graph.nodes if node.op == "get_attr")
         found = [getattr(graph.owning_module, name, None) for name in names]
@@ -226,7 +227,7 @@ class GraphCalls:
         never_compile(call)
         return call
 
-    def _report(self, graph: ObservedGraph, inputs: tuple[Any, ...], frame: types.FrameType) -> Any:
+    def _report(self, graph: ObservedGraph, inputs: tuple[object, ...], frame: types.FrameType) -> Any:
         kept = self._patches.guarded(self._keep, None)(graph, inputs)
         if kept is None:
             return graph.compiled(*inputs)
@@ -238,7 +239,7 @@ class GraphCalls:
         self._report_observers(GraphCall(graph, frame, inputs, kept, outputs))
         return outputs
 
-    def _keep(self, graph: ObservedGraph, inputs: tuple[Any, ...]) -> KeptInputs:
+    def _keep(self, graph: ObservedGraph, inputs: tuple[object, ...]) -> KeptInputs:
         number, observers = graph.calls + 1, tuple(self._observers.items())
         keeps_all = graph.written is None or any(each.keeps_all(number) for each, _ in observers)
         limit = max((size for _, size in observers), default=0)
@@ -282,7 +283,7 @@ def _installed(hooks: Iterable[Iterable[Any]]) -> Iterator[tuple[dict[str, Any],
             yield each.scope, each.name
 
 
-def _kept_by(graph: Any) -> tuple[weakref.ref[Any], ...]:
+def _kept_by(graph: object) -> tuple[weakref.ref[Any], ...]:
     if getattr(graph, "_dynamo_dap_observed", None) is not None:
         return ()
     return tuple(weakref.ref(each) for each in tensors_of(graph) if has_own_memory(each))
@@ -296,7 +297,7 @@ def _device_without_bytes(inputs: tuple[Any, ...]) -> str | None:
 
 def _can_be_read() -> bool:
     """Return whether tensors have real values: not inside torch.func's transforms, nor while recording a CUDA graph."""
-    torch: Any = sys.modules["torch"]
+    torch = sys.modules["torch"]
     if REAL_VALUES.problem is not None or in_transform():
         return False
     return not (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
@@ -343,7 +344,7 @@ def _learn(graph: ObservedGraph, call: GraphCall) -> None:
             for position, each in enumerate(given)
             if has_own_memory(each) and (storage_of(each) in written or position in kept.left_out)
         )
-        torch: Any = sys.modules["torch"]
+        torch = sys.modules["torch"]
         now = random_state()
         after = random_states()
         for restore in kept.random:
@@ -362,6 +363,6 @@ def _differ(before: Any, now: Any) -> bool:
     return not torch.equal(*bytes_of)
 
 
-def tensors_in(values: Any) -> Iterator[Any]:
+def tensors_in(values: object) -> Iterator[Any]:
     """Yield the plain tensors among the inputs or outputs of a call."""
     yield from (each for each in flattened(values) if has_own_memory(each))

@@ -48,7 +48,7 @@ class ServedOnce:
         if self._code is None:
             self._on_problem("nothing was compiled for the call, which runs as ordinary Python")
 
-    def _instead(self, original: types.CodeType, generated: types.CodeType, _: Any) -> types.CodeType | None:
+    def _instead(self, original: types.CodeType, generated: types.CodeType, _: object) -> types.CodeType | None:
         """Return what the cache entry runs first."""
         made = self._made.code
         if original is not self._call.code or threading.get_ident() != self._thread or made is None:
@@ -103,7 +103,7 @@ def serve_with_graph(call: CachedCall, made: MadeCode) -> None:
             cleanup()
         made.cleanups, made.code = [], None
 
-    def compiled_graph(*arguments: Any, **named: Any) -> Any:
+    def compiled_graph(*arguments: object, **named: object) -> Any:
         # Other threads, and calls that this one makes, may run the same code.
         if sys._getframe(1) is not frame:
             return graph(*arguments, **named)

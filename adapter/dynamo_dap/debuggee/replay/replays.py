@@ -27,6 +27,7 @@ from dynamo_dap.debuggee.torch_api.graph_runs import (
     as_it_was,
     has_own_memory,
 )
+from dynamo_dap.debuggee.torch_api.objects import Tensor
 from dynamo_dap.debuggee.torch_api.real_values import input_of_traced_call, limits_of_real_values
 from dynamo_dap.debuggee.torch_api.retracing import CachedCall, trace_again
 from dynamo_dap.debuggee.torch_api.sources import user_expression
@@ -133,7 +134,7 @@ class ReplayedGraph:
             raise NoRealValue(f"the input '{node.name}' of the graph is not there any more")
         return self.inputs[node]
 
-    def node_of(self, tensor: Any) -> Any:
+    def node_of(self, tensor: Tensor) -> Any:
         """Return the node for a tensor that the call got, or None."""
         memory = storage_of(tensor)
         for node in self.nodes:
@@ -165,7 +166,7 @@ class ReplayedGraph:
     @property
     def output_nodes(self) -> Sequence[Any]:
         """The graph's outputs: nodes and constants."""
-        returned: Any = self.output.args[0]
+        returned: object = self.output.args[0]
         return list(returned) if isinstance(returned, list | tuple) else [returned]
 
     def fresh_inputs(self, *, copies_all: bool = False, require_gradients: bool = False) -> list[Any]:

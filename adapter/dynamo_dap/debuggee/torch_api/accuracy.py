@@ -42,8 +42,8 @@ def compare_nan() -> None:
     sys.modules["torch._dynamo.utils"].same = same_where_finite  # type: ignore[attr-defined]  # a module as a value
 
 
-def _can_have_nan(value: Any) -> bool:
-    torch: Any = sys.modules["torch"]
+def _can_have_nan(value: object) -> bool:
+    torch = sys.modules["torch"]
     return isinstance(value, torch.Tensor) and value.layout == torch.strided and value.is_floating_point()
 
 

@@ -22,6 +22,7 @@ from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.generated_code import compiled_codes, live_entries, user_function_of
 from dynamo_dap.debuggee.torch_api.guard_checks import GuardCheck, checks_of_manager
 from dynamo_dap.debuggee.torch_api.isolation import metadata_reading
+from dynamo_dap.debuggee.torch_api.objects import Tensor
 
 _GONE = "torch._dynamo.guards:DeletedGuardManagerWrapper"
 _RESET = "torch._C._dynamo.eval_frame:reset_code"
@@ -158,9 +159,9 @@ class Held:
     """Whether everything was measured."""
 
 
-def held_by(entry: Any, graphs: Sequence[Any]) -> Held:
+def held_by(entry: Any, graphs: Sequence[object]) -> Held:
     """Return the memory that a cache entry keeps alive, with its compiled graphs."""
-    torch: Any = sys.modules["torch"]
+    torch = sys.modules["torch"]
     storages: dict[int, int] = {}
     written = 0
     is_whole = True
@@ -174,9 +175,9 @@ def held_by(entry: Any, graphs: Sequence[Any]) -> Held:
     return Held(_size_of(entry.code), sum(storages.values()), len(storages), written, is_whole)
 
 
-def tensors_of(graph: Any) -> list[Any]:
+def tensors_of(graph: object) -> list[Any]:
     """Return the tensors that a compiled graph keeps alive, for example an optimizer's parameters."""
-    torch: Any = sys.modules["torch"]
+    torch = sys.modules["torch"]
     with metadata_reading():
         return [found for found in _reachable([graph]) if is_a(found, torch.Tensor)]
 
@@ -185,8 +186,8 @@ def _size_of(code: CodeType) -> int:
     return sum(sys.getsizeof(one) for one in _with_inner(code))
 
 
-def _storage(tensor: Any) -> dict[int, int]:
-    torch: Any = sys.modules["torch"]
+def _storage(tensor: Tensor) -> dict[int, int]:
+    torch = sys.modules["torch"]
     if isinstance(tensor, torch.nn.Parameter) or type(tensor).__name__ == "FakeTensor":
         return {}
     try:
@@ -214,7 +215,7 @@ def _reachable(roots: Sequence[Any]) -> Iterator[Any]:
         waiting += _inside(found).values()
 
 
-def _inside(found: Any) -> dict[Any, Any]:
+def _inside(found: object) -> dict[Any, Any]:
     """Return the contents of torch's own object, of a function or a container; skip the program's objects."""
     if is_a(found, dict):
         return dict(enumerate(itertools.islice(dict.values(found), _MAXIMUM_OBJECTS)))

@@ -74,7 +74,9 @@ class CacheLookups:
         if outcome.error is None and retraced_call() is None:
             self._thread.parts = list(outcome.result) or pickler.debug_lines(details)
 
-    def _on_event(self, _logger: Any, name: str, _time: int, facts: Any = None, *__: Any, **___: Any) -> None:
+    def _on_event(
+        self, _logger: object, name: str, _time: int, facts: object = None, *__: object, **___: object
+    ) -> None:
         cache, _, state = name.rpartition("_")
         if cache not in CACHES or state not in STATES or retraced_call() is not None:
             return

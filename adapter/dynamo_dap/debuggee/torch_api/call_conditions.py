@@ -46,7 +46,7 @@ def plain_module(value: Any) -> Any:
     return None
 
 
-def plain_function(value: Any) -> tuple[Any, bool] | None:
+def plain_function(value: object) -> tuple[Any, bool] | None:
     """Return the function behind torch's wrapper, and whether the wrapper disables compiling; else None."""
     names = getattr(value, "__dict__", {})
     inner = names.get("_torchdynamo_orig_callable")
@@ -55,7 +55,7 @@ def plain_function(value: Any) -> tuple[Any, bool] | None:
 
 def modes() -> dict[str, str]:
     """Return torch's modes and defaults at the beginning of the call, by name."""
-    torch: Any = sys.modules["torch"]
+    torch = sys.modules["torch"]
     found = {
         "grad": str(_at_the_beginning("grad_enabled", torch.is_grad_enabled())),
         "inference": str(torch.is_inference_mode_enabled()),
@@ -87,7 +87,7 @@ def enter_modes(modes: Mapping[str, str], enter: Callable[[Any], object]) -> Non
     Raises:
         ValueError: torch has no such mode or value.
     """
-    torch: Any = sys.modules["torch"]
+    torch = sys.modules["torch"]
     # Set inference mode first: it changes the grad mode as well.
     for name, text in sorted(modes.items(), key=lambda item: item[0] != "inference"):
         kind, _, device = name.partition(" ")
@@ -112,7 +112,7 @@ def enter_modes(modes: Mapping[str, str], enter: Callable[[Any], object]) -> Non
 
 
 def _named_of_torch(text: str) -> Any:
-    torch: Any = sys.modules["torch"]
+    torch = sys.modules["torch"]
     value = getattr(torch, text.removeprefix("torch."), None)
     if not isinstance(value, torch.dtype):
         raise ValueError(f"{text!r} is not a dtype")
@@ -133,7 +133,7 @@ def changed_settings() -> dict[str, object]:
     return found
 
 
-def _is_from_environment(entry: Any, now: object) -> bool:
+def _is_from_environment(entry: object, now: object) -> bool:
     """Return whether a setting has torch's own value for this machine."""
     return getattr(entry, "env_value_default", None) is now
 
@@ -158,5 +158,5 @@ def is_operator_space(module: types.ModuleType) -> bool:
 
 def random_state() -> Any:
     """Return the state of torch's generator for the CPU."""
-    torch: Any = sys.modules["torch"]
+    torch = sys.modules["torch"]
     return torch.get_rng_state()

@@ -77,13 +77,15 @@ class ChosenCompiles:
         self._recompiles = how
         self._wrap_callback(RECOMPILES.resolve(_CALLBACK))
 
-    def _wrap_callback(self, kind: Any) -> None:
+    def _wrap_callback(self, kind: object) -> None:
         if not self._functions and self._recompiles is None:
             self._calls.remove()
         elif not self._calls.is_installed:
             self._calls.around(kind, "__call__", self._choose)
 
-    def _choose(self, callback: Any, frame: Any, *_: Any, **__: Any) -> Generator[None, Outcome, Result | None]:
+    def _choose(
+        self, callback: object, frame: object, *_: object, **__: object
+    ) -> Generator[None, Outcome, Result | None]:
         answer = self.answer(callback, frame)
         if answer is not None:
             return Result(answer)
@@ -170,7 +172,14 @@ class ChosenCompiles:
             self._graphs.around(BACKENDS.resolve(_OUTPUT_GRAPH), "__init__", self._begin_graph)
 
     def _begin_graph(
-        self, output: Any, code_options: Any, compiler_fn: Any, root_tx: Any, export: bool, *rest: Any, **named: Any
+        self,
+        output: object,
+        code_options: object,
+        compiler_fn: object,
+        root_tx: object,
+        export: bool,
+        *rest: object,
+        **named: object,
     ) -> Generator[Given, Outcome, None]:
         # ``torch.export`` takes the graph from its own backend. A replay has no backend.
         is_replaced = self.backend is not None and compiler_fn is not None and not export
@@ -213,9 +222,9 @@ def _matches(wanted: str, function: CodeType) -> bool:
     return name == wanted or name.endswith(f".{wanted}") or qualified_name(function) == wanted
 
 
-def _refusal(callback: Any, frame: Any, entries: Any) -> str:
+def _refusal(callback: object, frame: Any, entries: object) -> str:
     """Return torch's message for its own stance of this name; computing the reasons reports the recompile."""
-    guards: Any = sys.modules["torch._dynamo.guards"]
+    guards = sys.modules["torch._dynamo.guards"]
     backend = RECOMPILES.resolve(_INNERMOST)(callback)
     reasons = guards.get_and_maybe_log_recompilation_reasons(entries, frame, backend, skip_logging=True)
     code = frame.f_code

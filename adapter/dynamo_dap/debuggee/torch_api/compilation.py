@@ -67,7 +67,7 @@ def facts_of(tx: Any) -> CompileFacts:
     )
 
 
-def unwrapped_backend(function: Any) -> Any:
+def unwrapped_backend(function: object) -> Any:
     """Return a backend without torch's wrappers."""
     for _ in range(_WRAPPERS):
         inner = getattr(function, "_torchdynamo_orig_backend", None) or getattr(
@@ -79,7 +79,7 @@ def unwrapped_backend(function: Any) -> Any:
     return function
 
 
-def name_of_backend(function: Any) -> str:
+def name_of_backend(function: object) -> str:
     """Return the name of a backend that torch may have wrapped."""
     function = unwrapped_backend(function)
     name = getattr(function, "compiler_name", None) or getattr(function, "__name__", None)
@@ -93,7 +93,7 @@ _WRAPPERS = 16
 
 def _dynamic_option() -> str:
     """Return the value of ``torch.compile(dynamic=...)``, by the configuration in force."""
-    config: Any = sys.modules["torch._dynamo.config"]
+    config = sys.modules["torch._dynamo.config"]
     if not getattr(config, "assume_static_by_default", True):
         return "True: every size is symbolic"
     if not getattr(config, "automatic_dynamic_shapes", True):

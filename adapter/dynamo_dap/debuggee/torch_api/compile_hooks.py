@@ -27,6 +27,7 @@ from dynamo_dap.debuggee.torch_api.features import Feature, owner_of
 from dynamo_dap.debuggee.torch_api.graph_breaks import was_logged
 from dynamo_dap.debuggee.torch_api.guard_checks import checks_of_manager
 from dynamo_dap.debuggee.torch_api.guards import BuiltGuard, RequestedGuard, built_guards, requested_guard
+from dynamo_dap.debuggee.torch_api.objects import Translator
 from dynamo_dap.debuggee.torch_api.retracing import retraced_call
 from dynamo_dap.debuggee.torch_api.size_reasons import InputSizes, SizeFacts, merged
 from dynamo_dap.debuggee.torch_api.skipping import never_compile_own_functions
@@ -119,22 +120,22 @@ class CompileObserver:
     def attempt_restarted(self, compiling: FrameCompile, reason: str) -> None:
         """Observe that Dynamo abandons the analysis and will restart it."""
 
-    def graph_broke(self, frame: TracedFrame, reason: str, exception: Any) -> None:
+    def graph_broke(self, frame: TracedFrame, reason: str, exception: object) -> None:
         """Observe a graph break, once it is certain. Reported once, before torch logs it."""
 
-    def exception_met(self, frame: TracedFrame, exception: Any) -> None:
+    def exception_met(self, frame: TracedFrame, exception: object) -> None:
         """Observe an exception of traced code, or of a function it called, before Dynamo looks for its handler."""
 
     def trace_failed(self, frame: TracedFrame, exception: Exception) -> None:
         """Observe an exception that has left a trace; ``frame`` is its outermost function, with its state."""
 
-    def graph_made(self, compiling: FrameCompile | None, graph: Any) -> None:
+    def graph_made(self, compiling: FrameCompile | None, graph: object) -> None:
         """Observe an FX graph before the backend gets it."""
 
     def graph_cut(self, compiling: FrameCompile | None, buckets: list[GraphBucket]) -> None:
         """Observe that DistributedDataParallel has cut the newest graph."""
 
-    def backend_failed(self, frame: TracedFrame, graph: Any, problem: BaseException) -> None:
+    def backend_failed(self, frame: TracedFrame, graph: object, problem: BaseException) -> None:
         """Observe an exception of the backend; ``frame`` is the function being compiled."""
 
     def guards_made(
@@ -149,7 +150,7 @@ class CompileObserver:
         ``symbols`` are the sizes that may vary, ``sizes`` all those of inputs, with the reasons.
         """
 
-    def frame_skipped(self, frame: Any, reason: str) -> None:
+    def frame_skipped(self, frame: object, reason: str) -> None:
         """Observe that Dynamo will not compile a function."""
 
     def specialized(self, facts: SpecializationFacts, message: str) -> None:
@@ -273,7 +274,7 @@ class CompileHooks:
 _Steps = Generator[Given | None, Outcome, None]
 
 
-def _compile(hooks: CompileHooks, /, *arguments: Any, **keywords: Any) -> _Steps:
+def _compile(hooks: CompileHooks, /, *arguments: object, **keywords: Any) -> _Steps:
     if "skip" in keywords:
         # How many frames torch leaves out of the stacks that it logs: our wrapper adds one.
         keywords["skip"] += 1
@@ -301,7 +302,7 @@ def _parameters_of_compile() -> inspect.Signature:
     return inspect.signature(COMPILES.resolve(_COMPILE))
 
 
-def _transform(hooks: CompileHooks, /, *_: Any, **__: Any) -> _Steps:
+def _transform(hooks: CompileHooks, /, *_: object, **__: object) -> _Steps:
     problem = (yield None).error
     compiling = hooks.current
     if compiling is not None and isinstance(problem, ATTEMPTS.resolve(_RESTART)):
@@ -310,7 +311,7 @@ def _transform(hooks: CompileHooks, /, *_: Any, **__: Any) -> _Steps:
         hooks.notify(CompileObserver.attempt_restarted, compiling, str(reason))
 
 
-def _reasons(hooks: CompileHooks, /, cache_entries: Any, *arguments: Any, **keywords: Any) -> _Steps:
+def _reasons(hooks: CompileHooks, /, cache_entries: object, *arguments: object, **keywords: object) -> _Steps:
     reasons, problem = yield None
     if isinstance(problem, Exception):
         # ``error_on_recompile``: torch keeps the reasons to itself. This call only reports them.
@@ -328,7 +329,7 @@ def _report_recompiles(hooks: CompileHooks, cache_entries: Any, reasons: Any) ->
         )
 
 
-def _in_order(cache_entries: Any) -> list[Any]:
+def _in_order(cache_entries: object) -> list[Any]:
     """Return cache entries as a list; earlier torch versions pass on the first of a chain."""
     if isinstance(cache_entries, list | tuple):
         return list(cache_entries)
@@ -339,7 +340,9 @@ def _in_order(cache_entries: Any) -> list[Any]:
     return entries
 
 
-def _reasons_of_stance(hooks: CompileHooks, /, cache_entries: Any, frame: Any, *rest: Any, **keywords: Any) -> _Steps:
+def _reasons_of_stance(
+    hooks: CompileHooks, /, cache_entries: object, frame: Any, *rest: object, **keywords: object
+) -> _Steps:
     reasons, problem = yield None
     if problem is not None or not keywords.get("skip_logging"):
         return
@@ -366,13 +369,15 @@ def _limit(hooks: CompileHooks, /, *_: Any, **__: Any) -> _Steps:
         hooks.notify(CompileObserver.limit_exceeded, compiling, compiling.limit)
 
 
-def _log_break(hooks: CompileHooks, /, translator: Any, _options: Any, reason: str = "", exc: Any = None) -> _Steps:
+def _log_break(
+    hooks: CompileHooks, /, translator: Translator, _options: object, reason: str = "", exc: Any = None
+) -> _Steps:
     if not was_logged(exc):
         hooks.notify(CompileObserver.graph_broke, TracedFrame(translator), reason, exc)
     yield None
 
 
-def _exception_handler(hooks: CompileHooks, /, translator: Any, raised_exception: Any) -> _Steps:
+def _exception_handler(hooks: CompileHooks, /, translator: Translator, raised_exception: Any) -> _Steps:
     hooks.notify(CompileObserver.exception_met, TracedFrame(translator), raised_exception)
     yield None
 
@@ -380,7 +385,7 @@ def _exception_handler(hooks: CompileHooks, /, translator: Any, raised_exception
 _OWN = f"{__name__.partition('.')[0]}."
 
 
-def _cleanup(hooks: CompileHooks, /, output: Any, *_: Any, **__: Any) -> _Steps:
+def _cleanup(hooks: CompileHooks, /, output: object, *_: object, **__: object) -> _Steps:
     # Called at the end of each trace, in a ``finally``: an exception may be on its way through the caller.
     exception, translator = sys.exc_info()[1], getattr(output, "root_tx", None)
     if isinstance(exception, Exception) and translator is not None and _passes(exception, calling_frame()):
@@ -397,7 +402,7 @@ def _passes(exception: BaseException, frame: types.FrameType) -> bool:
     return traceback is not None
 
 
-def _backend(hooks: CompileHooks, /, output: Any, module: Any, *_: Any, **__: Any) -> _Steps:
+def _backend(hooks: CompileHooks, /, output: Any, module: Any, *_: object, **__: object) -> _Steps:
     hooks.notify(CompileObserver.graph_made, hooks.current, module.graph)
     with hooks.cuda_graphs.compiling(module.graph):
         problem = (yield None).error
@@ -408,7 +413,7 @@ def _backend(hooks: CompileHooks, /, output: Any, module: Any, *_: Any, **__: An
         hooks.notify(CompileObserver.graph_cut, hooks.current, buckets)
 
 
-def _build_guards(hooks: CompileHooks, /, made_by: Any, *_: Any, **__: Any) -> _Steps:
+def _build_guards(hooks: CompileHooks, /, made_by: object, *_: object, **__: object) -> _Steps:
     built, problem = yield None
     output = getattr(getattr(made_by, "tracer_output", None), "output_graph", None)
     if problem is None and output is not None and hooks.is_reported(CompileObserver.guards_made):
@@ -417,14 +422,14 @@ def _build_guards(hooks: CompileHooks, /, made_by: Any, *_: Any, **__: Any) -> _
         hooks.notify(CompileObserver.guards_made, hooks.current, made, symbols, sizes)
 
 
-def _handle_skip(hooks: CompileHooks, /, _: Any, result: Any, frame: Any) -> _Steps:
+def _handle_skip(hooks: CompileHooks, /, _: object, result: Any, frame: object) -> _Steps:
     reason = getattr(result, "skip_reason", None)
     if reason is not None and result.guarded_code is None:
         hooks.notify(CompileObserver.frame_skipped, frame, str(reason))
     yield None
 
 
-def _replacement(hooks: CompileHooks, /, environment: Any, a: Any, _tgt: Any, msg: str) -> _Steps:
+def _replacement(hooks: CompileHooks, /, environment: Any, a: Any, _tgt: object, msg: str) -> _Steps:
     before = environment.replacements.get(a)
     problem = (yield None).error
     now = environment.replacements.get(a)
@@ -434,7 +439,7 @@ def _replacement(hooks: CompileHooks, /, environment: Any, a: Any, _tgt: Any, ms
             hooks.notify(CompileObserver.specialized, specialization, msg)
 
 
-def _add_guard(hooks: CompileHooks, /, guards: Any, guard: Any, *, skip: int = 0, **keywords: Any) -> _Steps:
+def _add_guard(hooks: CompileHooks, /, guards: Any, guard: object, *, skip: int = 0, **keywords: object) -> _Steps:
     before = len(guards.inner)
     problem = (yield Given((guards, guard), {**keywords, "skip": skip + 1})).error
     if problem is None and len(guards.inner) != before:

@@ -20,6 +20,7 @@ from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.generated_code import cache_entry_of, original_of, user_function_of
 from dynamo_dap.debuggee.torch_api.graph import source_of_input, user_places
 from dynamo_dap.debuggee.torch_api.new_code import NEEDS, on_new_code
+from dynamo_dap.debuggee.torch_api.objects import Output
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.traced_paths import PATHS
 from dynamo_dap.debuggee.wrapping.locks import Level, lock
@@ -94,7 +95,7 @@ class NotedPaths(CompileObserver):
             if before != bool(self._wanting):
                 HOOKS.want(self, (CompileObserver.graph_made, CompileObserver.graph_broke) if wanted else ())
 
-    def graph_broke(self, frame: TracedFrame, reason: str, exception: Any) -> None:
+    def graph_broke(self, frame: TracedFrame, reason: str, exception: object) -> None:
         """Note the line of a break, for the graph that ends there."""
         stack = getattr(exception, "real_stack", None)
         self._break.last = (frame.compiled_code, stack[0].lineno) if stack else None
@@ -166,7 +167,7 @@ class CompileRecorder:
         """Forget the newest compile of all threads: its code has run since, unnoticed. Any thread."""
         self._compiled = threading.local()
 
-    def _on_code(self, original: CodeType, _: CodeType, output: Any) -> None:
+    def _on_code(self, original: CodeType, _: CodeType, output: Output) -> None:
         try:
             self._record(original, output)
         except Exception:  # noqa: BLE001  (a failure of ours must not become one of the compile)
@@ -226,7 +227,7 @@ def _output_graph(frame: FrameType | None) -> Any:
     return None
 
 
-def _traced(original: CodeType, output: Any) -> Iterator[CodeType]:
+def _traced(original: CodeType, output: object) -> Iterator[CodeType]:
     inlined = getattr(getattr(output, "tracing_context", None), "traced_code", None) or ()
     for code in (original, *inlined):
         yield user_function_of(code)
@@ -240,7 +241,7 @@ def lines_of(codes: Iterable[CodeType]) -> dict[str, frozenset[int]]:
     return {path: frozenset(lines) for path, lines in by_path.items()}
 
 
-def _side_effects(side_effects: Any) -> Iterator[SideEffect]:
+def _side_effects(side_effects: object) -> Iterator[SideEffect]:
     for tracker, stacks in getattr(side_effects, "mutation_user_stacks", {}).items():
         source = getattr(tracker, "source", None)
         yield SideEffect(

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.guard_checks import checks_of_manager
+from dynamo_dap.debuggee.torch_api.objects import Translator
 from dynamo_dap.debuggee.torch_api.retracing import retraced_call
 from dynamo_dap.debuggee.torch_api.tracing_hooks import LINES, add_line_hook
 from dynamo_dap.debuggee.wrapping.patches import Outcome, Patches
@@ -166,7 +167,7 @@ def measured_costs(listener: TimingListener, rounds: int) -> Costs:
     return costs
 
 
-def _nothing(*given: Any, **named: Any) -> None:
+def _nothing(*given: object, **named: object) -> None:
     pass
 
 
@@ -181,19 +182,23 @@ def _name_of_phase(event: str, facts: Any) -> str:
     return str((facts or {}).get("fn_name") or event)
 
 
-def _phase_begins(listener: TimingListener, _: Any, name: str, _time: int, facts: Any, *__: Any, **___: Any) -> None:
+def _phase_begins(
+    listener: TimingListener, _: object, name: str, _time: int, facts: object, *__: object, **___: object
+) -> None:
     if retraced_call() is None:
         listener.phase_began(_name_of_phase(name, facts))
 
 
-def _phase_ends(listener: TimingListener, logger: Any, name: str, *_: Any, **__: Any) -> Generator[None, Outcome, None]:
+def _phase_ends(
+    listener: TimingListener, logger: object, name: str, *_: object, **__: object
+) -> Generator[None, Outcome, None]:
     facts = logger.get_event_data().get(name) if hasattr(logger, "get_event_data") else None
     if (yield None).error is None and retraced_call() is None:
         listener.phase_ended(_name_of_phase(name, facts))
 
 
 def _cache_answers(
-    listener: TimingListener, _: Any, name: str, _time: int, facts: Any = None, *__: Any, **___: Any
+    listener: TimingListener, _: object, name: str, _time: int, facts: object = None, *__: object, **___: object
 ) -> None:
     cache, _, state = name.rpartition("_")
     if cache in _CACHES and state in _STATES and retraced_call() is None:
@@ -202,7 +207,7 @@ def _cache_answers(
         listener.cache_answered(_CACHES[cache], state, None if reason is None else str(reason))
 
 
-def _function_runs(listener: TimingListener, translator: Any) -> Generator[None, Outcome, None]:
+def _function_runs(listener: TimingListener, translator: Translator) -> Generator[None, Outcome, None]:
     is_resumed = bool(translator.instruction_pointer)
     if retraced_call() is None:
         listener.function_began(translator.f_code, translator.lineno, is_resumed=is_resumed)
@@ -211,17 +216,19 @@ def _function_runs(listener: TimingListener, translator: Any) -> Generator[None,
         listener.function_ended()
 
 
-def _instruction_begins(listener: TimingListener, _: Any) -> None:
+def _instruction_begins(listener: TimingListener, _: object) -> None:
     if retraced_call() is None:
         listener.instruction_began()
 
 
-def _line_begins(listener: TimingListener, translator: Any) -> None:
+def _line_begins(listener: TimingListener, translator: Translator) -> None:
     if retraced_call() is None:
         listener.line_began(translator.lineno)
 
 
-def _guards_are_built(listener: TimingListener, built: Any, made_by: Any, code: Any, *_: Any, **__: Any) -> None:
+def _guards_are_built(
+    listener: TimingListener, built: object, made_by: object, code: Any, *_: object, **__: object
+) -> None:
     output = getattr(getattr(made_by, "tracer_output", None), "output_graph", None)
     manager = getattr(built, "guard_manager", None)
     root = getattr(manager, "root", None)

@@ -22,6 +22,7 @@ from dynamo_dap.debuggee.torch_api.features import Feature, owner_of
 from dynamo_dap.debuggee.torch_api.frame_memory import locals_snapshot
 from dynamo_dap.debuggee.torch_api.graph import nodes_of, places_in, user_place
 from dynamo_dap.debuggee.torch_api.import_hooks import when_imported
+from dynamo_dap.debuggee.torch_api.objects import GraphModule, Node
 from dynamo_dap.debuggee.torch_api.skipping import never_compile_own_functions
 from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.debuggee.wrapping.patches import Given, Outcome, Patches, calling_frame
@@ -176,7 +177,7 @@ class CudaGraphHooks:
                 self._patches.around(*owner_of(need), hook)
 
     @contextlib.contextmanager
-    def compiling(self, graph: Any) -> Iterator[None]:
+    def compiling(self, graph: GraphModule) -> Iterator[None]:
         """Keep Dynamo's graph while a backend compiles it: a graph from Inductor's cache has no lines."""
         self._thread.graph = graph
         try:
@@ -431,7 +432,7 @@ def _place_of_input(placeholder: Any) -> Any:
     return None, None
 
 
-def _is_kept(node: Any, kept: CallSite, now: CallSite) -> bool:
+def _is_kept(node: Node, kept: CallSite, now: CallSite) -> bool:
     """Return whether an output of a node is alive other than by the name that this statement rebinds."""
     is_bound_again = kept.is_same_call(now) and kept.binds_a_name
     if not _is_alive(node, is_bound_again, []):
@@ -457,7 +458,7 @@ def _is_alive(node: Any, is_bound_again: bool, shown: list[dict[str, Any]]) -> b
     return False
 
 
-def _holders(node: Any, index: int, shown: list[dict[str, Any]]) -> int:
+def _holders(node: Node, index: int, shown: list[dict[str, Any]]) -> int:
     """Return the number of Python references to an output, without torch's own and those in ``shown``."""
     cached = getattr(node, "cached_tensor_outputs", None) or ()
     tensor = cached[index] if index < len(cached) else None

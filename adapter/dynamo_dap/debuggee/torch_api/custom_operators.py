@@ -15,6 +15,7 @@ from typing import Any
 from dynamo_dap.debuggee.torch_api.fake_evaluation import flattened, storage_of
 from dynamo_dap.debuggee.torch_api.graph_runs import has_own_memory
 from dynamo_dap.debuggee.torch_api.isolation import data_reading
+from dynamo_dap.debuggee.torch_api.objects import Node
 from dynamo_dap.debuggee.torch_api.operations import is_custom_operator
 from dynamo_dap.debuggee.torch_api.symbols import hint_of, is_symbolic
 
@@ -57,14 +58,14 @@ class OperatorFault:
     """A sentence on the operator, without its name: ``It writes to its argument x, ...``."""
 
 
-def promised_by(node: Any) -> Promised | None:
+def promised_by(node: Node) -> Promised | None:
     """Return the result of the fake kernel of a node's operator; None if the node calls no user operator."""
     example = node.meta.get("example_value") if is_custom_operator(node.target) else None
     return None if example is None else [_result(each) for each in flattened(example)]
 
 
-def _result(value: Any) -> _Result | None:
-    torch: Any = sys.modules["torch"]
+def _result(value: object) -> _Result | None:
+    torch = sys.modules["torch"]
     if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
         return None
     return _Result(
@@ -87,7 +88,7 @@ class CheckedCalls:
         self.faults: dict[Any, OperatorFault] = {}
         """By node, in the order of the graph."""
 
-    def __call__(self, node: Any, function: Any, args: Any, kwargs: Any) -> Any:
+    def __call__(self, node: object, function: Any, args: Any, kwargs: Any) -> Any:
         """Call ``function`` for ``node``."""
         before = [
             (name, each, each.clone())
@@ -102,7 +103,7 @@ class CheckedCalls:
         return result
 
     def _fault(
-        self, node: Any, function: Any, before: Sequence[tuple[str, Any, Any]], result: Any
+        self, node: object, function: object, before: Sequence[tuple[str, object, object]], result: object
     ) -> OperatorFault | None:
         with data_reading():
             for name, now, copy in before:
@@ -124,7 +125,7 @@ class CheckedCalls:
         return None
 
 
-def changes_its_mind(function: Any, args: Any, kwargs: Any, result: Any) -> str | None:
+def changes_its_mind(function: Any, args: Any, kwargs: Any, result: object) -> str | None:
     """Return why an operator gives different results for equal operands, if a few more calls show it."""
     for text, changed in (
         ("when it is called again", lambda each: each),
@@ -164,7 +165,7 @@ def _schema_of(function: Any) -> Any:
     return getattr(function, "_schema", None) or getattr(function, function.overloads()[0])._schema
 
 
-def _not_to_be_written(function: Any, args: Any, kwargs: Any) -> Iterator[tuple[str, Any]]:
+def _not_to_be_written(function: object, args: Any, kwargs: Any) -> Iterator[tuple[str, Any]]:
     """Yield name and value of each argument that an operator does not declare to write to."""
     for position, argument in enumerate(_schema_of(function).arguments):
         if argument.alias_info is None or not argument.alias_info.is_write:

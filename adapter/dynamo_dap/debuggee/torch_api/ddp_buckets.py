@@ -6,7 +6,6 @@ Read when the cut graph has been compiled, on the compiling thread.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 _OPTIMIZER = "DDPOptimizer"
 
@@ -23,7 +22,7 @@ class GraphBucket:
     """Names of the nodes, in the order of the graph."""
 
 
-def buckets_of(backend: Any) -> list[GraphBucket]:
+def buckets_of(backend: object) -> list[GraphBucket]:
     """Return the buckets of the graph that ``backend`` compiled last, in order; none without DDP.
 
     torch keeps them for its own tests, so some versions lack some of them.

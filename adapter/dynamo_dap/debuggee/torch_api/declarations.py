@@ -51,7 +51,7 @@ def marks(sizes: Sequence[DeclaredSize], first: int | None = None, last: int | N
     ends = "" if first is None else f", min={first}, max={last}"
     title = "; ".join(f"mark_dynamic({size.path}, {size.dimension}{ends})" for size in sizes)
 
-    def mark(tensor: Any, dimensions: Sequence[int]) -> None:
+    def mark(tensor: object, dimensions: Sequence[int]) -> None:
         DECLARATIONS.require()
         for dimension in dimensions:
             DECLARATIONS.resolve(_MARK)(tensor, dimension, min=first, max=last)
@@ -63,7 +63,7 @@ def maybe_marks(sizes: Sequence[DeclaredSize]) -> Declaration:
     """Return ``maybe_mark_dynamic``: dynamic as far as the function allows, as after calls with several sizes."""
     title = "; ".join(f"maybe_mark_dynamic({size.path}, {size.dimension})" for size in sizes)
 
-    def mark(tensor: Any, dimensions: Sequence[int]) -> None:
+    def mark(tensor: object, dimensions: Sequence[int]) -> None:
         DECLARATIONS.require()
         for dimension in dimensions:
             DECLARATIONS.resolve(_MAYBE_MARK)(tensor, dimension)
@@ -99,7 +99,7 @@ def specified(sizes: Sequence[DeclaredSize], first: int, last: int) -> Declarati
 
 def follows_calls() -> bool:
     """Return whether torch decides from call to call what is dynamic, without ``dynamic=`` and without a spec."""
-    config: Any = sys.modules["torch._dynamo.config"]
+    config = sys.modules["torch._dynamo.config"]
     return bool(
         getattr(config, "automatic_dynamic_shapes", True)
         and getattr(config, "assume_static_by_default", True)
@@ -108,16 +108,16 @@ def follows_calls() -> bool:
 
 
 def _spec_setting() -> str | None:
-    config: Any = sys.modules["torch._dynamo.config"]
+    config = sys.modules["torch._dynamo.config"]
     return next((setting for setting in SPEC_ARGUMENTS if hasattr(config, setting)), None)
 
 
-def _no_marks(tensor: Any, dimensions: Sequence[int]) -> None:
+def _no_marks(tensor: object, dimensions: Sequence[int]) -> None:
     """Mark nothing."""
 
 
 @contextlib.contextmanager
-def _patched(**settings: Any) -> Iterator[None]:
+def _patched(**settings: object) -> Iterator[None]:
     DECLARATIONS.require()
     with DECLARATIONS.resolve(_PATCH)(**settings):
         yield

@@ -83,7 +83,7 @@ def error_being_raised(frame: TracedFrame) -> UserError | None:
     return UserError(kind, arguments[0] if len(arguments) == 1 else ", ".join(arguments))
 
 
-def _field(tracker: Any, name: str) -> Any:
+def _field(tracker: object, name: str) -> Any:
     # An exception of a user's class holds the tracker of the built-in part.
     for holder in (tracker, getattr(tracker, "exc_vt", None)):
         value = getattr(holder, "__dict__", {}).get(name)
@@ -92,7 +92,7 @@ def _field(tracker: Any, name: str) -> Any:
     return None
 
 
-def _constant(tracker: Any) -> str:
+def _constant(tracker: object) -> str:
     value = getattr(tracker, "__dict__", {}).get("value")
     return str(value) if isinstance(value, str | int | float | bool) else "…"
 

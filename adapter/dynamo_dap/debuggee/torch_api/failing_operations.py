@@ -10,6 +10,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from dynamo_dap.debuggee.torch_api.objects import GraphModule, Node
+
 _MOST_BEFORE = 6
 """How many levels of operands are added to an operation that does not fail alone."""
 
@@ -17,7 +19,7 @@ Fails = Callable[[Any, Sequence[Any]], bool]
 """Returns whether a graph (torch's ``GraphModule``) with such inputs fails for the wanted reason."""
 
 
-def smaller_graph(graph: Any, inputs: Sequence[Any], fails: Fails) -> tuple[Any, Sequence[Any]] | None:
+def smaller_graph(graph: GraphModule, inputs: Sequence[object], fails: Fails) -> tuple[Any, Sequence[Any]] | None:
     """Return the failing operation of a graph as a minimal graph; None if none is found."""
     values = _values_of(graph, inputs)
     ends = [node for node in graph.graph.nodes if node.op.startswith("call_") and _is_tensor(values.get(node))]
@@ -43,17 +45,17 @@ def smaller_graph(graph: Any, inputs: Sequence[Any], fails: Fails) -> tuple[Any,
     return (upto, inputs) if len(upto.graph.nodes) < len(graph.graph.nodes) else None
 
 
-def _is_tensor(value: Any) -> bool:
+def _is_tensor(value: object) -> bool:
     return isinstance(value, sys.modules["torch"].Tensor)
 
 
-def _values_of(graph: Any, inputs: Sequence[Any]) -> dict[Any, Any]:
+def _values_of(graph: object, inputs: Sequence[Any]) -> dict[Any, Any]:
     """Run a graph, and return each node's result before a later one writes to it."""
     torch: Any = sys.modules["torch"]
     found: dict[Any, Any] = {}
 
     class Noting(torch.fx.Interpreter):  # type: ignore[misc]  # the base is known at run time
-        def run_node(self, node: Any) -> Any:
+        def run_node(self, node: Node) -> Any:
             result = super().run_node(node)
             if _is_tensor(result):
                 kept = result.detach().clone(memory_format=torch.preserve_format)
@@ -68,9 +70,9 @@ def _values_of(graph: Any, inputs: Sequence[Any]) -> dict[Any, Any]:
     return found
 
 
-def _upto(graph: Any, end: Any) -> Any:
+def _upto(graph: GraphModule, end: object) -> Any:
     """Return the graph as far as ``end``, which it returns."""
-    torch: Any = sys.modules["torch"]
+    torch = sys.modules["torch"]
     part, copies = torch.fx.Graph(), dict[Any, Any]()
     for node in graph.graph.nodes:
         copies[node] = part.node_copy(node, copies.__getitem__)
@@ -79,9 +81,9 @@ def _upto(graph: Any, end: Any) -> Any:
     return _returning(graph, part, copies, end)
 
 
-def _only(graph: Any, end: Any, wanted: set[Any], values: Mapping[Any, Any]) -> tuple[Any, list[Any]]:
+def _only(graph: GraphModule, end: object, wanted: set[Any], values: Mapping[object, object]) -> tuple[Any, list[Any]]:
     """Return a graph of the ``wanted`` nodes, which returns ``end``, and its inputs: their other operands."""
-    torch: Any = sys.modules["torch"]
+    torch = sys.modules["torch"]
     part, copies, given = torch.fx.Graph(), dict[Any, Any](), []
     operands = {each for node in wanted for each in node.all_input_nodes}
     for node in graph.graph.nodes:
@@ -95,8 +97,8 @@ def _only(graph: Any, end: Any, wanted: set[Any], values: Mapping[Any, Any]) -> 
     return _returning(graph, part, copies, end), given
 
 
-def _returning(graph: Any, part: Any, copies: Mapping[Any, Any], end: Any) -> Any:
-    torch: Any = sys.modules["torch"]
+def _returning(graph: object, part: Any, copies: Mapping[Any, Any], end: Any) -> Any:
+    torch = sys.modules["torch"]
     part.output((copies[end],))
     module = torch.fx.GraphModule(graph, part)
     module.graph.eliminate_dead_code()
@@ -104,7 +106,7 @@ def _returning(graph: Any, part: Any, copies: Mapping[Any, Any], end: Any) -> An
     return module
 
 
-def _with_tuples(nodes: set[Any], values: Mapping[Any, Any]) -> set[Any]:
+def _with_tuples(nodes: set[Any], values: Mapping[object, object]) -> set[Any]:
     """Return the nodes that give tuples to ``nodes``, and those before them: a graph takes no tuple as an input."""
     found: set[Any] = set()
     left = list(nodes)

@@ -17,6 +17,7 @@ from typing import Any
 
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.isolation import isolated
+from dynamo_dap.debuggee.torch_api.objects import Translator
 
 _FAKE_CONVERTER = "torch._subclasses.fake_tensor:FakeTensorConverter"
 _DISPATCH_MODE = "torch.utils._python_dispatch:TorchDispatchMode"
@@ -30,7 +31,7 @@ class WouldChangeTensor(Exception):
 
 
 @contextlib.contextmanager
-def evaluating(tx: Any) -> Iterator[None]:
+def evaluating(tx: Translator) -> Iterator[None]:
     """Compute with the values of ``tx``'s trace without changing the trace."""
     fake_mode = tx.output.fake_mode
     shape_env = tx.output.shape_env
@@ -80,7 +81,7 @@ def _guarding_class() -> Any:
             super().__init__()
             self._made: dict[int, Any] = {}
 
-        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_dispatch__(self, function: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
             kwargs = kwargs or {}
             for name, value in written_arguments(function, args, kwargs):
                 if id(value) not in self._made:
@@ -104,7 +105,7 @@ def storage_of(value: Any) -> object:
         return id(value)
 
 
-def written_arguments(function: Any, args: Any, kwargs: Any) -> Iterator[tuple[str, Any]]:
+def written_arguments(function: object, args: Any, kwargs: Any) -> Iterator[tuple[str, Any]]:
     """Yield name and value of each argument that an operator writes to, by its schema."""
     schema = getattr(function, "_schema", None)
     if schema is None or not schema.is_mutable:
@@ -117,7 +118,7 @@ def written_arguments(function: Any, args: Any, kwargs: Any) -> Iterator[tuple[s
                     yield argument.name, each
 
 
-def flattened(value: Any) -> Iterator[Any]:
+def flattened(value: object) -> Iterator[Any]:
     """Yield ``value``, or the contents of a list or a tuple."""
     if isinstance(value, list | tuple):
         for each in value:

@@ -89,7 +89,7 @@ def needs() -> dict[str, list[str]]:
 def owner_of(need: str) -> tuple[Any, str]:
     """Return the module or class that has ``need``, and the attribute's name there."""
     module_name, _, path = need.partition(":")
-    owner: Any = importlib.import_module(module_name)
+    owner = importlib.import_module(module_name)
     *classes, attribute = path.split(".")
     for name in classes:
         owner = getattr(owner, name)
@@ -98,7 +98,7 @@ def owner_of(need: str) -> tuple[Any, str]:
 
 def _lookup(need: str) -> Any:
     module_name, _, path = need.partition(":")
-    value: Any = importlib.import_module(module_name)
+    value = importlib.import_module(module_name)
     for part in filter(None, path.split(".")):
         value = getattr(value, part)
     return value

@@ -41,7 +41,7 @@ class LayoutUnknown(Exception):
     """This interpreter's layout of frames is unknown; the message says so."""
 
 
-def write_slot_in_memory(frame: FrameType, stack: list[Any], index: int, value: Any) -> None:
+def write_slot_in_memory(frame: FrameType, stack: list[Any], index: int, value: object) -> None:
     """Put ``value`` into slot ``index`` of the value stack of ``frame``, whose content is ``stack``.
 
     Raises: LayoutUnknown: the memory has unexpected contents; nothing was changed.

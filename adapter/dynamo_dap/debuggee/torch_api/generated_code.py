@@ -191,7 +191,7 @@ def compiled_codes() -> list[CodeType]:
     """Return the originals of all generated code: user functions and resume functions."""
     if ORIGINALS.problem is not None:
         return []
-    known: Any = ORIGINALS.resolve(_ORIGINALS)
+    known = ORIGINALS.resolve(_ORIGINALS)
     # Torch's dictionary by identity has no methods to go through it, but a plain one of its values.
     return list({id(code): code for code in list(known.values.values())}.values())
 

@@ -82,7 +82,7 @@ class GeneratedNames:
         """Remove the hook; harmless if it is not installed. Any thread."""
         self._patches.remove()
 
-    def _rename(self, original: types.CodeType, generated: types.CodeType, _: Any) -> types.CodeType | None:
+    def _rename(self, original: types.CodeType, generated: types.CodeType, _: object) -> types.CodeType | None:
         if not self._is_wanted():
             return None  # the hook changes nothing then
         return _hashable(generated.replace(co_filename=self._name_for(original.co_filename)))

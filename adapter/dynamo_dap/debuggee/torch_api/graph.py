@@ -10,10 +10,11 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from dynamo_dap.debuggee.torch_api.objects import Graph, Node, Translator
 from dynamo_dap.debuggee.torch_api.variable_trackers import Place
 
 
-def graphs_of(tx: Any) -> list[Any]:
+def graphs_of(tx: Translator) -> list[Any]:
     """Return the graph being written, then those around it: a higher-order operator's body is written by itself."""
     tracers = list(getattr(tx.output, "tracers", ()))
     if not tracers:
@@ -21,17 +22,17 @@ def graphs_of(tx: Any) -> list[Any]:
     return [tracer.graph for tracer in reversed(tracers)]
 
 
-def nodes_of(graph: Any) -> list[Any]:
+def nodes_of(graph: Graph) -> list[Any]:
     """Return the nodes in order."""
     return list(graph.nodes)
 
 
-def example_of(node: Any) -> Any:
+def example_of(node: Node) -> Any:
     """Return the FakeTensor or number of the node's result, or None."""
     return node.meta.get("example_value", node.meta.get("val"))
 
 
-def source_of_input(placeholder: Any) -> Any:
+def source_of_input(placeholder: Node) -> Any:
     """Return Dynamo's source of a graph input; None for an input that Dynamo made.
 
     The placeholder's facts about the call are erased at the end of the compile; the source stays.
@@ -40,7 +41,7 @@ def source_of_input(placeholder: Any) -> Any:
     return getattr(argument, "source", None) or getattr(placeholder, "_dynamo_source", None)
 
 
-def is_higher_order(node: Any) -> bool:
+def is_higher_order(node: Node) -> bool:
     """Return whether a node calls an operator that runs another graph."""
     return isinstance(node.target, sys.modules["torch"]._ops.HigherOrderOperator)
 
@@ -64,7 +65,7 @@ _SHORT_MODULES = {"_operator": "operator", "builtins": ""}
 _FRAME = re.compile(r'^\s*File "(?P<path>.+)", line (?P<line>\d+), in (?P<function>.+)$')
 
 
-def user_places(node: Any) -> Iterator[tuple[Place, str]]:
+def user_places(node: Node) -> Iterator[tuple[Place, str]]:
     """Return the user's frames that made the node, the innermost last: place and function."""
     return places_in(node.meta.get("stack_trace") or getattr(node, "stack_trace", None) or "")
 
@@ -77,7 +78,7 @@ def places_in(stack: str) -> Iterator[tuple[Place, str]]:
             yield Place(match["path"], int(match["line"]), 1), match["function"]
 
 
-def user_place(node: Any) -> tuple[Place, str] | None:
+def user_place(node: Node) -> tuple[Place, str] | None:
     """Return the innermost frame of the user's code that made the node."""
     innermost = None
     for innermost in user_places(node):  # noqa: B007 (the last one is wanted)
@@ -89,7 +90,7 @@ _ROOT = re.compile(r"[LG]\['([^']*)'\]")
 _ITEM = re.compile(r"\._modules\['([^']*)'\]|\['([^']*)'\]")
 
 
-def module_path(node: Any) -> str | None:
+def module_path(node: Node) -> str | None:
     """Return the innermost module whose forward made the node, as the user writes it: ``self.layers.1``."""
     modules = list((node.meta.get("nn_module_stack") or {}).values())
     if not modules:
@@ -98,12 +99,12 @@ def module_path(node: Any) -> str | None:
     return _ITEM.sub(lambda match: f".{match[1] or match[2]}", path)
 
 
-def is_erased(node: Any) -> bool:
+def is_erased(node: Node) -> bool:
     """Return whether a node was removed from its graph."""
     return bool(node._erased)
 
 
-def operands_of(node: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def operands_of(node: Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the node's positional and keyword operands: nodes, constants, and containers of them."""
     return tuple(node.args), dict(node.kwargs)
 
@@ -113,7 +114,7 @@ _WRITING = frozenset(["setitem", "itruediv", "ixor", *_IN_PLACE])
 """Functions of ``operator``."""
 
 
-def written_by(node: Any) -> list[Any]:
+def written_by(node: Node) -> list[Any]:
     """Return the operands (nodes) that the operation of a node changes in place."""
     written = [node.kwargs.get("out")]
     name = str(node.target if node.op == "call_method" else getattr(node.target, "__name__", ""))

@@ -46,7 +46,7 @@ class BreakFacts:
     """Whether it is a hook of FSDP, which keeps Dynamo out."""
 
 
-def facts_of_break(exception: Any) -> BreakFacts:
+def facts_of_break(exception: object) -> BreakFacts:
     """Parse the exception of a graph break."""
     message = without_addresses(str(getattr(exception, "msg", None) or exception).strip())
     first, *others = message.split(_ANOTHER)
@@ -76,7 +76,7 @@ def _unindented(text: str) -> str:
     return "\n".join(line.strip() for line in text.strip().splitlines())
 
 
-def stack_of_break(exception: Any) -> list[tuple[Place, str]]:
+def stack_of_break(exception: object) -> list[tuple[Place, str]]:
     """Return the user's stack inside the compiled function, outermost first."""
     stack = getattr(exception, "real_stack", None) or ()
     return [(_place(frame), without_resumes(str(frame.name))) for frame in stack]
@@ -86,7 +86,7 @@ def _place(frame: Any) -> Place:
     return Place(frame.filename, frame.lineno or 1, (getattr(frame, "colno", None) or 0) + 1)
 
 
-def place_of_break(exception: Any) -> Place | None:
+def place_of_break(exception: object) -> Place | None:
     """Return the user's line: the innermost outside torch."""
     stack = getattr(exception, "real_stack", None)
     return users_frame(stack)[0] if stack else None

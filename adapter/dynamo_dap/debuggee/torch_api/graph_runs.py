@@ -27,6 +27,7 @@ from dynamo_dap.debuggee.torch_api.fake_evaluation import (
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.graph import target_name, written_by
 from dynamo_dap.debuggee.torch_api.isolation import isolated, random_states
+from dynamo_dap.debuggee.torch_api.objects import Node
 from dynamo_dap.debuggee.torch_api.operations import COLLECTIVES, LEFT_OUT, is_custom_operator, is_ordinary
 from dynamo_dap.debuggee.torch_api.symbols import hint_of
 from dynamo_dap.protocol.texts import named_first_line_of
@@ -101,7 +102,7 @@ CallOperator = Callable[[Any, Any, Any, Any], Any]
 class RunnableGraph(Protocol):
     """Provides values that are not in a graph."""
 
-    def input_of(self, node: Any) -> object:
+    def input_of(self, node: object) -> object:
         """Return the input of the placeholder ``node``.
 
         Raises: NoRealValue: it is unknown; the text says why.
@@ -191,7 +192,7 @@ class GraphRunner:
         self._watched = {} if watched is None else watched
         self._run: GraphRun | None = None
 
-    def value_of(self, nodes: Sequence[Any], node: Any, limits: Limits, wanted: Wanted) -> object:
+    def value_of(self, nodes: Sequence[object], node: object, limits: Limits, wanted: Wanted) -> object:
         """Return the result of ``node`` after ``nodes`` have run, which continue those of the last call.
 
         Results that are not ``wanted`` are released after their last use in the graph.
@@ -222,13 +223,13 @@ class GraphRunner:
             self._run.close()
         self._run = None
 
-    def run_of(self, nodes: Sequence[Any], limits: Limits, wanted: Wanted) -> GraphRun:
+    def run_of(self, nodes: Sequence[object], limits: Limits, wanted: Wanted) -> GraphRun:
         """Return the run of ``nodes``, all of which have then run."""
         self._bring_up_to(nodes, limits, wanted)
         assert self._run is not None, "it was made to bring it up to the nodes"
         return self._run
 
-    def _result_of(self, nodes: Sequence[Any], node: Any, limits: Limits) -> Any:
+    def _result_of(self, nodes: Sequence[object], node: object, limits: Limits) -> Any:
         assert self._run is not None, "it was made to bring it up to the nodes"
         try:
             return self._run.result_of(node)
@@ -237,7 +238,7 @@ class GraphRunner:
             self._bring_up_to(nodes, limits, lambda: None)
             return self._result_of(nodes, node, limits)
 
-    def _bring_up_to(self, nodes: Sequence[Any], limits: Limits, wanted: Wanted) -> None:
+    def _bring_up_to(self, nodes: Sequence[object], limits: Limits, wanted: Wanted) -> None:
         deadline = time.monotonic() + limits.seconds
         while True:
             if self._run is None or not self._run.can_go_on():
@@ -259,7 +260,7 @@ def _all() -> None:
     """Keep all results."""
 
 
-def _with(node: Any, nodes: frozenset[Any] | None) -> frozenset[Any] | None:
+def _with(node: object, nodes: frozenset[Any] | None) -> frozenset[Any] | None:
     return None if nodes is None else nodes | {node}
 
 
@@ -343,7 +344,7 @@ class GraphRun:
                 else:
                     self._hold(each)
 
-    def _refuse_memory_of(self, node: Any, failed: Failed) -> None:
+    def _refuse_memory_of(self, node: Node, failed: Failed) -> None:
         """Refuse values from memory that the failed ``node`` should have written to: they are stale."""
         operands = [self._results.get(each) for each in written_by(node)]
         stale = {storage_of(each) for each in operands if has_own_memory(each)}
@@ -353,7 +354,7 @@ class GraphRun:
                     self._count(result, -1)
                 self._results[other] = failed
 
-    def result_of(self, node: Any) -> Any:
+    def result_of(self, node: object) -> Any:
         """Return the present result of a node that has run."""
         if node in self._transformed:
             raise NoRealValue("it is computed inside a transform (torch.func), where a value stands for many")
@@ -363,13 +364,13 @@ class GraphRun:
             raise _Released
         return self._results[node]
 
-    def as_written(self, value: Any) -> Any:
+    def as_written(self, value: object) -> Any:
         """Return a program's tensor with the nodes' writes to memory that it shares."""
         return as_it_was(value, self._copies)
 
     @contextlib.contextmanager
     def _where_the_graph_left_off(self) -> Iterator[None]:
-        torch: Any = sys.modules["torch"]
+        torch = sys.modules["torch"]
         depth = REAL_VALUES.resolve(_DEPTH)
         # The graph already contains the operations of an ``__torch_function__`` override.
         with apart_from_the_program(), torch._C.DisableTorchFunctionSubclass():
@@ -384,19 +385,19 @@ class GraphRun:
                 for entered in reversed(self._entered):
                     torch.amp.autocast_mode._exit_autocast(entered)
 
-    def _stands_for_many(self, result: Any) -> bool:
+    def _stands_for_many(self, result: object) -> bool:
         """Return whether a result belongs to a transform that is or was open: other results are ordinary there."""
-        torch: Any = sys.modules["torch"]
+        torch = sys.modules["torch"]
         is_wrapped = REAL_VALUES.resolve(_IS_WRAPPED)
         return any(isinstance(each, torch.Tensor) and is_wrapped(each) for each in flattened(result))
 
-    def _result(self, node: Any) -> Any:
+    def _result(self, node: Node) -> Any:
         if not (in_transform() or "_increment_nesting" in target_name(node)):
             return self._result_without_gradients(node)
         with sys.modules["torch"].set_grad_enabled(self._records):  # it differentiates what is computed inside it
             return self._result_without_gradients(node)
 
-    def _result_without_gradients(self, node: Any) -> Any:
+    def _result_without_gradients(self, node: Node) -> Any:
         try:
             if node.op == "placeholder":
                 return self._input(node)
@@ -414,12 +415,12 @@ class GraphRun:
             text = named_first_line_of(problem)
             return Failed(f"{target_name(node)} fails with these values: {text}", text)
 
-    def _input(self, node: Any) -> Any:
+    def _input(self, node: object) -> Any:
         return self._given(self._graph.input_of(node))
 
-    def _given(self, example: Any) -> Any:
+    def _given(self, example: object) -> Any:
         """Return an input of the graph, or a copy if nodes write to it."""
-        torch: Any = sys.modules["torch"]
+        torch = sys.modules["torch"]
         if isinstance(example, torch.SymInt | torch.SymFloat | torch.SymBool):
             return hint_of(example)
         if not isinstance(example, torch.Tensor):
@@ -434,7 +435,7 @@ class GraphRun:
         copy = torch.empty(0, dtype=example.dtype, device=example.device)
         return copy.set_(memory, example.storage_offset(), example.size(), example.stride())
 
-    def _called(self, node: Any) -> Any:
+    def _called(self, node: Node) -> Any:
         if node.op == "output":
             return self._operands(node)[0][0]
         name = target_name(node)
@@ -467,7 +468,7 @@ class GraphRun:
             self._entered.remove(args[0])
         return result
 
-    def _operands(self, node: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def _operands(self, node: Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
         def real(operand: Any) -> Any:
             result = self._results[operand]
             if isinstance(result, Failed):
@@ -479,7 +480,7 @@ class GraphRun:
         map_arg = REAL_VALUES.resolve(_MAP)
         return map_arg(node.args, real), map_arg(node.kwargs, real) if node.kwargs else {}
 
-    def _ran(self, node: Any, function: Any, args: Any, kwargs: Any) -> Any:
+    def _ran(self, node: object, function: Any, args: Any, kwargs: Any) -> Any:
         """Call ``function``, unless it would write to memory of the program."""
         if is_custom_operator(function):
             for each in flattened([args, list(kwargs.values())]):
@@ -489,7 +490,7 @@ class GraphRun:
                 return self._call_operator(node, function, args, kwargs)
         if node in self._watched:
             return function(*args, **kwargs)
-        torch: Any = sys.modules["torch"]
+        torch = sys.modules["torch"]
         if not isinstance(function, torch._ops.HigherOrderOperator):
             with _watching()(self._check_written):
                 return function(*args, **kwargs)
@@ -498,7 +499,7 @@ class GraphRun:
                 self._check_written(each)
         return function(*args, **kwargs)  # modes do not see the inside of such an operator
 
-    def _check_written(self, value: Any) -> None:
+    def _check_written(self, value: object) -> None:
         storage = storage_of(value)
         if storage not in self._of_program:
             return
@@ -506,7 +507,7 @@ class GraphRun:
             raise NoRealValue("it writes to memory of the program that cannot be replaced by a copy")
         raise _WritesProgramsMemory(storage)
 
-    def _hold(self, node: Any) -> None:
+    def _hold(self, node: Node) -> None:
         """Count the memory of results, and release those without later users, unless all results are kept."""
         self._count(self._results[node], 1)
         if self._keep is not None:
@@ -516,16 +517,16 @@ class GraphRun:
         if self._bytes > self._limit:
             raise _OverLimit
 
-    def _release(self, node: Any) -> None:
+    def _release(self, node: Node) -> None:
         """Forget a tensor that an operation gave; what the program has, and numbers, cost nothing."""
         result = self._results[node]
         if node.op in _OPERATIONS and isinstance(result, sys.modules["torch"].Tensor):
             self._count(result, -1)
             self._results[node] = _GONE
 
-    def _count(self, result: Any, change: int) -> None:
+    def _count(self, result: object, change: int) -> None:
         """Count how many results hold each storage, without the program's."""
-        torch: Any = sys.modules["torch"]
+        torch = sys.modules["torch"]
         for each in flattened(result):
             if not is_exactly(each, (torch.Tensor, torch.nn.Parameter)) or each.layout != torch.strided:
                 continue
@@ -555,7 +556,7 @@ def _watching() -> Any:
             super().__init__()
             self._check = check
 
-        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_dispatch__(self, function: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
             for _, value in written_arguments(function, args, kwargs or {}):
                 self._check(value)
             for position in _WRITES_UNSAID.get(function.__name__.partition(".")[0], ()):

@@ -120,12 +120,12 @@ def restore_timeouts(is_in_force: Callable[[], bool]) -> None:
 
 
 def _wrap(need: str, wrap: Callable[[Any, Any], Any]) -> None:
-    module: Any = inspect.getmodule(_stretching.resolve(_MAKE))
+    module = inspect.getmodule(_stretching.resolve(_MAKE))
     name = need.partition(":")[2]
     original = getattr(module, name)
 
     @functools.wraps(original)
-    def wrapped(*arguments: Any, **keywords: Any) -> Any:
+    def wrapped(*arguments: object, **keywords: object) -> Any:
         if _wish is None or not _wish.is_in_force():
             return original(*arguments, **keywords)
         return wrap(original, inspect.signature(original).bind(*arguments, **keywords))
@@ -133,7 +133,7 @@ def _wrap(need: str, wrap: Callable[[Any, Any], Any]) -> None:
     setattr(module, name, wrapped)
 
 
-def _longer(timeout: Any) -> Any:
+def _longer(timeout: object) -> Any:
     return max(timeout, STRETCHED) if isinstance(timeout, dt.timedelta) else timeout
 
 
@@ -162,7 +162,7 @@ def _made(original: Any, bound: inspect.BoundArguments) -> Any:
         return original(*bound.args, **bound.kwargs)
     program = _default if timeout == STRETCHED and _default is not None else timeout
     bound.arguments["timeout"] = _longer(timeout)
-    store: Any = bound.arguments.get("store")
+    store: object = bound.arguments.get("store")
     if hasattr(store, "set_timeout"):
         store.set_timeout(_longer(timeout))
     made = original(*bound.args, **bound.kwargs)

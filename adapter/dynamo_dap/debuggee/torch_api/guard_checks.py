@@ -61,7 +61,7 @@ class _Read:
     failures: int | None
 
 
-def checks_of_manager(manager: Any, failed: Sequence[str] = ()) -> list[GuardCheck]:
+def checks_of_manager(manager: object, failed: Sequence[str] = ()) -> list[GuardCheck]:
     """Return a guard manager's checks, in order.
 
     ``failed`` are the known failure messages: torch counts failures only per object.
@@ -98,7 +98,7 @@ def _is_of_several(part: _Read) -> bool:
     return part.kind in ("NO_TENSOR_ALIASING", "OBJECT_ALIASING")
 
 
-def _parts(manager: Any) -> Iterator[_Read]:
+def _parts(manager: object) -> Iterator[_Read]:
     root = getattr(manager, "root", None)
     try:
         read = list(_below(root, root, [0]))

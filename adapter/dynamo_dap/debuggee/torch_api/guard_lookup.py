@@ -104,7 +104,7 @@ def _is_usual(names: Mapping[str, object]) -> bool:
     return "__new__" not in names and type(slots) is tuple and not slots
 
 
-def as_given(value: Any) -> Any:
+def as_given(value: object) -> Any:
     """Return what a call was given, with containers and objects copied: the call may change them, but not tensors."""
     return replaced(value, {id(tensor): tensor for _, tensor in tensors_in({"": value})})
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dynamo_dap.debuggee.torch_api.guard_checks import SIZES, GuardCheck, checked_tensor
+from dynamo_dap.debuggee.torch_api.objects import Output, Translator
 from dynamo_dap.debuggee.torch_api.recompiles import parted_check
 from dynamo_dap.debuggee.torch_api.sources import as_the_user_wrote
 from dynamo_dap.debuggee.torch_api.symbols import range_text, relation_text
@@ -27,7 +28,7 @@ class GuardFacts:
     """The method of ``GuardBuilder``: ``TYPE_MATCH``, ``CONSTANT_MATCH`` ..."""
     name: str
     """The guarded expression: ``L['x']``; empty for global state."""
-    source: Any
+    source: object
     argument: Any
     """The check's additional argument: an attribute's name, a key, another source; usually None."""
     place: Place | None
@@ -38,7 +39,7 @@ class GuardFacts:
     """The line of torch or another library that installed it, if the user's line called into one."""
 
 
-def guards_of(tx: Any) -> list[GuardFacts]:
+def guards_of(tx: Translator) -> list[GuardFacts]:
     """Return the guards of the frame being compiled, in the order of installation."""
     return [_facts(guard) for guard in list(tx.output.guards)]
 
@@ -62,7 +63,7 @@ def _facts(guard: Any) -> GuardFacts:
     )
 
 
-def example_of_input(tx: Any, source: Any) -> Any:
+def example_of_input(tx: Translator, source: object) -> Any:
     """Return the FakeTensor of a source's graph input, or None."""
     tracker = tx.output.input_source_to_var.get(source)
     node = None if tracker is None else node_of(unwrapped(tracker))
@@ -83,19 +84,19 @@ class ShapeGuardFacts:
     """The file, line and function of torch that caused it, as torch keeps them."""
 
 
-def shape_guards_of(tx: Any) -> list[ShapeGuardFacts]:
+def shape_guards_of(tx: Translator) -> list[ShapeGuardFacts]:
     """Return the conditions on sizes: those that comparisons caused, then the ranges and equalities of symbols."""
     shape_env = tx.output.shape_env
     names = _symbol_names(shape_env)
     return [*_compared(tx.output, names), *_same_symbol(shape_env), *_ranges(shape_env, names)]
 
 
-def compared_sizes(output: Any) -> list[ShapeGuardFacts]:
+def compared_sizes(output: Output) -> list[ShapeGuardFacts]:
     """Return comparisons by the traced code, or by torch for it, and sizes that became numbers or equal to others."""
     return _compared(output, _symbol_names(output.shape_env))
 
 
-def places_of_conditions(output: Any) -> list[tuple[frozenset[str], Place]]:
+def places_of_conditions(output: Output) -> list[tuple[frozenset[str], Place]]:
     """Return the traced code's comparisons: each condition's inputs, as guards write them, and the line."""
     comparisons = _compared(output, _symbol_names(output.shape_env))
     return [
@@ -113,7 +114,7 @@ def inputs_in(expression: str) -> frozenset[str]:
 _INPUT = re.compile(r"[LG]\['\w+'\](?:\.\w+(?:\(\))?|\[[^\]]*\])*")
 
 
-def _compared(output: Any, names: dict[str, str]) -> list[ShapeGuardFacts]:
+def _compared(output: Output, names: dict[str, str]) -> list[ShapeGuardFacts]:
     """Return the effects of comparisons: conditions, then symbols that became equal to others, or to numbers."""
     shape_env = output.shape_env
     files: set[str] = set()
@@ -121,19 +122,19 @@ def _compared(output: Any, names: dict[str, str]) -> list[ShapeGuardFacts]:
     return [*shape_guards, *_replacements(shape_env, names, files, output)]
 
 
-def _symbol_names(shape_env: Any) -> dict[str, str]:
+def _symbol_names(shape_env: object) -> dict[str, str]:
     known = getattr(shape_env, "var_to_sources", {})
     return {str(symbol): source_name(sources[0]) or str(symbol) for symbol, sources in known.items() if sources}
 
 
-def _shape_guard(guard: Any, names: dict[str, str], files: set[str], output: Any) -> ShapeGuardFacts:
+def _shape_guard(guard: Any, names: dict[str, str], files: set[str], output: Output) -> ShapeGuardFacts:
     symbolic = relation_text(guard.expr)
     place = _parsed_place(getattr(guard, "sloc", None), files, output)
     asked_by = _asked_by(getattr(guard, "sloc", None))
     return ShapeGuardFacts(in_inputs(symbolic, names), symbolic, place, "compared by the traced code", asked_by)
 
 
-def _asked_by(sloc: Any) -> tuple[str, int, str] | None:
+def _asked_by(sloc: object) -> tuple[str, int, str] | None:
     found = getattr(sloc, "framework_loc", None)
     if found is None or isinstance(found, str):
         return None
@@ -148,7 +149,7 @@ def in_inputs(symbolic: str, names: dict[str, str]) -> str:
 _LOCATION = re.compile(r"(?:.*  # )?(?P<path>.+?):(?P<line>\d+) in ", re.DOTALL)
 
 
-def _parsed_place(sloc: Any, files: set[str], output: Any) -> Place | None:
+def _parsed_place(sloc: object, files: set[str], output: Output) -> Place | None:
     """Return the place in a text as torch keeps it: ``if x.shape[0] > 4:  # folder/file.py:4 in fn``.
 
     The beginning of the path is left out there, as far as it is that of torch's own files, too. ``files`` are those
@@ -167,7 +168,9 @@ def _parsed_place(sloc: Any, files: set[str], output: Any) -> Place | None:
     return Place(min(matching, key=len), int(match["line"]), 1) if matching else None
 
 
-def _replacements(shape_env: Any, names: dict[str, str], files: set[str], output: Any) -> Iterator[ShapeGuardFacts]:
+def _replacements(
+    shape_env: object, names: dict[str, str], files: set[str], output: Output
+) -> Iterator[ShapeGuardFacts]:
     for symbol, value in list(getattr(shape_env, "replacements", {}).items()):
         symbolic = f"{symbol} == {value}"
         sloc = getattr(shape_env, "replacements_slocs", {}).get(symbol)
@@ -176,7 +179,7 @@ def _replacements(shape_env: Any, names: dict[str, str], files: set[str], output
         yield ShapeGuardFacts(in_inputs(symbolic, names), symbolic, place, reason, _asked_by(sloc))
 
 
-def _same_symbol(shape_env: Any) -> Iterator[ShapeGuardFacts]:
+def _same_symbol(shape_env: object) -> Iterator[ShapeGuardFacts]:
     for symbol, sources in list(getattr(shape_env, "var_to_sources", {}).items()):
         first, *others = dict.fromkeys(filter(None, (source_name(source) for source in sources))) or [""]
         for other in others:
@@ -187,7 +190,7 @@ _ANY_INTEGER = "-∞ … ∞"
 """A range that no guard is made of: torch 2.12 has symbols for numbers that it knows nothing of."""
 
 
-def _ranges(shape_env: Any, names: dict[str, str]) -> Iterator[ShapeGuardFacts]:
+def _ranges(shape_env: object, names: dict[str, str]) -> Iterator[ShapeGuardFacts]:
     replaced = getattr(shape_env, "replacements", {})
     for symbol, bounds in list(getattr(shape_env, "var_to_range", {}).items()):
         bounds_text = range_text(bounds)
@@ -207,7 +210,7 @@ class RequestedGuard:
     """As the user wrote it: ``self.scale``."""
 
 
-def requested_guard(guard: Any) -> RequestedGuard:
+def requested_guard(guard: object) -> RequestedGuard:
     """Describe a guard."""
     facts = _facts(guard)
     return RequestedGuard(facts.check, facts.name, as_the_user_wrote(facts.name))
@@ -224,7 +227,7 @@ class BuiltGuard:
     source: str | None
 
 
-def built_guards(output: Any, checks: Sequence[GuardCheck]) -> Iterator[BuiltGuard]:
+def built_guards(output: Output, checks: Sequence[GuardCheck]) -> Iterator[BuiltGuard]:
     """Yield the guards of a finished compile; ``checks`` are the checks of calls.
 
     Each check belongs to the first guard that caused it, which has the line. Checks without a guard come last.
@@ -252,7 +255,7 @@ def built_guards(output: Any, checks: Sequence[GuardCheck]) -> Iterator[BuiltGua
         yield BuiltGuard((one.expression,), one.kind, one.place, None)
 
 
-def _conditions_on_sizes(output: Any, expressions: Sequence[str]) -> Iterator[BuiltGuard]:
+def _conditions_on_sizes(output: Output, expressions: Sequence[str]) -> Iterator[BuiltGuard]:
     """Yield a guard for each condition, with the line that compared these sizes first."""
     places = places_of_conditions(output)
     for expression in expressions:

@@ -164,7 +164,7 @@ def _enter_eager() -> None:
 
 def is_dynamo_off() -> bool:
     """Return whether this thread is inside ``dynamo_off``: compiles are then the debugger's own."""
-    stance: Any = sys.modules["torch._dynamo.eval_frame"]._stance
+    stance = sys.modules["torch._dynamo.eval_frame"]._stance
     return type(stance) is _StanceOfThreads and threading.get_ident() in stance.eager_threads
 
 
@@ -182,13 +182,13 @@ def _leave_eager() -> None:
             module._stance = stance.before
 
 
-def change_stance(stance: Any, only_if: Any = None) -> Any:
+def change_stance(stance: object, only_if: object = None) -> Any:
     """Set a stance of torch for the process, and return the one before.
 
     With ``only_if`` nothing changes unless that one is in force: the program may have chosen another since.
     """
     DYNAMO_OFF.require()
-    module: Any = sys.modules["torch._dynamo.eval_frame"]
+    module = sys.modules["torch._dynamo.eval_frame"]
     with _stance_lock:
         # An expression that is being evaluated keeps its thread's own.
         holder, name = (module._stance, "before") if type(module._stance) is _StanceOfThreads else (module, "_stance")
@@ -201,7 +201,7 @@ def change_stance(stance: Any, only_if: Any = None) -> Any:
 @contextlib.contextmanager
 def metadata_reading() -> Iterator[None]:
     """Read a tensor's metadata: the ``__torch_function__`` of a subclass or a mode is not called."""
-    torch: Any = sys.modules["torch"]
+    torch = sys.modules["torch"]
     with torch._C.DisableTorchFunction():
         yield
 
@@ -218,7 +218,7 @@ def uncompiled_data_reading() -> contextlib.AbstractContextManager[object]:
 
     It is entered at each call of a compiled graph, and costs only what it has to turn off.
     """
-    torch: Any = sys.modules["torch"]
+    torch = sys.modules["torch"]
     if not torch._C._len_torch_dispatch_stack() and not torch._C._len_torch_function_stack():
         return torch.no_grad()  # type: ignore[no-any-return]  # torch is untyped
     return _without_modes()
@@ -226,7 +226,7 @@ def uncompiled_data_reading() -> contextlib.AbstractContextManager[object]:
 
 @contextlib.contextmanager
 def _without_modes() -> Iterator[None]:
-    torch: Any = sys.modules["torch"]
+    torch = sys.modules["torch"]
     disable_modes, disable_function = READING.resolve(_MODES), READING.resolve(_TORCH_FUNCTION)
     with disable_modes(), disable_function(), torch.no_grad():
         yield
@@ -245,16 +245,16 @@ def transforms_off() -> Iterator[None]:
 @contextlib.contextmanager
 def tensor_texts(text: Callable[[Any], str]) -> Iterator[None]:
     """Format every printed tensor inside by ``text``: torch's own format would read its data."""
-    torch: Any = sys.modules.get("torch")
+    torch = sys.modules.get("torch")
     mode: Any = getattr(sys.modules.get("torch.overrides"), "TorchFunctionMode", None)
-    tensor: Any = getattr(torch, "Tensor", None)
+    tensor = getattr(torch, "Tensor", None)
     if mode is None or tensor is None:  # not imported, or not all of it yet
         yield
         return
     asked = (tensor.__repr__, tensor.__format__)
 
     class Texts(mode):  # type: ignore[misc]  # the base is known at run time
-        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_function__(self, function: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
             return text(args[0]) if function in asked else function(*args, **(kwargs or {}))
 
     with Texts():
@@ -279,13 +279,13 @@ def global_state() -> list[Callable[[], None]]:
 
 def random_states() -> list[Callable[[], None]]:
     """Return a function that restores the present states of all random number generators that are in use."""
-    torch: Any = sys.modules["torch"]
+    torch = sys.modules["torch"]
     state = random.getstate()
     # Each look at a call reads it: the generator itself has nothing that Dynamo would compile.
     with uncompiled_data_reading():
         tensor_state = torch.default_generator.get_state()
     restore = [lambda: random.setstate(state), lambda: _set_torch_state(torch, tensor_state)]
-    numpy: Any = sys.modules.get("numpy")
+    numpy = sys.modules.get("numpy")
     if numpy is not None and "numpy.random" in sys.modules:
         numpy_state = numpy.random.get_state()
         restore.append(lambda: numpy.random.set_state(numpy_state))
@@ -298,7 +298,7 @@ def random_states() -> list[Callable[[], None]]:
 
 def random_state() -> Any:
     """Return torch's random number generators' states, one after another, as a tensor of bytes on the CPU."""
-    torch: Any = sys.modules["torch"]
+    torch = sys.modules["torch"]
     with data_reading():
         states = [torch.get_rng_state()]
         if getattr(torch, "cuda", None) is not None and torch.cuda.is_initialized():
@@ -318,7 +318,7 @@ def _set_cuda_states(torch: Any, states: Any) -> None:
 
 def switches() -> list[Callable[[], None]]:
     """Return a function that restores the present global switches of torch."""
-    torch: Any = sys.modules["torch"]
+    torch = sys.modules["torch"]
     grad = torch.is_grad_enabled()
     dtype = torch.get_default_dtype()
     deterministic = torch.are_deterministic_algorithms_enabled()
@@ -357,7 +357,7 @@ def _silent_logs() -> Iterator[None]:
         if isinstance(logger, logging.Logger) and (logger is logging.root or logger.name.startswith("torch"))
         for handler in logger.handlers
     }
-    structured: Any = sys.modules.get("torch._logging.structured")
+    structured = sys.modules.get("torch._logging.structured")
     # A structured trace contains a file's name once, with the number that represents it from then on.
     interned: dict[str, int] = getattr(structured, "INTERN_TABLE", {})
     known = set(interned)
@@ -448,7 +448,7 @@ def _own_metrics() -> Iterator[None]:
         of_thread.__dict__.update(kept)
 
 
-def copy_of_counter(counter: Any) -> Any:
+def copy_of_counter(counter: object) -> Any:
     """Return an ``itertools.count`` that goes on where ``counter`` stands; Python 3.14 cannot copy one."""
     # Its text is the only way to read it without drawing a number.
     return itertools.count(*(ast.literal_eval(each) for each in repr(counter)[len("count(") : -1].split(", ")))

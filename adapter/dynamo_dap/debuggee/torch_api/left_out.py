@@ -10,7 +10,6 @@ import contextlib
 import re
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.protocol.bisection import KINDS, PARTS, SETTING, SETTINGS, first_bad
@@ -45,7 +44,7 @@ def wrong_part(stage: str, is_right: Callable[[], bool]) -> str | None:
                 return is_right()
 
         return f"{KINDS[part]} {names[first_bad(len(names), is_good)]}" if names else None
-    config: Any = sys.modules[_CONFIGS.get(stage, "torch._functorch.config")]
+    config = sys.modules[_CONFIGS.get(stage, "torch._functorch.config")]
     for name, value in SETTINGS.get(stage, {}).items():
         if hasattr(config, name) and getattr(config, name) is not value:
             with _leaving_out(SETTING, sys.maxsize), config.patch({name: value}):
@@ -57,8 +56,8 @@ def wrong_part(stage: str, is_right: Callable[[], bool]) -> str | None:
 @contextlib.contextmanager
 def _leaving_out(part: str, last: int) -> Iterator[list[str]]:
     """Leave out all parts after number ``last``; yield the names of torch's parts, in order."""
-    bisector: Any = LEAVING_OUT.resolve(_BISECTOR)
-    config: Any = sys.modules["torch._functorch.config"]
+    bisector = LEAVING_OUT.resolve(_BISECTOR)
+    config = sys.modules["torch._functorch.config"]
     names: list[str] = []
 
     def disable_subsystem(_: str, subsystem: str, debug_info: Callable[[], str] | None = None) -> bool:

@@ -25,6 +25,7 @@ from dynamo_dap.debuggee.torch_api.compilation import unwrapped_backend
 from dynamo_dap.debuggee.torch_api.failing_operations import smaller_graph
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.import_hooks import when_imported
+from dynamo_dap.debuggee.torch_api.objects import GraphModule
 
 _AFTER_DYNAMO = "torch._dynamo.repro.after_dynamo"
 _AFTER_AOT = "torch._dynamo.repro.after_aot"
@@ -67,7 +68,7 @@ class MinifyingProcess:
         module: Any = sys.modules[_AFTER_DYNAMO]
         call, dump = MINIFYING.resolve(_CALL), MINIFYING.resolve(_DUMP)
 
-        def call_backend(debug: Any, *arguments: Any, **named: Any) -> Any:
+        def call_backend(debug: Any, *arguments: object, **named: object) -> Any:
             backend = debug._torchdynamo_orig_backend
             if not isinstance(backend, _ReturnsModules):
                 self._backend = backend
@@ -88,7 +89,7 @@ class MinifyingProcess:
     def _minify(self, script: str) -> None:
         """Run the script that torch would have written, and end the process."""
         error = _text_of(sys.exc_info()[1])
-        torch: Any = sys.modules["torch"]
+        torch = sys.modules["torch"]
         if any(getattr(torch, kind).is_initialized() for kind in ("cuda", "xpu") if hasattr(torch, kind)):
             problem = self._run(script, error)
         else:
@@ -167,9 +168,9 @@ class _ReturnsModules:
         self.backend = backend
         functools.update_wrapper(self, backend)
 
-    def __call__(self, graph: Any, *arguments: Any, **named: Any) -> Any:
+    def __call__(self, graph: GraphModule, *arguments: Any, **named: Any) -> Any:
         compiled = self.backend(graph, *arguments, **named)
-        torch: Any = sys.modules["torch"]
+        torch = sys.modules["torch"]
         if isinstance(compiled, torch.nn.Module):
             return compiled
         module = torch.nn.Module()
@@ -196,7 +197,7 @@ def _change_minifier(*, is_isolated: bool) -> None:
     minifier = ATTEMPTS.resolve(_MINIFIER)
 
     def fails_in_fork(fails: Callable[..., bool]) -> Callable[..., bool]:
-        def attempt(*arguments: Any) -> bool:
+        def attempt(*arguments: object) -> bool:
             child = os.fork()
             if child == 0:
                 answers = [True]
@@ -209,7 +210,7 @@ def _change_minifier(*, is_isolated: bool) -> None:
 
         return attempt
 
-    def changed(graph: Any, given: Any, *more: Any, module_fails: Callable[..., bool], **named: Any) -> Any:
+    def changed(graph: Any, given: Any, *more: object, module_fails: Callable[..., bool], **named: object) -> Any:
         fails = fails_in_fork(module_fails) if is_isolated else module_fails
         before = len(graph.graph.nodes)
         sys.stderr.write(f"Started off with {before} nodes\n")
@@ -236,7 +237,7 @@ def _kind_of(error: str) -> str | None:
     return ": ".join(inner) if inner else outer.rpartition(".")[2]
 
 
-def _with_backend(program: str, name: str, backend: Any) -> str:
+def _with_backend(program: str, name: str, backend: object) -> str:
     """Return a minified program that has the source of the user's backend, if that is a function of the user's."""
     function = unwrapped_backend(getattr(backend, "compiler_fn", backend))
     if not inspect.isfunction(function) or str(function.__module__).partition(".")[0] in ("torch", "functorch"):

@@ -6,9 +6,9 @@ Pure functions of a node or its target.
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 from dynamo_dap.debuggee.torch_api.graph import target_name
+from dynamo_dap.debuggee.torch_api.objects import Node
 
 COLLECTIVES = ("_c10d_functional", "c10d", "torch.distributed")
 LEFT_OUT = (
@@ -24,7 +24,7 @@ _CARE = (*COLLECTIVES, *LEFT_OUT, "register_hook", "_enter_autocast", "_exit_aut
 
 def is_operation(function: object, name: str) -> bool:
     """Whether ``function`` is torch's function ``name``, which computes a result and does nothing else."""
-    torch: Any = sys.modules["torch"]
+    torch = sys.modules["torch"]
     functions = getattr(torch._C, "_VariableFunctions", None)
     return not name.endswith("_") and function is getattr(functions, name, name)
 
@@ -37,13 +37,13 @@ _NAMESPACES = frozenset(
 
 def is_custom_operator(function: object) -> bool:
     """Return whether ``function`` is an operator outside torch: its declaration may be wrong."""
-    torch: Any = sys.modules["torch"]
+    torch = sys.modules["torch"]
     if not isinstance(function, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
         return False
     return str(function).partition(".")[0] not in _NAMESPACES
 
 
-def is_ordinary(node: Any) -> bool:
+def is_ordinary(node: Node) -> bool:
     """Return whether a node only computes a result from its operands."""
     return (
         node.op in ("call_function", "call_method")

@@ -19,6 +19,7 @@ from typing import Any
 
 from dynamo_dap.debuggee.torch_api.features import Feature, owner_of
 from dynamo_dap.debuggee.torch_api.graph import nodes_of, target_name
+from dynamo_dap.debuggee.torch_api.objects import GraphModule
 from dynamo_dap.debuggee.wrapping.patches import Patches, calling_frame
 from dynamo_dap.debuggee.wrapping.weak_collections import WeakKeyDictionary
 
@@ -94,7 +95,7 @@ class RaisedCalls:
     def _pass_ends(self, *_: object) -> None:
         self._ends(calling_frame(), self._raised_in_backward)
 
-    def _caches(self, graph: Any) -> None:
+    def _caches(self, graph: GraphModule) -> None:
         self._stacks[graph] = {node.name: node.meta.get("stack_trace") for node in graph.graph.nodes}
 
     def _ends(self, frame: object, find: Callable[[Exception, list[types.TracebackType]], RaisedCall | None]) -> None:
@@ -115,13 +116,13 @@ class RaisedCalls:
         if at is None or code is None:
             return None
         found = _raised_inside(RaisedCall(code, problem, is_backward=True), steps[at + 1 :])
-        graph: Any = getattr(getattr(function, "_lazy_backward_info", None), "bw_module", None)
+        graph = getattr(getattr(function, "_lazy_backward_info", None), "bw_module", None)
         nodes = [] if graph is None else list(self._nodes(graph, found.nodes))
         name = ".".join((found.operator or "").split(".")[:2])
         own = [each for each in nodes if "." in name and name in target_name(each)]
         return replace(found, backward_nodes=tuple(own or nodes))
 
-    def _nodes(self, graph: Any, names: Collection[str]) -> Iterator[Any]:
+    def _nodes(self, graph: GraphModule, names: Collection[str]) -> Iterator[Any]:
         stacks = self._stacks.get(graph, {})
         for node in nodes_of(graph.graph):
             if node.name in names:

@@ -28,6 +28,7 @@ from dynamo_dap.debuggee.torch_api.graph_runs import (
     has_own_memory,
 )
 from dynamo_dap.debuggee.torch_api.isolation import metadata_reading
+from dynamo_dap.debuggee.torch_api.objects import Node
 from dynamo_dap.debuggee.torch_api.operations import is_ordinary
 from dynamo_dap.debuggee.torch_api.retracing import retraced_call
 from dynamo_dap.debuggee.torch_api.symbols import hint_of
@@ -229,7 +230,7 @@ def _is_operation_of_torch(node: Any) -> bool:
     return owner == "_operator" or owner.partition(".")[0] == "torch"
 
 
-def _check_path(output: Any, node: Any) -> None:
+def _check_path(output: Any, node: Node) -> None:
     """Check that the replay of a cached call agrees with its cache entry up to ``node``.
 
     Raises: NoRealValue: it does not, since the program computes something else.

@@ -45,7 +45,7 @@ class Failure:
     """Torch's own advice."""
 
 
-def failures_of(code: types.CodeType, entries: Sequence[Any], reasons: Sequence[str]) -> list[Failure]:
+def failures_of(code: types.CodeType, entries: Sequence[object], reasons: Sequence[str]) -> list[Failure]:
     """Return a failure for each reason; ``entries`` are torch's cache entries of ``code``, in the same order."""
     return [
         _failure(code, entries[index] if index < len(entries) else None, reason) for index, reason in enumerate(reasons)
@@ -115,7 +115,7 @@ def _is_harmless(call: ast.Call) -> bool:
     return isinstance(function, ast.Attribute) and function.attr in ("size", "stride", "storage_offset", "keys", "dim")
 
 
-def _failure(code: types.CodeType, entry: Any, reason: str) -> Failure:
+def _failure(code: types.CodeType, entry: object, reason: str) -> Failure:
     match = _COMPILE_ID.match(reason)
     text = reason[match.end() :] if match else reason
     sentence, _, stack = text.partition(_STACK)

@@ -24,6 +24,7 @@ from typing import Any, Protocol
 from dynamo_dap.debuggee.torch_api.dynamo_names import is_dynamos_global
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.isolation import COMPILES, dynamo_off, isolated
+from dynamo_dap.debuggee.torch_api.objects import GraphModule, Output
 from dynamo_dap.debuggee.torch_api.tensor_facts import is_tensor
 from dynamo_dap.debuggee.wrapping.patches import Outcome, Patches
 from dynamo_dap.debuggee.wrapping.weak_collections import with_own_callback
@@ -257,7 +258,7 @@ def _ending_complete(replay: Replay) -> Iterator[None]:
         yield
         return
 
-    def end_here(output: Any, *_: Any, **__: Any) -> Generator[None, Outcome, None]:
+    def end_here(output: Any, *_: object, **__: object) -> Generator[None, Outcome, None]:
         if current_replay() is not replay:  # a trace with changes, inside this one
             yield None
             return
@@ -310,11 +311,11 @@ def _frame_id(call: CachedCall) -> int:
     return int(number) if number.isdecimal() else 0
 
 
-def _output_of(traced: Any) -> Any:
+def _output_of(traced: object) -> Any:
     return getattr(traced, "output_graph_for_cleanup", None) or getattr(traced, "output_graph", None)
 
 
-def drop_references(output: Any) -> None:
+def drop_references(output: Output) -> None:
     """Drop references to the program's objects, as torch does at the end of a compile.
 
     They would live until some later garbage collection, and weak references to a tensor keep it from being swapped.
@@ -339,7 +340,7 @@ def forget_tensors(context: Any) -> None:
         clear(context.fake_mode)
 
 
-def _use_own_memos(fake_mode: Any) -> None:
+def _use_own_memos(fake_mode: object) -> None:
     """Let fake tensors that die after the trace run our code, which Dynamo skips.
 
     They lie in reference cycles, so the garbage collector may find them inside a compiled function, where Dynamo would
@@ -389,7 +390,7 @@ def compiling_apart_from_the_program() -> Iterator[None]:
         yield
 
 
-def compile_by(backend: Callable[..., Any], graph: Any, inputs: Sequence[Any]) -> Callable[..., Any]:
+def compile_by(backend: Callable[..., Any], graph: GraphModule, inputs: Sequence[object]) -> Callable[..., Any]:
     """Compile a graph by ``backend``: ``torch.compiler.is_compiling`` is true meanwhile, as in Dynamo.
 
     Raises:
@@ -404,9 +405,9 @@ def compile_by(backend: Callable[..., Any], graph: Any, inputs: Sequence[Any]) -
         return compiled
 
 
-def _copy_bodies(graph: Any) -> None:
+def _copy_bodies(graph: GraphModule) -> None:
     """Replace the bodies of a graph's higher-order operators by copies, which a backend may change."""
-    torch: Any = sys.modules["torch"]
+    torch = sys.modules["torch"]
     for name in {node.target for node in graph.graph.nodes if node.op == "get_attr"}:
         body = getattr(graph, name, None)
         if isinstance(body, torch.fx.GraphModule):
@@ -418,7 +419,7 @@ def _copy_bodies(graph: Any) -> None:
             setattr(graph, name, copy)
 
 
-def _has_dynamic_floats(graph: Any) -> bool:
+def _has_dynamic_floats(graph: GraphModule) -> bool:
     """Whether Dynamo hands a number to the graph as a tensor without dimensions, whose value it reads."""
     return any(
         node.op == "call_method" and node.target == "item" and getattr(node.args[0], "op", None) == "placeholder"

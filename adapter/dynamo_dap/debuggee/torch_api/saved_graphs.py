@@ -15,6 +15,7 @@ from weakref import ref
 
 from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
 from dynamo_dap.debuggee.torch_api.graph_runs import GraphRunner, NoRealValue
+from dynamo_dap.debuggee.torch_api.objects import Node
 from dynamo_dap.debuggee.torch_api.real_values import attribute_of_graph, limits_of_real_values
 from dynamo_dap.debuggee.torch_api.retracing import CachedCall
 from dynamo_dap.debuggee.torch_api.sources import functions_of_sources, user_expression
@@ -81,7 +82,7 @@ class KeptGraph:
             raise NoRealValue(f"'{target}' of the graph is gone")
         return found
 
-    def wanted_copy(self, node: Any) -> Any:
+    def wanted_copy(self, node: Node) -> Any:
         """Return the copy of the trace's ``node``, whose value later calls need.
 
         Raises:
@@ -127,7 +128,7 @@ class KeptGraphInCall:
         self._runner = GraphRunner(self, graph.watched)
         self._runner.copied.update(storage_of(self.input_of(each)) for each in graph.written)
 
-    def value_of(self, node: Any, count: int) -> object:
+    def value_of(self, node: Node, count: int) -> object:
         """Return the value of ``node`` after the first ``count`` nodes have run; counts never get smaller.
 
         Raises:

@@ -95,7 +95,7 @@ class InputSizes:
             tensors = self._tensors()
             return [facts for tracked in self._tracked() for facts in self._of(tracked, tensors)]
 
-    def of_example(self, example: Any) -> list[SizeFacts]:
+    def of_example(self, example: object) -> list[SizeFacts]:
         """Return the sizes of the input that a FakeTensor or SymInt represents; empty for any other value."""
         if SIZES.problem is not None:
             return []
@@ -121,7 +121,7 @@ class InputSizes:
             ]
 
     def _known_of_unused(
-        self, source: Any, tensor: Any, position: int, size: int, earlier: tuple[Any, ...]
+        self, source: object, tensor: object, position: int, size: int, earlier: tuple[object, ...]
     ) -> Iterator[SizeReason]:
         config = _config()
         if (declared := _declared(config)) is not None:
@@ -188,7 +188,7 @@ class InputSizes:
             (*first, *self._equals(symbol, source), *self._conditions(symbol)),
         )
 
-    def _number(self, name: str, number: Any) -> SizeFacts:
+    def _number(self, name: str, number: object) -> SizeFacts:
         if not getattr(_config(), "assume_static_by_default", True):
             first = [_dynamic_setting()]
         elif _has_lists():
@@ -217,7 +217,9 @@ class InputSizes:
 
     # -- torch's decision, in its own order -----------------------------------------------------------------------
 
-    def _why(self, source: Any, tensor: Any, policy: Any, position: int, chosen: Any, size: Any) -> list[SizeReason]:
+    def _why(
+        self, source: object, tensor: object, policy: object, position: int, chosen: object, size: object
+    ) -> list[SizeReason]:
         if chosen is None:
             return []
         kind = str(getattr(chosen, "name", chosen))
@@ -230,7 +232,7 @@ class InputSizes:
             reasons.append(SizeReason(names.ZERO_ONE, f"a size of {size} is a constant: torch does so with 0 and 1"))
         return reasons
 
-    def _why_static(self, source: Any, tensor: Any, position: int) -> SizeReason | None:
+    def _why_static(self, source: object, tensor: object, position: int) -> SizeReason | None:
         config = _config()
         if (declared := _declared(config)) is not None:
             return SizeReason(names.SETTING, f"static by {declared}")
@@ -246,7 +248,7 @@ class InputSizes:
             return SizeReason(names.SETTING, text)
         return SizeReason(names.FIRST, "static until a call has another size")
 
-    def _forced(self, source: Any, tensor: Any, config: Any) -> SizeReason | None:
+    def _forced(self, source: object, tensor: object, config: object) -> SizeReason | None:
         is_static, why = SIZES.resolve(_STATIC_SHAPE)(tensor, tensor is not None, source)
         if not is_static:
             return None
@@ -258,7 +260,7 @@ class InputSizes:
             return SizeReason(names.MODULE, text)
         return None
 
-    def _why_dynamic(self, tensor: Any, policy: Any, position: int, kind: str) -> SizeReason | None:
+    def _why_dynamic(self, tensor: object, policy: object, position: int, kind: str) -> SizeReason | None:
         config = _config()
         if (declared := _declared(config)) is not None:
             return SizeReason(names.SETTING, f"dynamic by {declared}")
@@ -273,7 +275,7 @@ class InputSizes:
         return None
 
 
-def _changed(policy: Any, position: int) -> SizeReason | None:
+def _changed(policy: object, position: int) -> SizeReason | None:
     before = tuple(getattr(policy, "excluded_sizes", None) or ())
     if position < len(before) and is_exactly(before[position], (int,)):
         return SizeReason(names.AUTOMATIC, f"the size was {before[position]} in an earlier call")
@@ -292,7 +294,7 @@ def _earlier_sizes(code: Any, name: str) -> tuple[Any, ...]:
     return ()
 
 
-def _declared(config: Any) -> str | None:
+def _declared(config: object) -> str | None:
     """Return the argument of ``torch.compile`` that declares sizes; None if unset."""
     arguments = SPEC_ARGUMENTS.items()
     return next((argument for name, argument in arguments if getattr(config, name, None) is not None), None)
@@ -302,7 +304,7 @@ def _dynamic_setting() -> SizeReason:
     return SizeReason(names.SETTING, "dynamic by dynamic=True, or assume_static_by_default = False")
 
 
-def _mark(tensor: Any, position: int) -> str | None:
+def _mark(tensor: object, position: int) -> str | None:
     # A subclass may answer to attributes with code of its own.
     stored = object.__getattribute__(tensor, "__dict__")
     for attribute, function in _MARKS.items():

@@ -33,7 +33,7 @@ def as_the_user_wrote(name: str) -> str:
     return _DICTIONARY.sub(r".\1", name) if "__dict__" in name else name
 
 
-def user_expression(source: Any) -> str | None:
+def user_expression(source: object) -> str | None:
     """Return the source in the user's terms; None if it has no expression."""
     name = source_name(source)
     return None if name is None else as_the_user_wrote(name)
@@ -42,8 +42,8 @@ def user_expression(source: Any) -> str | None:
 @functools.cache
 def functions_of_sources() -> dict[str, Any]:
     """Return the functions that expressions of sources may call (torch/_dynamo/guards.py)."""
-    torch: Any = sys.modules["torch"]
-    guards: Any = sys.modules["torch._dynamo.guards"]
+    torch = sys.modules["torch"]
+    guards = sys.modules["torch._dynamo.guards"]
     known = getattr(guards, "_get_closure_vars", None)
     return {**(known() if known is not None else getattr(guards, "CLOSURE_VARS", {})), "___as_tensor": torch.as_tensor}
 
@@ -52,7 +52,7 @@ Step = tuple[str, Any]
 """``("local", name)``, ``("global", name)``, ``("attribute", name)``, ``("item", key)``, ``("type", None)`` ..."""
 
 
-def steps_of(source: Any) -> list[Step] | None:
+def steps_of(source: object) -> list[Step] | None:
     """Return the steps from the frame to the object, outermost first; None if a step has no simple form."""
     steps: list[Step] = []
     while source is not None:

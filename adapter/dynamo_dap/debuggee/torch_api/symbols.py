@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
+from dynamo_dap.debuggee.torch_api.objects import ShapeEnv
 from dynamo_dap.debuggee.torch_api.sources import as_the_user_wrote
 from dynamo_dap.debuggee.torch_api.variable_trackers import source_name
 
@@ -24,7 +25,7 @@ _CHAIN = 16
 
 def is_symbolic(value: object) -> bool:
     """Whether ``value`` is a SymInt, SymFloat or SymBool."""
-    torch: Any = sys.modules.get("torch")
+    torch = sys.modules.get("torch")
     return torch is not None and is_exactly(value, (torch.SymInt, torch.SymFloat, torch.SymBool))
 
 
@@ -37,7 +38,7 @@ def expression_of(value: Any) -> Any:
     return replaced(expression, getattr(node, "shape_env", None))
 
 
-def replaced(expression: Any, shape_env: Any) -> Any:
+def replaced(expression: Any, shape_env: object) -> Any:
     """Return ``expression`` with the shape environment's replacements applied, without changing them."""
     replacements = getattr(shape_env, "replacements", None)
     if not replacements or not hasattr(expression, "xreplace"):
@@ -58,7 +59,7 @@ def hint_of(value: Any) -> object:
     return getattr(value.node, "_hint", None)
 
 
-def size_text(value: Any) -> str:
+def size_text(value: object) -> str:
     """Return a size or stride as text: a number, or the symbolic expression."""
     if type(value) is int:
         return str(value)
@@ -68,7 +69,7 @@ def size_text(value: Any) -> str:
         return str(value)
 
 
-def size_texts(values: Iterable[Any]) -> tuple[str, ...]:
+def size_texts(values: Iterable[object]) -> tuple[str, ...]:
     """Return sizes or strides as texts."""
     return tuple(str(value) if type(value) is int else size_text(value) for value in values)
 
@@ -110,7 +111,7 @@ class SymbolFacts(NamedTuple):
     range: str | None
 
 
-def symbols_of_environment(shape_env: Any) -> list[SymbolFacts]:
+def symbols_of_environment(shape_env: object) -> list[SymbolFacts]:
     """Return the symbols of inputs that neither became constants nor equal to another symbol."""
     values = _values_of(shape_env)
     ranges, replaced = getattr(shape_env, "var_to_range", {}), getattr(shape_env, "replacements", {})
@@ -124,7 +125,7 @@ def symbols_of_environment(shape_env: Any) -> list[SymbolFacts]:
     return facts
 
 
-def symbols_of(value: Any) -> list[Any]:
+def symbols_of(value: object) -> list[Any]:
     """Return the symbols in a symbolic number's expression, by name."""
     expression = expression_of(value)
     return sorted(getattr(expression, "free_symbols", ()), key=str)
@@ -162,7 +163,7 @@ class SpecializationFacts(NamedTuple):
     value: int | float
 
 
-def specialization_of(shape_env: Any, symbol: Any, value: Any) -> SpecializationFacts | None:
+def specialization_of(shape_env: object, symbol: object, value: Any) -> SpecializationFacts | None:
     """Return which input ``symbol`` represents; None for none, or if torch found it equal to another."""
     sources = getattr(shape_env, "var_to_sources", {}).get(symbol)
     if not getattr(value, "is_number", False) or not sources:
@@ -175,7 +176,7 @@ def specialization_of(shape_env: Any, symbol: Any, value: Any) -> Specialization
 class NumbersOfTrace:
     """The numbers of a finished trace's symbols, which those of a later call replace."""
 
-    def __init__(self, shape_env: Any) -> None:
+    def __init__(self, shape_env: ShapeEnv) -> None:
         """Collect the symbols and their numbers."""
         self._shape_env = shape_env
         self._sources: dict[Any, types.CodeType] = {}
@@ -220,12 +221,12 @@ class NumbersOfTrace:
         self._shape_env._version_counter += 1
 
 
-def value_of_symbol(shape_env: Any, symbol: Any) -> Any:
+def value_of_symbol(shape_env: object, symbol: object) -> Any:
     """Return a symbol's number in the compiled call; None for one that depends on data."""
     return _values_of(shape_env).get(symbol)
 
 
-def _values_of(shape_env: Any) -> dict[Any, Any]:
+def _values_of(shape_env: object) -> dict[Any, Any]:
     values: dict[Any, Any] | None = getattr(shape_env, "backed_var_to_val", None)
     # Earlier versions have another name for it.
     return values if values is not None else getattr(shape_env, "var_to_val", {})

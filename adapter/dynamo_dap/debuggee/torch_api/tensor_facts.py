@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from dynamo_dap.debuggee.bytecode.exact_types import is_a
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.isolation import metadata_reading
+from dynamo_dap.debuggee.torch_api.objects import Tensor
 from dynamo_dap.debuggee.torch_api.symbols import size_texts
 
 _STORAGE_REFERENCE = "torch.multiprocessing.reductions:StorageWeakRef"
@@ -85,7 +86,7 @@ def version_of(tensor: Any) -> int:
         return 0
 
 
-def address_of(tensor: Any) -> int:
+def address_of(tensor: Tensor) -> int:
     """Return the address of a tensor's memory; 0 for one that has none."""
     try:
         return int(tensor.untyped_storage().data_ptr())
@@ -93,7 +94,7 @@ def address_of(tensor: Any) -> int:
         return 0
 
 
-def is_memory_alive(tensor: Any) -> Callable[[], bool]:
+def is_memory_alive(tensor: Tensor) -> Callable[[], bool]:
     """Return a weak check whether the memory of ``tensor`` is still in use."""
     if MEMORY.problem is not None:
         return lambda: False
@@ -113,7 +114,7 @@ def kind_of(tensor: Any) -> str:
 
 def is_tensor(value: object) -> bool:
     """Whether ``value`` is a tensor, fake or real, judged by its class."""
-    tensor: Any = getattr(sys.modules.get("torch"), "Tensor", None)
+    tensor = getattr(sys.modules.get("torch"), "Tensor", None)
     return tensor is not None and is_a(value, tensor)
 
 
@@ -129,7 +130,7 @@ def is_gradient_recorded() -> bool:
 
 def is_fake_tensor(value: object) -> bool:
     """Whether ``value`` is a FakeTensor, by its class: a tensor subclass may redefine what an instance is."""
-    fake: Any = sys.modules.get("torch._subclasses.fake_tensor")
+    fake = sys.modules.get("torch._subclasses.fake_tensor")
     return fake is not None and issubclass(type(value), fake.FakeTensor)
 
 
@@ -139,7 +140,7 @@ FAKE_ATTRIBUTES = frozenset(
 """What a FakeTensor stores for torch's own use."""
 
 
-def is_fake(tensor: Any) -> bool:
+def is_fake(tensor: Tensor) -> bool:
     """Return whether the tensor has no data: a FakeTensor, or one on the meta device."""
     if is_fake_tensor(tensor):
         return True

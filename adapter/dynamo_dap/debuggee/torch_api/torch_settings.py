@@ -78,7 +78,7 @@ def set_config(key: str, value: object) -> Undo:
         BadSetting: torch has no such setting, or it takes another type.
     """
     module, name = _find_config(key)
-    entry: Any = module._config[name]
+    entry = module._config[name]
     _check_type(key, entry, getattr(module, name, None), value)
     before = entry.env_value_force
     entry.env_value_force = value
@@ -224,7 +224,7 @@ def _known_logs() -> list[str]:
     return ["all", *sorted({*registry.log_alias_to_log_qnames, *registry.artifact_names})]
 
 
-def _begin_logs(state: Any) -> None:
+def _begin_logs(state: object) -> None:
     """Restore ``state`` after torch sets up its logs again from its variable."""
     given = os.environ.pop(_LOGS_VARIABLE, None)
     try:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from dynamo_dap.debuggee.torch_api.isolation import copy_of_counter
+from dynamo_dap.debuggee.torch_api.objects import Graph, Translator
 from dynamo_dap.debuggee.torch_api.translator import with_callers
 from dynamo_dap.debuggee.torch_api.variable_trackers import fields_of, is_tracker
 
@@ -114,11 +115,11 @@ class Undo:
 
 
 def _statistics() -> dict[str, Any]:
-    module: Any = sys.modules.get("torch._dynamo.utils")
+    module = sys.modules.get("torch._dynamo.utils")
     return dict(getattr(module, "counters", {}))
 
 
-def _state_objects(tx: Any) -> Iterator[Any]:
+def _state_objects(tx: Translator) -> Iterator[Any]:
     output = tx.output
     yield from with_callers(tx)
     yield output
@@ -139,14 +140,14 @@ def _state_objects(tx: Any) -> Iterator[Any]:
 
 def _code_states() -> Iterator[Any]:
     """Yield the sizes that ``automatic dynamic`` remembers from call to call."""
-    module: Any = sys.modules.get("torch._dynamo.pgo")
+    module = sys.modules.get("torch._dynamo.pgo")
     states = getattr(module, "_CODE_STATE", None) if module is not None else None
     for state in dict(states or {}).values():
         yield state
         yield from dict(getattr(state, "automatic_dynamic", None) or {}).values()
 
 
-def reachable_trackers(tx: Any) -> Iterator[Any]:
+def reachable_trackers(tx: Translator) -> Iterator[Any]:
     """Yield every tracker that the trace can reach, and the caches of lazy ones."""
     pending: list[Any] = []
     for each in with_callers(tx):
@@ -204,7 +205,7 @@ class ObjectState:
             if name not in _OF_THE_PROGRAM:
                 self._copy(value, levels=2)
 
-    def _copy(self, value: Any, levels: int) -> None:
+    def _copy(self, value: object, levels: int) -> None:
         value = _inner_container(value)
         if isinstance(value, dict | list | set | collections.deque):
             copied = dict(value) if isinstance(value, dict) else list(value)
@@ -248,7 +249,7 @@ _OF_THE_PROGRAM = frozenset({"f_globals", "f_locals", "f_builtins", "global_scop
 """The program's own containers: an expression's changes of them are not reverted."""
 
 
-def _inner_container(value: Any) -> Any:
+def _inner_container(value: object) -> Any:
     """Return the dictionary inside torch's own kinds of containers."""
     inner = _INNER.get(type(value).__name__)
     return value if inner is None else getattr(value, inner, value)
@@ -262,7 +263,7 @@ def _ticks(name: str) -> bool:
     return name.endswith("_cache") or name in ("_expr_ver",)
 
 
-def _attributes_of(owner: Any) -> Any:
+def _attributes_of(owner: object) -> Any:
     try:
         return object.__getattribute__(owner, "__dict__")
     except AttributeError:
@@ -283,7 +284,7 @@ class _Slots(collections.abc.MutableMapping[str, Any]):
         except AttributeError:
             raise KeyError(name) from None
 
-    def __setitem__(self, name: str, value: Any) -> None:
+    def __setitem__(self, name: str, value: object) -> None:
         object.__setattr__(self._owner, name, value)
 
     def __delitem__(self, name: str) -> None:
@@ -310,7 +311,7 @@ def _marks(contents: Any) -> Any:
 class _GraphState:
     """A graph's nodes, and the names that it has used."""
 
-    def __init__(self, graph: Any) -> None:
+    def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._nodes = {id(node) for node in graph.nodes}
         self._metadata = [(node, dict(node.meta)) for node in graph.nodes]

@@ -20,6 +20,7 @@ from dynamo_dap.debuggee.torch_api.fake_evaluation import evaluating
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue
 from dynamo_dap.debuggee.torch_api.guards import GuardFacts, ShapeGuardFacts
+from dynamo_dap.debuggee.torch_api.objects import Node, Translator
 from dynamo_dap.debuggee.torch_api.real_values import reachable_nodes, real_values_of, shares_written_memory
 from dynamo_dap.debuggee.torch_api.retracing import TraceIsOver, retraced_call
 from dynamo_dap.debuggee.torch_api.saved_graphs import KeptGraph
@@ -84,7 +85,7 @@ class TracedFrame:
 
     __slots__ = ("translator",)
 
-    def __init__(self, translator: Any) -> None:
+    def __init__(self, translator: Translator) -> None:
         """Wrap ``translator``, torch's ``InstructionTranslatorBase``, which only this package uses."""
         self.translator = translator
 
@@ -414,7 +415,7 @@ class TracedFrame:
         """Compute with the values of the trace without changing it."""
         return evaluating(self.translator)
 
-    def real_value(self, node: Any) -> object:
+    def real_value(self, node: Node) -> object:
         """Return the value of a graph node in this call: a tensor, a number, a tuple of them.
 
         Raises:
@@ -423,7 +424,7 @@ class TracedFrame:
         """
         return real_values_of(self.translator.output).value_of(node, lambda: reachable_nodes(self.translator))
 
-    def cheap_value(self, node: Any) -> object:
+    def cheap_value(self, node: Node) -> object:
         """Return ``real_value`` if that takes about a millisecond, else None; raises as it does."""
         return real_values_of(self.translator.output).cheap_value_of(node, lambda: reachable_nodes(self.translator))
 
@@ -515,7 +516,7 @@ def frame_at_comptime_breakpoint(frame: types.FrameType) -> TracedFrame | None:
     return None if translator is None else TracedFrame(translator)
 
 
-def _has_value(tracker: Any) -> bool:
+def _has_value(tracker: object) -> bool:
     if isinstance(tracker, Unrealized):
         return True
     names = class_names(unwrapped(tracker))

@@ -142,7 +142,7 @@ class TraceNotes:
         if trace is not None:
             trace.line(translator)
 
-    def _stored(self, _: Any, translator: Translator, instruction: Any) -> None:
+    def _stored(self, _: object, translator: Translator, instruction: object) -> None:
         trace = self._trace
         if trace is not None:
             trace.store(translator, instruction)

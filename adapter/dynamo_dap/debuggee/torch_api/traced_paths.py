@@ -20,6 +20,7 @@ from dynamo_dap.debuggee.torch_api.generated_code import cache_entry_of, origina
 from dynamo_dap.debuggee.torch_api.graph import places_in, target_name
 from dynamo_dap.debuggee.torch_api.graph_runs import has_own_memory
 from dynamo_dap.debuggee.torch_api.isolation import data_reading
+from dynamo_dap.debuggee.torch_api.objects import Graph, Node, Output
 from dynamo_dap.debuggee.torch_api.retracing import CachedCall, CompleteTrace
 from dynamo_dap.debuggee.torch_api.sources import functions_of_sources, user_expression
 from dynamo_dap.debuggee.torch_api.symbols import hint_of, is_symbolic
@@ -112,7 +113,9 @@ class TracedPaths:
         self._paths: dict[int, dict[str, TracedPath]] = {}
         self._references: dict[int, weakref.ref[types.CodeType]] = {}
 
-    def note(self, code: types.CodeType, compile_id: str, given: Mapping[str, Any], output: Any, graph: Any) -> None:
+    def note(
+        self, code: types.CodeType, compile_id: str, given: Mapping[str, Any], output: Output, graph: Graph
+    ) -> None:
         """Note a compile of ``code``, whose ``graph`` the backend gets next; ``given``: its locals."""
         key = id(code)
         if key not in self._references:
@@ -167,12 +170,12 @@ PATHS = TracedPaths()
 """Those of this process."""
 
 
-def operations_of(graph: Any) -> Iterator[Operation]:
+def operations_of(graph: Graph) -> Iterator[Operation]:
     """Yield the operations of a graph that give tensors, in order."""
     return (operation for _, operation in _with_nodes(graph))
 
 
-def _with_nodes(graph: Any) -> Iterator[tuple[Any, Operation]]:
+def _with_nodes(graph: Graph) -> Iterator[tuple[Any, Operation]]:
     numbers: dict[Any, object] = {}
     count = 0
     for node in graph.nodes:
@@ -187,19 +190,19 @@ def _with_nodes(graph: Any) -> Iterator[tuple[Any, Operation]]:
             yield node, Operation(target_name(node), tuple(_operands(node, numbers)), stack)
 
 
-def _gives_tensor(node: Any) -> bool:
+def _gives_tensor(node: Node) -> bool:
     example = node.meta.get("example_value")
     return any(is_tensor(each) for each in flattened([example])) or "setitem" in target_name(node)
 
 
-def _operands(node: Any, numbers: Mapping[Any, object]) -> Iterator[object]:
+def _operands(node: Node, numbers: Mapping[object, object]) -> Iterator[object]:
     yield from _flat(list(node.args), numbers)
     for name, value in sorted(node.kwargs.items()):
         yield f"{name}="
         yield from _flat(value, numbers)
 
 
-def _flat(value: Any, numbers: Mapping[Any, object]) -> Iterator[object]:
+def _flat(value: Any, numbers: Mapping[object, object]) -> Iterator[object]:
     if is_exactly(value, _PLAIN):
         yield value
     elif isinstance(value, list | tuple):
@@ -225,7 +228,7 @@ ORIGINALS = "_dynamo_dap_originals"
 """The program's tensors, by name, for whose copies a replay's graph runs."""
 
 
-def _tensors_of(graph: Any) -> dict[str, Any]:
+def _tensors_of(graph: Graph) -> dict[str, Any]:
     """Return the constant tensors of a graph; parameters and buffers of the program are not constants."""
     module = graph.owning_module
     if module is None:
@@ -236,7 +239,7 @@ def _tensors_of(graph: Any) -> dict[str, Any]:
     return {name: each for name, each in found.items() if has_own_memory(each) and not each.requires_grad}
 
 
-def _first_stale(before: Mapping[str, weakref.ref[Any]], graph: Any, operations: Sequence[Any]) -> int | None:
+def _first_stale(before: Mapping[str, weakref.ref[Any]], graph: Graph, operations: Sequence[Any]) -> int | None:
     """Return the position of the first operation that takes such a tensor, and took another one at the compile."""
     changed = set()
     for name, now in _tensors_of(graph).items():
@@ -273,7 +276,7 @@ def _is_same(one: object, other: object) -> bool:
     return type(one) is type(other) and (one == other or (one != one and other != other))  # noqa: PLR0124  (only NaN differs from itself)
 
 
-def _constants(given: Mapping[str, Any], output: Any) -> Iterator[Constant]:
+def _constants(given: Mapping[str, object], output: Output) -> Iterator[Constant]:
     scope = {**functions_of_sources(), "L": given, "G": output.global_scope}
     seen: set[str] = set()
     for guard in output.guards:

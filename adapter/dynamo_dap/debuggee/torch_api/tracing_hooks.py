@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dynamo_dap.debuggee.torch_api.features import Feature, owner_of
+from dynamo_dap.debuggee.torch_api.objects import Node, Tracer, Translator
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.debuggee.wrapping.patches import Patches
@@ -42,7 +43,7 @@ def add_line_hook(patches: Patches, hook: Hook) -> None:
         patches.after(LINES.resolve(_BASE), "starts_line", functools.partial(_at_line, hook))
 
 
-def _at_line(hook: Hook, _result: None, translator: Any, _line: int) -> None:
+def _at_line(hook: Hook, _result: None, translator: object, _line: int) -> None:
     hook(translator)
 
 
@@ -86,12 +87,12 @@ class TranslatorHooks:
         """The names of the methods with hooks."""
         return (*self._lines.names, *self._steps.names)
 
-    def _before_step(self, translator: Any) -> None:
+    def _before_step(self, translator: Translator) -> None:
         if self._has_every_instruction or _lacks_line(translator):
             self._on_instruction(TracedFrame(translator))
 
 
-def _lacks_line(translator: Any) -> bool:
+def _lacks_line(translator: Translator) -> bool:
     """Return whether the next instruction has no line: Dynamo inserts such ones when it cleans up code."""
     pointer = translator.instruction_pointer
     return pointer is not None and translator.instructions[pointer].starts_line is None
@@ -128,7 +129,7 @@ class NodeHook:
             elif not self._patches.is_installed:
                 self._patches.after(*owner_of(_CREATE_NODE), self._created)
 
-    def _created(self, node: Any, tracer: Any, *_: Any, **__: Any) -> None:
+    def _created(self, node: Node, tracer: Tracer, *_: object, **__: object) -> None:
         known = self._listeners.get(threading.get_ident())
         if known is not None and tracer.parent is None:
             listener, written = known

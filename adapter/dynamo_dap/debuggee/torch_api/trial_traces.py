@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Generator, Iterator
-from typing import Any
 
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.retracing import Replay, current_replay
@@ -35,7 +34,7 @@ _POSITION = 4
 def reporting_failure(replay: Replay, report: Callable[[TracedFrame, Exception], None]) -> Iterator[None]:
     """Report the exception that ends the trace of ``replay``, while its functions still have their state."""
 
-    def before_cleanup(output: Any, *_: Any, **__: Any) -> Generator[None, Outcome, None]:
+    def before_cleanup(output: object, *_: object, **__: object) -> Generator[None, Outcome, None]:
         exception, translator = sys.exc_info()[1], getattr(output, "root_tx", None)
         if current_replay() is replay and isinstance(exception, Exception) and translator is not None:
             report(TracedFrame(translator), exception)
@@ -50,7 +49,7 @@ def branch_not_taken(replay: Replay, is_here: Callable[[TracedFrame], bool]) -> 
     """Have conditions that depend on data be False where ``is_here`` says so, as ``guard_or_false`` does."""
 
     def evaluate(
-        environment: Any, expression: Any, *arguments: Any, **named: Any
+        environment: object, expression: object, *arguments: object, **named: object
     ) -> Generator[Given | None, Outcome, None]:
         frame = None
         if current_replay() is replay and len(arguments) < _POSITION and named.get(_FALLBACK) is None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import threading
 import types
 import weakref
-from typing import Any
 
+from dynamo_dap.debuggee.torch_api.objects import Graph, Node
 from dynamo_dap.debuggee.torch_api.retracing import CachedCall, retraced_call
 
 
@@ -22,7 +22,7 @@ class UnprovenValues:
         self._reasons: dict[int, tuple[weakref.ref[types.CodeType], str]] = {}
         """By identity of the code that the entry runs."""
 
-    def note_look(self, graph: Any) -> None:
+    def note_look(self, graph: Graph) -> None:
         """Note that a value of ``graph`` was computed for a stop; it matters in a replay of a cached call.
 
         GPU graphs do not count: the host would have to wait to compare their results.
@@ -52,7 +52,7 @@ class UnprovenValues:
         return known[1] if known is not None and known[0]() is code else None
 
 
-def _is_on_host(node: Any) -> bool:
+def _is_on_host(node: Node) -> bool:
     device = getattr(node.meta.get("example_value"), "device", None)
     return device is None or device.type == "cpu"
 

@@ -11,6 +11,7 @@ import sys
 from typing import Any, NamedTuple
 
 from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
+from dynamo_dap.debuggee.torch_api.objects import Translator
 
 Tracker = Any
 """A ``VariableTracker``, or a real object or form that Dynamo keeps in its place; opaque to other packages."""
@@ -20,7 +21,7 @@ _dictionary = object.__getattribute__
 
 def is_tracker(value: object) -> bool:
     """Whether ``value`` is a VariableTracker, lazy or not."""
-    module: Any = sys.modules.get("torch._dynamo.variables.base")
+    module = sys.modules.get("torch._dynamo.variables.base")
     if module is None:
         return False
     # By identity: the metaclass of a user's class may have an ``__eq__``, which we must not call.
@@ -33,7 +34,7 @@ def fields_of(tracker: object) -> dict[str, Any]:
     return fields
 
 
-def field(tracker: object, name: str, default: Any = None) -> Any:
+def field(tracker: object, name: str, default: object = None) -> Any:
     """Return one field of the tracker, ``default`` when this version has none of the name."""
     return fields_of(tracker).get(name, default)
 
@@ -43,7 +44,7 @@ def class_names(tracker: object) -> tuple[str, ...]:
     return tuple(base.__name__ for base in type.__dict__["__mro__"].__get__(type(tracker)))
 
 
-def unwrapped(tracker: Any) -> Any:
+def unwrapped(tracker: object) -> Any:
     """Return the real tracker behind a lazy one that is realized already, else the tracker itself."""
     for _ in range(_WRAPPERS):
         cache = fields_of(tracker).get("_cache")
@@ -87,7 +88,7 @@ def source_name(source: Any) -> str | None:
         return type(source).__name__
 
 
-def is_source(value: Any) -> bool:
+def is_source(value: object) -> bool:
     """Whether ``value`` is one of Dynamo's sources."""
     return type(value).__module__ == "torch._dynamo.source"
 
@@ -194,18 +195,18 @@ def _holds(value: object) -> bool:
     return type(value) is dict and any(is_tracker(item) for item in value.values())
 
 
-def key_of(key: Any) -> Any:
+def key_of(key: object) -> Any:
     """Return the tracker inside a dictionary's hashable key."""
     return key if is_tracker(key) else getattr(key, "vt", key)
 
 
-def constant_in(value: Any) -> Any:
+def constant_in(value: object) -> Any:
     """Return the constant of a ConstantVariable, or ``value`` when it is not a tracker."""
     value = unwrapped(value) if "_cache" in getattr(value, "__dict__", ()) else value
     return fields_of(value)["value"] if type(value).__name__ == "ConstantVariable" else value
 
 
-def constant_of(value: Any) -> tuple[bool, Any]:
+def constant_of(value: object) -> tuple[bool, Any]:
     """Return whether a key is a constant, and the constant."""
     value = unwrapped(value) if is_tracker(value) else value
     if not is_tracker(value):
@@ -216,7 +217,7 @@ def constant_of(value: Any) -> tuple[bool, Any]:
     return is_constant, fields_of(value)["value"] if is_constant else None
 
 
-def original_pairs(tracker: Any) -> list[tuple[Any, Any]]:
+def original_pairs(tracker: object) -> list[tuple[Any, Any]]:
     """Return the keys and values that a tracked dictionary had when Dynamo met it."""
     fields = fields_of(tracker)
     base = fields.get("_base_vt")
@@ -224,18 +225,18 @@ def original_pairs(tracker: Any) -> list[tuple[Any, Any]]:
     return [(key_of(key), value) for key, value in dict(items).items()]
 
 
-def pending_attributes(tx: Any, tracker: Any) -> dict[str, Any]:
+def pending_attributes(tx: Translator, tracker: object) -> dict[str, Any]:
     """Return what the traced code stored on ``tracker``: name to tracker, a ``DeletedVariable`` for ``del``."""
     stored: dict[str, Any] = tx.output.side_effects.store_attr_mutations.get(unwrapped(tracker), {})
     return stored
 
 
-def is_deleted(tracker: Any) -> bool:
+def is_deleted(tracker: object) -> bool:
     """Whether a pending attribute is a deletion."""
     return type(tracker).__name__ == "DeletedVariable"
 
 
-def cell_contents(tx: Any, cell: Any) -> Any:
+def cell_contents(tx: Translator, cell: Any) -> Any:
     """Return the tracker of what a cell holds now; None for an empty one."""
     pending = pending_attributes(tx, cell)
     if "cell_contents" in pending:
@@ -243,7 +244,7 @@ def cell_contents(tx: Any, cell: Any) -> Any:
     return fields_of(cell).get("pre_existing_contents")
 
 
-def changed_variable(tracker: Any, name: str, source: str) -> str | None:
+def changed_variable(tracker: object, name: str, source: str) -> str | None:
     """Return the variable that a pending store changes (``nonlocal total``, ``global counter``), or None."""
     kind = type(tracker).__name__
     if kind == "CellVariable":

@@ -181,7 +181,7 @@ class CompileStops(CompileObserver):
 
     # -- graph breaks ----------------------------------------------------------------------------------------------
 
-    def graph_broke(self, frame: TracedFrame, reason: str, exception: Any) -> None:
+    def graph_broke(self, frame: TracedFrame, reason: str, exception: object) -> None:
         """Stop at the line of the break when torch makes it: every function still has its state."""
         compiling = HOOKS.current
         if compiling is None:
@@ -232,7 +232,7 @@ class CompileStops(CompileObserver):
 
     # -- exceptions of the user's ----------------------------------------------------------------------------------
 
-    def exception_met(self, frame: TracedFrame, exception: Any) -> None:
+    def exception_met(self, frame: TracedFrame, exception: object) -> None:
         """Stop at an exception that traced code raises and catches: no Python code will raise it again."""
         compiling = HOOKS.current
         if compiling is None or self._of(compiling).raised is exception or self._host.is_holding:

@@ -17,6 +17,7 @@ from typing import Any
 
 from dynamo_dap.debuggee.bytecode.exact_types import is_a, is_exactly
 from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue
+from dynamo_dap.debuggee.torch_api.objects import Tensor
 from dynamo_dap.debuggee.torch_api.symbols import hint_of
 from dynamo_dap.debuggee.torch_api.tensor_facts import is_tensor
 from dynamo_dap.debuggee.torch_api.trackers.forms import Form, InstanceForm, NumberForm, TensorForm, is_form
@@ -144,7 +145,7 @@ class Converter:
         except CannotBeCopied:
             return self.placeholder(InstanceForm(value, type(value)), type(value))
 
-    def _as_written(self, tensor: Any) -> Any:
+    def _as_written(self, tensor: Tensor) -> Any:
         try:
             return self._frame.as_written(tensor)
         except NoRealValue as problem:

@@ -93,7 +93,7 @@ def state_of(frame: TracedFrame, name: str, before: VariableState | None = None)
     return VariableState(value, contents, TracedView(frame).value(tracker).text)
 
 
-def _contents(frame: TracedFrame, value: Any) -> Iterable[Any]:
+def _contents(frame: TracedFrame, value: object) -> Iterable[Any]:
     """Return the parts of a value that a mutation can change."""
     form = frame.form_of(value)
     return form_family(form).contents(form)
@@ -124,7 +124,7 @@ def _are_same(before: tuple[Any, ...] | None, now: tuple[Any, ...] | None) -> bo
     return len(before) == len(now) and all(map(_is_same, before, now))
 
 
-def _is_same(one: Any, other: Any) -> bool:
+def _is_same(one: object, other: object) -> bool:
     if is_tracker(one) and is_tracker(other):
         # A lazy tracker represents the same value after the trace has realized it.
         return unwrapped(one) is unwrapped(other)

@@ -124,7 +124,7 @@ class _NeedsData(EvaluationError):
     """An expression asks for a tensor's data, which symbols do not have."""
 
 
-def _settled(value: Any) -> Any:
+def _settled(value: object) -> Any:
     """Return a value whose truth can be tested later, outside the protected evaluation."""
     if is_fake_tensor(value):
         raise _NeedsData("this is a tensor, whose truth depends on data that is not there while tracing")
@@ -132,7 +132,7 @@ def _settled(value: Any) -> Any:
     return value if plain else bool(value)
 
 
-def _with_data(value: Any) -> Any:
+def _with_data(value: object) -> Any:
     if is_fake_tensor(value):
         raise _NeedsData("the tensor has no data while tracing")
     return value
@@ -179,7 +179,7 @@ class _Evaluation:
                 return present(number)  # all lines of a cached call have the same symbols
         return self._view.value(value, expression)
 
-    def shown_result(self, result: Any, text: str, expression: str | None, context: str) -> Value:
+    def shown_result(self, result: object, text: str, expression: str | None, context: str) -> Value:
         """Return the value of ``text`` in displayed form; a tracker's own object opens like the tracker."""
         origin = self._converter.origin_of(result)
         shown = self.shown(result if origin is None else origin, expression, context)
@@ -314,7 +314,7 @@ class _Names(dict[str, Any]):
         dict.__setitem__(self, name, value)
         return value
 
-    def __setitem__(self, name: str, value: Any) -> None:
+    def __setitem__(self, name: str, value: object) -> None:
         self.assigned[name] = value
         super().__setitem__(name, value)
 

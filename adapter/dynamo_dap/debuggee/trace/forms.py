@@ -74,7 +74,7 @@ class Conversion(Protocol):
     def remember(self, tracker: Tracker | None, value: Any) -> Any:
         """Note the value of ``tracker`` before its contents are converted: they may contain it."""
 
-    def copied(self, container: Any) -> Any:
+    def copied(self, container: object) -> Any:
         """Note that ``container`` is a copy, complete now."""
 
     def real(self, value: Any) -> Any:
@@ -246,7 +246,7 @@ class _Numbers(FormFamily):
         return conversion.computed(form)
 
 
-def _parts_of_number(number: Any) -> list[Variable]:
+def _parts_of_number(number: object) -> list[Variable]:
     hint = hint_of(number)
     variables = [
         Variable("expression", Value(relation_text(expression_of(number)))),
@@ -256,12 +256,12 @@ def _parts_of_number(number: Any) -> list[Variable]:
     return variables + [Variable(f"{symbol} is", Value(text)) for symbol, text in sources_of(number)]
 
 
-def _texts(items: Iterable[Any], width: int, depth: int, view: View) -> Iterator[str]:
+def _texts(items: Iterable[object], width: int, depth: int, view: View) -> Iterator[str]:
     share = max(width // 2, _LEAST_WIDTH)
     return (view.text(item, share, depth - 1) for item in items)
 
 
-def _named(parts: Iterable[tuple[str, Any]], view: View) -> list[Variable]:
+def _named(parts: Iterable[tuple[str, object]], view: View) -> list[Variable]:
     return unique_names(Variable(name, view.value(_as_form(value))) for name, value in parts)
 
 

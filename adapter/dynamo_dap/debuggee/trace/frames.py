@@ -234,7 +234,7 @@ def _values(names: dict[str, object]) -> list[Variable]:
     return [Variable(name, present(value, name), name) for name, value in names.items() if not name.startswith("__")]
 
 
-def _entry(failure: Failure, entry: Any, frame: Any) -> Value:
+def _entry(failure: Failure, entry: object, frame: object) -> Value:
     def parts() -> list[Variable]:
         then, now = values_then_and_now(failure, frame)
         place = failure.place

@@ -15,6 +15,7 @@ from dynamo_dap.debuggee.torch_api.graph import (
     user_place,
     user_places,
 )
+from dynamo_dap.debuggee.torch_api.objects import Node
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.variable_trackers import Place
 from dynamo_dap.debuggee.values.families import View
@@ -35,7 +36,7 @@ def place_variable(name: str, place: Place) -> Variable:
     return Variable(name, Value(text, kind="virtual", location=location), declaration=location)
 
 
-def user_location(node: Any) -> Location | None:
+def user_location(node: Node) -> Location | None:
     """Return the user's line that made the node."""
     at = user_place(node)
     return None if at is None else Location(at[0].path, at[0].line)
@@ -63,7 +64,7 @@ def _graph_variable(graph: Any, depth: int, view: View) -> Variable:
     return Variable(f"graph around it ({depth})", Value(f"{count} nodes", children=below, kind="virtual"))
 
 
-def _node_variable(node: Any, view: View, texts: GraphTexts) -> Variable:
+def _node_variable(node: Node, view: View, texts: GraphTexts) -> Variable:
     result, call = result_text(node), texts.call(node)
     text = f"{call} → {result}" if result else call
     location = user_location(node)
@@ -71,7 +72,7 @@ def _node_variable(node: Any, view: View, texts: GraphTexts) -> Variable:
     return Variable(texts.name(node), value, declaration=location)
 
 
-def _parts(node: Any, view: View, texts: GraphTexts) -> list[Variable]:
+def _parts(node: Node, view: View, texts: GraphTexts) -> list[Variable]:
     positional, keywords = operands_of(node)
     parts = [Variable("op", Value(str(node.op))), Variable("target", Value(target_name(node)))]
     if texts.name(node) != node.name:

@@ -154,10 +154,10 @@ UNKNOWN = object()
 """The result of resolving if only the user's code could find the object."""
 
 
-def resolved(frame: TracedFrame, source: Any) -> Any:
+def resolved(frame: TracedFrame, source: object) -> Any:
     """Return the real object of a Dynamo source; ``UNKNOWN`` if only the user's code could find it."""
     local_scope, global_scope = frame.scopes_of_sources
-    value: Any = UNKNOWN
+    value = UNKNOWN
     for step, argument in steps_of(source) or ():
         if step in ("local", "global"):
             value = (local_scope if step == "local" else global_scope).get(argument, UNKNOWN)
@@ -192,7 +192,7 @@ _GLOBAL_STATE = {
 }
 
 
-def _argument_text(argument: Any) -> str:
+def _argument_text(argument: object) -> str:
     named = source_name(argument) if is_source(argument) else None
     return named if named is not None else preview(argument, _WIDTH)
 

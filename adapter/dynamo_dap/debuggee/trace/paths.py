@@ -58,32 +58,32 @@ class Paths:
                 return self._entered(form_family(form).item(form, key))
         return UNKNOWN
 
-    def _attribute(self, owner: Any, name: str) -> Any:
+    def _attribute(self, owner: object, name: str) -> Any:
         stored = self._stored(owner)
         if name in stored:
             return UNKNOWN if is_deleted(stored[name]) else stored[name]
         form = self.form_of(owner)
         return form_family(form).attribute(form, name)
 
-    def _stored(self, owner: Any) -> dict[str, Any]:
+    def _stored(self, owner: object) -> dict[str, Any]:
         """Return the attributes that the traced code stored on any object, such as a class or a function."""
         tracker = self._frame.tracker_of(owner)
         return {} if tracker is None else self._frame.stored_attributes(tracker)
 
-    def attribute_names(self, owner: Any) -> list[str]:
+    def attribute_names(self, owner: object) -> list[str]:
         """Return the attributes stored on the value of a path, without those of its class."""
         form, stored = self.form_of(owner), self._stored(owner)
         names = dict.fromkeys((*form_family(form).attribute_names(form), *stored))
         return [name for name in names if name not in stored or not is_deleted(stored[name])]
 
-    def form_of(self, value: Any) -> Form:
+    def form_of(self, value: object) -> Form:
         """Return the form of a path's value."""
         if is_form(value):
             return value
         tracker = self._frame.tracker_of(value)
         return Known(value) if tracker is None else self._frame.form_of(tracker)
 
-    def _entered(self, value: Any) -> Any:
+    def _entered(self, value: object) -> Any:
         """Return a cell's contents; any other value unchanged."""
         for _ in range(_CELLS):
             form = self._frame.form_of(value) if is_tracker(value) else None

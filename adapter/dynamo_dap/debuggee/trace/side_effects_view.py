@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.torch_api.sources import as_the_user_wrote, user_expression
@@ -54,12 +53,12 @@ def _attributes(view: TracedView) -> Iterator[Variable]:
             yield Variable(target, view.value(value), declaration=place)
 
 
-def _target(tracker: Any, name: str) -> str:
+def _target(tracker: object, name: str) -> str:
     source = user_expression(source_of(tracker)) or "?"
     return changed_variable(tracker, name, source) or f"{source}.{name}"
 
 
-def _last_change(frame: TracedFrame, tracker: Any) -> Location | None:
+def _last_change(frame: TracedFrame, tracker: object) -> Location | None:
     place = frame.last_change(tracker)
     return None if place is None else Location(place.path, place.line, place.column)
 
@@ -80,7 +79,7 @@ def _containers(view: TracedView) -> Iterator[Variable]:
 
 
 def _dictionary(
-    view: TracedView, tracker: Any, name: str, form: MappingForm, place: Location | None
+    view: TracedView, tracker: object, name: str, form: MappingForm, place: Location | None
 ) -> Iterator[Variable]:
     before = {_key(view, key): value for key, value in original_pairs(tracker)}
     after = {_key(view, key): value for key, value in form.pairs}
@@ -94,13 +93,13 @@ def _dictionary(
         yield Variable(name, view.value(form), declaration=place)
 
 
-def _key(view: TracedView, key: Any) -> str:
+def _key(view: TracedView, key: object) -> str:
     known, constant = constant_of(key)
     return view.text(constant if known else key, 80, 2)
 
 
 def _sequence(
-    view: TracedView, tracker: Any, name: str, form: SequenceForm, place: Location | None
+    view: TracedView, tracker: object, name: str, form: SequenceForm, place: Location | None
 ) -> Iterator[Variable]:
     before = resolved(view.frame, source_of(tracker))
     items = list(form.items)
@@ -113,7 +112,7 @@ def _sequence(
     yield Variable(was if was == name else name, view.value(form), declaration=place)
 
 
-def _unchanged(before: Sequence[Any], items: Sequence[Any]) -> bool:
+def _unchanged(before: Sequence[object], items: Sequence[object]) -> bool:
     """Return whether every item is still the one at its place, judged by its source."""
     for number, item in enumerate(items):
         known, constant = constant_of(item)
@@ -137,6 +136,6 @@ def _others(view: TracedView) -> Iterator[Variable]:
         yield Variable(f"{_written(context)}.save_for_backward", view.value(tuple_form(tensors)))
 
 
-def _written(tracker: Any) -> str:
+def _written(tracker: object) -> str:
     name = None if is_unrealized(tracker) else source_name(source_of(tracker))
     return as_the_user_wrote(name) if name else "tensor"

@@ -10,6 +10,7 @@ from typing import Any
 
 from dynamo_dap.debuggee.torch_api.data_dependence import data_symbols_of
 from dynamo_dap.debuggee.torch_api.isolation import metadata_reading
+from dynamo_dap.debuggee.torch_api.objects import Tensor
 from dynamo_dap.debuggee.torch_api.size_reasons import InputSizes, SizeFacts, SizeReason, written
 from dynamo_dap.debuggee.torch_api.symbols import is_symbolic, size_text, symbols_of
 from dynamo_dap.debuggee.torch_api.tensor_facts import is_tensor
@@ -43,7 +44,7 @@ def sizes_of_unused(frame: TracedFrame, tensor: Any, source: Any) -> list[Variab
     return [Variable(SIZES_ROW, Value(f"{dimensions} dimensions", children=rows, kind="virtual"))]
 
 
-def _unused_rows(frame: TracedFrame, tensor: Any, source: Any) -> Iterator[Variable]:
+def _unused_rows(frame: TracedFrame, tensor: Tensor, source: object) -> Iterator[Variable]:
     for position, reasons in enumerate(InputSizes.of_trace(frame).of_unused(tensor, source)):
         with metadata_reading():
             size = size_text(tensor.size()[position])
@@ -80,7 +81,7 @@ def _input_row(name: str, facts: SizeFacts) -> Variable:
     return Variable(name, Value(f"{known} {facts.state}{first}", children=reasons, kind="virtual"))
 
 
-def _computed_row(name: str, size: Any, inputs: InputSizes, frame: TracedFrame) -> Variable:
+def _computed_row(name: str, size: object, inputs: InputSizes, frame: TracedFrame) -> Variable:
     """Return the row of a computed size, with its inputs and data below it."""
     known = [facts for symbol in symbols_of(size) if (facts := inputs.of_symbol(str(symbol))) is not None]
     data = data_symbols_of(size, frame)

@@ -6,7 +6,6 @@ import linecache
 import types
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from dynamo_dap.debuggee.agent.stepping import RaisedException
 from dynamo_dap.debuggee.numerics.comparisons import DYNAMO, Fault
@@ -56,7 +55,7 @@ def _raised(
 
 
 def graph_break(
-    exception: Any, facts: BreakFacts, effect: str, error: UserError | None = None, values: Sequence[str] = ()
+    exception: object, facts: BreakFacts, effect: str, error: UserError | None = None, values: Sequence[str] = ()
 ) -> RaisedException:
     """Report a graph break: its cause, its effect on the function, hints, then torch's context.
 

@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Callable, Container, Mapping, Sequence
 from types import CodeType, MappingProxyType
-from typing import Any
 
 from dynamo_dap.debuggee.agent.breakpoints import WatchedVariable
 from dynamo_dap.debuggee.agent.stepping import ChangeAsked
@@ -120,7 +119,7 @@ class _Variables(Deferred):
         raise ChangeAsked(assignment(self._frame, name, expression))
 
 
-def _variables(named: Sequence[tuple[str, Any]], view: TracedView) -> list[Variable]:
+def _variables(named: Sequence[tuple[str, object]], view: TracedView) -> list[Variable]:
     return [Variable(name, view.value(value, name), name) for name, value in named]
 
 

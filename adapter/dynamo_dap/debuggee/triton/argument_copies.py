@@ -84,7 +84,7 @@ class ArgumentCopies:
             begin = int(storage.data_ptr())
             self._ranges.append((begin, begin + int(storage.nbytes())))
 
-    def _copied(self, name: str, value: Any) -> Any:
+    def _copied(self, name: str, value: object) -> Any:
         if isinstance(value, tuple):
             parts = [self._copied(f"{name}[{index}]", each) for index, each in enumerate(value)]
             return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
@@ -122,9 +122,9 @@ class ArgumentCopies:
 
     # -- what the interpreter may access ---------------------------------------------------------------------------
 
-    def within(self, what: str, pointers: Any, lanes: Any) -> Any:
+    def within(self, what: str, pointers: Any, lanes: object) -> Any:
         """Return which of an access's ``lanes`` point into the copies; see ``launches.Memory``."""
-        numpy: Any = sys.modules["numpy"]
+        numpy = sys.modules["numpy"]
         addresses = pointers.data
         size = max(1, pointers.get_element_ty().primitive_bitwidth // 8)
         is_within = numpy.zeros(addresses.shape, dtype=bool)

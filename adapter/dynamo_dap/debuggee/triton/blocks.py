@@ -72,14 +72,14 @@ def _is_block(value: Any) -> bool:
     return bool(value.type.is_block())
 
 
-def short_name(dtype: Any) -> str:
+def short_name(dtype: object) -> str:
     """Return ``f32`` for ``fp32``, ``i64`` for ``int64``."""
     name = str(dtype)
     letters = name.rstrip("0123456789")
     return _SHORT[letters] + name[len(letters) :] if letters in _SHORT else name
 
 
-def number_of(element: Any, dtype: Any) -> Any:
+def number_of(element: object, dtype: object) -> Any:
     """Return an element of an interpreter array as a Python number."""
     return _tensor(element, (), str(dtype)).item()
 

@@ -63,11 +63,11 @@ def device_functions() -> Iterator[tuple[Any, str, Callable[..., Any]]]:
         yield module, "ldexp", functools.partial(_call, torch.ldexp, None)
 
 
-def _call(own: Callable[..., Any], kind: Any, *values: Any) -> Any:
+def _call(own: Callable[..., Any], kind: object, *values: object) -> Any:
     """Call a torch function on one or more blocks; the result has their broadcast shape."""
-    torch: Any = sys.modules["torch"]
-    language: Any = sys.modules["triton.language"]
-    numpy: Any = sys.modules["numpy"]
+    torch = sys.modules["torch"]
+    language = sys.modules["triton.language"]
+    numpy = sys.modules["numpy"]
     blocks = [value for value in values if isinstance(value, language.tensor)]
     numbers = [value.value if isinstance(value, language.constexpr) else value for value in values]
     dtype = blocks[0].type.scalar

@@ -42,7 +42,7 @@ def watch_generated_launches(
 def _watch(is_alert: Callable[[], bool], look_into: Callable[[Any, Callable[[], Given]], Launching | None]) -> None:
     if GENERATED_KERNELS.problem is not None:
         return
-    autotuner: Any = sys.modules[_MODULE].CachingAutotuner
+    autotuner = sys.modules[_MODULE].CachingAutotuner
     own = autotuner.run
 
     def run(self: Any, *args: Any, stream: Any, benchmark_run: bool = False, **kwargs: Any) -> Any:
@@ -87,7 +87,7 @@ def _original(kernel: Any) -> Any:
     return kernel
 
 
-def _given(autotuner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Given:
+def _given(autotuner: Any, args: tuple[object, ...], kwargs: dict[str, Any]) -> Given:
     config = _config_of(autotuner)
     constants = {**autotuner.triton_meta.get("constants", {}), **config.kwargs}
     names = [name for name in autotuner.fn.arg_names if name not in constants]

@@ -97,7 +97,7 @@ def follow(observer: Observer) -> Any:
         Exception: of the import, or ``AttributeError`` in a version of Triton with another interpreter.
     """
     global _observer, _is_followed
-    module: Any = importlib.import_module(_INTERPRETER)
+    module = importlib.import_module(_INTERPRETER)
     _observer = observer
     if not _is_followed:
         _follow_programs(module.InterpreterBuilder)
@@ -122,7 +122,7 @@ def _install(begin: Callable[[], None], on_problem: Callable[[str], None]) -> No
 
 
 def _install_wrappers() -> None:
-    module: Any = sys.modules[_AUTOTUNER]
+    module = sys.modules[_AUTOTUNER]
     _tune_by_first(module.Autotuner)
     _count(module.Autotuner)
     _count(module.Heuristics)
@@ -146,7 +146,7 @@ def _follow_launches(executor: Any) -> None:
                     _observer.launch_ended(launch)
 
     @functools.wraps(to_host)
-    def init_args_hst(self: Any, args: Any, kwargs: Any) -> Any:
+    def init_args_hst(self: Any, args: object, kwargs: object) -> Any:
         found = to_host(self, args, kwargs)
         launch = LAUNCHES.current
         if launch is not None:
@@ -179,14 +179,14 @@ def _rewrite_unobserved(function: Any) -> None:
     own = function.rewrite
 
     @functools.wraps(own)
-    def rewrite(self: Any) -> Any:
+    def rewrite(self: object) -> Any:
         with contextlib.nullcontext() if _observer is None else _observer.unobserved():
             return own(self)
 
     function.rewrite = rewrite
 
 
-def note_arguments(launch: Launch, name: str, value: Any) -> None:
+def note_arguments(launch: Launch, name: str, value: object) -> None:
     """Note the tensors of a kernel's argument ``name``."""
     if isinstance(value, tuple):
         for index, each in enumerate(value):
@@ -207,11 +207,11 @@ def _follow_pointers(module: Any) -> None:
     own = module._implicit_cvt
 
     @functools.wraps(own)
-    def implicit_cvt(arg: Any) -> Any:
+    def implicit_cvt(arg: object) -> Any:
         made = own(arg)
         launch = LAUNCHES.current
         argument = None if launch is None else launch.arguments.get(id(arg))
-        handle: Any = getattr(made, "handle", None)
+        handle: object = getattr(made, "handle", None)
         if argument is not None and hasattr(handle, "dtype"):
             handle.dtype = copy.copy(handle.dtype)
             setattr(handle.dtype, MARK, argument)
@@ -251,7 +251,7 @@ _ORDERS = {
 """By the name of Triton's ``MEM_SEMANTIC``."""
 
 
-def _follow_accesses(builder: Any) -> None:
+def _follow_accesses(builder: object) -> None:
     for name, operation in _OPERATIONS.items():
         if hasattr(builder, name):
             setattr(builder, name, _followed(getattr(builder, name), operation))
@@ -261,7 +261,9 @@ def _follow_products(builder: Any) -> None:
     own = builder.create_dot
 
     @functools.wraps(own)
-    def create_dot(self: Any, a: Any, b: Any, d: Any, input_precision: Any, *rest: Any, **kwargs: Any) -> Any:
+    def create_dot(
+        self: object, a: Any, b: object, d: object, input_precision: Any, *rest: object, **kwargs: object
+    ) -> Any:
         launch = LAUNCHES.current
         if launch is not None and getattr(input_precision, "name", "") == "TF32" and str(a.data.dtype) == "float32":
             launch.rounds_products = True
@@ -316,7 +318,7 @@ def _followed(own: Callable[..., Any], operation: _Operation) -> Callable[..., A
     return access
 
 
-def _access(operation: _Operation, given: dict[str, Any], lanes: Any) -> Access:
+def _access(operation: _Operation, given: dict[str, Any], lanes: object) -> Access:
     values = list(given.values())
     semantics = getattr(given.get(_SEMANTICS), "name", "")
     return Access(
@@ -359,7 +361,7 @@ def _count(cls: Any) -> None:
     own = cls.__init__
 
     @functools.wraps(own)
-    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+    def init(self: object, *args: object, **kwargs: object) -> None:
         own(self, *args, **kwargs)
         number = next(_numbers)
         setattr(self, NUMBER, number)

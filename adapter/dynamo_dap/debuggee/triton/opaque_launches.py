@@ -29,10 +29,10 @@ _READ, _WRITTEN, _INTEGER, _REAL, _TRUE, _FALSE, _NONE, _TYPE = "rwifTFNd"
 
 def install() -> None:
     """Replace launches by ``launch``. Triton's interpreter and autotuner are already imported."""
-    interface: Any = sys.modules["triton.runtime.jit"].KernelInterface
+    interface = sys.modules["triton.runtime.jit"].KernelInterface
     own = interface.__getitem__
 
-    def launcher(self: Any, grid: Any) -> Any:
+    def launcher(self: object, grid: object) -> Any:
         return functools.partial(_launch[0], self, grid) if _launch else own(self, grid)
 
     interface.__getitem__ = _as_of_triton(launcher)
@@ -52,7 +52,7 @@ _library: list[Any] = []
 
 
 def _begin() -> None:
-    torch: Any = sys.modules["torch"]
+    torch = sys.modules["torch"]
     library = torch.library.Library(_NAMESPACE, "FRAGMENT")
     library.define(_SCHEMA)
     library.impl(_NAME, _run, "CompositeExplicitAutograd")
@@ -72,7 +72,7 @@ def _run(
     form: str,
 ) -> None:
     """Launch the kernel: the operator."""
-    language: Any = sys.modules["triton.language"]
+    language = sys.modules["triton.language"]
     given = {_READ: iter(read), _WRITTEN: iter(written), _INTEGER: iter(integers), _REAL: iter(reals)}
     values = {_TRUE: True, _FALSE: False, _NONE: None}
     arguments: dict[str, Any] = {}

@@ -218,7 +218,7 @@ class Elements:
 
     def _units(self, access: Access) -> Iterator[tuple[int, Any]]:
         """Return the accessed units of each page."""
-        numpy: Any = sys.modules["numpy"]
+        numpy = sys.modules["numpy"]
         size, addresses = access.size, access.addresses()
         if size % self._unit or (addresses % self._unit).any():
             self._refine(1)
@@ -240,7 +240,7 @@ class Elements:
             if (len(pages) + 1) * _PAGE > MOST_ELEMENTS:
                 self.left_out += count
                 return None
-            numpy: Any = sys.modules["numpy"]
+            numpy = sys.modules["numpy"]
             found = pages[page] = numpy.zeros((rows, _PAGE), dtype=numpy.int32)
         return found
 
@@ -248,7 +248,7 @@ class Elements:
         """Use smaller units."""
         parts = self._unit // unit
         self._unit = unit
-        numpy: Any = sys.modules["numpy"]
+        numpy = sys.modules["numpy"]
         for pages in (self._stores, self._loads):
             coarse = dict(pages)
             pages.clear()

@@ -130,7 +130,7 @@ def _note_measuring(autotuner: Any) -> None:
     own = autotuner._bench
 
     @functools.wraps(own)
-    def bench(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def bench(self: object, *args: object, **kwargs: object) -> Any:
         before, _of_thread.is_measuring = _of_thread.is_measuring, True
         try:
             return own(self, *args, **kwargs)
@@ -144,7 +144,7 @@ def _keep_compiler_apart(source: Any) -> None:
     own = source.make_ir
 
     @functools.wraps(own)
-    def make_ir(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def make_ir(self: Any, *args: object, **kwargs: object) -> Any:
         with _language.as_compiled(lambda: _name_of(self.fn)):
             return own(self, *args, **kwargs)
 
@@ -274,7 +274,7 @@ def _run_programs(
 
 
 def _refuse_capture() -> None:
-    torch: Any = sys.modules["torch"]
+    torch = sys.modules["torch"]
     if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
         raise RuntimeError("a CUDA graph is being captured, in which nothing can be copied")
 
@@ -314,7 +314,7 @@ def _rewrite(own: types.FunctionType, scope: dict[str, Any]) -> types.FunctionTy
     try:
         rewritten = sys.modules["triton.runtime.interpreter"].FunctionRewriter(function).rewrite_ast()
     finally:
-        registry: Any = getattr(sys.modules[_KERNELS], "_triton_jit_function_registry", {})
+        registry = getattr(sys.modules[_KERNELS], "_triton_jit_function_registry", {})
         registry.pop(f"{function.__module__}:{function.__qualname__}", None)
     if rewritten is function:
         raise TypeError(f"there is no source of {own.__name__} to interpret")
@@ -343,7 +343,7 @@ class _Language:
         self._patches: Any = None
 
     @contextlib.contextmanager
-    def as_interpreted(self, interpreter: Any, name: str) -> Iterator[None]:
+    def as_interpreted(self, interpreter: object, name: str) -> Iterator[None]:
         """Patch it for the interpreter inside the context."""
         modules = {"tl": sys.modules["triton.language"], "core": sys.modules["triton.language.core"]}
         of_all = types.SimpleNamespace(__globals__=modules)

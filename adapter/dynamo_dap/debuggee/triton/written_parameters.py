@@ -109,7 +109,7 @@ class _Reader(ast.NodeVisitor):
             self._hand_over(node, self._names.get(node.func.id))
         self.generic_visit(node)
 
-    def _hand_over(self, node: ast.Call, called: Any) -> None:
+    def _hand_over(self, node: ast.Call, called: object) -> None:
         handed = [(str(index), value) for index, value in enumerate(node.args)]
         handed += [(one.arg or "", one.value) for one in node.keywords]
         if not any(self._sources_of(value) for _, value in handed) or called in _HARMLESS:
@@ -119,7 +119,7 @@ class _Reader(ast.NodeVisitor):
             if written is None or name in written:
                 self._written |= self._sources_of(value)
 
-    def _written_by(self, called: Any) -> set[str] | None:
+    def _written_by(self, called: object) -> set[str] | None:
         """Return the parameters that a function writes to, by name and by position; None if it cannot be read."""
         function = getattr(called, "fn", None)
         if self._depth == 0 or not isinstance(function, types.FunctionType):

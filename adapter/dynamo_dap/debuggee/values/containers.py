@@ -78,7 +78,7 @@ def items_text(opening: str, items: Iterable[str], count: int, closing: str, wid
     return f"{opening}{', '.join([*parts, '…'])}{closing}{rest}"
 
 
-def _previews(items: Iterator[Any], width: int, depth: int, view: View) -> Iterator[str]:
+def _previews(items: Iterator[object], width: int, depth: int, view: View) -> Iterator[str]:
     share = max(width // 2, _LEAST_WIDTH)
     return (view.text(item, share, depth - 1) for item in items)
 
@@ -164,7 +164,7 @@ def _field(name: str, item: object, expression: str | None, view: View) -> Varia
     return Variable(name, view.value(item, path), path)
 
 
-def named_tuple_fields(value: tuple[Any, ...]) -> list[tuple[str, Any]] | None:
+def named_tuple_fields(value: tuple[object, ...]) -> list[tuple[str, Any]] | None:
     """Return names and items of a named tuple or struct sequence; None for other tuples."""
     cls = type(value)
     if cls is tuple:
@@ -244,7 +244,7 @@ class Dictionaries(Family):
         return in_pages(count, page, before=lambda: _beside(value, expression, view) if own else ())
 
 
-def _beside(value: Any, expression: str | None, view: View) -> Sequence[Variable]:
+def _beside(value: object, expression: str | None, view: View) -> Sequence[Variable]:
     attributes = attributes_of(value, expression, view) if is_a(value, dict) else []
     if is_a(value, collections.defaultdict):
         path = f"{expression}.default_factory" if expression else None

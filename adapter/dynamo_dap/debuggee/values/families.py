@@ -140,11 +140,11 @@ class View:
         seen = self.seen(value)
         return family_of(seen).present(seen, expression, self)
 
-    def little_data(self, value: Any) -> str | None:
+    def little_data(self, value: object) -> str | None:
         """Return the elements of a small tensor's representation; None if they are not at hand."""
         return None
 
-    def data_range(self, value: Any) -> str | None:
+    def data_range(self, value: object) -> str | None:
         """Return least and largest element of what stands for a tensor; None if they are not at hand."""
         return None
 

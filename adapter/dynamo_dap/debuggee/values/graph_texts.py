@@ -20,6 +20,7 @@ from dynamo_dap.debuggee.torch_api.graph import (
     target_name,
     user_place,
 )
+from dynamo_dap.debuggee.torch_api.objects import Graph, Node
 from dynamo_dap.debuggee.torch_api.sources import user_expression
 from dynamo_dap.debuggee.torch_api.symbols import is_symbolic, size_text
 from dynamo_dap.debuggee.torch_api.tensor_facts import facts_of, is_tensor
@@ -75,7 +76,7 @@ def names_of_inputs(graph: Any) -> dict[Any, str]:
 class GraphTexts:
     """How the nodes of one graph are written."""
 
-    def __init__(self, graph: Any, names: Mapping[Any, str] | None = None) -> None:
+    def __init__(self, graph: Graph, names: Mapping[Any, str] | None = None) -> None:
         """Show inputs by ``names``, where they differ from Dynamo's."""
         self.names = names_of_inputs(graph) if names is None else names
 
@@ -110,7 +111,7 @@ class GraphTexts:
         texts += [f"{name}={self.operand(value)}" for name, value in keywords.items()]
         return f"{target}({', '.join(texts)})"
 
-    def _index(self, index: Any) -> str:
+    def _index(self, index: object) -> str:
         if isinstance(index, tuple) and index:
             return ", ".join(self._index(part) for part in index)
         if isinstance(index, slice):
@@ -136,7 +137,7 @@ class GraphTexts:
         return bounded_text(str(operand) if type(operand).__module__.startswith("torch") else repr(operand), 80)
 
 
-def result_text(node: Any) -> str:
+def result_text(node: Node) -> str:
     """Return the node's result: ``f32[3, 4] cpu``; empty when unknown."""
     return example_text(example_of(node))
 
@@ -159,7 +160,7 @@ def graph_text(graph: Any, name: str, texts: GraphTexts | None = None) -> str:
     return "\n".join(line for line, _ in graph_lines(graph, name, texts or GraphTexts(graph))) + "\n"
 
 
-def graph_lines(graph: Any, name: str, texts: GraphTexts) -> Iterator[tuple[str, Any]]:
+def graph_lines(graph: Graph, name: str, texts: GraphTexts) -> Iterator[tuple[str, Any]]:
     """Yield the lines of ``graph_text``, each with its node, if it has one."""
     nodes = nodes_of(graph)
     inputs = [node for node in nodes if node.op == "placeholder"]
@@ -186,14 +187,14 @@ def _operation_lines(operations: Iterable[Any], texts: GraphTexts) -> Iterator[t
         yield _node_line(node, texts), node
 
 
-def _input_text(node: Any, texts: GraphTexts) -> str:
+def _input_text(node: Node, texts: GraphTexts) -> str:
     """Return ``self.fc.weight: f32[4, 4] cpu, in torch's texts l_self_modules_fc_parameters_weight_``."""
     shown = texts.name(node)
     text = f"{shown}: {result_text(node)}".rstrip(" :")
     return text if shown == node.name else f"{text}, in torch's texts {node.name}"
 
 
-def _node_line(node: Any, texts: GraphTexts) -> str:
+def _node_line(node: Node, texts: GraphTexts) -> str:
     if node.op == "output":
         return f"    {texts.call(node)}"
     result = result_text(node)

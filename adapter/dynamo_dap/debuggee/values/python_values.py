@@ -6,8 +6,6 @@ Importing this module registers every family. Runs on the held thread; the value
 
 from __future__ import annotations
 
-from typing import Any
-
 from dynamo_dap.debuggee.torch_api.recompiles import NOT_KNOWN, Failure, then_and_now
 from dynamo_dap.debuggee.values import callables, containers, objects, scalars, tensors, triton_blocks
 from dynamo_dap.debuggee.values.eager_frames import globals_of, locals_of
@@ -33,7 +31,7 @@ __all__ = [
 _MAXIMUM_LENGTH = 120
 
 
-def values_then_and_now(failure: Failure, frame: Any) -> tuple[str | None, str | None]:
+def values_then_and_now(failure: Failure, frame: object) -> tuple[str | None, str | None]:
     """Return a value's texts before and now; None where unknown. ``frame`` is torch's for the one about to run."""
     then, now = then_and_now(failure, frame)
     if isinstance(now, str) and type(now) is not str:

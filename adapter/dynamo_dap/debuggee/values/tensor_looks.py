@@ -17,6 +17,7 @@ from typing import Any
 
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
 from dynamo_dap.debuggee.torch_api.isolation import data_reading, metadata_reading, transforms_off
+from dynamo_dap.debuggee.torch_api.objects import Tensor
 from dynamo_dap.debuggee.torch_api.tensor_facts import is_fake, is_tensor, unwrapped
 from dynamo_dap.debuggee.values.model import EvaluationError
 from dynamo_dap.debuggee.values.tensor_search import search
@@ -64,7 +65,7 @@ _NAN_COLOUR = (255, 0, 255, 255)
 Part = Callable[[Any], Any]
 
 
-def look(tensor: Any, arguments: TensorArguments, other: Any = None) -> TensorBody:
+def look(tensor: Tensor, arguments: TensorArguments, other: Any = None) -> TensorBody:
     """Return the requested part of ``tensor``, or of its difference from ``other``.
 
     Raises:
@@ -88,7 +89,7 @@ def look(tensor: Any, arguments: TensorArguments, other: Any = None) -> TensorBo
         raise EvaluationError(f"{_name(tensor)} cannot be shown: {reason}") from None
 
 
-def _name(tensor: Any) -> str:
+def _name(tensor: Tensor) -> str:
     try:
         return tensor_text(tensor)
     except Exception:  # noqa: BLE001  (whatever its class does)
@@ -98,7 +99,7 @@ def _name(tensor: Any) -> str:
 class _Looked:
     """A tensor, or the difference of two, to take parts of."""
 
-    def __init__(self, tensor: Any, other: Any) -> None:
+    def __init__(self, tensor: Tensor, other: Any) -> None:
         self._tensor, self.note = _dense(tensor)
         _check_class(self._tensor)
         self.text = tensor_text(tensor)
@@ -158,9 +159,9 @@ def _check_class(data: Any) -> None:
     raise EvaluationError(f"a {type(part).__name__} wraps other tensors{parts}")
 
 
-def _dense(tensor: Any) -> tuple[Any, str | None]:
+def _dense(tensor: Tensor) -> tuple[Any, str | None]:
     """Return a strided tensor without autograd, and how it differs from the tensor itself."""
-    torch: Any = sys.modules["torch"]
+    torch = sys.modules["torch"]
     if not is_tensor(tensor):
         raise EvaluationError(f"this is not a tensor, but of the type {name_of(type(tensor))}")
     inner = unwrapped(tensor)
@@ -185,7 +186,7 @@ def _dense(tensor: Any) -> tuple[Any, str | None]:
     return data, note
 
 
-def _check_data(tensor: Any, given: Any) -> None:
+def _check_data(tensor: Tensor, given: Any) -> None:
     if is_fake(tensor):
         with metadata_reading():
             device = str(tensor.device)
@@ -278,7 +279,7 @@ def _histogram_in_chunks(looked: _Looked, total: _Total, counted: int, deadline:
     return histogram
 
 
-def _chunks(shape: list[int], index: tuple[Any, ...] = ()) -> Iterator[Part]:
+def _chunks(shape: list[int], index: tuple[object, ...] = ()) -> Iterator[Part]:
     """Yield functions that each take one small piece of the tensor. At most one piece is copied at a time."""
     left = shape[len(index) :]
     if math.prod(left) <= _MOST_AT_ONCE:
@@ -303,7 +304,7 @@ def _match(looked: _Looked, arguments: TensorArguments) -> TensorMatch:
 
 def _at_random(shape: list[int]) -> Part:
     """Return a function that takes a sample, always the same, by its own random generator."""
-    torch: Any = sys.modules["torch"]
+    torch = sys.modules["torch"]
     generator = torch.Generator(device="cpu")
     generator.manual_seed(0)
     places = [torch.randint(0, size, (_SAMPLE,), generator=generator, device="cpu") for size in shape]
@@ -408,7 +409,7 @@ def _is_whole_number(dtype: str) -> bool:
 
 
 def _count(histogram: TensorHistogram, numbers: Any) -> None:
-    torch: Any = sys.modules["torch"]
+    torch = sys.modules["torch"]
     finite = numbers[numbers.isfinite()]
     if finite.numel():
         found = torch.histc(finite, len(histogram.counts), histogram.low, histogram.high).tolist()
@@ -476,7 +477,7 @@ def _picture(looked: _Looked, arguments: TensorArguments) -> TensorPicture:
     )
 
 
-def _tile(index: tuple[Any, ...], number: int | None) -> Part:
+def _tile(index: tuple[object, ...], number: int | None) -> Part:
     """Return a function that takes the rows and columns of one tile."""
 
     def take(tensor: Any) -> Any:
@@ -530,7 +531,7 @@ class _Map:
 
     def coded(self, low: float, high: float) -> bytes:
         """Return a byte for each point, row by row."""
-        torch: Any = sys.modules["torch"]
+        torch = sys.modules["torch"]
         apart = high - low
         scaled = (self._means - low) / apart * _HIGHEST if apart > 0 else torch.full_like(self._means, _HIGHEST // 2)
         found = scaled.round().clamp(0, _HIGHEST).to(torch.uint8)
@@ -540,9 +541,9 @@ class _Map:
 
 
 def _image(
-    looked: _Looked, index: tuple[Any, ...], sizes: list[int], kind: str, width: int, height: int
+    looked: _Looked, index: tuple[object, ...], sizes: list[int], kind: str, width: int, height: int
 ) -> TensorPicture:
-    torch: Any = sys.modules["torch"]
+    torch = sys.modules["torch"]
     channels, rows, columns = sizes if kind == CHANNELS_FIRST else (sizes[2], *sizes[:2])
     if channels not in (1, 3, 4):
         raise EvaluationError(f"an image has 1, 3 or 4 channels, and this has {channels}")

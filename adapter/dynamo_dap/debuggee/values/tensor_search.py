@@ -56,13 +56,13 @@ def search(chunks: Iterable[Any], text: str, after: int, dtype: str) -> tuple[in
 
 
 def _condition(text: str, dtype: str) -> Callable[[Any], Any]:
-    torch: Any = sys.modules["torch"]
+    torch = sys.modules["torch"]
     if text.lower() in ("nan", "inf"):
         return torch.isnan if text.lower() == "nan" else torch.isinf  # type: ignore[no-any-return]  # torch is untyped
     found = _COMPARISON.fullmatch(text)
     if found is None:
         raise EvaluationError("search for nan, inf, a number, or a comparison such as > 0.5")
-    kind: Any = getattr(torch, dtype.removeprefix("torch."), None)
+    kind = getattr(torch, dtype.removeprefix("torch."), None)
     number = float(found[2])
     if kind is not None and kind.is_floating_point:
         number = float(torch.tensor(number, dtype=torch.float64).to(kind))  # 0.1 of float32 is not 0.1 of float64

@@ -17,6 +17,7 @@ from typing import Any
 from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
 from dynamo_dap.debuggee.torch_api.isolation import data_reading, metadata_reading
+from dynamo_dap.debuggee.torch_api.objects import Tensor
 from dynamo_dap.debuggee.torch_api.symbols import expression_of, hint_of
 from dynamo_dap.debuggee.torch_api.tensor_facts import FAKE_ATTRIBUTES, TensorFacts, facts_of, is_fake
 from dynamo_dap.debuggee.values.families import DEPTH_OF_PREVIEW, Family, View, family_for
@@ -26,7 +27,7 @@ from dynamo_dap.debuggee.values.paging import unique_names
 from dynamo_dap.debuggee.values.type_facts import qualified_name_of
 
 
-def tensor_text(tensor: Any, kind: str | None = None) -> str:
+def tensor_text(tensor: Tensor, kind: str | None = None) -> str:
     """Return ``Tensor f32[3, 4] cpu requires_grad``; ``kind`` replaces the class's name."""
     return facts_of(tensor, kind).text
 
@@ -82,14 +83,14 @@ _MOST_DATA = 8
 """Elements that a tensor's text shows."""
 
 
-def is_little(tensor: Any) -> bool:
+def is_little(tensor: Tensor) -> bool:
     """Whether a tensor, real or fake, has few enough elements to show; a symbolic size may have many."""
     with metadata_reading():
         sizes = list(tensor.size())
     return all(type(size) is int for size in sizes) and 0 < math.prod(sizes) <= _MOST_DATA
 
 
-def little_data(tensor: Any) -> str | None:
+def little_data(tensor: Tensor) -> str | None:
     """Return the elements of a small tensor on the CPU; None for others: a device is never waited for unasked."""
     return _of_data(tensor, lambda data: data.numel() <= _MOST_DATA, _elements_text)
 
@@ -100,7 +101,7 @@ _PART = 16384
 """Elements that are read at once: torch starts no threads in the program for so few."""
 
 
-def data_range(tensor: Any) -> str | None:
+def data_range(tensor: Tensor) -> str | None:
     """Return least and largest element of a tensor on the CPU that is too large to show; None for others.
 
     ``0…1``, ``all 0``, ``12 of 60 True``, ``-0.5…2, 3 NaN``.
@@ -127,8 +128,8 @@ def printed_text(text: str, tensor: Any) -> str | None:
     return None if found is None else f"{text} {found}"
 
 
-def _copied_to_cpu(tensor: Any) -> Any:
-    torch: Any = sys.modules["torch"]
+def _copied_to_cpu(tensor: Tensor) -> Any:
+    torch = sys.modules["torch"]
     if not is_exactly(tensor, (torch.Tensor, torch.nn.Parameter)) or is_fake(tensor):
         return None
     try:
@@ -141,8 +142,8 @@ def _copied_to_cpu(tensor: Any) -> Any:
         return None
 
 
-def _of_data(tensor: Any, is_wanted: Callable[[Any], bool], text_of: Callable[[Any], str | None]) -> str | None:
-    torch: Any = sys.modules["torch"]
+def _of_data(tensor: Tensor, is_wanted: Callable[[Any], bool], text_of: Callable[[Any], str | None]) -> str | None:
+    torch = sys.modules["torch"]
     if not is_exactly(tensor, (torch.Tensor, torch.nn.Parameter)) or is_fake(tensor):
         return None
     try:
@@ -440,7 +441,7 @@ class Modules(Family):
 _REGISTRIES = ("_parameters", "_buffers", "_modules")
 
 
-def module_variables(module: Any, expression: str | None, view: View) -> list[Variable]:
+def module_variables(module: object, expression: str | None, view: View) -> list[Variable]:
     """Return the children of an ``nn.Module``, read from its registries."""
     from dynamo_dap.debuggee.values.objects import attribute_variable, class_variable
     from dynamo_dap.debuggee.values.type_facts import instance_dictionary

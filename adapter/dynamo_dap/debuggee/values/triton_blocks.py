@@ -99,7 +99,7 @@ def _block_pointer_text(value: Any) -> str:
     return f"pointer to a block {short_name(handle.base.get_element_ty())}[{shape}] of {into} at ({at})"
 
 
-def _block_pointer_variables(handle: Any) -> list[Variable]:
+def _block_pointer_variables(handle: object) -> list[Variable]:
     names = ("shape", "strides", "offsets", "block_shape", "order")
     found = [(name, getattr(handle, name, None)) for name in names]
     return [Variable(name, Value(f"({', '.join(_numbers(part))})")) for name, part in found if part is not None]

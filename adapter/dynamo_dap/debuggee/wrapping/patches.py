@@ -105,16 +105,16 @@ class Patches:
         """
         self._add(owner, name, _Hook(self, hook))
 
-    def after(self, owner: Any, name: str | int, hook: Callable[..., object]) -> None:
+    def after(self, owner: object, name: str | int, hook: Callable[..., object]) -> None:
         """Call ``hook`` with result and arguments after each call of ``owner.name`` that returns."""
         self._add(owner, name, _Hook(self, hook, is_after=True))
 
-    def around(self, owner: Any, name: str | int, hook: Around) -> None:
+    def around(self, owner: object, name: str | int, hook: Around) -> None:
         """Run ``hook`` around each call of ``owner.name``: see ``Around``."""
         self._add(owner, name, _Around(self, hook))
 
     @contextlib.contextmanager
-    def meanwhile(self, owner: Any, name: str | int, hook: Around) -> Iterator[None]:
+    def meanwhile(self, owner: object, name: str | int, hook: Around) -> Iterator[None]:
         """Run ``hook`` around each call of ``owner.name`` while the context lasts."""
         added = self._add(owner, name, _Around(self, hook))
         try:
@@ -172,7 +172,7 @@ class Patches:
                 for report in list(reporters):
                     report(f"dynamo-dap: {self.feature} could not be switched off completely")
 
-    def _add(self, owner: Any, name: str | int, hook: _Hook) -> tuple[_Place, Any] | None:
+    def _add(self, owner: object, name: str | int, hook: _Hook) -> tuple[_Place, Any] | None:
         if self.is_off:
             return None
         with _lock:
@@ -206,7 +206,7 @@ class _Hook:
         self.call = call
         self.is_after = is_after
 
-    def __call__(self, /, *arguments: Any, **named: Any) -> None:
+    def __call__(self, /, *arguments: object, **named: object) -> None:
         try:
             self.call(*arguments, **named)
         except Exception:  # noqa: BLE001  (a failure of ours must not become one of the program)
@@ -223,7 +223,7 @@ class _Running(NamedTuple):
 class _Around(_Hook):
     """A generator to run around the original."""
 
-    def begin(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> _Running | Result | None:
+    def begin(self, arguments: tuple[object, ...], named: dict[str, Any]) -> _Running | Result | None:
         """Run it until it yields; return its answer to the call if it does not."""
         try:
             generator = self.call(*arguments, **named)
@@ -279,7 +279,7 @@ class _Call:
         while self._running:
             self._running.pop().end(Outcome(None, error))
 
-    def returned(self, result: Any) -> Any:
+    def returned(self, result: object) -> Any:
         """Inform the hooks that the original returned; return the caller's result."""
         while self._running:
             changed = self._running.pop().end(Outcome(result))
@@ -314,7 +314,7 @@ class _Place:
             return self._owner[self.name]
         return vars(self._owner).get(self.name, _INHERITED)
 
-    def _put(self, value: Any) -> None:
+    def _put(self, value: object) -> None:
         if isinstance(self._owner, list | dict):
             self._owner[self.name] = value
         elif value is _INHERITED:
@@ -443,7 +443,7 @@ class _Value(_Place):
         self._ours = self._now()
 
 
-def _place_of(owner: Any, name: str | int, kind: type[_Place]) -> _Place:
+def _place_of(owner: object, name: str | int, kind: type[_Place]) -> _Place:
     key = id(owner), name
     place = _places.get(key)
     if place is None:

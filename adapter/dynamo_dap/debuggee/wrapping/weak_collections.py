@@ -17,7 +17,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-def _own_copy(collection: Any) -> FunctionType | None:
+def _own_copy(collection: object) -> FunctionType | None:
     """Return the callback of ``collection`` with code that names this file."""
     original = getattr(collection, "_remove", None)
     if not isinstance(original, FunctionType):
@@ -66,7 +66,7 @@ class WeakValueDictionary(weakref.WeakValueDictionary[K, V]):
         _use_own(self, _remove_value)
 
 
-def with_own_callback(memo: Any) -> WeakValueDictionary[Any, Any] | None:
+def with_own_callback(memo: object) -> WeakValueDictionary[Any, Any] | None:
     """Return a copy of one of the library's dictionaries of weak values; None for any other object."""
     if type(memo) is not weakref.WeakValueDictionary:
         return None

@@ -63,7 +63,7 @@ class SequenceForm:
     """The class of a named tuple or another subclass of ``tuple``."""
 
 
-def tuple_form(items: Sequence[Any]) -> SequenceForm:
+def tuple_form(items: Sequence[object]) -> SequenceForm:
     """Return the form of a tuple."""
     return SequenceForm(items, "tuple", "(", ",)" if len(items) == 1 else ")")
 
@@ -103,9 +103,9 @@ class FunctionForm:
 
     name: str
     code: types.CodeType
-    bound_to: Any = None
-    defaults: Any = None
-    keyword_defaults: Any = None
+    bound_to: object = None
+    defaults: object = None
+    keyword_defaults: object = None
     closure: tuple[tuple[str, Any], ...] = ()
     function: types.FunctionType | None = None
     """The real function, if there is one."""

@@ -20,6 +20,7 @@ from dataclasses import replace
 from typing import Any
 
 from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
+from dynamo_dap.debuggee.torch_api.objects import Translator
 from dynamo_dap.debuggee.torch_api.trackers.forms import (
     CellForm,
     Composite,
@@ -57,7 +58,7 @@ class _Reading:
 
     __slots__ = ("fields", "tracker", "tx")
 
-    def __init__(self, tx: Any, tracker: Any) -> None:
+    def __init__(self, tx: Translator, tracker: Any) -> None:
         self.tx = tx
         self.tracker = tracker
         self.fields = fields_of(tracker)
@@ -109,7 +110,7 @@ def _reads(*names: str) -> Callable[[Reader], Reader]:
     return register
 
 
-def form_of(tx: Any, tracker: Any) -> Form:
+def form_of(tx: Translator, tracker: Any) -> Form:
     """Return the form of a tracker. Nothing is realized, guarded or added to the graph."""
     tracker = unwrapped(tracker)
     names = class_names(tracker)
@@ -285,7 +286,7 @@ _TABLE: dict[tuple[str, ...], Reader] = {
 _readers.update({name: reader for names, reader in _TABLE.items() for name in names})
 
 
-def _tensor_form(read: _Reading, kind: str, number: Any = None) -> Form:
+def _tensor_form(read: _Reading, kind: str, number: object = None) -> Form:
     node = read.node
     return TensorForm(None if node is None else node.meta.get("example_value"), node, kind, number)
 
@@ -489,7 +490,7 @@ def _generator(read: _Reading) -> Form:
 
 def _builtin_iterator(code: types.CodeType) -> type | None:
     """Return the iterator type that torch's generator replaces: ``enumerate``, ``itertools.chain``."""
-    polyfills: Any = sys.modules.get("torch._dynamo.polyfills")
+    polyfills = sys.modules.get("torch._dynamo.polyfills")
     if polyfills is None or not code.co_filename.startswith(tuple(polyfills.__path__)):
         return None
     builtin = getattr(builtins, code.co_name, None) or getattr(itertools, code.co_name, None)
