@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
-            stream.reconfigure(errors="replace")  # not every terminal has every character
+            stream.reconfigure(errors="replace")  # some terminals lack some characters
     try:
         if given and given[0] in COMMANDS:
             return COMMANDS[given[0]].load()(given[1:])

@@ -122,7 +122,7 @@ def test_a_program_is_debugged(folder: Path) -> None:
             text, _ = await one.ask("debug_command", command="graph")
             assert "sum(" in text
             assert "use the tools" in await one.refused("debug_command", command="quit")
-            assert "there is no command 'nonsense'" in await one.refused("debug_command", command="nonsense")
+            assert "'nonsense' is not a command" in await one.refused("debug_command", command="nonsense")
             for much in ("config['long']", "config['many']"):
                 await one.ask("debug_evaluate", expression=much, frame=1)
             text, _ = await one.ask("debug_variables", path="config", frame=1, depth=3)
@@ -160,7 +160,7 @@ def test_a_program_is_debugged(folder: Path) -> None:
             assert data.get("line") in (at - 1, at), (text, data)
             assert (await one.ask("end"))[1]["state"] == "ended"
             outside = [{"file": shutil.__file__, "line": 1}, {"file": "nowhere.py", "line": 1}]
-            assert "no file" in await one.refused("debug_launch", program="program.py", breakpoints=outside)
+            assert "is not a file" in await one.refused("debug_launch", program="program.py", breakpoints=outside)
 
             free = FreeProgram(folder / "listening.py")
             stop = {"file": "listening.py", "line": Fixture(folder / "listening.py").line("return")}
@@ -309,7 +309,7 @@ def test_a_call_that_is_cancelled_ends_what_it_ran(folder: Path) -> None:
             mine = [process for process in _started(folder) if process not in others]
             await _until("the cancelled program to end", lambda: all(map(_is_over, mine)))
             assert not any(map(_is_over, others))
-            assert "there is no run 1" in await one.refused("wait", run=1)
+            assert "unknown run 1" in await one.refused("wait", run=1)
             text, _ = await other.ask("end", run=data["run"])
             assert "endless.py" in text
             await _until("the ended program to end", lambda: all(map(_is_over, others)))

@@ -93,7 +93,7 @@ def test_what_a_program_compiles(folder: Path) -> None:
             generated = await one.read(uri)
             assert "__compiled_fn_" in generated
             assert "RETURN_VALUE" in generated
-            assert "there is no compile 9-9" in await one.not_there(uri.rpartition("/")[0] + "/9-9")
+            assert "unknown compile 9-9" in await one.not_there(uri.rpartition("/")[0] + "/9-9")
             assert "page 1 of" in await one.read(f"dynamo-dap://records/{data['record']}/json")
             assert "counted from 1" in await one.read(f"dynamo-dap://records/{data['record']}/json?page=999")
 
@@ -118,7 +118,7 @@ def test_what_a_program_compiles(folder: Path) -> None:
 
             for given in ("../outside.py", "link.py", "/etc/passwd"):
                 assert "outside of the roots" in await one.refused("check", program=given)
-            assert "there is no module pytest" in await one.refused("check", module="pytest")
+            assert "has no module pytest" in await one.refused("check", module="pytest")
             text, data = await one.ask("check", module="program", max_breaks=9, max_recompiles=9)
             assert data["ok"], text
             assert "give a program" in await one.refused("check")

@@ -20,10 +20,10 @@ from tests.benchmarks.table import number
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "figures.md"
 _HEAD = """# Figures
 
-What the debugger costs and how fast it answers, from `make bench`, which also writes `bench.json`: each row is measured
-beside what it is compared with, in turns, in one run. A figure without a unit is a ratio; *quarters* are those between
-which half of the measurements lie. A row that misses its aim says below what was tried. `make bench ARGUMENTS=NAME`
-measures one row or group, and `python -m tests.benchmarks.page bench.json` writes this page.
+This page shows the debugger's cost and response times. `make bench` measures each row and its baseline in turns, in one
+run, and also writes `bench.json`. A figure without a unit is a ratio; *quarters* are those between which half of the
+measurements lie. A row that misses its aim says below what was tried. `make bench ARGUMENTS=NAME` measures one row or
+group, and `python -m tests.benchmarks.page bench.json` writes this page.
 """
 
 

@@ -71,8 +71,8 @@ def test_without_limits_nothing_may_break_or_recompile(program: Path) -> None:
     assert "operator, in helper" in ran.stdout
     assert "program.py:10  Graph break: Data-dependent branching, in Model.forward" in ran.stdout
     assert "hint: Use `torch.cond`" in ran.stdout
-    assert "2 graph breaks, and at most 0" in ran.stdout
-    assert "recompiles, and at most 0 may be" in ran.stdout
+    assert "2 graph breaks; the limit is 0" in ran.stdout
+    assert "recompiles; the limit is 0" in ran.stdout
     assert "the program's own output" in ran.stdout
 
 
@@ -105,12 +105,12 @@ def test_limits_of_the_program_and_of_functions(
     ):
         assert checked(*within)[0] == 0, within
     for above, problem, kinds in (
-        (("--max-breaks", "1"), "2 graph breaks, and at most 1 may be", {"graph break"}),
-        (("--max-recompiles", "1"), f"{recompiles} recompiles, and at most 1 may be", {"recompile"}),
-        (("--max-graphs", "3"), f"{graphs} graphs, and at most 3 may be", {"graph break", "recompile"}),
-        (("--max-compile-seconds", "0.0001"), "s of compiling, and at most 0.0001 s may be", set()),
-        (("--function", "Mod*:max-breaks=1"), "Model.forward: 2 graph breaks, and at most 1 may be", {"graph break"}),
-        (("--function", "fine:max-graphs=0"), "fine: 1 graph, and at most 0 may be", set()),
+        (("--max-breaks", "1"), "2 graph breaks; the limit is 1", {"graph break"}),
+        (("--max-recompiles", "1"), f"{recompiles} recompiles; the limit is 1", {"recompile"}),
+        (("--max-graphs", "3"), f"{graphs} graphs; the limit is 3", {"graph break", "recompile"}),
+        (("--max-compile-seconds", "0.0001"), "s of compiling; the limit is 0.0001 s", set()),
+        (("--function", "Mod*:max-breaks=1"), "Model.forward: 2 graph breaks; the limit is 1", {"graph break"}),
+        (("--function", "fine:max-graphs=0"), "fine: 1 graph; the limit is 0", set()),
     ):
         status, report = checked(*above)
         assert status == 1, above
@@ -232,7 +232,7 @@ def test_sarif_junit_and_annotations(program: Path) -> None:
 
     lines = [line for line in ran.stdout.splitlines() if line.startswith("::error")]
     assert any(line.startswith("::error file=program.py,line=5,title=torch.compile%3A graph break::") for line in lines)
-    assert any("at most 0 may be" in line for line in lines)
+    assert any("the limit is 0" in line for line in lines)
     assert not any(line.startswith("::error") for line in check(folder, "program.py").stdout.splitlines())
 
 
@@ -245,7 +245,7 @@ def test_sarif_junit_and_annotations(program: Path) -> None:
         ("= 1", ["program.py"], "cannot read"),
         ("[[tool.dynamo-dap]]\nmax-breaks = 1", ["program.py"], "is not a table"),
         ("", ["--function", "Model.*", "program.py"], "--function takes PATTERN:LIMIT=N"),
-        ("", ["missing.py"], "there is no file missing.py"),
+        ("", ["missing.py"], "missing.py does not exist"),
         ("", ["--python", "/nowhere/python", "program.py"], "cannot run /nowhere/python"),
         ("", ["--record", "missing.jsonl"], "missing.jsonl"),
         ("", ["empty.py"], "nothing was compiled"),
@@ -348,7 +348,7 @@ def test_what_child_processes_compile_counts(tmp_path: Path) -> None:
     processes = report["processes"]
     assert len({one["id"] for one in processes}) == len(processes) == 6
     (lost,) = [one for one in processes if not one["ended"]]
-    assert f"process {lost['id']} ({program.name}) was killed or goes on" in ran.stderr
+    assert f"process {lost['id']} ({program.name}) was killed or still runs" in ran.stderr
     assert any(one["program"] == f"{program} script" for one in processes)
 
 

@@ -121,7 +121,7 @@ def test_a_function_that_would_run_off_its_end_or_swap_with_nothing_is_refused()
     last = len(InstructionTable(compute.__code__)) - 1
     with pytest.raises(PatchRefused, match="run past its end"):
         patched(compute.__code__, last, "POP_TOP")
-    with pytest.raises(PatchRefused, match="no instruction behind the last one"):
+    with pytest.raises(PatchRefused, match="the last instruction has no next"):
         patched(compute.__code__, last, "swap")
 
 

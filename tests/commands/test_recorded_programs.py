@@ -121,7 +121,7 @@ def test_a_forged_command_is_shown_and_does_not_run(
     assert all(argument in shown for argument in first.program[1:])
     assert f"Working directory: {first.cwd}" in shown
     assert first.module is None or f"-m {first.module}" in shown
-    with pytest.raises(CannotTry, match="your own processes"):
+    with pytest.raises(CannotTry, match="by a process of yours"):
         refuses_untrusted(recorded_program(first))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "stdin", io.StringIO())
@@ -202,7 +202,7 @@ def test_the_file_of_a_module_is_shown_and_agreed_to(
     checked = recorded_program(named)
     agree_to(checked.digest, checked.command)
     (folder / file).write_text("open('ran', 'w')  # another")
-    with pytest.raises(CannotTry, match="your own processes"):
+    with pytest.raises(CannotTry, match="by a process of yours"):
         refuses_untrusted(recorded_program(named))
     assert not (folder / "ran").exists()
 
@@ -263,7 +263,7 @@ def test_an_assistant_does_not_run_a_forged_record(folder: Path) -> None:
     async def ask() -> None:
         async with assistant(folder, roots=[folder]) as one:
             said = await one.refused("try_this_fix", file="program.py", line=LINE)
-            assert "your own processes" in said
+            assert "by a process of yours" in said
             assert "dynamo-dap fix --record" in said
 
     asyncio.run(ask())
@@ -281,5 +281,5 @@ def test_an_editor_does_not_run_a_forged_record(folder: Path, forged: str) -> No
         place = {"uri": program.as_uri(), "line": LINE - 1}
         editor.execute(types.Command("", TRY_FIX, arguments=[place]))
         editor.wait("the refusal", lambda: bool(editor.messages))
-        assert "your own processes" in editor.messages[0]
+        assert "by a process of yours" in editor.messages[0]
     assert not (folder / "ran").exists()

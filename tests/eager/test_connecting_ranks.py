@@ -376,7 +376,7 @@ def test_waiting_has_an_end_and_says_what_for(session: Session, start: Start, li
     with pytest.raises(RequestFailed) as failed:
         beginning.result(DEADLINE)
     where = f"{SERVER}:{port_of(server)}"
-    assert "no rank that is wanted (1)" in str(failed.value)
+    assert "no wanted rank (1)" in str(failed.value)
     assert where in str(failed.value)
     assert "of others came rank 0" in str(failed.value)
     assert program.wait_for_line("connected") == "connected False False"

@@ -178,7 +178,7 @@ def test_a_rank_that_waits_in_a_collective_stops_behind_it_or_not_at_all(family:
         second.timeline.expect_event("stopped")
         second.timeline.expect_event("continued")
     first.step_in(at="first")
-    first.wait_for_output(f"{SECOND} has not reached a line since the pause; it may wait for other ranks.")
+    first.wait_for_output(f"{SECOND} has not reached a line since the pause; it may be waiting for other ranks.")
     first.next(at="second")
     first.next(at="reduce")
     assert stops_of(second) == withdrawn, "it waits in C"

@@ -62,7 +62,7 @@ def test_a_breakpoint_where_there_is_no_python_says_so(session: Session, tmp_pat
         tmp_path / "data.json": (1, "data.json is not a Python file"),
         tmp_path / "empty.py": (1, "no code"),
         FIXTURES / "broken" / "does_not_parse.py": (1, "does_not_parse.py, line "),
-        FIXTURES / "nowhere.py": (3, "there is no file"),
+        FIXTURES / "nowhere.py": (3, "does not exist"),
     }
     with session.launching("basic"):
         for path, (line, message) in no_python.items():

@@ -156,7 +156,7 @@ def test_entries_are_printed_for_a_program() -> None:
         "fn  ",
         "[0/1] compiled by eager, 2 calls served",
         "[0/0] compiled by eager, 2 calls served",
-        "missed last because of: factor == 2 (it was 2, and is 3)",
+        "last miss: factor == 2 (was 2, is 3)",
         f"line {FIXTURE.line('scaled')}, missed 1 time",
         "__compiled_fn_",
         f'resumes at line {FIXTURE.line("between")}: print("between")',
@@ -193,7 +193,7 @@ def test_what_a_decorator_wraps_is_found_by_its_own_name(tmp_path: Path) -> None
     command = [sys.executable, "-m", "dynamo_dap", "entries", "--function", "scale", str(program)]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=True)
     assert ran.stdout.startswith("scale in decorator.<locals>.wrapper  ")
-    assert "missed last because of: " in ran.stdout
+    assert "last miss: " in ran.stdout
     assert "graph __compiled_fn_1 (1 operation):" in ran.stdout
 
 
@@ -219,7 +219,7 @@ def test_a_program_describes_its_functions(tmp_path: Path) -> None:
     )
     ran = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=DEADLINE, check=True)
     assert ran.stdout.startswith("before Nothing has cache entries.\n1 Model.forward  ")
-    assert "k == 2 (it was 2, and is 3)" in ran.stdout
+    assert "k == 2 (was 2, is 3)" in ran.stdout
     assert "graph __compiled_fn_1 (1 operation):\n" in ran.stdout
     assert "a function, a method or a" in ran.stdout
     assert "Traceback" not in ran.stderr

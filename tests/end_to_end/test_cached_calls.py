@@ -252,7 +252,7 @@ function(torch.ones(3))
     ("option", "said"),
     [
         ({}, "and in cached calls"),
-        ({"cachedCalls": "eager"}, "and then as ordinary Python: what is compiled runs uncompiled"),
+        ({"cachedCalls": "eager"}, "and then as ordinary Python:"),
         ({"cachedCalls": "generated"}, "and in the code that Dynamo generated"),
     ],
     ids=["replay", "eager", "generated"],

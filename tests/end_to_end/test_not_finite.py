@@ -359,8 +359,8 @@ def test_a_parameter_that_the_optimizer_made_nan_is_named(session: Session, tmp_
     assert exception_id == "NaN: in self.unused before the call"
     assert "NaN in self.unused: 4 of 4 elements" in what
     assert cause.startswith("Cause: the optimizer, or whatever")
-    assert "changed self.unused since the call before" in cause
-    assert "which returned none" in cause
+    assert "changed self.unused since the previous call" in cause
+    assert "whose results were finite" in cause
     assert cause.endswith("Its gradient is finite.")
     assert session.run_to_end() == 0
 

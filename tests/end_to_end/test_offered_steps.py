@@ -50,7 +50,7 @@ def test_offered_from_the_first_stop_in_a_trace_on(session: Session, tmp_path: P
     fixture = _program(tmp_path, CALLS)
     session.launch(fixture, "before", "traced", "after")
     session.wait_for_stop("breakpoint", at="before")
-    assert _reported(session) == [False, "stopped"], "ordinary Python keeps nothing of its past"
+    assert _reported(session) == [False, "stopped"], "ordinary Python has no history"
     session.next(at="loop")
     assert _reported(session) == [False, "stopped", "stopped"], "nothing is said again"
     session.go_on(at="traced")
@@ -62,7 +62,7 @@ def test_offered_from_the_first_stop_in_a_trace_on(session: Session, tmp_path: P
     assert _reported(session) == [False, "stopped", "stopped", True, *["stopped"] * 5]
     session.go_on(at="after")
     refused = session.refusal("stepBack", {"threadId": stop.thread_id})
-    assert "keeps nothing of its past" in refused, "who asks there is told why not"
+    assert "has no history" in refused, "who asks there is told why not"
     session.set_breakpoints(fixture)
     assert session.run_to_end() == 0
     plain = subprocess.run([sys.executable, str(fixture.path)], capture_output=True, text=True, check=True)

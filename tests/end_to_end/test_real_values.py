@@ -101,7 +101,7 @@ def test_a_trace_has_the_values_of_its_call(session: Session, program: Fixture) 
 
 def test_limits_and_off(session: Session, program: Fixture) -> None:
     session.launch(program, "done", realValues={"timeLimit": 0.000001})
-    assert "look again to go on" in session.wait_for_stop("breakpoint").frame["Locals"]["hidden"]["value"]["value"].text
+    assert "ask again" in session.wait_for_stop("breakpoint").frame["Locals"]["hidden"]["value"]["value"].text
     session.disconnect()
 
 

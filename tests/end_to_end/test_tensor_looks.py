@@ -171,7 +171,7 @@ def test_what_cannot_be_looked_at_says_why(session: Session, program: Fixture) -
         assert "not a tensor" in refused(frame, "[1]")
         assert "not a tensor" in refused(frame, "1")
         assert "name 'nothing' is not defined" in refused(frame, "nothing")
-        assert "there is no index 2" in refused(frame, "x", selection=[2, None, None])
+        assert "index 2 is out of range" in refused(frame, "x", selection=[2, None, None])
         assert "has another shape than" in refused(frame, "x", minus="x[0]")
         assert "3 dimensions are left to be shown" in refused(frame, "x", selection=[None, None, None])
         assert "an image has 1, 3 or 4 channels" in refused(frame, "x", show="picture", picture="chw")
@@ -305,7 +305,7 @@ def test_inside_transforms_the_data_is_shown_and_wrappers_name_their_parts(sessi
         assert computed(session, frame, "large", show="picture")["picture"]["isSampled"] is True
         refused = session.refusal(TENSOR, {"expression": "pair", "frameId": frame.data.id, "show": "picture"})
         assert "a TwoTensor wraps other tensors" in refused
-        assert refused.endswith("look at what is inside, .a or .b")
+        assert refused.endswith("show its parts, .a or .b")
         assert computed(session, frame, "pair.b")["elements"] == [["0.0"], ["0.0"]]
         session.resume()
     assert session.wait_for_exit() == 0

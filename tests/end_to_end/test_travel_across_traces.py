@@ -127,7 +127,7 @@ def _cached_call_has_a_timeline(session: Session, breaking: Fixture, stop: Stop)
     assert (stop.description or "").startswith("Call ")
     reference = stop.frame["Locals"].variable.variables_reference
     refused = session.refusal("setVariable", {"variablesReference": reference, "name": "y", "value": "x"})
-    assert "this trace is over" in refused
+    assert "this trace has ended" in refused
     session.wait_for_stop("goto", at="append")
     session.go_on(at="end")
 

@@ -194,7 +194,7 @@ def test_by_expressions_and_in_callers(session: Session, program: Fixture, print
 @pytest.mark.parametrize("call", [1, 2, 3])
 def test_graphs_are_compared(session: Session, program: Fixture, printed: str, call: int) -> None:
     stop = _reach(session, program, "branch", call)
-    assert "nothing has been changed" in session.refusal("dynamoWhatIf")
+    assert "no trace was changed" in session.refusal("dynamoWhatIf")
     _set(session, stop, "rate", "5")
     session.wait_for_stop("changed", at="branch")
     session.next(at="sine")
@@ -262,7 +262,7 @@ def test_graphs_are_compared_after_a_reset(session: Session, tmp_path: Path, cal
 def test_kept_for_one_call(session: Session, program: Fixture, printed: str, call: int) -> None:
     """The call runs what the user made of it, compiled now or served by the cache; the others what the program says."""
     stop = _reach(session, program, "branch", call)
-    assert "nothing has been changed" in session.refusal("dynamoKeep", {"threadId": stop.thread_id})
+    assert "this trace was not changed" in session.refusal("dynamoKeep", {"threadId": stop.thread_id})
     _set(session, stop, "rate", "5")
     stop = session.wait_for_stop("changed", at="branch")
     session.request("dynamoKeep", {"threadId": stop.thread_id})
@@ -332,7 +332,7 @@ def test_keeping_what_the_cache_entry_cannot_run(session: Session, tmp_path: Pat
         "break",
         "[20.0, 20.0] [2]",
     ]
-    assert "what was changed is not kept: " in session.output()
+    assert "the changes are not applied: " in session.output()
 
 
 @pytest.mark.parametrize("call", [1, 2, 3])

@@ -206,7 +206,7 @@ def test_another_result_is_reported_and_nothing_is_applied(program: Path) -> Non
     assert tried.returncode == 1
     count = len(MODEL.splitlines())
     assert f"it prints 'lines {count - 1}' instead of 'lines {count}'" in tried.stdout, tried.stdout
-    assert "Nothing was edited" in tried.stdout
+    assert "No file was edited" in tried.stdout
     assert model.read_text(encoding="utf-8") == MODEL
 
 
@@ -214,7 +214,7 @@ def test_what_cannot_be_tried_says_why(program: Path) -> None:
     for arguments, text in (
         (("model.py:1",), "no fix is known for"),
         (("model.py",), "give a place as FILE:LINE"),
-        (("nowhere.py:3",), "there is no file nowhere.py"),
+        (("nowhere.py:3",), "nowhere.py does not exist"),
     ):
         reported = _fix(program, *arguments)
         assert reported.returncode == 2
@@ -435,7 +435,7 @@ def test_a_result_that_is_random_proves_nothing(tmp_path: Path) -> None:
     run(program, tmp_path / "records")
     tried = _fix(program, f"program.py:{Fixture(program).line('broken')}", "--apply")
     assert "result differs from run to run" in tried.stdout
-    assert "Nothing was edited" in tried.stdout
+    assert "No file was edited" in tried.stdout
 
 
 def test_a_module_is_run_as_a_module(tmp_path: Path) -> None:

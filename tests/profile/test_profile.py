@@ -384,7 +384,7 @@ def test_processes_that_the_program_starts(tmp_path: Path) -> None:
     output, profile = profiled(program.path, tmp_path, "--python", interpreter)
     assert profile.program == [str(program.path)]
     (ended,) = re.findall(r"program.py ends +(\d+) +1 +\d", output)
-    assert re.search(r"killed, or it goes on: it wrote no profile +\d+", output), output
+    assert re.search(r"killed, or still running: it wrote no profile +\d+", output), output
     assert read_profile(tmp_path / f"made.{ended}{OWN}").program == [str(program.path), "ends"]
     assert len(list(tmp_path.glob(f"made*{OWN}"))) == 2
 
@@ -403,7 +403,7 @@ def test_processes_that_the_program_starts(tmp_path: Path) -> None:
     # The record of the program is the newest, and says where those of the others are.
     report = command("report")
     assert report.startswith(f"{program.path}\n")
-    assert "3 of the processes that it started" in report
+    assert "3 of its child processes" in report
     (other,) = [path for path in re.findall(r"  dynamo-dap report (\S+)", report) if f"-{ended}." in path]
     assert command("report", other).startswith(f"{program.path} ends\n")
 

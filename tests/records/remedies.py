@@ -215,7 +215,7 @@ PROGRAMS = [
         COMPILED + "def fn(x, cache):\n    return torch.stack([*cache, x]).sum(0)\n\n\n"
         "def main():\n    cache, found = [], []\n    for _ in range(5):\n"
         "        found.append(fn(torch.ones(3), cache))\n        cache.append(torch.ones(3))\n    return found\n",
-        advice="a cache that grows",
+        advice="a growing cache",
         edit=(
             (
                 "    cache, found = [], []\n    for _ in range(5):\n"
@@ -235,7 +235,7 @@ PROGRAMS = [
         COMPILED + "def fn(x, **kwargs):\n    for value in kwargs.values():\n        x = x + value\n    return x\n\n\n"
         "def main():\n    return [fn(torch.ones(3), a=torch.ones(3)), "
         "fn(torch.ones(3), a=torch.ones(3), b=torch.zeros(3))]\n",
-        advice="give all of them always",
+        advice="always pass all",
         edit=("fn(torch.ones(3), a=torch.ones(3)), ", "fn(torch.ones(3), a=torch.ones(3), b=torch.zeros(3)), "),
         cause="len(kwargs): 1, 2",
         origin="return [fn(torch.ones(3), a=torch.ones(3))",
@@ -253,7 +253,7 @@ PROGRAMS = [
         "sometimes_a_gradient",
         COMPILED + "def fn(x):\n    return x * 2\n\n\n"
         "def main():\n    return [fn(torch.ones(3)), fn(torch.ones(3, requires_grad=True)).detach()]\n",
-        advice="detach() it always",
+        advice="always detach() it",
         edit=("requires_grad=True)).detach()", "requires_grad=True).detach())"),
         cause="requires_grad of x: False, True",
         origin="return [fn(torch.ones(3)), fn(",
@@ -340,7 +340,7 @@ PROGRAMS = [
         "def main():\n    model = Offloaded()\n    compiled, found = torch.compile(model, backend='eager'), []\n"
         "    for number in range(3):\n        found.append(compiled(torch.ones(3)))\n"
         "        model.weights['w'] = torch.ones(3)\n    return found\n",
-        advice="keep the key",
+        advice="always pass it",
         edit=("self.weights = {}", "self.weights = {'w': torch.ones(3)}"),
         cause="self.weights['w']: missing, there",
         origin="model.weights['w'] = torch.ones(3)",
@@ -425,7 +425,7 @@ PROGRAMS = [
         "def main():\n    model, cache, found = torch.compile(Attention(), backend='eager'), None, []\n"
         "    for _ in range(5):\n        out, cache = model(torch.ones(1, 4), cache)\n        found.append(out)\n"
         "    return found\n",
-        advice="a cache that grows",
+        advice="a growing cache",
         edit=(
             "None, []\n    for _ in range(5):\n        out, cache = model(torch.ones(1, 4), cache)",
             (
@@ -504,7 +504,7 @@ PROGRAMS = [
         "classes_as_arguments",
         COMPILED + "def fn(x, kind):\n    return x * 2 if kind is float else x + 1\n\n\n"
         "def main():\n    return [fn(torch.ones(3), kind) for kind in (int, float, str)]\n",
-        advice="it is another object in each call",
+        advice="each call passes a new object",
         edit=("fn(torch.ones(3), kind)", "fn(torch.ones(3), float if kind is float else int)"),
         cause="kind: <class 'int'>, <class 'float'>",
         origin="return [fn(torch.ones(3), kind)",

@@ -130,7 +130,7 @@ def test_recordings_are_followed_through_torchs_own_tree(session: Session, tmp_p
             "CUDA graph: skipped: recorded again more than 1 times, the limit; last because input",
             "limited",
         ),
-        (None, "parts", "CUDA graph: some operations left out: CUDAGraph-unsafe custom ops", "outside"),
+        (None, "parts", "CUDA graph: some operations outside: CUDAGraph-unsafe custom ops", "outside"),
     ]
     lines = Fixture(program).markers
     for at, name, headline, cause in stops:

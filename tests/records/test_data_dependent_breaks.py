@@ -295,7 +295,7 @@ def test_a_check_that_needs_another_one_is_tried_with_it(tmp_path: Path) -> None
     line = Fixture(tmp_path / "twice.py").line("second") + 1  # below the check
     assert not alone["isProven"]
     further = f"needs a further check: found.shape[0] > 2 at twice.py:{line}"
-    assert alone["verdict"] == f"The trace goes on and {further}"
+    assert alone["verdict"] == f"The trace gets further, and {further}"
     assert trials["torch._check(found.shape[0] != 0), and torch._check(found.shape[0] > 2)"]["isProven"]
     assert not trials["torch._check(found.shape[0] != 0), and torch._check(found.shape[0] <= 2)"]["isProven"]
     assert "needs a further check: found.shape[0] > 2" in trials["guard_or_false(found.shape[0] == 0)"]["verdict"]
@@ -398,7 +398,7 @@ def test_a_stop_goes_back_to_where_the_number_was_made(tmp_path: Path) -> None:
     assert f"in fn at found.py:{lines.line('asked')}" in back, "forward again to where the trace stands"
     assert "6.0" in back
     tried = {name: text for name, _, text in (line.strip().partition(" = ") for line in at_break.splitlines())}
-    further = f"passes, with torch._check(found.shape[0] > 2) at found.py:{lines.line('again')}: the trace goes on"
+    further = f"passes, with torch._check(found.shape[0] > 2) at found.py:{lines.line('again')}: the trace reaches"
     assert tried["torch._check(found.shape[0] > 1)"].startswith(further)
     assert tried["guard_or_false(found.shape[0] > 1)"].startswith("passes: the trace")
-    assert "goes on to its end" in tried["guard_or_false(found.shape[0] > 1)"]
+    assert "reaches its end" in tried["guard_or_false(found.shape[0] > 1)"]

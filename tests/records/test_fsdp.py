@@ -74,7 +74,7 @@ def test_a_model_that_calls_its_blocks_breaks_at_each_call(tmp_path: Path) -> No
     assert all("partings" not in each for each in compared["compiles"])
     printed = " ".join(command("report", folder=tmp_path).stdout.split())
     assert "FSDP keeps Dynamo out of these hooks" in printed
-    assert "compile the blocks that fully_shard is given" in printed
+    assert "compile the blocks that fully_shard gets" in printed
     page = Path(command("report", "--html", "--no-browser", folder=tmp_path).stdout.strip())
     assert "FSDP: the model: 2 parameters" in page.read_text(encoding="utf-8")
 

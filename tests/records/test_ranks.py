@@ -151,4 +151,4 @@ def test_a_record_of_no_rank_is_refused(tmp_path: Path) -> None:
     refused = command("report", "--ranks", folder=tmp_path, check=False)
     assert refused.returncode == 1
     assert "not the record of a rank" in refused.stderr
-    assert "--ranks is printed" in command("report", "--ranks", "--html", folder=tmp_path, check=False).stderr
+    assert "--ranks cannot be combined" in command("report", "--ranks", "--html", folder=tmp_path, check=False).stderr

@@ -66,7 +66,7 @@ def test_a_compile_in_progress(session: Session) -> None:
     assert [node["name"] for node in graph["nodes"]] == ["l_x_", "total"], "what stands before the loop"
     code = session.request("source", {"source": graph["source"], "sourceReference": 0})["content"]
     assert "total = x * 0" in code
-    assert "there is no graph 1" in session.refusal("dynamoGraph", {"compileId": "0/0", "index": 1})
+    assert "unknown graph 1" in session.refusal("dynamoGraph", {"compileId": "0/0", "index": 1})
     guards = session.request("dynamoGuards", {"compileId": "0/0"})
     assert guards["isFinal"] is False
     assert guards["count"] == len(guards["guards"])

@@ -116,13 +116,13 @@ def test_code_that_is_gone() -> None:
         assert kept() is None, "documents and records keep its graph"
         assert shown.text() == text, "what was shown once is there still"
         for document in (graph, listing):
-            with pytest.raises(RequestError, match="does not exist any more"):
+            with pytest.raises(RequestError, match="was freed"):
                 document.text()
         with pytest.raises(RequestError, match=f"generated code {name} does not exist"):
             _disassemble(host, reference, 1)
         (made,) = host.engine.set_instruction_breakpoints([InstructionBreakpoint(instruction_reference=reference)])
         assert not made.verified
-        assert "does not exist any more" in (made.message or "")
+        assert "was freed" in (made.message or "")
         other = compiled(programs.replay)
         host.request_pause()
         host.engine.arm()

@@ -90,7 +90,7 @@ def test_garbage_gives_status_one_and_ends_the_program(session: Session, tmp_pat
     session.stream.write_unchecked(b"garbage\r\n")
     session.timeline.expect_event("terminated")
     assert session._server.wait(DEADLINE) == 1
-    assert "not the debug protocol" in session.output("important")
+    assert "other than the Debug Adapter Protocol" in session.output("important")
     session.close()
     assert session.processes_left == []
 

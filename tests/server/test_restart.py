@@ -140,10 +140,10 @@ def test_a_program_that_does_not_start_again_ends_the_session(session: Session, 
 
 def test_what_has_ended_cannot_be_restarted(session: Session, tmp_path: Path) -> None:
     session.initialize()
-    assert "no running program" in session.refusal("restart")
+    assert "no program is running" in session.refusal("restart")
     session.launch(write(tmp_path, "print('ran')"))
     session.wait_for_exit()
-    assert "no running program" in session.refusal("restart")
+    assert "no program is running" in session.refusal("restart")
 
 
 def test_restarts_in_a_row(session: Session, tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_restarts_in_a_row(session: Session, tmp_path: Path) -> None:
             pending.result(DEADLINE)
             outcomes.append(True)
         except Exception as error:  # noqa: BLE001 - refused in words is right too
-            outcomes.append("no running program" in str(error))
+            outcomes.append("no program is running" in str(error))
     assert outcomes == [True, True]
     session.disconnect()
     session.close()

@@ -164,7 +164,7 @@ def test_a_supervisor_that_is_killed_is_reported(session: Session, terminal: Ter
     assert terminal.program is not None
     terminal.program.kill()
     session.timeline.expect_event("terminated")
-    assert "the program ended is not known" in session.output("important")
+    assert "exit status is unknown" in session.output("important")
 
 
 def test_a_client_without_a_terminal_is_reported(new_session: NewSession, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ test("cache entries are shown with guards and code, and forgotten", { tag: "@pic
     await expect(compiles.title("Cache")).toContainText("4 entries");
     await expect(compiles.row("Cache", "0/0")).toContainText("eager");
     await compiles.open("Cache", "0/0");
-    await expect(await compiles.reveal("Cache", "Missed last")).toContainText("factor == 2 2 → 3");
+    await expect(await compiles.reveal("Cache", "Last miss")).toContainText("factor == 2 2 → 3");
     await compiles.open("Cache", "8 guards");
     await expect(await compiles.reveal("Cache", "missed 1 time"), "the guard that failed, and its line").toContainText("factor == 2");
     await expect(await compiles.reveal("Cache", "missed 1 time")).toContainText(`${FILE}:8`);
@@ -25,7 +25,7 @@ test("cache entries are shown with guards and code, and forgotten", { tag: "@pic
     await (await compiles.reveal("Cache", "Generated code")).click();
     await expect.poll(() => editor.text()).toContain("def fn(x, factor):");
     await expect(page.locator(".tab.active", { hasText: "fn [0∕0], generated code" })).toBeVisible();
-    await compiles.reveal("Cache", "Missed last");
+    await compiles.reveal("Cache", "Last miss");
     await picture("cache-entries");
 
     const entry = await compiles.reveal("Cache", "0/0");

@@ -72,9 +72,9 @@ test("a failure of the backend is minified by one click, and the result is debug
     await vscode.openFile("failing.py");
     await vscode.startDebugging();
     const offered = told("The backend failed to compile failing.py.");
-    await expect(offered.getByRole("button", { name: "Find the Stage" })).toBeVisible(LATE);
+    await expect(offered.getByRole("button", { name: "Bisect Stages" })).toBeVisible(LATE);
     await picture("backend-failure");
-    await offered.getByRole("button", { name: "Minify" }).click();
+    await offered.getByRole("button", { name: "Minify Graph" }).click();
     const done = told("It fails with:");
     await expect(done).toContainText("ReluCompileError", LATE);
     await expect(page.locator(".tab.active", { hasText: "minified.py" })).toBeVisible();

@@ -116,7 +116,7 @@ test("steps back are offered from the first stop in a trace on, and not before",
     await vscode.startDebugging();
     await debug.waitForStop(at("main", FILE, ordinary));
     await expect(button("Step Over")).toBeVisible();
-    await expect(button("Step Back"), "ordinary Python keeps nothing of its past").toBeHidden();
+    await expect(button("Step Back"), "ordinary Python has no history").toBeHidden();
     await expect(button("Reverse")).toBeHidden();
     await debug.press("F5");
     await debug.waitForStop(at("compute", FILE, first));

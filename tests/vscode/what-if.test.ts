@@ -33,7 +33,7 @@ test("a variable is set in a trace, and the graphs are compared", async ({ vscod
     await vscode.startDebugging();
     await debug.waitForStop(at("compute", FILE, await branch));
     await vscode.command("torch.compile: Compare What-If Graph");
-    await expect(page.locator(".notification-toast"), "nothing was changed yet").toContainText("nothing has been changed");
+    await expect(page.locator(".notification-toast"), "nothing was changed yet").toContainText("no trace was changed");
     await page.keyboard.press("Escape");
 
     await setValue(vscode, () => debug.reveal("variables", "mode ="), "'other'");

@@ -145,7 +145,9 @@ class Debugging:
         self,
         roots: Roots,
         port: Annotated[int, Field(gt=0, lt=65536, description="The port of the program's dynamo_dap.listen().")],
-        access_token: Annotated[str | None, Field(description="If the program was given one.")] = None,
+        access_token: Annotated[
+            str | None, Field(description="The token of dynamo_dap.listen(), if it has one.")
+        ] = None,
         breakpoints: Annotated[tuple[Stop, ...], Field(description="Where to stop.")] = (),
         stop_at: Filters = (),
         seconds: Seconds = WAIT,
@@ -233,7 +235,7 @@ class Debugging:
         debugger = self._session()
         if self._turn.locked():
             await asyncio.to_thread(debugger.pause)
-            return answer("Asked it to stop; the call that waits for it says where.")
+            return answer("Asked it to stop; the waiting call reports where.")
 
         def pause() -> None:
             if debugger.state is State.RUNNING:
@@ -245,7 +247,7 @@ class Debugging:
     # -- reading -----------------------------------------------------------------------------------------------------
 
     async def debug_where(self) -> CallToolResult:
-        """Where the program is stopped and why, with the source around it and the call stack."""
+        """Report where the program is stopped and why, with the source around it and the call stack."""
         debugger = self._session()
 
         def show() -> None:
@@ -267,7 +269,7 @@ class Debugging:
         depth: Annotated[int, Field(ge=1, le=6, description="How many levels to show.")] = 1,
         frame: Annotated[int, Field(ge=0, description="The frame, counted from the innermost: 0.")] = 0,
     ) -> CallToolResult:
-        """Variables of a frame, to a depth. Looking adds no guard and no node, and changes no value."""
+        """Show variables of a frame, to a depth. Looking adds no guard and no node, and changes no value."""
         debugger = self._session()
         return await self._do(lambda: _in_frame(debugger, frame, f"expand {path} {depth}"), WAIT)
 
@@ -346,7 +348,7 @@ class Debugging:
         if stop.file is None or stop.line is None:
             raise ToolError("a breakpoint needs a file and a line, or a function")
         if stop.mode is not None and stop.mode not in BREAKPOINT_MODES:
-            raise ToolError(f"there is no mode {stop.mode!r}, only: {', '.join(BREAKPOINT_MODES)}")
+            raise ToolError(f"unknown mode {stop.mode!r}; known: {', '.join(BREAKPOINT_MODES)}")
         path = str(self._workspace.source(stop.file))
         return BreakpointRequest(path, stop.line, None, stop.condition, stop.hit, stop.log, stop.mode)
 
@@ -424,7 +426,7 @@ def _in_frame(debugger: Debugger, number: int, command: str) -> None:
     if debugger.selected != number:
         frames = debugger.frames()
         if number >= len(frames):
-            raise UsageError(f"there is no frame {number}: the stack has {len(frames)}")
+            raise UsageError(f"unknown frame {number}: the stack has {len(frames)}")
         debugger.selected = number
     execute(debugger, command)
 

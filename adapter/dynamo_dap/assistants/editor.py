@@ -92,7 +92,7 @@ def connected_editor(address: str, request: str, name: str) -> socket.socket:
 
 
 def _folder_for_sockets() -> str:
-    """Return a folder for temporary folders with a short path: a socket's has about a hundred characters at most."""
+    """Return a folder for temporary folders with a short path: a socket's path has about 100 characters at most."""
     usual = tempfile.gettempdir()
     return usual if len(usual) < _LONGEST_FOLDER else "/tmp"
 
@@ -121,4 +121,4 @@ def _problem_in(line: bytes) -> str:
     try:
         return msgspec.json.decode(line, type=_Refusal).problem
     except msgspec.DecodeError:
-        return "the editor has ended the conversation"
+        return "the editor closed the connection"

@@ -1,6 +1,6 @@
 """Runs one of our commands, and ends it with all its children when this process's stdin is closed.
 
-This process stands between the server for assistants and the command, so that nothing survives when the server or its
+This process runs between the server for assistants and the command, so that nothing survives when the server or its
 client is killed. Main thread, and one that reads stdin.
 """
 

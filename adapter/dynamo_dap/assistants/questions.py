@@ -38,7 +38,7 @@ from dynamo_dap.trace_logs.logs import is_trace, read_any
 
 File = Annotated[
     str | None,
-    Field(description="The Python file to run, below a root. Leave it out where the newest record is to answer."),
+    Field(description="The Python file to run, below a root. Leave it out to get answers from the newest record."),
 ]
 Module = Annotated[str | None, Field(description="A module below the folder, to run as `python -m` does.")]
 Arguments = Annotated[tuple[str, ...], Field(description="The program's own arguments.")]
@@ -55,7 +55,7 @@ Line = Annotated[int, Field(ge=1, description="The line, counted from 1.")]
 WAIT = 30.0
 _TAIL = 3000
 _OUTPUT = f"{{output-{secrets.token_hex(8)}}}"
-"""Placeholder for a folder that is removed after the answer. No argument of a program contains it."""
+"""Placeholder for a folder that is removed after the answer. A program's arguments cannot contain it."""
 
 READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 RUNS = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=True)
@@ -110,7 +110,7 @@ class Questions:
         standard_input: Input = None,
         seconds: Seconds = WAIT,
     ) -> CallToolResult:
-        """Why torch.compile broke a graph, recompiled or skipped a function: file:line, reason, hints.
+        """Report why torch.compile broke a graph, recompiled or skipped a function: file:line, reason, hints.
 
         Runs the program and records it; without a program, answers from the newest record of the folder.
         """
@@ -206,7 +206,7 @@ class Questions:
         standard_input: Input = None,
         seconds: Seconds = WAIT,
     ) -> CallToolResult:
-        """Where compile time goes: by stage, by function and line that Dynamo traces, by pass; what the guards cost."""
+        """Report where compile time goes: by stage, traced function, line and pass; also the cost of guards."""
         self._workspace.take(roots)
         given = self._workspace.program(program, module, arguments, folder)
         words = ["profile", "--output", f"{_OUTPUT}/profile", *self._python, *given.words]

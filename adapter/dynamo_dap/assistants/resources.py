@@ -90,7 +90,7 @@ class Resources:
             for document in each.documents:
                 if _in_uri(each.id) == compile_id and document.id == stage:
                     return page_of(document.text, page)
-        raise ResourceNotFoundError(f"there is no stage {stage} of {compile_id}; see {SCHEME}explored")
+        raise ResourceNotFoundError(f"{compile_id} has no stage {stage}; see {SCHEME}explored")
 
     def _newest_stages(self) -> list[Explored]:
         files = [file for root in self._workspace.roots for file in stages_in(records_folder(root))]
@@ -105,7 +105,7 @@ class Resources:
         # The name is compared with the file names, so it cannot lead to another folder.
         files = {file.stem: file for root in self._workspace.roots for file in records_in(records_folder(root))}
         if name not in files:
-            raise ResourceNotFoundError(f"there is no record {name}; see {SCHEME}records")
+            raise ResourceNotFoundError(f"unknown record {name}; see {SCHEME}records")
         try:
             return read_record(files[name])
         except UnreadableRecord as problem:
@@ -135,7 +135,7 @@ def _compile(record: Record, compile_id: str) -> Compile:
     for _, compiled in record.compiles():
         if _in_uri(compiled.id) == compile_id:
             return compiled
-    raise ResourceNotFoundError(f"there is no compile {compile_id}; see {SCHEME}records")
+    raise ResourceNotFoundError(f"unknown compile {compile_id}; see {SCHEME}records")
 
 
 def _in_uri(compile_id: str) -> str:

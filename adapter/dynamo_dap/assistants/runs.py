@@ -100,7 +100,7 @@ class Runs:
 
     def _known(self, number: int) -> _Run:
         if number not in self._runs:
-            raise ToolError(f"there is no run {number}; running: {', '.join(map(str, self._runs)) or 'nothing'}")
+            raise ToolError(f"unknown run {number}; running: {', '.join(map(str, self._runs)) or 'nothing'}")
         return self._runs[number]
 
     async def _reported(self, run: _Run, seconds: float) -> CallToolResult:

@@ -34,7 +34,7 @@ ARGUMENTS: dict[str, type[Struct]] = {
     "setInstructionBreakpoints": SetInstructionBreakpointsArguments,
     "setExceptionBreakpoints": SetExceptionBreakpointsArguments,
 }
-"""What their arguments have to be: a list of anything else would spoil that of the other client."""
+"""The type of their arguments: any other list would break that of the other client."""
 
 Arguments = dict[str, Any]
 _Key = tuple[str, str]

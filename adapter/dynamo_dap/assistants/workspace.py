@@ -70,7 +70,7 @@ class Workspace:
             return self.roots[0]
         found = self._inside(given or ".")
         if not found.is_dir():
-            raise ToolError(f"there is no folder {found}")
+            raise ToolError(f"{found} is not a folder")
         return found
 
     def file(self, given: str, folder: Path | None = None) -> Path:
@@ -84,7 +84,7 @@ class Workspace:
                 return self._inside(str(start / given))
         found = self._inside(given)
         if not _is_file(found):
-            raise ToolError(f"there is no file {found}")
+            raise ToolError(f"{found} is not a file")
         return found
 
     def existing(self, given: str, folder: Path) -> Path:
@@ -126,7 +126,7 @@ class Workspace:
         stem = cwd.joinpath(*str(module).split("."))
         found = [path for path in (stem.with_suffix(".py"), stem / "__main__.py") if path.is_file()]
         if not found:
-            raise ToolError(f"there is no module {module} in {cwd}: only what is below the roots is run")
+            raise ToolError(f"{cwd} has no module {module}: only programs below the roots are run")
         file = self._inside(str(found[0]))
         _refuse_shadowed(str(module), cwd)
         return Program(("-m", str(module), *arguments), cwd, file, module, arguments)

@@ -42,12 +42,12 @@ _BELOW = ("torch.nn", "torch.distributions", "torch.optim")
 _REFUSED = ("load", "save", "import_", "_import_", "from", "memmap", "DataSource", "genfromtxt", "methodcaller",
             "attrgetter", "compile_", "_load", "_save", "test", "lazy_deprecated_import", "enum_object_hook",
             "treespec_loads", "str_to_pytree", "PyTorchFile", "createResolutionCallback")  # fmt: skip
-"""How names begin that read or write files, import what a text names, or look an attribute up by its name."""
+"""Beginnings of names that read or write files, import a module by name, or look up an attribute by name."""
 _SINGLE = {
     "dataclasses": frozenset({"asdict", "astuple", "dataclass", "field", "fields", "is_dataclass", "replace"}),
     "typing": frozenset({"Any", "Callable", "Generic", "Mapping", "NamedTuple", "Optional", "Sequence", "Union"}),
 }
-"""Modules of which only these are allowed: other functions of theirs run text as code."""
+"""For some modules, the only allowed functions: their other functions run text as code."""
 _BEHIND = frozenset({"_abc", "_bisect", "_collections", "_functools", "_operator", "_random", "_thread", "types"})
 """The modules in which Python defines the objects of the modules above."""
 _OPERATORS = "ops"
@@ -63,7 +63,7 @@ def is_allowed_name(module: str, name: str) -> bool:
     parts = name.split(".")
     if module == "torch" and parts[0] == _OPERATORS:
         return _is_operator(parts)
-    # A private name can lead anywhere, and so can a name below anything but a class.
+    # A private name can lead anywhere. So can a name inside anything but a class.
     if any(part.startswith(("_", *_REFUSED)) for part in parts) or (len(parts) > 1 and not _is_member(module, parts)):
         return False
     if module == "builtins":
@@ -79,7 +79,7 @@ def is_allowed_home(home: str, name: str) -> bool:
     package = home.partition(".")[0]
     if package == "builtins" or home in _SINGLE:
         return is_allowed_name(home, name)
-    # Torch and numpy show their objects under shorter names: the module behind one is not in the list.
+    # Torch and numpy export their objects under shorter names: the defining module is not in the list.
     is_known = package in _MODULES or package in _BEHIND
     return is_known and not any(part.startswith(_REFUSED) for part in name.split("."))
 
@@ -159,7 +159,7 @@ def shown(snapshot: Snapshot) -> str:
         *(f"Code of an installed package: {_full(*each)}" for each in sorted(set(_installed(call)))),
         f"Backend: {_text(call, call.conditions.compiled_by)}",
         *(f"Setting: {key} = {_text(call, number)}" for key, number in _settings(call)),
-        *(f"Refused unless you allow it: {name}" for name in unusual(call)),
+        *(f"Refused without --allow: {name}" for name in unusual(call)),
         f"Content: {snapshot.digest}",
     ]
     return "\n".join(map(visible, lines))

@@ -278,7 +278,7 @@ def _check(call: SavedCall, texts: dict[str, str]) -> None:
         if isinstance(value, Function | Class):
             _check_code(call, value, texts)
         if isinstance(value, Space) and (names := _OF_PYTHON & value.names.keys()):
-            raise BadFolder(f"the module {value.name} is given another {min(names)}")
+            raise BadFolder(f"two values are given for {min(names)} of the module {value.name}")
 
 
 def _check_code(call: SavedCall, value: Function | Class, texts: dict[str, str]) -> None:

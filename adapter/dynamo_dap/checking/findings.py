@@ -44,7 +44,7 @@ class Finding(Struct, rename="camel", omit_defaults=True, frozen=True):
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """The part that is equal in another run, or after an edit; a function can have one problem at many lines."""
+        """The part that stays equal in another run and after an edit. A problem of a function can be at many lines."""
         return self.kind, self.function, self.reason
 
     @property

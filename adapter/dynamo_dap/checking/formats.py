@@ -26,10 +26,10 @@ from dynamo_dap.records.texts import counted
 
 _RULES = {
     "failed": "A function cannot be compiled",
-    "limit": "A function was compiled too often, and runs uncompiled",
+    "limit": "A function hit the recompile limit, and runs uncompiled",
     "graph break": "Dynamo cannot trace a line, and cuts the function there",
     "recompile": "Something changes between calls, and the function is compiled again",
-    "specialized": "A size that was to vary became a constant",
+    "specialized": "A dynamic size became a constant",
     "cuda graph": "A CUDA graph is skipped, recorded again, or overwrites an output that is kept",
     "skipped": "A function is not compiled",
 }
@@ -134,7 +134,7 @@ def print_verdict(verdict: Verdict, found: Found, console: Console) -> None:
     if verdict.gone:
         are, them = ("is", "it") if len(verdict.gone) == 1 else ("are", "them")
         console.print(
-            f"{counted(len(verdict.gone), 'finding')} of the baseline {are} gone: take {them} out with --update"
+            f"{counted(len(verdict.gone), 'finding')} of the baseline {are} gone: remove {them} with --update"
         )
 
 

@@ -22,7 +22,7 @@ class AtLine:
     """Base of everything at a user's line."""
 
     path: str | None
-    """The file, or Jupyter's name of a cell; None without a line, as is ``line`` then."""
+    """The file, or Jupyter's name of a cell; None without a line. ``line`` is None then, too."""
     line: int | None
     source: str
     """The line's text; empty if it is unreadable or has changed."""
@@ -67,14 +67,14 @@ class Compile(AtLine):
 
 @dataclass(frozen=True)
 class Break(AtLine):
-    """A graph break: a line that Dynamo could not trace; in many compiles it is still one."""
+    """A graph break: a line that Dynamo could not trace, listed once for all compiles."""
 
     function: str
     """The function of the line, even if it was inlined."""
     reason: str
     """More about it: an explanation, what was cut, through which calls."""
     details: tuple[str, ...]
-    """What there is to say of it: an explanation, what was cut, through which calls."""
+    """All facts about it: an explanation, what was cut, through which calls."""
     hints: tuple[str, ...]
     link: str | None
     """Torch's page about it."""
@@ -187,7 +187,7 @@ def _failed_guard(record: Record, failure: model.GuardFailure) -> FailedGuard:
 
 def _with_values(failure: model.GuardFailure) -> str:
     then, now = failure.value_then, failure.value_now
-    return failure.expression + (f" (it was {then}, and is {now})" if then is not None and now is not None else "")
+    return failure.expression + (f" (was {then}, is {now})" if then is not None and now is not None else "")
 
 
 def _line_of_finding(record: Record, found: Finding) -> tuple[str | None, int | None, str]:

@@ -41,10 +41,10 @@ class Limits(Struct, rename="kebab", forbid_unknown_fields=True, frozen=True):
             (totals.graphs, self.max_graphs, "graph", {Kind.BREAK.value, Kind.CHANGE.value}),
         ):
             if limit is not None and found > limit:
-                yield f"{counted(found, word)}, and at most {limit} may be", frozenset(kinds)
+                yield f"{counted(found, word)}; the limit is {limit}", frozenset(kinds)
         seconds = self.max_compile_seconds
         if seconds is not None and totals.compile_seconds > seconds:
-            yield f"{totals.compile_seconds:.1f} s of compiling, and at most {seconds:g} s may be", frozenset()
+            yield f"{totals.compile_seconds:.1f} s of compiling; the limit is {seconds:g} s", frozenset()
 
 
 class Settings(Limits, rename="kebab", forbid_unknown_fields=True, frozen=True):

@@ -121,7 +121,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 class _NothingToFind(Exception):
-    """There is nothing to bisect; the text says why."""
+    """Nothing can be bisected; the text says why."""
 
 
 class _Bisection:
@@ -176,7 +176,7 @@ class _Bisection:
             if self._run(f"{stage} without {part.replace('_', ' ')}", self._stage(stage, part, -1)).is_good:
                 return self._halved(stage, part, problem)
         for name, value in SETTINGS.get(stage, {}).items():
-            # The part does not exist: torch reads settings only while it bisects a part.
+            # This part does not exist, but torch reads settings only while it bisects one.
             variables = {**self._stage(stage), "TORCH_BISECT_SUBSYSTEM": "settings"}
             if self._run(f"{stage} with {name} = {value}", variables, {name: value}).is_good:
                 return Verdict(stage, problem, settings={name: value})
@@ -296,5 +296,5 @@ def verdict_text(found: Verdict) -> str:
         lines += [f"  at {place.path}:{place.line} in {place.function}" for place in thing.places]
     lines += [f"  it is right with {name} = {value}" for name, value in found.settings.items()]
     if found.part is None and not found.settings and found.stage in PARTS:
-        lines.append("  none of its passes, decompositions or lowerings alone")
+        lines.append("  no single pass, decomposition or lowering causes it")
     return "\n".join(lines) + "\n"

@@ -169,7 +169,7 @@ def _described(parser: argparse.ArgumentParser, options: argparse.Namespace) -> 
         return given
     if given.program == "pytest":
         return LaunchDescription(module="pytest", args=given.args)
-    raise WrongSettings(f"there is no file {given.program}")
+    raise WrongSettings(f"{given.program} does not exist")
 
 
 def _run(description: LaunchDescription, options: argparse.Namespace) -> tuple[list[Record], int]:
@@ -190,7 +190,7 @@ def _records_in(folder: Path) -> Iterator[Record]:
         try:
             yield read_record(path)
         except UnreadableRecord:
-            # The process was killed when it began to write: the record is empty.
+            # A process that was killed at its first write leaves an empty record.
             continue
 
 
@@ -213,7 +213,7 @@ def _write(options: argparse.Namespace, verdict: Verdict, found: Found, ran: Ran
     print_verdict(verdict, found, console)
     for process in ran.processes:
         if not process.ended:
-            reported = f"process {process.id} ({process.program}) was killed or goes on: it may have compiled more"
+            reported = f"process {process.id} ({process.program}) was killed or still runs: it may have compiled more"
             console.print(f"dynamo-dap: {reported}", markup=False, soft_wrap=True)
     if ran.status:
         console.print(f"dynamo-dap: the program ended with exit status {ran.status}")

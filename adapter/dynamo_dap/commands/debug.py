@@ -225,7 +225,7 @@ def _configuration(options: argparse.Namespace, program_arguments: list[str]) ->
         "mode": options.mode,
         "justMyCode": not options.all_code,
         "stopOnEntry": options.stop_on_entry,
-        # For 'retval'.
+        # For the command 'retval'.
         "showReturnValue": True,
     }
     if options.triton is not None:

@@ -87,9 +87,9 @@ def _try(options: argparse.Namespace) -> int:
             _report(f"Edited {file}", messages)
     elif options.apply and proven is not None:
         lines = "; ".join(setting.text for setting in proven.fix.settings)
-        _report(f"Nothing was edited: put this into the program, before its first compiled call: {lines}", messages)
+        _report(f"No file was edited: add this to the program, before its first compiled call: {lines}", messages)
     elif options.apply:
-        _report("Nothing was edited: no fix is proven to help.", messages)
+        _report("No file was edited: no fix is proven to help.", messages)
     return 0 if proven is not None else 1
 
 
@@ -170,7 +170,7 @@ def _place(text: str) -> tuple[str, int]:
     if not path or not line.isdigit():
         raise CannotTry(f"give a place as FILE:LINE, not {text}")
     if not Path(path).is_file():
-        raise CannotTry(f"there is no file {path}")
+        raise CannotTry(f"{path} does not exist")
     return str(Path(path).absolute()), int(line)
 
 

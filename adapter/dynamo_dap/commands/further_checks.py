@@ -1,4 +1,4 @@
-"""Adds the further checks that a fix needs: the trace continues after it, and meets another data condition. Pure."""
+"""Adds the further checks that a fix needs: the trace continues after it, and reaches another data condition. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dynamo_dap.records.texts import digest_of_line
 
 @dataclass(frozen=True)
 class FurtherCondition:
-    """A condition that the trace meets only after a fix."""
+    """A condition that the trace reaches only with a fix."""
 
     text: str
     """``n >= 2 at model.py:31``, a line of the file with the fix."""
@@ -27,7 +27,7 @@ class FurtherCondition:
 
 
 def further_condition(fix: Fix, before: Sequence[Record], after: Sequence[Record]) -> FurtherCondition | None:
-    """Return the first condition that only the run with the fix meets; None if there is none, or it has no name."""
+    """Return the first condition that only the run with the fix reaches; None without one, or if it has no name."""
     known = {found.reason for record in before for found in _breaks(record)}
     for document in {edit.document.path: edit.document for edit in fix.edits}.values():
         lines = edited(document, fix.edits).split("\n")

@@ -62,14 +62,14 @@ def main(arguments: list[str]) -> int:
     try:
         minifying.run(program)
     except _Timeout:
-        _say(f"the time is over ({options.timeout:g} s)")
+        _say(f"the time limit has passed ({options.timeout:g} s)")
     except KeyboardInterrupt:
         _say("cancelled")
         status = CANCELLED
     result = minifying.result()
     if result is None:
         shutil.rmtree(folder, ignore_errors=True)
-        _say(minifying.problem or "there is no result yet")
+        _say(minifying.problem or "no result yet")
         return status or NOT_FOUND
     _print(options, result, minifying)
     return status
@@ -78,9 +78,9 @@ def main(arguments: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="dynamo-dap minify",
-        description="Run a program until its compile fails or, with --accuracy, gives wrong results. Then make the "
-        "graph smaller with torch's minifier, as long as it fails in the same way. The result is a program in "
-        "a folder below 'minified'. Ctrl-C ends the search and keeps the smallest graph so far.",
+        description="Run a program until its compile fails or, with --accuracy, gives wrong results. Then torch's "
+        "minifier makes the graph smaller while it fails in the same way. The result is a program in a folder below "
+        "'minified'. Ctrl-C ends the search and keeps the smallest graph so far.",
     )
     parser.add_argument("--accuracy", action="store_true", help="look for wrong results, not for errors")
     parser.add_argument(
@@ -160,7 +160,7 @@ class _Minifying:
         return msgspec.json.decode(file.read_bytes(), type=MinifiedBody) if file.exists() else None
 
     def result(self) -> Path | None:
-        """Return the smallest program that there is; None for none."""
+        """Return the smallest program so far, or None."""
         written, result = self._folder / "repro.py", self._folder / _RESULT
         if written.is_file():
             written.replace(result)

@@ -105,7 +105,7 @@ def main(arguments: list[str]) -> int:
 
 @dataclass(frozen=True)
 class _Run:
-    """A profile, and its process's times seen from outside, in seconds."""
+    """A profile, and its process's times as this command measured them, in seconds."""
 
     profile: Profile
     wall: float
@@ -143,7 +143,7 @@ def _print_others(others: dict[int, Profile | None], console: Console) -> None:
     table = _table("Processes that it started, in files with their numbers", "program", "process", "compiles", "time")
     for process, other in others.items():
         if other is None:
-            table.add_row("[yellow]killed, or it goes on: it wrote no profile[/yellow]", str(process))
+            table.add_row("[yellow]killed, or still running: it wrote no profile[/yellow]", str(process))
             continue
         compiles = compile_times(other)
         spent = sum(spent for _, spent in compiles)

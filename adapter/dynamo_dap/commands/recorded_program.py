@@ -121,8 +121,8 @@ def refuses_untrusted(program: RecordedProgram) -> None:
     """
     if not program.is_own and not has_agreed(program.digest):
         raise CannotTry(
-            f"none of your own processes wrote this record, and it would run: {visible(program.command)} in "
-            f"{visible(program.folder)}. To look at it and to agree, run: dynamo-dap fix --record FILE FILE:LINE"
+            f"this record was not written by a process of yours, and it would run: {visible(program.command)} in "
+            f"{visible(program.folder)}. To see it and to agree, run: dynamo-dap fix --record FILE FILE:LINE"
         )
 
 
@@ -135,9 +135,11 @@ def asks_for_untrusted(options: argparse.Namespace) -> Consents:
         if program.is_own or has_agreed(program.digest):
             return
         if not options.yes:
-            is_wanted = ask(program.shown(), "None of your own processes wrote this record. It would run this command.")
+            is_wanted = ask(
+                program.shown(), "This record was not written by a process of yours. It would run this command."
+            )
             if is_wanted is None:
-                raise CannotTry("nobody can be asked here: give --yes to run it")
+                raise CannotTry("cannot ask for consent without a terminal: give --yes to run it")
             if not is_wanted:
                 raise CannotTry("nothing was run")
         try:

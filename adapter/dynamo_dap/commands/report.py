@@ -51,7 +51,7 @@ def main(arguments: list[str]) -> int:
     add_consent(reader, "with --try: ")
     options = reader.parse_args(arguments)
     if options.record is None and options.contents and is_trace(Path(options.contents)):
-        # argparse takes the log for the option's argument: report --contents LOG.
+        # For "report --contents LOG", argparse takes the log as the option's argument.
         options.record, options.contents = Path(options.contents), ""
     try:
         if options.record is not None and _printed_artifact(reader, options):
@@ -205,7 +205,7 @@ def _try(options: argparse.Namespace) -> int:
     record = read_record(report.chosen_record(options.record))
     fixes = all_fixes(record)
     if not fixes:
-        raise CannotTry("there is nothing to try: no setting and no edit is known for what was found")
+        raise CannotTry("nothing can be tried: no setting and no edit is known for these findings")
     runner = runner_of(record.started, (), options.python, options.timeout, asks_for_untrusted(options))
     runner = dataclasses.replace(
         runner,

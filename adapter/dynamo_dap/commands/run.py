@@ -58,7 +58,7 @@ def _run_twice(python: str, description: LaunchDescription, *, tries: bool) -> i
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="dynamo-dap run",
-        description="Run a program and record what torch.compile does; look at it with: dynamo-dap report",
+        description="Run a program and record what torch.compile does. To see the record: dynamo-dap report",
     )
     parser.add_argument(
         "--trace", action="store_true", help="write torch's own trace too, for: dynamo-dap report --tlparse"

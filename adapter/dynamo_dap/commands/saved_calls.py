@@ -131,7 +131,7 @@ def _is_agreed(snapshot: Snapshot, options: argparse.Namespace) -> bool:
         name = visible(snapshot.call.name)
         is_wanted = ask(shown(snapshot), f"To make the call of {name} again, this code is run.")
         if is_wanted is None:
-            _fail("nobody can be asked here: give --yes to run it")
+            _fail("cannot ask for consent without a terminal: give --yes to run it")
         if not is_wanted:
             return False
     refused = [each for each in unusual(snapshot.call) if each not in options.allow]

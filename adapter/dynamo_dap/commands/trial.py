@@ -1,9 +1,9 @@
 """Tries fixes: runs a program with and without an edit, and compares the results.
 
-The edit is made on a copy that only these runs see; the user's files stay unchanged. Compared are the counts of the
-records, the exit status, the output, the results of compiled calls, and the final values of ``__main__``. Numbers are
-equal within a tolerance. A program that fails without the edit is compared with an eager run. Main thread of a command,
-or a worker thread of the language server.
+The edit is made on a copy that only these runs see; the user's files stay unchanged. The trial compares the counts of
+the records, the exit status, the output, the results of compiled calls, and the final values of ``__main__``. Numbers
+are equal within a tolerance. A program that fails without the edit is compared with an eager run. Main thread of a
+command, or a worker thread of the language server.
 """
 
 from __future__ import annotations
@@ -99,9 +99,9 @@ class Trial:
     is_random: bool = False
     """Whether the result also varies without an edit: then a difference proves nothing."""
     reference: Outcome | None = None
-    """If the program fails without the fix: an eager run, with which the result is compared."""
+    """The eager run to compare with, if the program fails without the fix."""
     needs: str | None = None
-    """A data condition that the trace meets only with the fix, which therefore needs a further check."""
+    """The data condition that the trace reaches only with the fix, and that needs another check."""
 
     @property
     def changes_result(self) -> bool:
@@ -110,9 +110,9 @@ class Trial:
 
     @property
     def helps(self) -> bool:
-        """Whether the fix reduces breaks or recompiles without raising the other, or only reduces graphs.
+        """Whether the fix lowers the breaks or recompiles and raises neither, or only lowers the graphs.
 
-        Without a break, code that ran eagerly may be compiled: then there are more graphs.
+        Without a break, code that ran eagerly may be compiled, which adds graphs.
         """
         graphs, *others = self._before_and_after()
         if all(new == old for old, new in others):
@@ -142,7 +142,7 @@ class Trial:
             helps = "helps" if self.helps else "does not help"
             return f"It {helps}, but the result differs from run to run, even without the edit: {self.difference}"
         if self.needs is not None and not self.is_proven:
-            return f"The trace goes on and needs a further check: {self.needs}"
+            return f"The trace gets further, and needs a further check: {self.needs}"
         if self.difference is not None:
             return f"The result is not the same: {self.difference}"
         if not self._has_result:
@@ -158,7 +158,7 @@ class Trial:
         if self.helps:
             return f"It helps, and {same}"
         is_mixed = any(new < old for old, new in self._before_and_after())
-        return f"There are fewer of one kind and more of another; {same}" if is_mixed else f"It does not help; {same}"
+        return f"Some counts fall and others rise; {same}" if is_mixed else f"It does not help; {same}"
 
     def summary(self) -> str:
         """Return the result as two sentences."""
@@ -369,7 +369,7 @@ def runner_of(
     seconds: float,
     consents: Consents = refuses_untrusted,
 ) -> Runner:
-    """Return a runner of a recorded program, or of another one in its place.
+    """Return a runner of ``program``; without one, of the recorded program.
 
     Raises:
         CannotTry: the file to run does not exist, or ``consents`` refuses the recorded program.

@@ -1,4 +1,4 @@
-"""Chooses which settings of the first run the second should have, so that the caches serve it. Pure."""
+"""Chooses the settings of the first run that may make the second run hit the caches. Pure."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ Setting = bool | int | float | str | None
 
 @dataclass
 class CacheTrial:
-    """What is different in one more run of the second program, and for which compiles."""
+    """The changes for one more run of the second program, and the compiles that they may help."""
 
     settings: dict[str, Setting] = field(default_factory=dict)
-    """As ``torchConfig`` has them."""
+    """In the form of ``torchConfig``."""
     variables: dict[str, str] = field(default_factory=dict)
     compiles: set[tuple[str, str]] = field(default_factory=set)
-    """Those that it may help, by function and id."""
+    """The compiles that it may help, by function and id."""
 
     def __str__(self) -> str:
         pairs = [*self.variables.items(), *((f"torch.{name}", value) for name, value in self.settings.items())]
@@ -41,9 +41,9 @@ class CacheTrial:
 
 
 def trials_of(found: JsonCaches) -> list[CacheTrial]:
-    """Return what to try, each in a run of its own; none where the graph or an input differs.
+    """Return the trials, each for a separate run; none if the graph or an input differs.
 
-    A setting holds for the whole run, so that it could make another compile miss: settings are not tried together.
+    Settings are not tried together: a setting holds for the whole run, and could make another compile miss.
     """
     trials: list[CacheTrial] = []
     for missed in found.not_cached:

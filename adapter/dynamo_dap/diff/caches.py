@@ -1,4 +1,4 @@
-"""Says what a second run compiles again although a first one has filled the caches, and which parts of keys differ.
+"""Finds the compiles of a second run that miss the caches of a first one, and the parts of keys that differ.
 
 Pure functions of two runs.
 """
@@ -66,7 +66,7 @@ def what_is_not_cached(one: Run, other: Run) -> JsonCaches:
         raise CannotCompare("the second run compiled nothing")
     if not any(compiled.lookups for _, compiled in compiles[1]):
         raise CannotCompare(
-            "nothing is known of caches in the second run: its backends have none, the caches are off "
+            "the second run reports no caches: its backends have none, the caches are off "
             "(TORCHINDUCTOR_FORCE_DISABLE_CACHES), or it is a record (a trace log and a command have their keys)"
         )
     found = [each for name, compiled in compiles[1] if (each := _not_cached(name, compiled, compiles[0])) is not None]
@@ -94,14 +94,14 @@ def _not_cached(function: str, compiled: Compile, filled: Sequence[tuple[str, Co
     if any(part.name == GRAPH for part in parts) and counterpart is not None:
         diff, place = _graph_diff(counterpart, compiled)
         if diff and len({_NUMBER.sub("#", line[1:]) for line in diff if line[:1] in "-+"}) * 2 == _changed(diff):
-            advice.append("A number in the graph is another in each run: pass it as a tensor.")
+            advice.append("A number in the graph differs in each run: pass it as a tensor.")
         said = (
             "the graph differs"
             if diff
-            else "the graph differs in what the record does not show: a constant tensor, or names"
+            else "the graph differs in facts that the record lacks: a constant tensor, or names"
         )
     elif lookup is not None and match is None and any(lookup.components for lookup in missed):
-        said = "the first run looked for nothing like it"
+        said = "the first run made no similar lookup"
     elif match is not None and not parts:
         said = _of_same_key(missed, reasons)
     for part in parts:
@@ -167,7 +167,7 @@ def _parts(lookup: CacheLookup) -> dict[str, tuple[str, str]]:
 
 
 def _shown(one: str | None, other: str | None) -> tuple[str | None, str | None]:
-    """Return two values as they are shown: of a tensor's description what differs, of bytes nothing."""
+    """Return two values as they are shown: of tensor descriptions only the differences, of bytes nothing."""
     if one is None or other is None or one == other or _UNREADABLE.search(one + other):
         return None if one is None else "", None if other is None else ""
     fields = [{match["name"]: match[0] for match in _FIELD.finditer(each)} for each in (one, other)]
@@ -189,7 +189,7 @@ def _changed(diff: Sequence[str]) -> int:
 
 
 def is_of_pass(name: str) -> bool:
-    """Whether a part of a key is a custom pass, or a setting that holds one."""
+    """Return whether a part of a key is a custom pass, or a setting that holds one."""
     return any(_PASSES.fullmatch(one) for one in (name.partition("[")[0], name.partition("[")[2].removesuffix("]")))
 
 
@@ -206,7 +206,7 @@ def _advice_for_reasons(reasons: Sequence[str]) -> Iterator[str]:
 
 
 def _place_of_function(compiled: Compile, reasons: Sequence[str]) -> Place | None:
-    """Return the line of the operation that AOTAutograd names as the one that it cannot cache."""
+    """Return the line of the operation that AOTAutograd cannot cache, by its message."""
     names = {match["name"] for reason in reasons if (match := _FUNCTION.search(reason)) is not None}
     nodes = (node for graph in compiled.graphs for node in graph.nodes)
     return next((node.place for node in nodes if node.target.rpartition(".")[2] in names), None)

@@ -223,7 +223,7 @@ class _Records:
 
     def _guards(self, function: CompiledFunction, one: Compile, other: Compile) -> Iterator[Difference]:
         if any(guard.expression.endswith("\u2026") for guard in [*one.guards, *other.guards]):
-            self._comparison.leave_out("the ends of guards that are too long for a record (global state)")
+            self._comparison.leave_out("the ends of guards that the record cuts off (global state)")
         if any(len(compiled.guards) < compiled.guard_count for compiled in (one, other)):
             self._comparison.leave_out("guards beyond those that a record keeps of a compile")
         of_a, of_b = (self._worded_alike(compiled.guards) for compiled in (one, other))
@@ -243,7 +243,7 @@ class _Records:
         )
 
     def _worded_alike(self, guards: Sequence[Guard]) -> dict[int, str]:
-        """Return what is compared of guards, by their numbers."""
+        """Return the comparable parts of guards, by their numbers."""
         if self._is_one_torch:
             return dict(enumerate(map(normal_guard, guards)))
         self._comparison.leave_out(

@@ -25,7 +25,7 @@ PROGRAM = "the program"
 
 
 def normal_guard(guard: Guard) -> str:
-    """Return a guard's expression without object ids; keep numbers that the user compares with."""
+    """Return a guard's expression without object ids; keep the numbers of the user's own comparisons."""
     text = _OBJECT_IDS.sub(r"\g<before>...", guard.expression)
     # Two environments have a module in two places.
     text = _MODULE_FILE.sub(r"\g<module>>", text)
@@ -33,7 +33,7 @@ def normal_guard(guard: Guard) -> str:
 
 
 def guard_of_any_torch(guard: Guard) -> str | None:
-    """Return a guard's expression without what each torch version words its own way; None if nothing else is in it."""
+    """Return a guard's expression without parts whose wording depends on torch's version; None if nothing is left."""
     if guard.expression.startswith("___check_global_state(") or _MARKER.search(guard.expression):
         return None
     return _TYPE.sub("", normal_guard(guard))
@@ -55,9 +55,9 @@ def normal_output(line: str) -> str:
 
 
 def normal_path(record: Record, path: str) -> str:
-    """Return a path relative to the program's folder, so that two checkouts give the same.
+    """Return a path relative to the program's folder: it is equal for two checkouts.
 
-    The program's own file has one name in every run: two versions of it may have two names.
+    The program's own file gets one name in every run, since two versions of it may have different names.
     """
     started = record.started
     folder = started.cwd if started is not None else ""

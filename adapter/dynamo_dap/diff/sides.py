@@ -47,7 +47,7 @@ class RunCommand:
 
 @dataclass(frozen=True)
 class Run:
-    """What is known of one side."""
+    """The facts about one side."""
 
     given: str
     records: list[Record]

@@ -21,9 +21,9 @@ def print_caches(found: JsonCaches, run: Run, console: Console, names: tuple[str
     """Print each compile that missed the caches, then seconds by phase for both runs (``names``)."""
     total = counted(found.hits + len(found.not_cached), "compile")
     seconds = sum(each.seconds for each in found.not_cached)
-    console.print(f"Of {total} in {names[1]}, the caches that {names[0]} filled served {found.hits}.")
+    console.print(f"Of {total} in {names[1]}, {found.hits} hit the caches that {names[0]} filled.")
     if found.not_cached:
-        console.print(f"Not served: {len(found.not_cached)}, {seconds:.2f} s of {found.b.numbers.seconds:.2f} s.")
+        console.print(f"Missed: {len(found.not_cached)}, {seconds:.2f} s of {found.b.numbers.seconds:.2f} s.")
     for each in found.not_cached[:_MORE]:
         code = _code(each.place, run) if each.place is not None else ""
         where = "" if each.place is None else f"  {at(each.place)}{f'  {code}' if code else ''}"

@@ -17,7 +17,7 @@ _OF_PROCESS = re.compile(r"\.\d+\.")
 _DIGITS = 12
 _LISTED = 20
 _SAME_REFEREE = 1e-9
-"""Two float64 runs of one graph on the same inputs differ by less, relatively."""
+"""The relative difference of two float64 runs of one graph on the same inputs is smaller."""
 
 LeaveOut = Callable[[str], None]
 
@@ -31,7 +31,7 @@ def differing_values(
             leave_out("values of child processes that have no rank")
             continue
         yield from _of_process(one.get(name, []), other.get(name, []), leave_out)
-    leave_out("values in ordinary Python, until a compiled graph is given them")
+    leave_out("values in ordinary Python, before a compiled graph gets them")
 
 
 def _of_process(one: Sequence[HashedCall], other: Sequence[HashedCall], leave_out: LeaveOut) -> Iterator[Difference]:
@@ -46,14 +46,14 @@ def _of_process(one: Sequence[HashedCall], other: Sequence[HashedCall], leave_ou
 
 
 def _of_threads(one: Sequence[HashedCall], other: Sequence[HashedCall], leave_out: LeaveOut) -> Iterator[Difference]:
-    """Compare calls that got the same inputs: threads have no order."""
+    """Pair calls by their inputs: the order of threads varies."""
     matches: dict[object, list[HashedCall]] = defaultdict(list)
     for call in other:
         matches[_given(call)].append(call)
     for call in one:
         candidates = matches[_given(call)]
         if not candidates:
-            leave_out("calls on other threads that are given other values in the second run")
+            leave_out("calls on other threads whose inputs differ in the second run")
             continue
         found = [_of_pair(call, each, leave_out) for each in candidates]
         first = found[0]
@@ -94,10 +94,10 @@ def _of_pair(one: HashedCall | None, other: HashedCall | None, leave_out: LeaveO
     which = f"call {one.number} of {one.function}"
     inputs = _differing(one.inputs, other.inputs)
     if inputs:
-        verb = "begins with" if inputs[0] == RANDOM_STATE else "is given"
+        verb = "begins with" if inputs[0] == RANDOM_STATE else "gets"
         text = f"{which} {verb} another {inputs[0]}"
         if one.is_backward:
-            text = f"the backward pass of {which} is given another gradient of {inputs[0]}"
+            text = f"the backward pass of {which} gets another gradient of {inputs[0]}"
         return _difference(one, other, f"{text}; compiled results before it are the same", one.inputs, other.inputs)
     outputs = _differing(one.outputs, other.outputs)
     if not outputs:

@@ -42,7 +42,7 @@ class Part(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
     memory: int | None = None
     """Bytes of intermediate and resulting buffers in use while it runs; in a backward pass also saved ones."""
     is_peak: bool = False
-    """Whether no other operation of its graph uses more."""
+    """Whether it is the peak: no other operation of its graph uses more."""
     saved: int | None = None
     """Bytes saved for the backward pass."""
     recomputed: int | None = None

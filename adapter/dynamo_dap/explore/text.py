@@ -20,9 +20,9 @@ from dynamo_dap.protocol.texts import short_paths
 from dynamo_dap.records.texts import counted, source_line
 
 _LOST = 8
-"""Lost operations that are named."""
+"""Maximum number of operations without a line that are named."""
 _REASONS = 4
-"""Reasons of one line that are named."""
+"""Maximum number of reasons that are named for one line."""
 
 
 def print_overview(compiled: Explored, console: Console) -> None:
@@ -53,7 +53,7 @@ def _summary(document: Document) -> str:
         parts.append(f"{counted(changed, 'line')} changed" if changed else "nothing changed")
     if document.lost:
         more = " …" if len(document.lost) > _LOST else ""
-        parts.append(f"[yellow]of no known line: {escape(', '.join(document.lost[:_LOST]))}{more}[/yellow]")
+        parts.append(f"[yellow]without a known line: {escape(', '.join(document.lost[:_LOST]))}{more}[/yellow]")
     return ", ".join(parts)
 
 
@@ -133,7 +133,7 @@ def _facts(links: Links, path: str, line: int) -> list[str]:
         for part in links.in_document(became, document)
         if part.saved or part.recomputed
     ]
-    # A kernel has the reasons of all of its lines.
+    # A kernel has the reasons of all its lines: show those of this line.
     reasons = {
         f"{part.name}: {each}": None
         for name in sorted(became)

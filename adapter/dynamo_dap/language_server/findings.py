@@ -90,7 +90,7 @@ def findings_of(record: Record, *, is_of_several: bool = False) -> dict[str, lis
     ``is_of_several``: other processes ran the same code, and may have traced what this one has not.
     """
     found: dict[tuple[object, ...], Finding] = {}
-    # A recompile storm asks this for every recompile.
+    # Cache it: many recompiles ask about the same record.
     changes = functools.cache(lambda subject: Changed(subject, tuple(lines_that_change(subject, record.sources))))
     for function, compiled in record.compiles():
         for finding in _of_compile(record, function, compiled, changes):

@@ -97,7 +97,8 @@ class RecordFollower:
         places = [program.cwd, *([str(Path(program.cwd, script))] if script.endswith(".py") else [])]
         if any(_is_inside(os.path.realpath(place), root) for place in places):
             return True
-        # A library's file lies anywhere; the record of another program in a folder belongs to nobody.
+        # Ignore a library's file, whose folder says nothing about the workspace, and a folder of a program that ran
+        # elsewhere.
         may_be_its = _is_inside(root, os.path.realpath(program.cwd)) or Path(root).is_file()
         return may_be_its and any(_is_inside(os.path.realpath(source), root) for source in self._scan(path).sources())
 

@@ -200,7 +200,7 @@ class RecordServer(LanguageServer):
 
     @property
     def record(self) -> Record | None:
-        """What the trace log contains that is set; without one, the newest record."""
+        """The record of the trace log in the settings; without one, the newest record."""
         return self._trace.record or self._follower.record
 
     @property
@@ -256,7 +256,7 @@ class RecordServer(LanguageServer):
         """Read the client's settings (``workspace/didChangeConfiguration``)."""
         await self.read_settings(given)
         if self._trace.record is None:
-            # The log was taken out of the settings, or is another now.
+            # The settings no longer name this log.
             self._shown = [one for one in self._shown if not one.is_of_log]
         self.publish()
         await self._refresh()

@@ -1,4 +1,4 @@
-"""The trace log that the user's settings name, read piece by piece so that the editor never waits for a large one.
+"""Reads the trace log that the user's settings name, piece by piece, so that the editor never waits for a large one.
 
 On pygls's event loop.
 """
@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 _PIECE_SECONDS = 0.1
 _SETTLED_POLLS = 5
-"""A log that changed is read again when it was the same in so many polls: it is long, and still being written."""
+"""How many polls a changed log must stay the same before it is read again: a program may still be writing it."""
 _FOLDER = "${workspaceFolder}"
 
 
@@ -48,7 +48,7 @@ class TraceLogFollower:
         self.problem: str | None = None
         """Why nothing is shown, for the user."""
         self.record: Record | None = None
-        """What was read so far; None where no log is set."""
+        """The content read so far; None if no log is set."""
         self.path: Path | None = None
         """The log, or the folder."""
         self.mappings: Mappings = ()
@@ -59,7 +59,7 @@ class TraceLogFollower:
         return self._reader is not None
 
     def take(self, given: dict[str, Any]) -> None:
-        """Take the settings ``traceLog`` and ``pathMappings``; those that are not given are as they were."""
+        """Take the settings ``traceLog`` and ``pathMappings``; missing ones keep their value."""
         known = msgspec.to_builtins(self._settings) | {
             name: given[name] for name in ("traceLog", "pathMappings") if given.get(name) is not None
         }
@@ -88,12 +88,12 @@ class TraceLogFollower:
             self._reader, self.problem = None, None
         if not is_read and self.record is not None:
             return False
-        # The first piece is shown at once, then all.
+        # Show the first piece at once, later all of it.
         self.record = reader.record
         return True
 
     def _begins(self, root: Path | None) -> bool:
-        """Whether there is a log to read that was not read as it is now."""
+        """Return whether the log has changed since it was read."""
         try:
             self.path = _resolved(self._settings.trace_log, root)
             log = chosen_log(self.path)
@@ -130,5 +130,5 @@ def _resolved(given: str, root: Path | None) -> Path:
     try:
         return folder / path.expanduser()
     except RuntimeError:
-        # This user does not exist.
+        # the user of ``~user`` does not exist
         return folder / path

@@ -1,7 +1,7 @@
 """Writes a profile's files: for VS Code and Chrome (``.cpuprofile``), speedscope, pstats, and our own. Any thread.
 
 The first two have their formats from the V8 engine and from speedscope's published schema. A ``.cpuprofile`` has one
-time line, so it contains only the main thread; speedscope's file contains all.
+time line, so it contains only the main thread. Speedscope's file contains all threads.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PSTATS = ".prof"
 OWN = ".profile.json"
 HTML = ".profile.html"
 BEGUN = ".profile.begun"
-"""Ending of an empty file: a process is profiled, and writes the others when it ends."""
+"""Ending of an empty file, which marks a profiled process until it writes its profile at its end."""
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 
 

@@ -20,7 +20,8 @@ _CALLS = 40_000
 _COLORS = ("#7cb7ff", "#c297ff", "#4ac26b", "#ffb77c", "#ff9bce", "#d4a72c", "#6cd2d6", "#ff8182", "#9fd8a0", "#b4a8d8")
 _PALE = "#afb8c1"
 _HOW = (
-    "Click a box to see what it is, double-click it to look into it. Ctrl or Alt with the wheel zooms, Shift with the "
+    "Click a box to see its name and times, double-click it to zoom into it. Ctrl or Alt with the wheel zooms, Shift "
+    "with the "
     "wheel moves."
 )
 

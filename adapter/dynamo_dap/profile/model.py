@@ -134,7 +134,7 @@ class Profile(Struct, rename="camel", omit_defaults=True, tag_field="generator",
     notices: int = 0
     """How often it noted something."""
     is_cut: bool = False
-    """Whether the order of events is left out from some time on; sums are complete."""
+    """Whether the list of events was cut off; sums are complete."""
     problems: list[str] = []
     """What this torch does not report."""
 
@@ -195,7 +195,7 @@ def _add(function: FunctionTime, line: int, own: int, total: int) -> None:
 
 
 def _lines_running(track: Track, number: int) -> set[int]:
-    """Return the lines at which earlier calls of a node's function wait for it: their totals include its time."""
+    """Return the lines at which outer calls of a node's function wait for it: their totals include its time."""
     lines: set[int] = set()
     frame, at = track.nodes[number].frame, number
     while (parent := track.nodes[at].parent) >= 0:
@@ -217,7 +217,7 @@ def _is_outermost(track: Track, number: int) -> bool:
 def stage_times(profile: Profile, track: Track) -> dict[str, int]:
     """Return the nanoseconds of each stage on a thread; on the main thread their sum is the whole time.
 
-    Other threads also wait for work: that is left out.
+    The time in which other threads wait for work is left out.
     """
     sums: defaultdict[str, int] = defaultdict(int)
     for number, (node, stage) in enumerate(zip(track.nodes, stages_of(profile, track), strict=True)):

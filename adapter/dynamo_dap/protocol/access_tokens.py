@@ -117,7 +117,7 @@ def _same_host(listening: str, wanted: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether ``host`` can only be reached from this machine."""
+    """Return whether ``host`` can only be reached from this machine."""
     if host.lower() == "localhost":
         return True
     try:

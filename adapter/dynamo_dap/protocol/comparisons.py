@@ -90,7 +90,7 @@ class ComparisonBody(Struct, rename="camel", omit_defaults=True):
     evidence: list[str] = []
     """The runs that prove the verdict."""
     not_compared: list[str] = []
-    """What a caller can observe, but was not compared."""
+    """Observable properties of the call that were not compared."""
     zeros: int = 0
     """Elements of the outputs that are 0.0 in one graph and -0.0 in the other; these count as equal."""
     is_backward: bool = False

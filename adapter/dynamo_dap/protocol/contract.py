@@ -388,7 +388,7 @@ class TimelineEntry(Struct, rename="camel", omit_defaults=True):
     moment: int | None = None
 
     def __post_init__(self) -> None:
-        """Also send the number under its name in 0.2.0."""
+        """Also send the number under its name of version 0.2.0."""
         self.moment = self.snapshot
 
 

@@ -35,7 +35,7 @@ SIZE_REASONS = (
     EQUAL,
     OTHER,
 )
-"""``FIRST``: Dynamo takes a size as a constant until a call has another one. ``EQUAL``: two inputs share a symbol."""
+"""``FIRST``: Dynamo treats a size as a constant until a call has another size. ``EQUAL``: two inputs share a symbol."""
 
 SIZES_ROW = "why these sizes"
 """The row below a tensor or symbolic number that has a row for each size."""

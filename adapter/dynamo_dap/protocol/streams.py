@@ -27,7 +27,7 @@ class ByteStream(Protocol):
         """Write all of ``data``. Raises ``OSError`` if the other end is gone."""
 
     def abandon(self) -> None:
-        """Release it silently in a forked process."""
+        """Release it in a forked process, without closing the connection."""
 
     def close(self) -> None:
         """Close both directions and wake a blocked ``read``; harmless if closed already."""

@@ -95,10 +95,10 @@ class TensorPicture(Struct, rename="camel", omit_defaults=True):
     low: float
     high: float
     row_step: int
-    """How many rows of the tensor a picture's row represents: their mean, in an image the first."""
+    """How many rows of the tensor a picture's row represents: a heat map shows their mean, an image the first."""
     column_step: int
     is_sampled: bool = False
-    """Whether only some elements counted."""
+    """Whether only a sample of the elements counted."""
     tile_count: int | None = None
     """The total number of tiles, if not all are here."""
 
@@ -113,7 +113,7 @@ class TensorBody(Struct, rename="camel", omit_defaults=True):
     pictures: list[Annotated[str, Meta(extra={"choices": TENSOR_PICTURES})]]
     """How the tensor can be drawn, the likeliest way first."""
     note: str | None = None
-    """What is shown instead of the tensor's own elements, if anything."""
+    """A description of the shown elements, if they are not the tensor's own."""
     elements: list[list[str]] | None = None
     statistics: TensorStatistics | None = None
     picture: TensorPicture | None = None

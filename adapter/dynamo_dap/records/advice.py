@@ -100,7 +100,7 @@ def _limits(functions: Iterable[CompiledFunction]) -> Iterator[Item]:
             changes = changes_of(function)
             facts = [f"because: {'; '.join(one.title for one in changes)}"] if changes else []
             advice = [
-                *(["do something about what changes, see below"] if changes else []),
+                *(["keep the changing value equal, see below"] if changes else []),
                 f"where each variant is wanted: torch._dynamo.config.{(reached.limit or '').split()[0]} = 16",
             ]
             yield Item(
@@ -156,7 +156,7 @@ def _with_callers(breaks: list[_Break]) -> list[_Break]:
 
 
 def _is_inside(inner: _Break, outer: _Break) -> bool:
-    """Whether ``inner`` is the same break as ``outer``, seen from where it happens rather than from a call."""
+    """Return whether ``inner`` is the same break as ``outer``, seen from where it happens rather than from a call."""
     same = inner.found.reason == outer.found.reason and inner.found.explanation == outer.found.explanation
     place = outer.found.place
     through = {
@@ -191,7 +191,7 @@ def _broken(known: _Break) -> Item:
         hints = [f"{promised}; {guarded}", *hints]
     if one.place is not None and _TORCH.search(one.place.path):
         # The user does not edit torch, and torch's hints are about the line.
-        facts.append("the line is torch's own: there is nothing in it to change")
+        facts.append("the line is torch's own: leave it, and change the line of yours that calls it")
         hints = [setting.text for setting in settings]
     return Item(
         Kind.BREAK,
@@ -231,7 +231,7 @@ def _list(names: list[str]) -> str:
 
 
 def _specialized(functions: Iterable[CompiledFunction]) -> Iterator[Item]:
-    """Return the sizes that were symbolic (marked, or varied before) until the code needed a constant."""
+    """Return the sizes that were symbolic (marked, or varied earlier) until the code needed a constant."""
     found: dict[tuple[str, str, Place | None], Item] = {}
     for function, compiled in compiles_of(functions):
         for one in compiled.specializations:
@@ -239,7 +239,7 @@ def _specialized(functions: Iterable[CompiledFunction]) -> Iterator[Item]:
             name = _subject_of(name)
             advice = [
                 "each other value is compiled again: to have one compile for all, let the line not ask for a constant",
-                "where only this value comes: do not mark it as dynamic",
+                "if only this value occurs: do not mark it as dynamic",
             ]
             item = Item(
                 Kind.SPECIALIZED,
@@ -362,7 +362,7 @@ def changes_of(function: CompiledFunction) -> list[Item]:
 
 
 def _is_about(hint: str, read: _Read) -> bool:
-    """Whether torch's hint can help: torch gives the hint on static shapes for every guard on a parameter."""
+    """Return whether torch's hint can help: torch gives the hint on static shapes for every guard on a parameter."""
     return "static_shapes" not in hint or read.subject.startswith(("size ", "stride "))
 
 
@@ -392,7 +392,7 @@ def _about_counting(values: list[str], modules: int, read: _Read) -> list[str]:
         and len(whole) == len(values)
         and not read.subject.startswith(("size ", "len("))
     ):
-        return ["its values count up, as a step number does: keep it outside of the compiled function, or in a tensor"]
+        return ["its values count up, like a step number: keep it outside the compiled function, or in a tensor"]
     return []
 
 
@@ -442,7 +442,7 @@ class _Read:
     @property
     def root(self) -> str:
         """The key for values that belong together: a cache's keys, values and lengths change at once."""
-        # A number named "past" is not a cache; a value with sizes, or None in the first call, may be one.
+        # A number called "past" is not a cache. A value with sizes may be one, and so may None in the first call.
         is_number = not self.subject.startswith("size ") and any(
             text.lstrip("-").isdigit() for text in (self.then, self.now) if text
         )
@@ -458,7 +458,7 @@ def _advice(read: _Read, values: list[str]) -> str:
         return "it was computed before a graph break: fix that break, or torch.compile(..., dynamic=True)"
     if read.root != read.subject:
         return (
-            "a cache that grows is another in each call: use a static one, of one length for all calls (transformers: "
+            "a growing cache differs in each call: use a static one, of one length for all calls (transformers: "
             "generate(..., past_key_values=StaticCache(config, max_cache_len=N))), or torch.compile(..., dynamic=True)"
         )
     sizes = [int(value) for value in values if value.isdigit()]
@@ -479,7 +479,7 @@ def _read(failure: GuardFailure) -> _Read:
         return _Read(size["name"], subject, size["then"], size["now"], advice, DYNAMIC)
     gradient = _GRADIENT.match(expression)
     if gradient is not None:
-        advice = "it takes a gradient in some calls only: expect a compile for each, or detach() it always"
+        advice = "it requires a gradient in some calls only: expect a compile for each case, or always detach() it"
         required = "requires_grad=1" in expression
         subject = f"requires_grad of {_shown(gradient['name'])}"
         return _Read(gradient["name"], subject, str(required), str(not required), advice)
@@ -490,7 +490,7 @@ def _read(failure: GuardFailure) -> _Read:
         return _Read(mismatch["name"], subject, mismatch["then"], mismatch["now"], advice)
     absent = _NO_TENSOR.match(expression)
     if absent is not None:
-        advice = "it is a tensor in some calls and none in others: give it a value before the first call"
+        advice = "it is a tensor in some calls and None in others: give it a value before the first call"
         return _Read(absent["name"], _shown(absent["name"]), "a tensor", now or "None", advice)
     hooks = _EMPTY.fullmatch(expression)
     if hooks is not None and hooks["name"].endswith("_hooks"):
@@ -503,9 +503,7 @@ def _read_value(failure: GuardFailure, then: str | None, now: str | None) -> _Re
     expression = failure.expression
     if "___check_obj_id" in expression or "___check_type_id" in expression:
         subject = (failure.text or expression).partition(" is ")[0]
-        advice = (
-            "it is another object in each call: make it once, outside of the function (a lambda, a partial, a module)"
-        )
+        advice = "each call passes a new object: make it once, outside the function (a lambda, a partial, a module)"
         return _Read(subject, subject, then, now, advice)
     empty = _EMPTY.fullmatch(expression)
     if empty is not None and (now or "").startswith(("[", "{", "(")):
@@ -520,7 +518,9 @@ def _read_value(failure: GuardFailure, then: str | None, now: str | None) -> _Re
         return _Read(subject, subject, then or keys["then"], now, advice)
     present = _PRESENT.fullmatch(failure.text or "")
     if present is not None:
-        advice = "it is there in some calls only, and each is compiled separately: keep the key, with None or a tensor"
+        advice = (
+            "only some calls have the key, and each case is compiled separately: always pass it, with None or a tensor"
+        )
         subject = f"{present['name']}[{present['key']}]"
         there = ("there", "missing") if present["absent"] is None else ("missing", "there")
         return _Read(subject, subject, *there, advice)
@@ -528,7 +528,7 @@ def _read_value(failure: GuardFailure, then: str | None, now: str | None) -> _Re
         subject, _, length = expression.removeprefix("not ").replace(" != ", " == ").partition(" == ")
         advice = "each length is compiled separately: stack what it holds into one tensor, or keep the length fixed"
         if subject == "len(kwargs)":
-            advice = "the calls give other keyword arguments: each set is compiled separately, give all of them always"
+            advice = "the calls pass different keyword arguments, and each set is compiled separately: always pass all"
         return _Read(subject, subject, then or length or None, now, advice)
     if "grad_mode" in expression.lower():
         advice = "with and without gradients it is compiled separately, once each; no_grad() holds in its own thread"
@@ -543,7 +543,7 @@ def _read_value(failure: GuardFailure, then: str | None, now: str | None) -> _Re
     if bound is not None and (bound["less"] or bound["more"]):
         name = _subject_of(bound["name"])
         then = " and ".join(_bounds(bound))
-        advice = "the code asks whether it is in this range: expect a compile for each side, or do not ask"
+        advice = "the code compares it with this range: expect a compile for each side, or remove the comparison"
         return _Read(bound["name"], name, then, now, advice, DYNAMIC)
     subject = failure.text or expression
     return _Read(subject, subject, then, now, "see what Dynamo guards on, and keep it the same in each call")

@@ -38,7 +38,7 @@ def print_saved_cache(path: Path, entries: Sequence[SavedEntry], console: Consol
             show("  t0, t1, … are the sizes that vary, in the order of the inputs")
     if len(entries) > _SHOWN:
         show(f"\nand {counted(len(entries) - _SHOWN, 'other')}")
-    show("\nEach is served for an equal key only: what differs in a key says dynamo-dap diff --caches.")
+    show("\nA call hits an entry only if their keys are equal: dynamo-dap diff --caches shows where keys differ.")
 
 
 def print_exported(path: Path, programs: Sequence[ExportedProgram], console: Console) -> None:

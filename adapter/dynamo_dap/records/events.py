@@ -55,7 +55,7 @@ class _Event(msgspec.Struct, rename="camel", omit_defaults=True, tag_field="even
         raise NotImplementedError
 
     def without_details(self) -> Event:
-        """Return the part that is kept in a large file."""
+        """Return the part that a large file keeps."""
         event: Event = self  # type: ignore[assignment]  # the class is one of Event
         return event
 
@@ -438,7 +438,7 @@ class Record:
         self.torch_settings: dict[str, str] = {}
         """Torch's settings at the first compile, as JSON, by name; only a trace log has them."""
         self.libraries: set[str] = set()
-        """Those of these files that belong to libraries."""
+        """The paths in ``sources`` that belong to libraries."""
         self._lock = threading.Lock()
         self._by_place: dict[tuple[str, Place], CompiledFunction] = {}
         self._by_id: dict[str, Compile] = {}

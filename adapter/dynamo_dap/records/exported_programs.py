@@ -38,7 +38,7 @@ class ExportedProgram:
     name: str
     torch: str
     inputs: dict[str, str] = field(default_factory=dict)
-    """What each input has to be, by its name."""
+    """The requirement for each input, by its name."""
     ranges: dict[str, str] = field(default_factory=dict)
     """Of each size that may vary."""
     guards: list[str] = field(default_factory=list)
@@ -47,7 +47,7 @@ class ExportedProgram:
 
 
 def is_exported_program(path: Path) -> bool:
-    """Whether a file is an archive with an exported program."""
+    """Return whether a file is an archive with an exported program."""
     try:
         with open_regular(path) as file, zipfile.ZipFile(file) as archive:
             return any(_MODEL.match(name) for name in archive.namelist())
@@ -70,7 +70,7 @@ def read_exported_programs(path: Path) -> list[ExportedProgram]:
     except OSError as error:
         raise UnreadableRecord(f"cannot read {path}: {error.strerror or error}") from None
     except (zipfile.BadZipFile, msgspec.MsgspecError, LookupError, TypeError, AttributeError, ValueError) as error:
-        raise UnreadableRecord(f"{path} is not as this dynamo-dap knows torch.export's files: {error}") from None
+        raise UnreadableRecord(f"{path} has an unknown form for a file of torch.export: {error}") from None
 
 
 def _program(name: str, text: bytes) -> ExportedProgram:

@@ -165,7 +165,7 @@ class RecordScan:
         self._offset = 0
         """How far it was searched for sources."""
         self._size = -1
-        """Its length at which it had no finished compile."""
+        """Its length when it had no finished compile yet."""
 
     def has_finished(self) -> bool:
         """Return whether a compile has ended. An unreadable record has none."""

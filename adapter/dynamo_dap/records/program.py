@@ -39,7 +39,7 @@ def add_program(parser: argparse.ArgumentParser, what: str = "the Python file") 
 def read_options(parser: argparse.ArgumentParser, arguments: list[str]) -> argparse.Namespace:
     """Parse the arguments of such a subcommand; an error ends the command with its usage."""
     options, rest = parser.parse_known_args(arguments)
-    if rest == ["--"] and options.module is not None:  # the last argument: argparse has nothing to give it to
+    if rest == ["--"] and options.module is not None:  # the last argument: argparse has no value for it
         options.module.append("--")
     elif rest:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")

@@ -1,7 +1,7 @@
 """Gives each run of a program the command's standard input from its beginning.
 
-The first run that needs more input waits for it; the next runs get the same. Nobody is asked at a terminal: the output
-of these runs, and so a prompt, is not shown. One feeder thread per run, which ends with it.
+The first run that needs more input waits for it; the next runs get the same. A terminal is not read: the output of
+these runs is hidden, and so would be a prompt. One feeder thread per run, which ends with it.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ from dynamo_dap.records.text_report import print_report
 _TLPARSE_SECONDS = 120
 _WIDTH = 120
 _NO_FUNCTIONS = b'"functions": []'
-"""How a record without functions has them; elsewhere in its JSON quotes are escaped."""
+"""The list of functions in the JSON of a record without functions; quotes inside texts are escaped."""
 _OTHERS = 8
 """Listed records of child processes."""
 
@@ -53,9 +53,9 @@ def main(reader: argparse.ArgumentParser, options: argparse.Namespace, source: S
     """Print a report; return the exit status: 1 if there is nothing to report."""
     source = source or Source()
     if options.ranks and (options.html or options.tlparse):
-        reader.error("--ranks is printed: without --html, whose page of a rank has it, and --tlparse")
+        reader.error("--ranks cannot be combined with --html, whose page of a rank includes it, or --tlparse")
     if options.try_all and (options.html or options.tlparse or options.json or options.ranks):
-        reader.error("--try prints what it tries: without --html, --json, --tlparse and --ranks")
+        reader.error("--try cannot be combined with --html, --json, --tlparse or --ranks")
     try:
         file = chosen_record(options.record)
         if options.ranks:
@@ -103,9 +103,9 @@ def _report_others(record: Record, file: Path, others: list[Path], console: Cons
         console.print(f"\nThis is {started.rank}; all ranks beside each other: {command}", markup=False)
     if others:
         whose = (
-            "other processes have written logs there:"
+            "other processes wrote logs in that folder:"
             if is_log
-            else "of the processes that it started compiled something as well:"
+            else "of its child processes also compiled something:"
         )
         console.print(f"\n{len(others)} {whose}")
     for other in others[:_OTHERS]:
@@ -260,7 +260,7 @@ def _tlparse(record: Record, file: Path) -> Path:
         raise UnreadableRecord("tlparse is not installed; run: pip install tlparse")
     logs = sorted(trace.glob("*.log"), key=lambda path: path.stat().st_size)
     if not logs:
-        raise UnreadableRecord(f"there is no log in {trace}")
+        raise UnreadableRecord(f"{trace} has no log")
     output = trace / "tlparse"
     command = [tlparse, str(logs[-1]), "-o", str(output), "--overwrite", "--no-browser"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=_TLPARSE_SECONDS, check=False)

@@ -37,15 +37,15 @@ class SavedEntry:
     key: str
     size: int
     inputs: str | None = None
-    """Those of the graph, with types and sizes."""
+    """The inputs of the graph, with types and sizes."""
     guards: str | None = None
-    """What the sizes must meet; empty for none. None where it is not known."""
+    """The conditions on sizes; empty without any, None if they are unknown."""
     lines: Sequence[tuple[Place, str]] = ()
     """The user's lines, with the functions that they are in."""
 
 
 def is_saved_cache(path: Path) -> bool:
-    """Whether a file begins as one that torch saved its caches to."""
+    """Return whether a file begins as one that torch saved its caches to."""
     try:
         with open_regular(path) as file:
             return file.read(12)[4:] == _VERSION
@@ -65,7 +65,7 @@ def read_saved_cache(path: Path) -> list[SavedEntry]:
     except OSError as error:
         raise UnreadableRecord(f"cannot read {path}: {error.strerror or error}") from None
     if zlib.crc32(data[4:]).to_bytes(4, "big") != data[:4]:
-        raise UnreadableRecord(f"{path} is torn: its checksum is another one, and torch refuses it as well")
+        raise UnreadableRecord(f"{path} is damaged: its checksum does not match, and torch refuses it as well")
     try:
         return list(_entries(_Reader(data, 4 + len(_VERSION))))
     except (ValueError, IndexError, binascii.Error) as error:
@@ -127,7 +127,7 @@ def _entry(cache: str, key: str, content: bytes) -> SavedEntry:
 
 
 def _strings(content: bytes) -> tuple[list[str], dict[str, str]]:
-    """Return the texts of a pickle, and those that come right after another: the fields of an object, by name."""
+    """Return the texts of a pickle, and each text that directly follows another: an object's fields, by name."""
     found: list[str] = []
     values: dict[str, str] = {}
     before: str | None = None

@@ -45,7 +45,7 @@ def print_report(record: Record, console: Console, only: CompiledFunction | None
     for number, item in enumerate(shown, 1):
         _print_item(record, item, number, console)
     if len(items) > len(shown):
-        console.print(f" {len(items) - len(shown)} more, of less weight: dynamo-dap report --html has them all")
+        console.print(f" {len(items) - len(shown)} more of lower priority: dynamo-dap report --html lists them all")
     if any(item.place is not None for item in items) and (record.started is None or record.started.log is None):
         console.print(
             " None of this was tried on the program. To try it: dynamo-dap report --try, or dynamo-dap fix FILE:LINE"

@@ -78,7 +78,7 @@ class StoppedThreads:
         return sorted(thread_id for thread_id, owner in self._owners.items() if owner == backend)
 
     def is_agents(self, thread_id: int) -> bool:
-        """Whether the agent holds the thread."""
+        """Return whether the agent holds the thread."""
         return self._owners.get(thread_id) == AGENT
 
     @property
@@ -193,7 +193,8 @@ class BackendEvents:
         if not self.is_silent:
             self._client.stops(steps_back=backend.name == AGENT and self._agent_steps_back)
         if stop.reason == "pause" and stop.preserve_focus_hint:
-            # Make debugpy report every pause. VS Code then selects no frame: it shows no variables and cannot continue.
+            # Make debugpy report every pause. Without the report, VS Code selects no frame, shows no variables and
+            # cannot continue.
             stop.preserve_focus_hint = None
             return stop
         return self._breakpoints.translate_stop(backend, event.body)
@@ -206,7 +207,8 @@ class BackendEvents:
         if body.reason == "exited":
             self.stopped_threads.exited(body.thread_id)
             return event.body
-        # The stop names the thread. VS Code would take a thread event for the end of the stop, and show no variables.
+        # Send no thread event: the stop names the thread. VS Code would take the event for the end of the stop, and
+        # show no variables.
         return None if body.thread_id in self.stopped_threads.held else event.body
 
     def _exited(self, backend: Backend, event: Event) -> object:
@@ -221,7 +223,7 @@ class BackendEvents:
     def _continued(self, backend: Backend, event: Event) -> object:
         body = decode(event.body, ContinuedEventBody, "continued event")
         if backend.name == DEBUGPY and self.stopped_threads.is_agents(body.thread_id):
-            # The thread resumed before the agent stopped it; that stop arrived on another connection.
+            # The thread resumed before the agent stopped it, whose stop arrived earlier on another connection.
             return None
         if body.all_threads_continued:
             self.stopped_threads.resumed_by(backend.name)

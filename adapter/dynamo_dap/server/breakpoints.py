@@ -1,7 +1,7 @@
 """Remembers the client's breakpoints and exception filters, and splits them between the backends.
 
 The server assigns its own breakpoint ids: one breakpoint may be set in both backends, and keeps its id when ``restart``
-sets it again in a new process. A line breakpoint with a mode goes only to the backend of that mode; each exception
+sets it again in a new process. A line breakpoint with a mode goes only to the backend of that mode. Each exception
 filter belongs to one backend. Used on the loop, one memory per session; it outlives the debugged process.
 """
 
@@ -200,7 +200,7 @@ class BreakpointMemory:
         return _BreakpointsBody(merged)
 
     def pending(self, remembered: Remembered, reason: str) -> _BreakpointsBody:
-        """Make the client's answer while the program cannot answer; ``merge`` later uses the same ids."""
+        """Answer the client while the program cannot answer; ``merge`` later uses the same ids."""
         ids = [next(self._next_id) for _ in range(remembered.count)]
         remembered.ids = [*ids]
         return _BreakpointsBody([Breakpoint(verified=False, id=each, message=reason, reason="pending") for each in ids])
@@ -231,7 +231,7 @@ class BreakpointMemory:
             return Breakpoint(verified=False, id=known_id or next(self._next_id), message=message)
         own = [(name, part.id) for name, part in parts.items() if part.id is not None]
         if own and known_id is None:
-            # A breakpoint event can overtake these answers: it has assigned an id already.
+            # A breakpoint event can arrive before these answers: it has then assigned an id already.
             given = [self._client_ids[key] for key in own if key in self._client_ids]
             known_id = min(given) if given else next(self._next_id)
         if known_id is not None:

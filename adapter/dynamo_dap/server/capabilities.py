@@ -108,7 +108,7 @@ AGENT_CAPABILITIES = Capabilities(
         ExceptionBreakpointsFilter(
             filter=GRAPH_BREAK,
             label="Graph Breaks",
-            description="Stop where Dynamo meets something that it cannot trace, and breaks the graph",
+            description="Stop where Dynamo cannot trace something, and breaks the graph",
             supports_condition=True,
             condition_description="Python expression over the symbolic locals and __reason__, __id__, __explanation__",
         ),
@@ -122,14 +122,14 @@ AGENT_CAPABILITIES = Capabilities(
         ExceptionBreakpointsFilter(
             filter=UNSUPPORTED,
             label="fullgraph=True Errors",
-            description="Stop where fullgraph=True fails: at what Dynamo cannot trace",
+            description="Stop where fullgraph=True fails, at the line that Dynamo cannot trace",
             supports_condition=True,
             condition_description="Python expression over the symbolic locals and __reason__, __id__, __explanation__",
         ),
         ExceptionBreakpointsFilter(
             filter=BACKEND_FAILURE,
             label="Backend Failures",
-            description="Stop when the backend raises, with the graph that it was given",
+            description="Stop when the backend raises, with its graph",
             supports_condition=True,
             condition_description="Python expression over the symbolic locals and __reason__, __step__",
         ),
@@ -157,7 +157,7 @@ AGENT_CAPABILITIES = Capabilities(
         ExceptionBreakpointsFilter(
             filter=CUDA_GRAPH,
             label="CUDA Graphs",
-            description="Stop when torch skips or records again a CUDA graph, or overwrites an output that is kept",
+            description="Stop when torch skips a CUDA graph, records it again, or overwrites an output that is kept",
             supports_condition=True,
             condition_description="Python expression over the locals, __outcome__, __cause__ and __reason__: "
             "__outcome__ == 'skipped'",
@@ -189,8 +189,8 @@ AGENT_CAPABILITIES = Capabilities(
         ExceptionBreakpointsFilter(
             filter=OUT_OF_BOUNDS,
             label="Out of Bounds in Triton",
-            description="Stop where a Triton kernel, run in Triton's interpreter, accesses what is outside of a "
-            "tensor. Every launch is interpreted",
+            description="Stop where a Triton kernel accesses memory outside a tensor. Every launch runs in Triton's "
+            "interpreter",
             supports_condition=True,
             condition_description="Python expression over the kernel's locals, __tensor__ (the parameter) and "
             "__elements__ (the first outside): __tensor__ == 'x_ptr'",
@@ -198,8 +198,8 @@ AGENT_CAPABILITIES = Capabilities(
         ExceptionBreakpointsFilter(
             filter=RACE,
             label="Races in Triton",
-            description="Stop where two programs of a Triton kernel access one element and one of them stores "
-            "there without an atomic operation. Every launch runs in Triton's interpreter",
+            description="Stop where two programs of a Triton kernel access one element, and one stores without an "
+            "atomic operation. Every launch runs in Triton's interpreter",
             supports_condition=True,
             condition_description="Python expression over the kernel's locals, __tensor__ (the parameter), "
             "__elements__, __programs__ (both) and __differ__ (False for two stores of the same values): __differ__",
@@ -207,8 +207,8 @@ AGENT_CAPABILITIES = Capabilities(
         ExceptionBreakpointsFilter(
             filter=KERNEL_MISMATCH,
             label="Triton Kernel Differs",
-            description="Stop after a launch of a Triton kernel that wrote something else than Triton's interpreter "
-            "did on copies of what it was given. Every launch is interpreted, which takes many times as long",
+            description="Stop after a launch of a Triton kernel whose results differ from those of Triton's "
+            "interpreter. Every launch is also interpreted; much slower",
             supports_condition=True,
             condition_description="Python expression over the locals, __kernel__, __tensor__ (the parameter), "
             "__index__, __interpreted__, __launched__ and __difference__ (the largest): __difference__ > 0.1",
@@ -237,13 +237,13 @@ AGENT_CAPABILITIES = Capabilities(
             mode=BACKWARD,
             label="Backward",
             applies_to=["source"],
-            description="Stop when the gradient of the line's result is there, in a compiled call",
+            description="Stop when the gradient of the line's result has arrived, in a compiled call",
         ),
         BreakpointMode(
             mode=LOWERING,
             label="Lowering",
             applies_to=["source"],
-            description="Stop when AOTAutograd, a pass or Inductor works on what came from the line",
+            description="Stop when AOTAutograd, a pass or Inductor works on the line's operations",
         ),
     ],
 )

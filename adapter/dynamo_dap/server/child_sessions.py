@@ -40,11 +40,11 @@ _OF_THE_PARENT = {
     *("name", "postDebugTask", "preLaunchTask", "ranks", "request", "restart", "stopOnEntry", "type"),
     *(
         {*LaunchArguments.__struct_encode_fields__, *AttachArguments.__struct_encode_fields__}
-        # The extension finds the server by "python".
+        # The extension finds the server by the attribute "python".
         - {*SessionOptions.__struct_encode_fields__, "python"}
     ),
 }
-"""The parent's attributes that say what to debug. The others say how, and also apply to children."""
+"""The parent's attributes that say what to debug. Its other attributes say how, and also apply to children."""
 
 
 async def start_session(
@@ -79,7 +79,7 @@ def texts_about_ranks(one: Rank, wanted: list[int]) -> list[tuple[str, str]]:
     missing = [number for number in wanted if one.of is not None and number >= one.of]
     if missing:
         there = f"it has {one.of}, counted from 0"
-        texts.append((f'"ranks": there is no rank {", ".join(map(str, missing))} in this job: {there}.', "important"))
+        texts.append((f'"ranks": this job has no rank {", ".join(map(str, missing))}: {there}.', "important"))
     return texts
 
 
@@ -180,7 +180,7 @@ class ChildSessions:
         return self._meeting.target
 
     def _is_rank(self, child: ChildOffer) -> bool:
-        """Whether it is a rank itself: a child of a rank inherits the rank's environment."""
+        """Return whether it is a rank itself: a child of a rank inherits the rank's environment."""
         parent = self._parent()
         return child.rank is not None and (parent is None or child.rank.number != parent.number)
 

@@ -64,7 +64,7 @@ class Client:
         self._information: InitializeRequestArguments | None = None
         self._dialect = Dialect()
         self._follows_compiles = False
-        """Whether it has asked for compiles, and so knows the event about new ones."""
+        """Whether it has requested compiles, and so knows the event about new ones."""
         self._offers_step_back: bool | None = None
         """The capability reported at stops; None before the first: ``initialize`` announces steps back."""
 

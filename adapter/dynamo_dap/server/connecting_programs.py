@@ -102,7 +102,7 @@ class ConnectingPrograms:
         """
         seconds = self._target.timeout
         if not await until_any(seconds, self._first):
-            who = "program" if self._options.ranks is None else f"rank that is wanted ({_listed(self._options.ranks)})"
+            who = "program" if self._options.ranks is None else f"wanted rank ({_listed(self._options.ranks)})"
             came = f"; of others came {_named(self._arrived)}" if self._arrived else ""
             text = f"no {who} connected to {self._server.address} within {seconds:g} s with the right token{came}"
             raise StartRefused(ErrorId.CONNECT_TIMEOUT, text)
@@ -173,7 +173,7 @@ class ConnectingPrograms:
             seconds = f"{self._options.launch_timeout:g} s"
             text = f"{_named(self._missing)} did not connect to {self._server.address} within {seconds} after the first"
             self._client.output(
-                f"{text} one. Who comes later is debugged as long as this session goes on.", "important"
+                f"{text} one. A rank that connects later is debugged while this session lasts.", "important"
             )
 
     async def _take_unwanted(self, incoming: IncomingProgram) -> None:
@@ -248,7 +248,7 @@ class ConnectingPrograms:
         who = (
             f"A connection from {host}"
             if len(self._unauthenticated) <= _MAXIMUM_REPORTED
-            else "A connection from yet another address"
+            else "A connection from a further address"
         )
         text = f"{who} did not show the right token for {self._server.address}, and was refused."
         self._client.output(text, "important")

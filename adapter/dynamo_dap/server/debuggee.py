@@ -2,7 +2,7 @@
 
 Used on the loop. A session that restarts the program has one after another. A launched program has a process that the
 server owns and, unless it runs without debugging, an agent that speaks DAP. An attached program has only the agent.
-There may also be debugpy (``eager_side``).
+There may also be debugpy (``debugpy_side``).
 """
 
 from __future__ import annotations
@@ -382,7 +382,7 @@ class Debuggee:
             self._end_was_reported.set()
             return
         if exit_code is None:
-            self._client.output("The terminal is gone; how the program ended is not known.", "important")
+            self._client.output("The terminal was closed; the program's exit status is unknown.", "important")
         else:
             signal_name = death_by_signal(exit_code)
             if signal_name is not None and not self._is_being_ended:
@@ -495,11 +495,11 @@ class Debuggee:
 
     async def _kill_after(self, process: OwnedProcess, seconds: float) -> None:
         if not await until_any(seconds, process.exited):
-            self._client.output(f"The program has not ended within {seconds:g} s of being asked to; it is killed.")
+            self._client.output(f"The program did not end within {seconds:g} s after the request; it is killed.")
             self._kill_with_ranks(process)
 
     def _kill_with_ranks(self, process: OwnedProcess) -> None:
-        # Do this first: ranks without their launcher cannot be found.
+        # Find ranks first: without their launcher they cannot be found.
         ranks = ranks_below(self.information.process_id, self.children.known if self.children is not None else ())
         process.kill()
         kill_all(ranks)

@@ -80,7 +80,7 @@ class DebugpyBackend(Backend):
             raise StartRefused(ErrorId.CONNECT_TIMEOUT, f"debugpy in the program was not ready within {timeout:g} s")
 
     def forward(self, command: str, arguments: msgspec.Raw, on_response: Callable[[Response], None]) -> int:
-        """Send the client's request; a failure gets a reason even if debugpy gives none or gives it elsewhere."""
+        """Send the client's request. A failure gets a reason even if debugpy's has none, or has it elsewhere."""
 
         def answered(response: Response) -> None:
             on_response(response if response.success else _with_reason(response))
@@ -155,14 +155,14 @@ def tensor_looked_at(response: Response) -> Response:
     found = decode(response.body, _LookedAt, f"body of '{TENSOR}'")
     if bytes(found.tensor):
         return msgspec.structs.replace(response, body=found.tensor)
-    problem = found.problem or "this debugpy cannot be asked for tensors"
+    problem = found.problem or "this version of debugpy cannot show tensors"
     error = {"error": {"id": ErrorId.EVALUATION_FAILED, "format": problem}}
     return msgspec.structs.replace(response, success=False, message=problem, body=encode_body(error))
 
 
 _log = logging.getLogger(__name__)
 
-_WITHOUT = "Ordinary Python is not debugged in this session; tracing and generated code are."
+_WITHOUT = "This session debugs tracing and generated code, but not ordinary Python."
 
 
 class EagerSide:
@@ -194,7 +194,7 @@ class EagerSide:
         return Invitation("", invitation.token) if self.comes_as_program_did else invitation
 
     def receive(self, connected: socket.socket) -> None:
-        """Take debugpy's connection, which connected to another listener."""
+        """Take debugpy's connection, which arrived at another listener."""
         self._listener.receive(connected)
 
     async def until_here(self, timeout: float, agent_left: asyncio.Event) -> bool:
@@ -305,7 +305,7 @@ class AdoptedDebugpy(EagerSide):
                 raise StartRefused(ErrorId.CANNOT_ATTACH, f"the program's debugpy did not accept the debugger: {text}")
             await connection.request("evaluate", _bringing(address, token), timeout=timeout)
         except (RequestFailed, TimeoutError) as error:
-            text = f"the debug agent could not be brought into the program: {error}"
+            text = f"the debug agent could not be loaded into the program: {error}"
             raise StartRefused(ErrorId.CANNOT_ATTACH, text) from None
 
     async def until_here(self, timeout: float, agent_left: asyncio.Event) -> bool:

@@ -125,7 +125,7 @@ def configuration_done(session: Session, raw: msgspec.Raw, arguments: NoArgument
 
     def merge(answers: Answers) -> None:
         if debuggee is not None:
-            # After the answer, which has no body.
+            # Do this after the answer, which has no body.
             asyncio.get_running_loop().call_soon(debuggee.events.report_early_stops)
         if session.rank is not None:
             session.rank.runs()
@@ -173,9 +173,9 @@ async def restart(session: Session, arguments: _RestartArguments) -> None:
 
 def _next_job(session: Session, raw: msgspec.Raw) -> Job:
     if session.phase is not Phase.RUNNING:
-        raise RequestRefused(ErrorId.NOT_RESTARTABLE, "there is no running program to restart")
+        raise RequestRefused(ErrorId.NOT_RESTARTABLE, "no program is running, so none can be restarted")
     if session.job is None or session.debuggee is None or session.debuggee.start_method is not StartMethod.LAUNCH:
-        text = "a program that was attached to cannot be restarted from here: it was not started from here"
+        text = "only a program that this session launched can be restarted"
         raise RequestRefused(ErrorId.NOT_RESTARTABLE, text)
     if bytes(raw) == b"null":
         return prepare(session.job.options)

@@ -6,7 +6,7 @@ Filled while ``server.handlers`` is imported; afterwards read on the loop. There
   function runs as a task that ``cancel`` can end.
 - *broadcast*: every backend gets the request, and the handler returns a function that merges their answers into one
   body. It runs in the callback of the last answer, so the merged answer precedes the events that followed it.
-- *forwarded*: one backend answers (``agent_capabilities.FORWARDED_REQUESTS``, custom requests).
+- *forwarded*: one backend answers (``capabilities.FORWARDED_REQUESTS``, custom requests).
 """
 
 from __future__ import annotations

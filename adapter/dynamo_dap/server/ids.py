@@ -2,7 +2,7 @@
 
 The backends number frames, variables, sources and locations independently. The client sees ``2n`` for the agent's ``n``
 and ``2n + 1`` for debugpy's. Thread ids are the same in both backends and are not translated, nor are breakpoint ids
-(``breakpoint_memory``). Pure functions on raw JSON, used on the loop.
+(``breakpoints``). Pure functions on raw JSON, used on the loop.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FRAMES = "stackFrames"
 
 @dataclass(frozen=True)
 class IdSpace:
-    """One backend's share of the client's ids; ``step`` is 1 for a backend that has them alone."""
+    """One backend's share of the client's ids; ``step`` is 1 for the only backend."""
 
     remainder: int
     step: int

@@ -1,9 +1,9 @@
-"""Keeps ordinary frames' local variables, which debugpy sends along with their scopes: one request, not two.
+"""Saves a request: debugpy sends an ordinary frame's local variables together with its scopes.
 
 Clients ask for ``scopes`` and then for the ``variables`` of the first one. debugpy gets one request for both
-(``LOCALS_ALONG``); the client's second request is answered here. These variables are used once, at once or never. They
-are dropped at each request that may change a value or resume a thread, at its answer, and after a stop, since other
-threads of the program have run. Used on the loop, one per session.
+(``LOCALS_ALONG``); the client's second request is answered here. The variables are used once, within a tenth of a
+second. They are dropped at each request that may change a value or resume a thread, at its answer, and after a stop,
+since other threads of the program have run. Used on the loop, one per session.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class _Body(msgspec.Struct):
 
 
 class _Asked(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
-    """All local variables in their usual form, no part of them."""
+    """Arguments that request all local variables in their usual form."""
 
     variables_reference: int
 

@@ -21,7 +21,7 @@ _PREFIX = "dynamo-dap-"
 _NAME = re.compile(_PREFIX + r"(\d+)-\w+")
 _LONGEST = 60
 _STALE_SECONDS = 3600.0
-"""Age at which a dead server's folder is removed. The server may live in a container, with another process id."""
+"""Age from which a folder counts as a dead server's. A live server in a container has another process id there."""
 
 
 def make_folder() -> Path:

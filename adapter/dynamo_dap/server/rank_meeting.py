@@ -76,7 +76,7 @@ class RankMeeting:
     def stopped(self, member: _Member, stop: RankStoppedBody) -> None:
         """Note that ``member`` has stopped, for whatever reason."""
         if stop.reason == "pause" and not member.is_asked:
-            # The pause was withdrawn on its way: the user has resumed the others.
+            # The user resumed the others before the pause arrived, which withdrew it.
             member.go(RankGoesBody("continue"))
             return
         member.place, member.is_asked = stop.place, False
@@ -159,7 +159,7 @@ class RankMeeting:
         elif member in self._late:
             text = f"{member.name} has not come back from its step yet: it does not step with {leader.name}."
         elif member.is_asked:
-            text = f"{member.name} has not reached a line since the pause; it may wait for other ranks."
+            text = f"{member.name} has not reached a line since the pause; it may be waiting for other ranks."
         else:
             text = f"{member.name} runs: it does not step with {leader.name}."
         if member.reported_divergence != text:
@@ -194,7 +194,7 @@ class RankMeeting:
             for listener in {step.leader, *step.arrived}:
                 listener.report(f"{member.name} has not reached a line yet, as {_names(step.arrived)} did.")
         if step.is_interrupted and step.waiting:
-            # Another rank has hit a breakpoint: these must not run on while the user looks at it.
+            # Another rank has hit a breakpoint: these ranks must not continue while the user inspects it.
             self._late |= step.waiting
             step.waiting.clear()
             self._pause_running()

@@ -127,7 +127,7 @@ class RankMember:
         self._report(RANK_STOPPED, RankStoppedBody(reason, place))
 
     def holds(self, thread_id: int | None) -> bool:
-        """Whether a thread is held."""
+        """Return whether a thread is held."""
         return thread_id in self._threads().held
 
     def goes(self, command: str, granularity: str | None) -> None:

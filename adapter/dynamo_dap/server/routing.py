@@ -65,7 +65,7 @@ class Sharing:
     merge: Merge
     share: Share = _everything
     meanwhile: Callable[[str], object] | None = None
-    """Makes the answer while the program is suspended, given the reason; None if the reason is a refusal."""
+    """Makes the answer while the program is suspended, from the reason; None if the request is then refused."""
     say_late: Callable[[Any], None] = lambda body: None
     """Gets the merged answer that follows such an answer."""
 
@@ -87,7 +87,7 @@ class Router:
         self._in_flight: dict[int, list[tuple[Backend, int]]] = {}
         """By the client's ``seq``: the backend that has the request, and its ``seq`` there."""
         self._asked: dict[int, Request] = {}
-        """Those for which the client waits."""
+        """The requests whose answer the client waits for."""
         self._shared: dict[int, Sharing] = {}
         """How to answer requests that went to every backend."""
         self._suspension = suspension
@@ -148,11 +148,11 @@ class Router:
 
     def _refuse_in_python(self, request: Request, backend: Backend, references: References) -> None:
         if backend.name == DEBUGPY and _is_agents(request.command) and request.command != TENSOR:
-            message = f"'{request.command}' is for stops in a trace or in generated code, not in ordinary Python"
+            message = f"'{request.command}' works at stops in a trace or in generated code, not in ordinary Python"
             raise RequestRefused(ErrorId.AGENT_GONE, message)
         in_python = backend.name == DEBUGPY or references.thread_id in self._stopped_threads().of(DEBUGPY)
         if request.command in _INTO_THE_PAST and in_python:
-            text = "only a trace can be gone back in: ordinary Python keeps nothing of its past"
+            text = "stepping back works in a trace only: ordinary Python has no history"
             raise RequestRefused(ErrorId.NO_PAST, text)
 
     def _known(self, request: Request, backend: Backend) -> object | None:
@@ -242,7 +242,7 @@ class Router:
         del self._asked[request.seq]
         known = self._suspension.known(request)
         if request.command in _RESUMING:
-            # The thread goes on as soon as the program does.
+            # The thread resumes as soon as the program does.
             self._client.respond(request, _ONE_CONTINUED if request.command == "continue" else _NOTHING)
         elif known is not None:
             self._client.respond(request, known)
@@ -276,7 +276,7 @@ class Router:
         if references.owned is not None:
             owner = next((backend for backend in backends if backend.ids.owns(references.owned)), None)
             if owner is None:
-                raise RequestRefused(ErrorId.AGENT_GONE, "debugpy, to which this belongs, is gone")
+                raise RequestRefused(ErrorId.AGENT_GONE, "this belongs to debugpy, whose connection has ended")
             return owner
         if len(backends) == 1:
             return backends[0]

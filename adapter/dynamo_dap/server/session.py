@@ -54,7 +54,7 @@ class Phase(Enum):
 
     NEW = "before launch or attach"
     STARTING = "the program is starting, or restarting"
-    RUNNING = "the program is there"
+    RUNNING = "the program is running"
     ENDED = "the program has ended"
 
 
@@ -317,7 +317,8 @@ class Session:
             self.end()
             return
         self.client.output(
-            f"dynamo-dap cannot go on, what it received is not the debug protocol: {problem}", "important"
+            f"The session has ended: dynamo-dap received something other than the Debug Adapter Protocol: {problem}",
+            "important",
         )
         with contextlib.suppress(OSError):
             self.client.event("terminated")

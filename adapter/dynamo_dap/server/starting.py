@@ -91,7 +91,7 @@ async def attach(
     else:
         debuggee.slow_start.waits_for("connecting to the program")
         connected = await _connect(target)
-        # Only now: a starting program writes its token before it accepts connections.
+        # Read it only now: a starting program writes its token before it accepts connections.
         token = token or read_token_file(target.host, target.port)
         if token is not None:
             await _connect_to_agent(debuggee, target, connected, token, options.launch_timeout)
@@ -184,7 +184,7 @@ async def _connect_to_debugpy(
         await debuggee.adopt_debugpy(given, connection).bring_agent(options, listener.address, token)
         if not await until_any(options.launch_timeout, debuggee.agent_connected.wait()):
             seconds = f"{options.launch_timeout:g} s"
-            text = f"the debug agent that was brought into the program did not connect within {seconds}"
+            text = f"the debug agent that was loaded into the program did not connect within {seconds}"
             raise StartRefused(ErrorId.CONNECT_TIMEOUT, text)
     finally:
         listener.close()
@@ -220,7 +220,7 @@ def _died_before_connecting(process: OwnedProcess, job: Job) -> StartRefused:
     if exit_code == _BOOTSTRAP_FAILED and lines:
         return StartRefused(ErrorId.DIED_BEFORE_CONNECTING, f"cannot debug {job.name}: {lines[-1]}")
     if exit_code is None:
-        return StartRefused(ErrorId.DIED_BEFORE_CONNECTING, "the terminal was closed before the program had started")
+        return StartRefused(ErrorId.DIED_BEFORE_CONNECTING, "the terminal was closed before the program started")
     how = f"died of {signal_name}" if (signal_name := death_by_signal(exit_code)) else f"exited with code {exit_code}"
     said = ". It said:\n" + "\n".join(lines[-_SHOWN_LINES:]) if lines else ", and wrote nothing to stderr"
     return StartRefused(ErrorId.DIED_BEFORE_CONNECTING, f"{job.python[0]} {how} before the program could start{said}")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _TERMINAL = 0
 _IGNORED = (signal.SIGINT, signal.SIGQUIT, signal.SIGTTOU)
-"""Keyboard signals, which are for the program. SIGTTOU: we give away the terminal, and are then in the background."""
+"""Keyboard signals, which are for the program, and SIGTTOU: without the terminal we are in the background."""
 _PASSED_ON = (signal.SIGHUP, signal.SIGTERM)
 """Signals at the end of the terminal or the session. They are passed on, and the program's end is still reported."""
 _ANSWER_TIMEOUT = 10.0
@@ -92,7 +92,7 @@ def _wait(program: subprocess.Popen[bytes]) -> int:
     while True:
         _, status = os.waitpid(program.pid, os.WUNTRACED)
         if os.WIFSTOPPED(status):
-            # Ctrl-Z: no shell could resume it in the foreground, so let it go on.
+            # After Ctrl-Z no shell could resume it in the foreground, so resume it.
             if os.WSTOPSIG(status) == signal.SIGTSTP:
                 os.killpg(program.pid, signal.SIGCONT)
             continue

@@ -50,7 +50,7 @@ class Suspension:
         if request.command == "threads":
             self._threads = body
         elif request.command not in _LOOKING:
-            # It may have changed what was shown.
+            # The request may have changed the shown values.
             self._kept.clear()
         elif len(bytes(body)) <= _LONGEST:
             self._forget_old()
@@ -70,7 +70,7 @@ class Suspension:
         later = " The request takes effect then." if was_sent else ""
         text = (
             f"'{command}': a signal (SIGSTOP, or Ctrl-Z in its terminal) has suspended the program. "
-            f"Let it go on with: kill -CONT {self._process_id()}.{later}"
+            f"Resume it with: kill -CONT {self._process_id()}.{later}"
         )
         return RequestRefused(ErrorId.SUSPENDED, text)
 

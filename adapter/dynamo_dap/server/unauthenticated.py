@@ -40,7 +40,7 @@ async def connections_to(listening: socket.socket) -> AsyncIterator[socket.socke
             await asyncio.sleep(_RETRY_INTERVAL)
             continue
         yield connected
-        # While there are more, accepting never waits; else no accepted connection would be read.
+        # While more connections wait, accepting never blocks, and no accepted connection would be read.
         await asyncio.sleep(0)
 
 

@@ -98,9 +98,9 @@ def set_commands(debugger: Debugger, argument: str) -> None:
     'silent' as the first one hides the stop; a command that resumes the program must be the last.
     """
     if debugger.prompt.read is None:
-        raise UsageError("there is no prompt that could read the commands")
+        raise UsageError("the commands need a prompt to be typed at")
     if not debugger.breakpoints.all:
-        raise UsageError("there is no breakpoint: 'break PLACE' sets one")
+        raise UsageError("no breakpoint is set: 'break PLACE' sets one")
     breakpoint = _chosen(debugger, argument)[0] if argument else debugger.breakpoints.all[-1]
     lines: list[str] = []
     while (line := debugger.prompt.read("(com) ")) is not None and line.strip() != "end":
@@ -123,7 +123,9 @@ def set_exception_filters(debugger: Debugger, argument: str) -> None:
     names = argument.split()
     for name in names:
         if name not in [one.filter for one in offered]:
-            raise UsageError(f"there is no filter {name!r}, only: {', '.join(one.filter for one in offered) or 'none'}")
+            raise UsageError(
+                f"unknown filter {name!r}; the filters are: {', '.join(one.filter for one in offered) or 'none'}"
+            )
     if not names and not debugger.exception_filters:
         debugger.screen.help([(one.filter, one.description or one.label) for one in offered])
         return
@@ -163,7 +165,7 @@ def _chosen(debugger: Debugger, argument: str) -> list[Breakpoint]:
     place = parse_place(argument, debugger.current_path())
     found = [one for one in debugger.breakpoints.all if one.place.path == place.path and one.line == place.line]
     if not found:
-        raise UsageError(f"there is no breakpoint at {argument}: 'break' lists them")
+        raise UsageError(f"no breakpoint at {argument}: 'break' lists them")
     return found
 
 

@@ -62,7 +62,7 @@ def parse_place(text: str, current_path: str | None) -> BreakpointRequest:
     """Parse ``text``; a bare line number belongs to ``current_path``.
 
     Raises:
-        UsageError: the text is not a place; says what one looks like.
+        UsageError: the text is not a place; the message shows the form.
     """
     # A condition in pdb's form: 18, x > 1
     match = _PARTS.fullmatch(re.sub(r"^([^\s,]+)\s*,\s*", r"\1 if ", text.strip()))
@@ -71,7 +71,7 @@ def parse_place(text: str, current_path: str | None) -> BreakpointRequest:
     place = match["place"]
     if place.isdigit():
         if current_path is None:
-            raise UsageError("there is no current file: give FILE:LINE")
+            raise UsageError("no file is current: give FILE:LINE")
         return _place(match, current_path, int(place))
     path, colon, line = place.rpartition(":")
     if not colon:
@@ -101,7 +101,7 @@ def _place(match: re.Match[str], path: str | None, line: int, function: str | No
 def _existing(path: str, current_path: str | None) -> str:
     found = find_file(path, current_path)
     if found is None:
-        raise UsageError(f"there is no file {path}")
+        raise UsageError(f"{path} does not exist")
     return found
 
 
@@ -174,7 +174,7 @@ class BreakpointList:
         for breakpoint in self.all:
             if breakpoint.number == number:
                 return breakpoint
-        raise UsageError(f"there is no breakpoint {number}: 'break' lists them")
+        raise UsageError(f"unknown breakpoint {number}: 'break' lists them")
 
     def send_all(self, client: Client) -> None:
         """Send all of them to the server when a session begins."""

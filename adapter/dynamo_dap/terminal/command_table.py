@@ -22,7 +22,7 @@ h help ignore interact j jump l list ll longlist n next p pp q quit r restart re
 u unalias undisplay unt until up w whatis where
 """
 PDB_NAMES = frozenset(_NAMES.split())
-"""Names of pdb's commands. As in pdb, they win over variables of the same name."""
+"""Names of pdb's commands. As in pdb, they take precedence over variables of the same name."""
 
 
 class Group(Enum):

@@ -46,7 +46,7 @@ def forget_entries(debugger: Debugger, argument: str) -> None:
         raise UsageError(f"{name!r} has no such cache entry; there are: {known}")
     answer = debugger.client.request(FORGET, ForgetArguments(found.id, wanted))
     count = decode(answer, ForgetBody, f"body of '{FORGET}'").count
-    debugger.screen.note(f"{count} forgotten: what needs them is compiled again")
+    debugger.screen.note(f"{count} removed: calls that need them compile again")
 
 
 def _entries(debugger: Debugger, function: str | None) -> EntriesBody:

@@ -157,7 +157,7 @@ class Debugger:
         Raises: UsageError: an attached program cannot be run again.
         """
         if self._request != "launch":
-            raise UsageError("a program that was attached to keeps its arguments")
+            raise UsageError("an attached program keeps its arguments")
         self._configuration["args"] = arguments
 
     def start(self) -> None:
@@ -212,7 +212,7 @@ class Debugger:
             self._take_continued(None if everything else thread_id)
 
     def leave_inner_frames(self) -> bool:
-        """Run until the selected frame is the innermost; return whether it is still at its line.
+        """Run until the selected frame is the innermost; return whether it is then still at its line.
 
         If something else stops the thread, or the line is done, show that stop.
         """
@@ -298,7 +298,7 @@ class Debugger:
                 is_over = self.state is not State.RUNNING and not self._ignores_stop()
                 if not is_over:
                     self._take(self._next_event(end))
-            except KeyboardInterrupt:  # at any time, also while events are shown
+            except KeyboardInterrupt:  # Ctrl-C may arrive at any time, also while events are shown
                 if self.state is State.RUNNING:
                     self.pause()
 
@@ -408,7 +408,7 @@ class Debugger:
 
     def show_listings_as(self, form: str) -> None:
         """Show generated code as statements or as instructions, and show the selected frame."""
-        # For a program that is restarted.
+        # Keep it for a restarted program.
         self._configuration["listing"] = form
         if self._client is not None:
             self._client.request(LISTING, ListingArguments(form=form))
@@ -441,7 +441,7 @@ class Debugger:
         frame = self.frames()[0] if self.frames() else None
         headline = body.description or body.reason
         why = body.text or body.description or f"Paused on {body.reason}"
-        # Our own text repeats the headline; an ordinary exception's is the name of its type.
+        # Skip the first line of our own text, which repeats the headline. An ordinary exception's headline is its type.
         if body.reason == "exception" and body.text and not body.text.startswith(headline):
             is_type = body.text.replace(".", "").isidentifier()
             why = f"{body.text}: {headline}" if is_type else f"{headline}: {body.text}"

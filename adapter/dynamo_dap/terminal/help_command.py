@@ -25,7 +25,7 @@ def show_help(debugger: Debugger, argument: str) -> None:
         return
     found = find(argument)
     if found is None:
-        raise UsageError(f"there is no command {argument!r}: 'help' lists them; what is not a command is Python")
+        raise UsageError(f"unknown command {argument!r}: 'help' lists them; anything else is Python")
     debugger.screen.say(f"{', '.join(found.names)} {found.argument}".rstrip())
     debugger.screen.say(f"  {found.meaning}")
     debugger.screen.say(f"  for example: {found.example}")
@@ -33,7 +33,7 @@ def show_help(debugger: Debugger, argument: str) -> None:
 
 def overview() -> str:
     """Return all commands in groups, on one screen of 24 lines and 80 columns."""
-    lines = ["What is not a command is Python: x.shape, y = 2, for each in xs: print(each)", ""]
+    lines = ["Anything else is Python: x.shape, y = 2, for each in xs: print(each)", ""]
     for group in Group:
         names = "  ".join(_name(one) for one in commands if one.group is group)
         wrapped = textwrap.wrap(names, _WIDTH - _TITLE, break_on_hyphens=False)

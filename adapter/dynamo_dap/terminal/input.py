@@ -28,7 +28,7 @@ class LineSource(Protocol):
     """A source of commands, one after the other."""
 
     echoes: bool
-    """Whether to print each command, because nobody typed it visibly."""
+    """Whether to print each command, because the terminal does not show it."""
 
     def read(self, prompt: str) -> str | None:
         """Show ``prompt`` to the user and return the next line; None at the end.

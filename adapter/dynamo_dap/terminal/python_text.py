@@ -16,7 +16,7 @@ _GOES_ON = re.compile(r"[ \t]|(?:else|elif|except|finally|case)\b")
 
 
 def is_python(text: str) -> bool:
-    """Whether ``text`` can be compiled, as an expression or as statements."""
+    """Return whether ``text`` can be compiled, as an expression or as statements."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -27,7 +27,7 @@ def is_python(text: str) -> bool:
 
 
 def is_complete(lines: Sequence[str]) -> bool:
-    """Whether a statement ends with these lines; invalid Python counts as ended."""
+    """Return whether a statement ends with these lines; invalid Python counts as ended."""
     text = "\n".join(lines)
     if len(lines) == 1 and is_python(text):
         return True

@@ -92,11 +92,11 @@ def jump(debugger: Debugger, argument: str) -> None:
         raise UsageError("only the innermost frame can jump: 'frame 0' selects it")
     source = debugger.frame().source
     if source is None or not source.path:
-        raise UsageError("this frame runs code that Dynamo generated: a jump leads from line to line of a file only")
+        raise UsageError("this frame runs code that Dynamo generated: jump works only in a source file")
     arguments = GotoTargetsArguments(Source(path=source.path), line)
     targets = debugger.client.ask("gotoTargets", arguments, GotoTargetsResponseBody).targets
     if not targets:
-        raise UsageError(f"no line that can be gone to begins at line {line}")
+        raise UsageError(f"cannot jump to line {line}: no reachable line begins there")
     debugger.go_to(thread_id, targets[0].id)
 
 
@@ -190,7 +190,7 @@ def what_if(debugger: Debugger, argument: str) -> None:
     if body.problem is not None:
         debugger.screen.note(f"it ended: {body.problem}")
     if body.program_graph is None:
-        debugger.screen.note("the program's own graph is not known yet: this is the changed one")
+        debugger.screen.note("the program's own graph is not complete yet: this is the changed one")
         debugger.screen.code(body.graph)
     else:
         debugger.screen.say(body.difference.rstrip() or "the graphs are the same")

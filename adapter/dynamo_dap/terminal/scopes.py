@@ -18,7 +18,7 @@ def find_scope(debugger: Debugger, name: str) -> Scope:
     for scope in scopes:
         if scope.name.lower() == wanted:
             return scope
-    raise UsageError(f"this frame has no scope {name!r}, only: {', '.join(scope.name for scope in scopes)}")
+    raise UsageError(f"this frame has no scope {name!r}; its scopes are: {', '.join(scope.name for scope in scopes)}")
 
 
 def find_reference(debugger: Debugger, path: list[str]) -> int:
@@ -41,7 +41,7 @@ def find_reference(debugger: Debugger, path: list[str]) -> int:
             reference = debugger.client.evaluate(name, debugger.frame_id(), "watch").variables_reference
             continue
         if name not in children:
-            raise UsageError(f"there is no {name!r} here, only: {', '.join(list(children)[:20]) or 'nothing'}")
+            raise UsageError(f"unknown name {name!r}; known here: {', '.join(list(children)[:20]) or 'nothing'}")
         reference = children[name].variables_reference
     return reference
 

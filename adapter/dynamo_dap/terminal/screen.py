@@ -58,7 +58,7 @@ class Screen:
         for line in captured.get().splitlines(keepends=True):
             needed = max(-(-cell_len(Text.from_ansi(line).plain) // width), 1)
             if needed > room:
-                answer = self.ask("-- more: Enter goes on, q ends --")
+                answer = self.ask("-- more: Enter continues, q ends --")
                 if answer is None or answer.strip().lower().startswith("q"):
                     return
                 room = height - 1

@@ -87,7 +87,7 @@ def _print_rows(screen: Screen, body: TensorBody, shown: Shown) -> None:
     if len(widths) < total[1]:
         said.append(f"{len(widths)} of {total[1]} columns")
     if shown.row < total[0]:
-        said.append(f"{shown.row} of {total[0]} rows: 'show' goes on")
+        said.append(f"{shown.row} of {total[0]} rows: 'show' continues")
     if len(body.shape) > 2:
         said.append(f"another part: show ({shown.expression})[-1]")
     if said:

@@ -164,13 +164,13 @@ def _run_python(debugger: Debugger, text: str) -> None:
     code = text[1:].strip() if text.startswith("!") else text
     word = code.split(maxsplit=1)[0] if code.split() else ""
     if debugger.thread_id is None:
-        raise UsageError(f"there is no command {word!r}: {_advice(word)}; the program {debugger.state.value}")
+        raise UsageError(f"unknown command {word!r}: {_advice(word)}; the program {debugger.state.value}")
     try:
         evaluate(debugger, code)
     except RequestFailed as failed:
         if text.startswith("!") or not (code.isidentifier() or not is_python(code)):
             raise
-        raise UsageError(f"{failed}, and there is no command {word!r}: {_advice(word)}") from None
+        raise UsageError(f"{failed}, and {word!r} is not a command: {_advice(word)}") from None
 
 
 def _advice(word: str) -> str:
@@ -184,7 +184,7 @@ def _advice(word: str) -> str:
 
 
 def _is_repeated(text: str) -> bool:
-    """Return whether Enter may repeat this: no command that asks a question or restarts the program."""
+    """Return whether Enter may repeat this. Commands that ask a question or restart the program are not repeated."""
     found = _FIRST_WORD.fullmatch(text.partition("\n")[0])
     command = find(found["name"]) if found is not None else None
     return command is None or command.repeats

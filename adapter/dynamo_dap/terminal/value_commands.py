@@ -35,7 +35,7 @@ def show_children(
 
     ``indexed`` is the number of items, if known.
     """
-    # Neither compute nor send a list of a million items.
+    # Do not request a million items of a list.
     children = debugger.children(reference, at_most=_PAGE + 1)
     if not children and depth == 0:
         debugger.screen.note("  (nothing)")
@@ -155,7 +155,7 @@ def show_returned(debugger: Debugger, argument: str) -> None:
     """Show the return value of the last step."""
     returned = [one for one in local_variables(debugger) if one.name.startswith(_RETURNED)]
     if not returned:
-        raise UsageError("no returned value is known: in a trace 'stack' has it on top")
+        raise UsageError("no step has returned a value here: in a trace 'stack' shows it on top")
     debugger.screen.variable(returned[-1])
 
 
@@ -176,7 +176,7 @@ def interact(debugger: Debugger, argument: str) -> None:
     """Run each line as Python in the selected frame, until Ctrl-D or exit()."""
     read = debugger.prompt.read
     if read is None:
-        raise UsageError("there is no prompt that could read the lines")
+        raise UsageError("the lines need a prompt to be typed at")
     debugger.stopped_thread()
     debugger.screen.note("each line is Python now: Ctrl-D or exit() ends it")
     while (line := read(">>> ")) is not None and line.strip() not in ("exit()", "quit()", "exit", "quit"):
@@ -268,9 +268,9 @@ def show_guards(debugger: Debugger, argument: str) -> None:
 
 @command("try", Group.COMPILED)
 def try_fixes(debugger: Debugger, argument: str) -> None:
-    """Try fixes of the condition on data at which this stop is: the call is traced again with each."""
+    """Try fixes for the data-dependent condition of this stop: each is one more trace of the call."""
     if not any(scope.name == FIXES_SCOPE for scope in debugger.scopes()):
-        raise UsageError("this stop is not at a condition on data that Dynamo cannot decide")
+        raise UsageError("this stop is not at a data-dependent condition")
     show_scope(debugger, FIXES_SCOPE)
 
 

@@ -1,6 +1,6 @@
 """Translates one log's entries into the events of a record. One thread.
 
-The record equals one from our own files, so that reports, advice, checks and views need not know its source. What
+The record has the same form as one of our own files: reports, advice, checks and views treat both alike. What
 torch's log lacks (values of names, lines traced) stays empty. Details are left out beyond a bound, so that a log of
 gigabytes fits into memory.
 """
@@ -46,7 +46,7 @@ from dynamo_dap.trace_logs.event_texts import (
 from dynamo_dap.trace_logs.graph_texts import SourceText, parsed_graph
 
 UNWANTED = frozenset({"chromium_event", "describe_storage", "describe_tensor", "describe_source", "dump_file"})
-"""Kinds without a place in a record: most of a log."""
+"""Kinds of entries that a record does not contain: most of a log."""
 DETAILS_BOUND = 64 * 1024 * 1024
 """Bytes of the log's graphs and guards that are kept as nodes and guards."""
 _COMPILES = 200_000
@@ -211,7 +211,7 @@ class Translation:
         self._by_end[name] = path if self._by_end.get(name, path) == path else None
 
     def _full(self, short: str) -> str | None:
-        """Return the full path: torch leaves out the part that it shares with torch's own."""
+        """Return the full path: torch omits the part that a path shares with torch's own files."""
         path = self._by_end.get(PurePath(short).name)
         return self._mapped(path) if path is not None and path.endswith(short) else None
 
@@ -332,7 +332,7 @@ class Translation:
         if known is None or shape is None:
             return
         compiled, found = known
-        # Torch's own lines are behind: a symbol that the backend makes has no user stack.
+        # A symbol that the backend makes has no user stack, only torch's own lines.
         stack = self._stack(shape.user_stack)
         place = stack[-1].place if stack else None
         if entry.kind == "create_symbol" and shape.symbol:
@@ -409,7 +409,7 @@ class Translation:
                     found.caches[f"{cache} {result}"] = count
 
     def _begin_late(self, identifier: str, facts: dict[str, Any]) -> None:
-        """Begin a compile without a beginning in the log, which was cut off, or reached its limit before."""
+        """Begin a compile whose beginning is missing in the log: the log was cut off, or had reached its limit."""
         path, line = facts.get("co_filename"), facts.get("co_firstlineno")
         if isinstance(path, str):
             self._begin(identifier, str(facts.get("co_name") or "?"), Place(self._path(path), max(1, line or 1)), [])

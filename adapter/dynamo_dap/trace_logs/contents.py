@@ -28,7 +28,7 @@ class Content:
     """``-`` for content without a compile."""
     attempt: int
     name: str
-    """``dynamo_output_graph``, ``fx_graph_cache_miss``; further ones of a compile have a number: ``...#2``."""
+    """``dynamo_output_graph``, ``fx_graph_cache_miss``; the second one of a compile is ``...#2``."""
     size: int
     """Bytes."""
     is_whole: bool
@@ -70,13 +70,13 @@ def text_of(log: Path, compile_id: str, name: str) -> str:
     """Return the text of one piece: its payload, or else the entry's JSON.
 
     Raises:
-        UnreadableRecord: there is none of that name.
+        UnreadableRecord: the log has no piece of that name.
     """
     for content in contents_of(log):
         if content.compile_id == compile_id and content.name == name:
             entry = content.entry
             return entry.payload if entry.content else msgspec.json.format(entry.metadata, indent=2).decode()
-    raise UnreadableRecord(f"there is no {name} of compile {compile_id} in {log}: see dynamo-dap report --contents")
+    raise UnreadableRecord(f"{log} has no {name} of compile {compile_id}: see dynamo-dap report --contents")
 
 
 def write_chromium_events(log: Path, output: BinaryIO) -> int:

@@ -56,7 +56,7 @@ class Entry:
         return harmless(self.content.replace(b"\n\t", b"\n")[1:].decode(errors="replace")) if self.content else ""
 
     def is_whole(self, digest: str | None) -> bool:
-        """Whether the payload has torch's MD5."""
+        """Return whether the payload has torch's MD5."""
         if digest is None:
             return not self.content
         text = self.content.replace(b"\n\t", b"\n")[1:]

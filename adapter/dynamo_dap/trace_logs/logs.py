@@ -207,7 +207,7 @@ def mappings_of(given: Iterable[str]) -> Mappings:
         if not mark or not remote or not local:
             raise WrongMapping(f"--map takes REMOTE=LOCAL; got {text}")
         if not Path(local).is_dir():
-            raise WrongMapping(f"--map: there is no folder {local} here")
+            raise WrongMapping(f"--map: the folder {local} does not exist here")
         found.append((remote, str(Path(local).resolve())))
     return found
 

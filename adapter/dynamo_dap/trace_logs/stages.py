@@ -1,6 +1,6 @@
 """Collects the stages of compiles from a trace log: graphs, output code and kernels, for ``dynamo-dap explore``.
 
-A log has the texts of graphs and code, not the objects: a part is linked to others by what torch wrote in these texts.
+A log has the texts of graphs and code, not the objects: parts are linked by the names that torch wrote in these texts.
 One thread per log.
 """
 
@@ -24,14 +24,14 @@ _LONGEST = 4 * 1024 * 1024
 _PARTS = 20_000
 _GRAPHS = {
     "dynamo_output_graph": ("dynamo", "Dynamo's graph"),
-    "after_pre_grad_graph": ("pre-grad", "After the passes before autograd"),
+    "after_pre_grad_graph": ("pre-grad", "After the pre-grad passes"),
     "aot_joint_graph": ("joint", "AOTAutograd's joint graph"),
-    "after_joint_graph": ("joint-passes", "After the passes on the joint graph"),
+    "after_joint_graph": ("joint-passes", "After the joint graph's passes"),
     "aot_inference_graph": ("forward", "AOTAutograd's graph"),
     "aot_forward_graph": ("forward", "AOTAutograd's graph, forward"),
     "aot_backward_graph": ("backward", "AOTAutograd's graph, backward"),
-    "inductor_post_grad_graph": ("{}-post-grad", "After the passes behind autograd, {}"),
-    "after_post_grad_graph": ("{}-post-grad", "After the passes behind autograd, {}"),
+    "inductor_post_grad_graph": ("{}-post-grad", "After the post-grad passes, {}"),
+    "after_post_grad_graph": ("{}-post-grad", "After the post-grad passes, {}"),
     "fx_graph_runnable": ("{}-runnable", "The graph as a program, {}"),
 }
 _BEFORE = {"before_pre_grad_graph": "pre-grad", "before_joint_graph": "joint-passes"}
@@ -45,7 +45,7 @@ _PREVIOUS = {
     "forward-post-grad": ("joint-passes", "forward"),
     "backward-post-grad": ("backward",),
 }
-"""The documents that a graph has kept the names of nodes of."""
+"""The earlier documents whose node names a graph has kept."""
 _TANGENT = re.compile(r"\btangents_\d+\b")
 _DEFINITION = re.compile(r"^(?P<name>\w+) = async_compile\.(?P<kind>\w+)\(")
 _FRAGMENT = re.compile(r"^#\s+%(?P<node>\w+) : .*= call_function\[")
@@ -89,7 +89,7 @@ class StagesInLog:
         self._left -= len(entry.content)
         known = self._compiles.get(compiled.id)
         if known is None or known.attempt < len(compiled.attempts):
-            # Of an attempt that was given up nothing is shown.
+            # Abandoned attempts are not shown.
             known = self._compiles[compiled.id] = _Compile(len(compiled.attempts))
         place = compiled.place or Place("?", 1)
         self._found.setdefault(compiled.id, Explored(compiled.id, compiled.name, place))

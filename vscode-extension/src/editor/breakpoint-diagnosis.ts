@@ -101,7 +101,7 @@ function diagnosis(uri: vscode.Uri, line: number, outcomes: BreakpointOutcomes |
         ...(known.message === undefined ? [] : [known.message]),
         ...(set.condition ? [vscode.l10n.t("it stops only if {0}", set.condition)] : []),
         ...(set.hitCondition ? [vscode.l10n.t("it counts hits: {0}", set.hitCondition)] : []),
-        ...(set.logMessage ? [vscode.l10n.t("it prints a message in place of a stop")] : []),
+        ...(set.logMessage ? [vscode.l10n.t("it logs a message instead of stopping")] : []),
     ];
     return `${place}: ${facts.join("; ")}.`;
 }

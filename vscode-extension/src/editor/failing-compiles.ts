@@ -13,7 +13,7 @@ import { onBackendFailure } from "./failed-backends.js";
 import { programInEditor, type Program } from "./programs.js";
 import { WatchedRuns } from "./watched-runs.js";
 
-const [BISECT, MINIFY, DEBUG, KEEP, RUNS] = [vscode.l10n.t("Find the Stage"), vscode.l10n.t("Minify"), vscode.l10n.t("Debug It"), vscode.l10n.t("Keep in launch.json"), vscode.l10n.t("Show the Runs")];
+const [BISECT, MINIFY, DEBUG, KEEP, RUNS] = [vscode.l10n.t("Bisect Stages"), vscode.l10n.t("Minify Graph"), vscode.l10n.t("Debug It"), vscode.l10n.t("Keep in launch.json"), vscode.l10n.t("Show the Runs")];
 /** Lines of the user's that are linked. */
 const MOST_PLACES = 2;
 

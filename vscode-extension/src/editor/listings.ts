@@ -50,7 +50,7 @@ async function patchInstruction(): Promise<string | undefined> {
     })) as NonNullable<DebugProtocol.DisassembleResponse["body"]>;
     const instruction = await vscode.window.showInputBox({
         title: vscode.l10n.t("Patch This Instruction"),
-        prompt: vscode.l10n.t("What runs from the next call on: an instruction (NOP does nothing), several with ; between, or swap to exchange it with the next. With a number of the listing and : before it, it is put in there."),
+        prompt: vscode.l10n.t("The instruction for later calls (NOP does nothing), several separated by ;, or swap to exchange it with the next one. Begin with a number of the listing and : to patch that instruction."),
         value: disassembled.instructions[0]?.instruction.replace(/ {3}\[patched, .*$/u, "") ?? "",
     });
     if (!instruction) {

@@ -40,7 +40,7 @@ async function reporting(act: () => Promise<void>): Promise<void> {
 async function recordCall(texts: ReadOnlyTexts): Promise<void> {
     const stopped = vscode.debug.activeStackItem;
     if (stopped?.session.type !== DEBUG_TYPE) {
-        throw new Error(vscode.l10n.t("Nothing is stopped: a call is saved at a stop in a compiled function."));
+        throw new Error(vscode.l10n.t("Stop in a compiled function first, then save its call."));
     }
     const saved = await requestRecordCall(stopped.session, { threadId: stopped.threadId });
     const lost = (saved.lost ?? []).map((each) => `${each.path} (${each.text})`);
@@ -81,7 +81,7 @@ async function isWanted(texts: ReadOnlyTexts, folder: string, shown: string, ref
         const run = vscode.l10n.t("Run This Code");
         return (await showWarning(text, { modal: true }, run)) === run;
     }
-    const detail = vscode.l10n.t("It names what a saved call usually may not: {0}", refused.join(", "));
+    const detail = vscode.l10n.t("It uses names that saved calls usually may not use: {0}", refused.join(", "));
     const allow = vscode.l10n.t("Allow These Names and Run This Code");
     return (await showWarning(text, { modal: true, detail }, allow)) === allow;
 }
@@ -105,7 +105,7 @@ function refusedIn(shown: string): string[] {
 function contentOf(shown: string): string[] {
     const digest = /^Content: ([0-9a-f]{64})$/m.exec(shown.slice(shown.lastIndexOf("\nContent: ") + 1))?.[1];
     if (digest === undefined) {
-        throw new Error(vscode.l10n.t("The installed dynamo-dap does not say which content it shows: update it."));
+        throw new Error(vscode.l10n.t("The installed dynamo-dap is too old: it does not report which content it shows. Update it."));
     }
     return ["--content", digest];
 }

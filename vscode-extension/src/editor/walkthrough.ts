@@ -49,7 +49,7 @@ function tick({ description = "", text = "" }: DebugProtocol.StoppedEvent["body"
 async function openExample({ extensionUri, globalStorageUri }: vscode.ExtensionContext, name: string): Promise<void> {
     const file = EXAMPLES[name];
     if (file === undefined) {
-        throw new Error(vscode.l10n.t("There is no example {0}.", name));
+        throw new Error(vscode.l10n.t("Unknown example {0}.", name));
     }
     const copy = vscode.Uri.joinPath(globalStorageUri, "examples", file);
     await vscode.workspace.fs.copy(vscode.Uri.joinPath(extensionUri, "media", "examples", file), copy, { overwrite: true });

@@ -130,7 +130,7 @@ async function packagedWheel(extensionPath: string): Promise<string> {
     const folder = join(extensionPath, "wheel");
     const name = (await readdir(folder)).find((file) => file.endsWith(".whl"));
     if (name === undefined) {
-        throw new Error(vscode.l10n.t("There is no wheel in {0}: build the extension with \"npm run package\".", folder));
+        throw new Error(vscode.l10n.t("{0} has no wheel: build the extension with \"npm run package\".", folder));
     }
     return join(folder, name);
 }

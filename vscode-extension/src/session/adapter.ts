@@ -17,7 +17,7 @@ class AdapterFactory implements vscode.DebugAdapterDescriptorFactory {
             return new vscode.DebugAdapterNamedPipeServer(adapter);
         }
         if (python === undefined) {
-            throw new Error(vscode.l10n.t("The Python interpreter of the debugger is not known."));
+            throw new Error(vscode.l10n.t("The Python interpreter of the debugger is unknown."));
         }
         const settings = vscode.workspace.getConfiguration("dynamo", session.workspaceFolder ?? null);
         const filters = settings.get<string[]>("exceptionFilters", []).filter((name) => this.knownFilters.includes(name));

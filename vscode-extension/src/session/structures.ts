@@ -203,7 +203,7 @@ export interface TensorBody {
     shape: number[];
     /** How the tensor can be drawn, the likeliest way first. */
     pictures: ("map" | "tiles" | "chw" | "hwc")[];
-    /** What is shown instead of the tensor's own elements, if anything. */
+    /** A description of the shown elements, if they are not the tensor's own. */
     note?: string;
     elements?: string[][];
     statistics?: TensorStatistics;
@@ -243,7 +243,7 @@ export interface ComparisonBody {
     compared?: boolean;
     /** The runs that prove the verdict. */
     evidence?: string[];
-    /** What a caller can observe, but was not compared. */
+    /** Observable properties of the call that were not compared. */
     notCompared?: string[];
     /** Elements of the outputs that are 0.0 in one graph and -0.0 in the other; these count as equal. */
     zeros?: number;
@@ -449,10 +449,10 @@ export interface TensorPicture {
     data: string;
     low: number;
     high: number;
-    /** How many rows of the tensor a picture's row represents: their mean, in an image the first. */
+    /** How many rows of the tensor a picture's row represents: a heat map shows their mean, an image the first. */
     rowStep: number;
     columnStep: number;
-    /** Whether only some elements counted. */
+    /** Whether only a sample of the elements counted. */
     isSampled?: boolean;
     /** The total number of tiles, if not all are here. */
     tileCount?: number;
@@ -819,7 +819,7 @@ export interface Part {
     flops?: number;
     /** Bytes of intermediate and resulting buffers in use while it runs; in a backward pass also saved ones. */
     memory?: number;
-    /** Whether no other operation of its graph uses more. */
+    /** Whether it is the peak: no other operation of its graph uses more. */
     isPeak?: boolean;
     /** Bytes saved for the backward pass. */
     saved?: number;

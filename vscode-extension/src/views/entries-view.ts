@@ -48,7 +48,7 @@ async function forgetOf(compiles: Compiles, node: ForgettableNode): Promise<void
     const { activeSession: session } = compiles;
     await telling(async () => {
         if (session === undefined || node.forgets === undefined) {
-            throw new Error(vscode.l10n.t("The session is over: nothing is in the cache any more."));
+            throw new Error(vscode.l10n.t("The session has ended, and its cache with it."));
         }
         await requestForget(session, node.forgets);
         compiles.refresh();
@@ -81,7 +81,7 @@ function entryNode(cached: CachedFunction, entry: CacheEntry): TreeNode {
     const miss = entry.lastMiss;
     const values = miss?.valueThen === undefined ? "" : `${miss.valueThen} → ${miss.valueNow ?? "?"}`;
     const children = [
-        ...(miss === undefined ? [] : [makeNode(`${id} miss`, vscode.l10n.t("Missed last"), "debug-restart", { description: `${miss.text}  ${values}` })]),
+        ...(miss === undefined ? [] : [makeNode(`${id} miss`, vscode.l10n.t("Last miss"), "debug-restart", { description: `${miss.text}  ${values}` })]),
         makeNode(`${id} guards`, count(entry.guards.length, "guard"), "shield", {
             children: entry.guards.map((guard, index) => guardNode(`${id} guard ${index}`, guard)),
         }),
@@ -110,7 +110,7 @@ function entryNode(cached: CachedFunction, entry: CacheEntry): TreeNode {
 
 function guardNode(id: string, guard: EntryGuard): TreeNode {
     const failures = guard.failures ?? guard.objectFailures;
-    const perhaps = guard.failures === undefined ? vscode.l10n.t(" by this or another check of it") : "";
+    const perhaps = guard.failures === undefined ? vscode.l10n.t(" by this or another check") : "";
     const missed = failures ? vscode.l10n.t("missed {0}{1}", count(failures, "time"), perhaps) : undefined;
     const details = { tooltip: guard.expression, ...(missed === undefined ? {} : { description: missed }) };
     const node = makeNode(id, guard.text, missed === undefined ? "shield" : "warning", details);

@@ -35,7 +35,7 @@ async function openGraphOfFrame(): Promise<void> {
 
 async function open(source: DebugProtocol.Source | undefined, session: vscode.DebugSession | undefined): Promise<void> {
     if (source === undefined || session === undefined) {
-        throw new Error(vscode.l10n.t("there is no graph, or the session is over."));
+        throw new Error(vscode.l10n.t("the graph is empty, or the session has ended."));
     }
     // Without a path the document would have no name.
     const named = { ...source, path: source.path ?? source.name ?? "graph" };

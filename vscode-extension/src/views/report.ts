@@ -14,7 +14,7 @@ export function registerReport(): vscode.Disposable {
 
 async function openReport(): Promise<void> {
     if (!(await vscode.commands.getCommands(true)).includes(WRITE_REPORT)) {
-        void showError(vscode.l10n.t("The language server that writes the report does not run: is dynamo-dap installed?"));
+        void showError(vscode.l10n.t("Cannot write the report: the torch.compile language server is not running. Is dynamo-dap installed?"));
         return;
     }
     const path = await vscode.commands.executeCommand<string | null>(WRITE_REPORT);

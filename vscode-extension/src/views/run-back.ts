@@ -28,7 +28,7 @@ async function runBack(name: string, to: Origin): Promise<void> {
     const frame = stoppedFrame();
     try {
         if (frame === undefined) {
-            throw new Error(vscode.l10n.t("Running back begins at a stop in a trace, in the frame that is selected."));
+            throw new Error(vscode.l10n.t("To go back, stop in a trace and select its frame."));
         }
         await requestRunBack(frame.session, { frameId: frame.frameId, name, to });
     } catch (problem) {

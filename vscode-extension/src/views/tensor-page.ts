@@ -9,7 +9,7 @@ export function tensorPage(): string {
     const text = {
         minus: asHtml(vscode.l10n.t("Minus")),
         other: asHtml(vscode.l10n.t("another tensor")),
-        difference: asHtml(vscode.l10n.t("An expression: what is shown is the difference from it")),
+        difference: asHtml(vscode.l10n.t("An expression to subtract, to show the difference")),
         elements: asHtml(vscode.l10n.t("Elements")),
         find: asHtml(vscode.l10n.t("Find")),
         wanted: asHtml(vscode.l10n.t("nan, inf, a number, or a comparison such as > 0.5; Enter goes to the next")),

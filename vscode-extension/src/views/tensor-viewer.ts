@@ -78,7 +78,7 @@ class TensorViewer {
             vscode.debug.onDidChangeActiveStackItem((item) => this.follow(item)),
             vscode.debug.onDidTerminateDebugSession((session) => {
                 if (session.id === this.viewed.session.id) {
-                    this.say({ kind: "stale", problem: vscode.l10n.t("The program has ended: this is what was shown last.") });
+                    this.say({ kind: "stale", problem: vscode.l10n.t("The program has ended: these values are from its last stop.") });
                 }
             }),
         ];
@@ -113,14 +113,14 @@ class TensorViewer {
             return;
         }
         if (this.expression === undefined) {
-            this.say({ kind: "stale", problem: vscode.l10n.t("The program has gone on since: this is what was shown last.") });
+            this.say({ kind: "stale", problem: vscode.l10n.t("The program has continued: these values are from its last stop.") });
             return;
         }
         try {
             this.viewed = await evaluated(this.expression, frame);
             this.say({ kind: "show", name: this.name, stop: "" });
         } catch (problem) {
-            this.say({ kind: "stale", problem: vscode.l10n.t("Not of this stop: {0}", errorText(problem)) });
+            this.say({ kind: "stale", problem: vscode.l10n.t("From an earlier stop: {0}", errorText(problem)) });
         }
     }
 }

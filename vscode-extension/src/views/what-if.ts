@@ -64,7 +64,7 @@ class Graphs implements vscode.TextDocumentContentProvider {
         const name = `${body.function} [${body.compileId}]`;
         if (body.programGraph === undefined) {
             await vscode.window.showTextDocument(changed, { preview: true, viewColumn: vscode.ViewColumn.Beside });
-            void showInformation(vscode.l10n.t("The program's own graph of {0} is not known before its trace has gone on.", name));
+            void showInformation(vscode.l10n.t("The program's own graph of {0} is complete only after its trace continues.", name));
             return;
         }
         const programs = this.document(vscode.l10n.t("the program's graph"), body.programGraph);
@@ -87,7 +87,7 @@ async function keep(): Promise<void> {
     const item = vscode.debug.activeStackItem;
     try {
         if (stoppedFrame() === undefined || item === undefined) {
-            throw new Error(vscode.l10n.t("What was changed is kept at a stop in the trace that was changed."));
+            throw new Error(vscode.l10n.t("Apply changes at a stop in the changed trace."));
         }
         await requestKeep(item.session, { threadId: item.threadId });
     } catch (problem) {

@@ -64,7 +64,7 @@ function pointOf(isImage: boolean, isSampled: boolean | undefined, rows: number,
         : isSampled
           ? localized("A point is the mean of a few of {0} × {1} elements.", rows, columns)
           : localized("A point is the mean of {0} × {1} elements.", rows, columns);
-    return `${point} ${isSampled ? localized("NaN and Inf are marked where one of these is.") : localized("NaN and Inf are marked where any is.")}`;
+    return `${point} ${isSampled ? localized("A point is marked if one of these is NaN or Inf.") : localized("A point is marked if any of them is NaN or Inf.")}`;
 }
 
 function canvasOf(points: Uint8ClampedArray<ArrayBuffer>, { width, height }: Picture, isImage: boolean): HTMLCanvasElement {

@@ -10,7 +10,7 @@ export type ToExtension = { kind: "ready" } | { kind: "ask"; id: number; wanted:
 export type ToPage =
     /** There is a tensor, or a new stop: ask for everything again. */
     | { kind: "show"; name: string; stop: string }
-    /** The tensor is not there any more; what is shown stays. */
+    /** The tensor no longer exists; the page keeps the last values. */
     | { kind: "stale"; problem: string }
     | { kind: "answer"; id: number; body: TensorBody }
     | { kind: "refusal"; id: number; problem: string };

@@ -73,7 +73,7 @@ class Agent:
         self.compiles: CompileReader | None = None
         """Recorded compiles, once Dynamo has been imported."""
         self.has_reported_compiles = True
-        """Whether the client needs no report of changed compiles: it got one, or has never asked."""
+        """Whether changes of compiles need no further event: the client got one, or has never asked for compiles."""
         self.cache_entries: EntryReader | None = None
         """Like ``compiles``."""
         self.call_saver: CallSaver | None = None
@@ -199,13 +199,13 @@ class Agent:
         else:
             idents = {self.threads.ident_of(thread_id)}
             if idents == {None}:
-                raise RequestError(f"there is no thread {thread_id}", error_id=ErrorId.NO_SUCH_THREAD)
+                raise RequestError(f"unknown thread {thread_id}", error_id=ErrorId.NO_SUCH_THREAD)
         wanted = {ident for ident in idents if ident is not None and self.threads.pause_on(ident) is None}
         self.steps.request_pauses(wanted)
         for ident in wanted:
             if self.threads.pause_on(ident) is not None:  # it has stopped by itself meanwhile
                 self.steps.end(ident)
-        # debugpy pauses where no engine can.
+        # debugpy pauses threads that no engine can pause.
         reached = [ident for ident in wanted if self.eager_debugger.is_active or self.process.pause_eager(ident)]
         if wanted and not reached:
             self.print("dynamo-dap: will pause at the next line that Dynamo traces\n")
@@ -227,7 +227,7 @@ class Agent:
         reason = "function breakpoint" if by_function else stop.reason
         self._report_stop(client, _stopped_body(stop, reason, pause.thread_id), steps_back=stop.past is not None)
         if client.has_failed:
-            pause.release(None)  # the stop was not sent, for example because the program closed the socket
+            pause.release(None)  # the stop was not sent: the program may have closed the socket
         began = time.perf_counter()
         with self.holding():
             pause.serve(self._report_unstuck)
@@ -286,19 +286,19 @@ class Agent:
             return self._decider.should_stop(breakpoints, frame)
 
     def condition_holds(self, breakpoint: LineBreakpoint, frame: Callable[[], Frame]) -> bool:
-        """Whether the condition of ``breakpoint`` holds in ``frame``; see ``Host.condition_holds``."""
+        """Return whether the condition of ``breakpoint`` holds in ``frame``; see ``Host.condition_holds``."""
         with self.holding():
             return self._decider.condition_holds(breakpoint, frame)
 
     def passes(self, reached: Iterable[Reached]) -> bool:
-        """Whether a call stops at none of the breakpoints that it reaches; see ``Host.passes``."""
+        """Return whether a call stops at none of the breakpoints that it reaches; see ``Host.passes``."""
         if self.client is None or self.is_holding:
             return True
         with self.holding():
             return self._decider.passes(reached)
 
     def count(self, breakpoints: Sequence[LineBreakpoint]) -> bool:
-        """Whether a call stops at none of the breakpoints that only count it; see ``Host.count``."""
+        """Return whether a call stops at none of the breakpoints that only count it; see ``Host.count``."""
         return self.client is None or self._decider.count(breakpoints)
 
     def python_stack(self, top: types.FrameType | None) -> list[Frame]:

@@ -1,4 +1,4 @@
-"""Finds the line that a breakpoint binds to, or the reason why there is none, from the source alone.
+"""Finds the line that a breakpoint binds to, or why it has none, from the source alone.
 
 Runs on the agent's reader thread. A breakpoint is verified only if it can be hit: Dynamo traces functions, so code at
 module level, in a coroutine, or in a disabled function can never stop in a trace.
@@ -56,7 +56,7 @@ def bind_lines(path: str, wanted: Sequence[tuple[int, str | None]], options: Age
 def _bind_in_table(table: LineTable, line: int) -> Binding:
     bound = table.next_executable_line(line)
     if bound is None:
-        return Binding(line, f"there is no code on or after line {line}")
+        return Binding(line, f"no code on or after line {line}")
     if not table.functions_running(bound):
         bound = table.body_below_head(bound)
         if bound is None:
@@ -73,9 +73,9 @@ def _when_it_stops(mode: str | None, options: AgentOptions) -> str | None:
     if mode == COMPILE_TIME:
         return "stops while Dynamo traces the line"
     if mode == BACKWARD:
-        return "stops in the backward pass of a compiled call, when the gradient of the line's result is there"
+        return "stops in the backward pass of a compiled call, when the gradient of the line's result has arrived"
     if mode == LOWERING:
-        return "stops when AOTAutograd, a pass or Inductor works on what came from the line, in compiles from now on"
+        return "stops when AOTAutograd, a pass or Inductor works on the line's operations, in compiles from now on"
     if mode == RUN_TIME or not options.compile_time:
         return "stops in the code that Dynamo generated"
     return f"stops while Dynamo traces the line, {_IN_CACHED_CALLS[options.cached_calls]}"
@@ -83,7 +83,7 @@ def _when_it_stops(mode: str | None, options: AgentOptions) -> str | None:
 
 _IN_CACHED_CALLS = {
     REPLAY: "and in cached calls",
-    AS_PYTHON: "and then as ordinary Python: what is compiled runs uncompiled while it has breakpoints",
+    AS_PYTHON: "and then as ordinary Python: a compiled function runs uncompiled while it has breakpoints",
     GENERATED: "and in the code that Dynamo generated",
 }
 
@@ -107,13 +107,15 @@ def _mode_problem(mode: str | None, options: AgentOptions) -> str | None:
 
 def _file_problem(path: str, options: AgentOptions) -> str | None:
     if not os.path.isfile(path) and not is_cell(path):
-        return f"there is no file {path}"
+        return f"{path} does not exist"
     if not _is_named_python(path):
         return f"{os.path.basename(path)} is not a Python file"
     if is_debugger_file(path):
         return "the debugger cannot stop in its own code"
     if options.just_my_code and not is_user_file(path):
-        return "the file belongs to an installed package or the standard library; set justMyCode to false to stop in it"
+        return (
+            "the file belongs to an installed package or the standard library; to stop in it, set justMyCode to false"
+        )
     return None
 
 
@@ -132,7 +134,7 @@ def bind_function(name: str) -> tuple[str, Binding]:
             if name in _names_of(function, module_name) and function.lines:
                 line = min(function.lines)
                 return path, Binding(line, _never_traced(table, function))
-    return "", Binding(0, f"no function '{name}' is in the modules loaded so far", pending=True)
+    return "", Binding(0, f"no module loaded so far has a function '{name}'", pending=True)
 
 
 def _names_of(function: FunctionLines, module_name: str) -> set[str]:
@@ -160,7 +162,7 @@ def why_not_executed(path: str) -> str | None:
     if not _is_named_python(path):
         return f"{os.path.basename(path)} is not a Python file"
     try:
-        problem = None if line_table(path).sorted_lines else f"there is no code in {os.path.basename(path)}"
+        problem = None if line_table(path).sorted_lines else f"{os.path.basename(path)} has no code"
     except LineTableError as error:
         problem = str(error)
     return None if problem is None or _is_loaded(path) else problem

@@ -61,7 +61,7 @@ class WatchedVariable:
         return msgspec.json.encode((self.name, self.function, self.path, self.line)).decode()
 
     def belongs_to(self, code: types.CodeType) -> bool:
-        """Whether ``code`` belongs to the variable's function."""
+        """Return whether ``code`` belongs to the variable's function."""
         return code.co_firstlineno == self.line and code.co_filename == self.path
 
     def is_source(self, source: str) -> bool:
@@ -105,7 +105,7 @@ class LineBreakpoint:
         return self.binding.problem is None and self.conditions.problem is None
 
     def applies_to(self, mode: str) -> bool:
-        """Whether the user wants it in ``mode``."""
+        """Return whether the user wants it in ``mode``."""
         return self.mode is None or self.mode == mode
 
     def as_dap(self) -> Breakpoint:
@@ -241,7 +241,7 @@ class BreakpointTable:
         """Bind every line breakpoint anew: the options changed."""
         with self._write_lock, looking_once():
             for one in itertools.chain.from_iterable(self._tables.by_path.values()):
-                assert isinstance(one.requested, SourceBreakpoint), "by file are those that a line was given for"
+                assert isinstance(one.requested, SourceBreakpoint), "only line breakpoints are stored by file"
                 (one.binding,) = bind_lines(one.path, [(one.requested.line, one.mode)], options)
             self._replace()
 

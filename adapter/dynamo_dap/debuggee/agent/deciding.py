@@ -39,7 +39,7 @@ class Reached(Protocol):
     breakpoint: LineBreakpoint
 
     def holds(self) -> bool:
-        """Whether its condition holds."""
+        """Return whether its condition holds."""
 
     def text_of(self, expression: str) -> str:
         """Return the text of an expression in its log message."""
@@ -77,12 +77,12 @@ class Decider:
         return False
 
     def condition_holds(self, breakpoint: LineBreakpoint, frame: Callable[[], Frame]) -> bool:
-        """Return whether the condition, if any, holds in ``frame``. A failing condition is reported, and holds."""
+        """Return whether the condition, if any, holds in ``frame``. One that raises is reported, and counts as true."""
         condition = breakpoint.conditions.condition
         return condition is None or self._holds(breakpoint, condition, frame)
 
     def passes(self, reached: Iterable[Reached]) -> bool:
-        """Return whether a call that reaches ``reached``, in this order, stops at none of them.
+        """Return whether a call passes all of ``reached``, in this order, without a stop.
 
         If so, hits are counted and messages logged as if the call had reached them; else nothing is done. Exceptions of
         the methods of ``Reached`` are raised here.

@@ -23,19 +23,19 @@ from dynamo_dap.debuggee.values.model import Interrupted
 from dynamo_dap.protocol.own_threads import own_thread
 
 _QUEUE_TIMEOUT = 1.0
-"""Seconds to wait for a place in CPython's queue: it has 32 places, and empties when the main thread runs Python."""
+"""Seconds to wait for a place in CPython's queue, which has 32 places and empties while the main thread runs Python."""
 _RETRY_INTERVAL = 0.01
 """Seconds."""
 
 _PendingCall = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 _PlainCall = ctypes.CFUNCTYPE(ctypes.c_int)
-"""The same with its argument left out."""
+"""The same function without its argument."""
 _raising: deque[object] = deque(maxlen=64)
 """Calls that will send an exception: each is needed until it has returned."""
 _waiting: list[object] = []
 """Calls that were not made yet, kept alive until then."""
 _made: deque[object] = deque(maxlen=64)
-"""The last begun calls: nothing else refers to a running one, and garbage collection would end it."""
+"""The latest calls to begin. Nothing else refers to a running call, and garbage collection would end it."""
 
 
 def raise_in_thread(ident: int, exception: type[BaseException]) -> None:
@@ -92,7 +92,7 @@ def _calling(function: Callable[[], None], begin: Callable[[], None]) -> Generat
     except Exception:  # noqa: BLE001  (no caller could handle it)
         log_exception("a pending call on the main thread")
     if was_interrupted:
-        raise_in_thread(threading.get_ident(), Interrupted)  # it was meant for the interrupted code
+        raise_in_thread(threading.get_ident(), Interrupted)  # the exception was meant for the interrupted code
     yield 0
 
 

@@ -104,9 +104,7 @@ class Pause:
         """
         with self._lock:
             if self._released:
-                raise RequestError(
-                    "the thread has gone on meanwhile", error_id=ErrorId.NOT_STOPPED, message="notStopped"
-                )
+                raise RequestError("the thread has resumed since", error_id=ErrorId.NOT_STOPPED, message="notStopped")
             if self._stuck is not None:
                 raise RequestError(busy_text(self._stuck), error_id=ErrorId.THREAD_STUCK)
             self._unfinished[work.seq] = work
@@ -164,4 +162,4 @@ class Pause:
 
 def busy_text(work: Work) -> str:
     """Return why a thread that is stuck in ``work`` cannot serve requests."""
-    return f"{work.name} goes on in this thread, in a call that cannot be interrupted; look again when it is over"
+    return f"{work.name} still runs in this thread, in a call that cannot be interrupted; try again when it has ended"

@@ -74,10 +74,8 @@ class ReferenceTable:
             found = self._referred.get(number)
         if found is not None:
             return found
-        if 0 < number <= self._last:
-            text = f"{what} {number} is not kept any more: it belongs to an earlier stop"
-        else:
-            text = f"there is no {what} {number}"
+        is_old = 0 < number <= self._last
+        text = f"{what} {number} belongs to an earlier stop" if is_old else f"unknown {what} {number}"
         raise RequestError(text, error_id=ErrorId.UNKNOWN_REFERENCE)
 
     def frame(self, number: int) -> tuple[Frame, Pause]:

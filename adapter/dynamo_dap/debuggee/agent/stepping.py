@@ -67,7 +67,7 @@ class ChangeAsked(Exception):
     """The command changes a held trace, in a separate trace."""
 
     def __init__(self, change: Assignment | Jump) -> None:
-        super().__init__("this changes what the trace goes on with")
+        super().__init__("this changes the trace")
         self.change = change
 
 
@@ -171,7 +171,7 @@ class Stop:
     """Becomes ``Step.origin`` when a step begins from this stop."""
     past: History | None = None
     """The history; None if the engine cannot go back."""
-    no_past: str = "only a trace can be gone back in: ordinary Python and generated code keep nothing of their past"
+    no_past: str = "stepping back works in a trace only: ordinary Python and generated code have no history"
     """The reason, if ``past`` is None."""
     changes: Changes | None = None
     """The user's changes, or None."""

@@ -38,7 +38,7 @@ class Threads:
         self._names: dict[int, str] = {}
         self._next = itertools.count(2)
         self.shared: SharedThreadIds | None = None
-        """The source of ids if another debugger numbers threads, too."""
+        """The other debugger that numbers threads, if any: its ids are used."""
         self._pauses: dict[int, Pause] = {}
 
     def current(self) -> int:
@@ -97,7 +97,7 @@ class Threads:
         """
         ident = self.ident_of(thread_id)
         if ident is None:
-            raise RequestError(f"there is no thread {thread_id}", error_id=ErrorId.NO_SUCH_THREAD)
+            raise RequestError(f"unknown thread {thread_id}", error_id=ErrorId.NO_SUCH_THREAD)
         pause = self._pauses.get(ident)
         if pause is None:
             raise RequestError(f"thread {thread_id} is running", error_id=ErrorId.NOT_STOPPED, message="notStopped")

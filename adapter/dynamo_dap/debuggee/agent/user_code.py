@@ -75,17 +75,17 @@ def stands_in_for_builtin(path: str) -> bool:
 
 
 def is_debugger_file(path: str) -> bool:
-    """Whether ``path`` is a file of this package."""
+    """Return whether ``path`` is a file of this package."""
     return normalized_path(path).startswith(_OWN_PACKAGE + os.sep)
 
 
 def is_torch_file(path: str) -> bool:
-    """Whether ``path`` belongs to the imported torch package."""
+    """Return whether ``path`` belongs to the imported torch package."""
     return _is_of("torch", normalized_path(path))
 
 
 def _is_of(package: str, real: str) -> bool:
-    """Whether ``real`` lies in an imported package, wherever that is: compiler engineers import it from a checkout."""
+    """Return whether ``real`` lies in an imported package's folder. Compiler engineers import torch from a checkout."""
     directory = _directory_of(package)
     return directory is not None and real.startswith(directory)
 

@@ -35,7 +35,7 @@ class Expression:
     """The instruction that made it; None in an exception handler."""
     operands: tuple[Expression, ...] = ()
     role: str = "value"
-    """``value``; ``null`` for an empty slot; ``self`` for the second half of a method that is about to be called."""
+    """``value``; ``null`` for an empty slot; ``self`` for the second slot of a method before its call."""
     consumers: list[int] = field(default_factory=list)
     """Indices of the instructions that used it up, without those that only moved or copied it."""
 
@@ -107,7 +107,7 @@ class DataFlow:
         self._operands: dict[int, tuple[Expression, ...]] = {}
         self._results: dict[int, tuple[Expression, ...]] = {}
         self.has_uneven_paths = False
-        """Whether a slot may be empty or not, depending on the path: no compiler writes that."""
+        """Whether a slot is empty on some paths only: no compiler writes such code."""
         if len(self._table):
             self._run()
 
@@ -186,7 +186,7 @@ def is_move(instruction: Instruction) -> bool:
 
 
 def loads_method(instruction: Instruction) -> bool:
-    """Return whether an instruction leaves two slots for a call: a method and its self, or one of them alone."""
+    """Return whether an instruction leaves two slots for a call: method and self, or a value and an empty slot."""
     if instruction.name == "LOAD_ATTR":
         return sys.version_info >= (3, 12) and bool((instruction.argument or 0) & 1)
     return instruction.name == "LOAD_METHOD"

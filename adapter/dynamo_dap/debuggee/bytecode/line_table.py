@@ -186,7 +186,7 @@ class LineTable:
         return min((candidate for candidate in candidates if candidate >= line), default=None)
 
     def body_below_head(self, line: int) -> int | None:
-        """Return the body's first line of a function that has begun on or above ``line``, if all of it is below.
+        """Return the first body line of the function whose head contains ``line``, if the whole body is below.
 
         For a line with code that no function runs: a ``def``, or a part of one.
         """
@@ -215,7 +215,7 @@ class LineTable:
         above = function.first_line - 1 - is_indented
         try:
             ends = _function_ends(ast.parse("\n".join(text)), text)
-        except SyntaxError:  # behind it comes the ``else`` of a statement that it is in
+        except SyntaxError:  # the ``else`` of the statement around it follows
             return self.last_line(function)
         end = ends.get((function.qualified_name.rpartition(".")[2], function.first_line - above))
         return end + above if end is not None else self.last_line(function)
@@ -294,7 +294,7 @@ def _made(path: str) -> LineTable | LineTableError:
         return _make(path, text)
     except LineTableError as error:
         if not isinstance(error.__context__, SyntaxError):
-            raise  # of too little memory or stack: it may suffice another time
+            raise  # raised for lack of memory or stack: the next try may succeed
         return LineTableError(str(error))
 
 
@@ -339,7 +339,7 @@ def _make(path: str, text: str) -> LineTable:
 
 @contextmanager
 def _own_warnings_silenced() -> Iterator[None]:
-    """Keep warnings about the file's text from being printed again by our compiling it.
+    """Keep our compile of the file from printing its warnings again.
 
     ``warnings.catch_warnings`` would replace the program's filters and make it forget which warnings it has shown. This
     entry matches only the name under which we compile.

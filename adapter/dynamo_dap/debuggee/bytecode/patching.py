@@ -33,7 +33,7 @@ from dynamo_dap.debuggee.bytecode.stack_depth import (
 from dynamo_dap.protocol.texts import NOT_PYTHON
 
 EXCHANGE = "swap"
-"""Replaces an instruction's text, to exchange it with the next one."""
+"""The text that exchanges an instruction with the next one."""
 
 TAKES_ANY_OBJECT = frozenset(
     {
@@ -112,7 +112,7 @@ _LEAST_ARGUMENT = {"SWAP": 2, "COPY": 1, "ROT_N": 2, "BUILD_SLICE": 2, **dict.fr
 """Instructions that count slots from the top, from 1 on."""
 _SLICE_PARTS = 3
 _EMPTY_SLOT = 0 if sys.version_info < (3, 13) else 1
-"""Which of the two lowest operands of a call may be an empty slot."""
+"""The one of a call's two lowest operands that may be an empty slot."""
 _NO_NAMED = 3
 """The operand of ``CALL_FUNCTION_EX`` that is an empty slot without named arguments, from Python 3.14 on."""
 _HAS_EMPTY_SLOT = frozenset({"CALL", "CALL_METHOD", "CALL_KW", *(["CALL_FUNCTION_EX"] * (sys.version_info >= (3, 11)))})
@@ -161,7 +161,7 @@ def _edits(
     """Return the new instructions by index; ``labels`` gets their jump targets, by index."""
     if text.strip().lower() == EXCHANGE:
         if index + 1 >= len(table):
-            raise PatchRefused("there is no instruction behind the last one to exchange it with")
+            raise PatchRefused("the last instruction has no next one to exchange it with")
         return {index: old[index + 1].copy(), index + 1: old[index].copy()}
     parts = _SEPARATOR.split(text)
     if index + len(parts) > len(table):
@@ -394,7 +394,7 @@ def _maker(expression: Expression) -> str | None:
 
 
 def _may_be_empty(expression: Expression) -> bool:
-    """Return whether a slot may be empty: below a call, or beside the callable if the attribute is not a method."""
+    """Return whether a slot may be empty: below a call, or next to a callable attribute that is not a method."""
     made = expression.instruction
     if expression.role == "null" or made is None:
         return expression.role == "null"

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 _ANNOTATIONS = __future__.annotations.compiler_flag
 _IN_FUNCTION = inspect.CO_NEWLOCALS
-"""Of the code of a function; that of a class has it not."""
+"""A flag of functions' code, which classes' code lacks."""
 
 
 def codes_in(text: str, path: str) -> list[types.CodeType]:

@@ -7,7 +7,7 @@ the whole standard library.
 
 For the depth all paths are followed: falling through, jumps taken, and the handlers of the exception table (on Python
 3.10: of the blocks that ``SETUP_FINALLY`` and ``SETUP_WITH`` open). Nothing depends on what was executed so far, so the
-answer is right after an exception, after a jump, and for a frame first looked at in its middle. Pure; any thread.
+answer also holds after an exception, after a jump, and for a frame that is inspected halfway through. Pure; any thread.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ class StackDepths:
             self._leave(self._work.pop())
 
     def _reach(self, instruction: Instruction, depth: int, objects: int) -> None:
-        """Note a path to ``instruction``; ``objects`` is the number of slots below the lowest bare number."""
+        """Note a path to ``instruction``; ``objects`` counts the slots below the lowest bare number."""
         index, objects = instruction.index, min(objects, depth)
         known = self._before[index]
         if known is not None and known != depth:

@@ -141,7 +141,7 @@ class Machine:
         self._begin = last + 1
 
     def say_else(self, index: int, depth: int) -> None:
-        """Begin the other branch with the instruction ``index``, which has no effect."""
+        """Begin the other branch at the instruction ``index``, which has no effect."""
         self.said.append(Said(index, index, "else:", depth))
         self._begin = index + 1
 
@@ -163,7 +163,7 @@ class Machine:
         return State(list(self._effects), set(self._written), contents)
 
     def go_back(self, state: State) -> None:
-        """Restore a state: what came since is on another path."""
+        """Restore a state: later instructions belong to another path."""
         self._effects, self._written = state.effects, state.written
         for container, items in state.contents:
             container.items = items
@@ -235,7 +235,7 @@ class Machine:
             return
         made = self._made(instruction, operands, len(results))
         if made is None:
-            # Unknown here, or with unknown values.
+            # The instruction or its values are unknown.
             self.say(str, [UNKNOWN], index, depth)
             self._effects.append((index, EVERYTHING))
             made = [UNKNOWN] * len(results)

@@ -1,6 +1,6 @@
 """Writes values on the stack as Python: trees of parts, made instruction by instruction.
 
-Each value notes its dependencies, so that a later use can tell whether the expression would give another value by then.
+Each value notes its dependencies, so that a later use knows whether the expression would give another value by then.
 Lists and tuples that never leave the stack are computed, not written: Dynamo packs and unpacks frames in them. Pure; a
 value belongs to one pass of ``decompiling``.
 """
@@ -16,7 +16,7 @@ from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.bytecode.instructions import BINARY_OPERATORS, Instruction
 
 ATTRIBUTES, ITEMS, GLOBALS, CELLS = "attributes", "items", "globals", "cells"
-"""What a value may depend on, and an effect may change, besides single names."""
+"""Things besides single names that a value may depend on and an effect may change."""
 EVERYTHING = frozenset({ATTRIBUTES, ITEMS, GLOBALS, CELLS})
 """What unknown code may change."""
 _STATE = frozenset({ATTRIBUTES, ITEMS})

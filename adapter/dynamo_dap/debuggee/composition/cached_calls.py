@@ -54,9 +54,10 @@ class CachedCallStops:
         stops: TraceStops,
         looked_at: Callable[[CachedCall], None],
     ) -> None:
-        """Work for the agent ``host``; ``logs`` has the running trace's log; ``stops`` stops in a saved one.
+        """Work for the agent ``host``.
 
-        ``looked_at`` gets each call whose values were shown.
+        ``logs`` has the running trace's log, ``stops`` stops in a saved trace. ``looked_at`` gets each call whose
+        values were shown.
         """
         self._looked_at = looked_at
         self._host = host
@@ -131,7 +132,7 @@ class CachedCallStops:
         # An earlier trace of this entry has the facts of this call, too: do not note them again.
         traced = TracedCall(version, call, before) if known_call is None else None
         attempt = self._attempt_before(call)
-        UNPROVEN.take_looks()  # those of other calls
+        UNPROVEN.take_looks()  # the looks of other calls
         try:
             self._report_not_valid(call, PATHS.why_not_valid(call))
             run = CallRun(self._host, call, traced)
@@ -212,7 +213,7 @@ class CachedCallStops:
             return
         problem = PATHS.why_trace_not_valid(call, complete)
         if problem is not None and problem.position is not None:
-            # Later calls of the entry run the compiled code, whatever this call reaches.
+            # Later calls of the entry run the compiled code, even if this call leaves it.
             self._report_not_valid(call, problem)
             taken[1].close()
             clear(complete.output)
@@ -240,7 +241,7 @@ class CachedCallStops:
             # The frame would keep objects alive that the program drops after the call.
             given = kept.given_to(replace(call, frame=NoFrame(frame.f_globals, frame.f_builtins)), goes_on=True)
         except CannotKeep as problem:
-            log_problem(f"what {name_of_call(call)} was given cannot be found again: {problem}")
+            log_problem(f"the inputs of {name_of_call(call)} cannot be found again: {problem}")
             return
         self._logs.begun.note(frame, kept, given, before)
 
@@ -277,7 +278,7 @@ class CachedCallStops:
         return host.steps.current() is not None or host.steps.any_pause_request or bool(host.breakpoints.data)
 
     def _passes(self, call: CachedCall, known_call: TracedCall) -> bool:
-        """Return whether ``call`` certainly stops nowhere; if so, its breakpoints have counted and logged it."""
+        """Return whether ``call`` certainly stops nowhere; its breakpoints have then counted and logged it."""
         host = self._host
         if self._is_looked_at:
             return False
@@ -356,7 +357,7 @@ class CallRun(ReplayRun):
             self.rest.count -= len(breakpoints)
 
     def is_over(self) -> bool:
-        """Whether the call certainly reaches no further breakpoint."""
+        """Return whether the call certainly reaches no further breakpoint."""
         rest, host = self.rest, self._host
         if rest is None or rest.count != 0:
             return False

@@ -121,7 +121,7 @@ class CompileTimeEngine:
             if decision is Decision.HOLD:
                 point = self._point(frame, progress)
                 for breakpoint in here:
-                    self._is_new(breakpoint, point)  # not to be stopped for here when the analysis is begun again
+                    self._is_new(breakpoint, point)  # a restarted analysis does not stop here for it
                 self._stops.stop(point, run.held(frame))
             elif here or self._watches_every_line:
                 self._visit(frame, progress, run, here)
@@ -178,7 +178,7 @@ class CompileTimeEngine:
         return self._host.should_stop(list(entries), lambda: TracedFunction(point.frame, address, {}, self._host))
 
     def _progress_of(self, frame: TracedFrame, run: TraceRun) -> TraceProgress:
-        # Not kept alive: it leads to the call's inputs.
+        # Do not keep it alive: it refers to the call's inputs.
         if self._progress is None or self._attempt is None or self._attempt() is not frame.attempt:
             self._attempt = weakref.ref(frame.attempt)
             self._progress = self._stops.visits.of(frame, stops=run.stops)
@@ -226,7 +226,7 @@ class CompileTimeEngine:
         elif (step := self._host.steps.current()) is not None:
             ended = outcome(step, point)
             if ended is Outcome.STOP_AFTER_RESTART and run.call is not None:
-                # Nothing visible has begun again: the step continues from here.
+                # The user has seen nothing of the new attempt: the step continues from here.
                 step.origin = origin_of(point, sys._getframe())
             elif ended is not Outcome.GO_ON:
                 self._stops.stop(point, "step", restarted=ended is Outcome.STOP_AFTER_RESTART)

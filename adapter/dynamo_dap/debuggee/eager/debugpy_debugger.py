@@ -67,7 +67,7 @@ class DebugpyDebugger:
         """
         self._load()
         if pydevd_internals.debugger() is None:
-            raise pydevd_internals.DebugpyMissing("debugpy does not debug this process any more")
+            raise pydevd_internals.DebugpyMissing("debugpy has stopped debugging this process")
         pydevd_internals.adopt(_OWN_PACKAGE)
         self._take_up()
 

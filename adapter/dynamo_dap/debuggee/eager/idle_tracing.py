@@ -60,7 +60,7 @@ class IdleTracing:
             restore()
             return
         self._is_idle = True
-        # Requests during its start have not passed through here.
+        # Requests during debugpy's start have not passed through here.
         if self._is_wanted or pydevd_internals.looks_out():
             self.want()
 

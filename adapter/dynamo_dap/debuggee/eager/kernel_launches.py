@@ -40,7 +40,7 @@ class KernelLaunches(LaunchObserver):
         self._reported: set[str] = set()
 
     def is_alert(self) -> bool:
-        """Whether a filter for kernels is on, or a breakpoint is set."""
+        """Return whether a filter for kernels is on, or a breakpoint is set."""
         filters, debugger = self._host.breakpoints.exception_filters, self._host.eager_debugger
         if any(name in filters for name in _FILTERS):
             return True

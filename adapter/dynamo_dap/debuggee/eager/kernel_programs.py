@@ -174,7 +174,7 @@ class KernelPrograms(Observer):
         """Hold this thread in ``top``, as for an exception."""
         raised = RaisedException(exception_id, description)
 
-        # From here on, this program is the debugged one.
+        # This program is debugged from here on.
         self._leave_program()
 
         def frames() -> list[Frame]:
@@ -226,7 +226,7 @@ def _program_going_on() -> Iterator[None]:
 
 
 class _OfThread(threading.local):
-    """The state to restore at the end of a thread's program."""
+    """The state to restore when a thread's program ends."""
 
     is_other = False
     has_passed = False

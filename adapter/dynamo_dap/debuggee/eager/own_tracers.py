@@ -26,7 +26,7 @@ from dynamo_dap.debuggee.torch_api.import_hooks import when_imported
 _report: Callable[[str], None] | None = None
 _reported: set[tuple[str, int]] = set()
 _replaced = threading.local()
-"""Its ``function`` is debugpy's trace function, which the program's has replaced on a thread."""
+"""``function`` is debugpy's trace function, which the program has replaced on a thread."""
 
 
 def install(report: Callable[[str], None]) -> None:
@@ -95,7 +95,7 @@ def _set_trace(function: object) -> None:
         if before is not None and is_own_tracer(before):
             _replaced.function = before
         _report_once("sys.settrace", caller.f_code.co_filename, caller.f_lineno)
-    # Last: the program's function would otherwise get a call event of the debugger first.
+    # Set it last: otherwise the program's function would first get a call event of the debugger.
     set_trace(function)
     if is_programs and function is None:
         _restore(caller)

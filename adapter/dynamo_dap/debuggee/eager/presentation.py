@@ -172,7 +172,7 @@ class Presentation(pydevd_variables.Presentation):
 
     def _looked_at(self, variable: object, wanted: TensorArguments) -> TensorBody:
         if variable is None:
-            raise EvaluationError("this belongs to an earlier stop: the thread has gone on since")
+            raise EvaluationError("this belongs to an earlier stop: the thread has resumed since")
         frame = getattr(variable, "frame", None)
         tensor = self._tensor_of(variable) if wanted.expression is None else _computed(frame, wanted.expression)
         return look(tensor, wanted, None if wanted.minus is None else _computed(frame, wanted.minus))
@@ -201,7 +201,7 @@ class Presentation(pydevd_variables.Presentation):
 def _computed(frame: FrameType | None, expression: str) -> Any:
     """Return the tensor that an expression gives in ``frame``."""
     if frame is None:
-        raise EvaluationError(f"there is no frame to evaluate {expression!r} in")
+        raise EvaluationError(f"no frame to evaluate {expression!r} in")
     with dynamo_off():
         return EagerFrame(frame, lambda text: None).tensor(expression)
 
@@ -223,7 +223,7 @@ def install_names() -> None:
         try:
             wrap()
         except AttributeError:
-            log_exception(f"showing frames of debugpy ({wrap.__name__}): it is another version than expected")
+            log_exception(f"showing frames of debugpy ({wrap.__name__}): unknown version")
 
 
 def _name_frames() -> None:

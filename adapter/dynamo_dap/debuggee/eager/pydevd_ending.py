@@ -28,7 +28,7 @@ def install() -> None:
         try:
             run(self)
         finally:
-            # In any case: with an open connection, the server would wait for answers.
+            # Close it in any case: with an open connection, the server would wait for answers.
             self._terminate_on_socket_close()
 
     reader._on_run = _on_run

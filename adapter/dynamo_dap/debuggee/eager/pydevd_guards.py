@@ -71,7 +71,7 @@ def install(seconds: Callable[[], float], has_stopped_for: Callable[[BaseExcepti
         try:
             wrap()
         except AttributeError:
-            log_exception(f"guarding debugpy ({wrap.__name__}): it is another version than expected")
+            log_exception(f"guarding debugpy ({wrap.__name__}): unknown version")
 
 
 def _seconds() -> float:
@@ -215,7 +215,7 @@ def _verify() -> None:
         path: str = result.translated_filename
         may_be_template = self._options.django_debug or self._options.flask_debug
         if made["verified"] and (path.lower().endswith(".py") or not may_be_template):
-            # Once for each file and request: it searches all modules.
+            # Ask once for each file and request: the answer needs a search of all modules.
             problem = self.problems_of_files[path] if path in self.problems_of_files else why_not_executed(path)
             self.problems_of_files[path] = problem
             if problem is not None:
@@ -280,7 +280,7 @@ def _refusal(request: Any) -> str | None:
     thread_id = arguments.get("threadId") if isinstance(arguments, dict) else None
     known = _module("_debug_adapter.pydevd_base_schema").BaseSchema._dap_id_to_obj_id
     is_unknown = isinstance(thread_id, int) and not isinstance(known.get(thread_id), str)
-    return f"there is no thread {thread_id}" if is_unknown else None
+    return f"unknown thread {thread_id}" if is_unknown else None
 
 
 # -- expressions -----------------------------------------------------------------------------------------------------
@@ -389,7 +389,7 @@ def _guard_exceptions() -> None:
         frames = py_db.suspended_frames_manager.get_frames_list(thread_id)
         if frames is not None and frames.exc_type is not None:
             return report_exception(self, py_db, request)
-        # debugpy would invent one, and report its failure on the program's stderr.
+        # debugpy would make an exception up, and report its own failure on the program's stderr.
         return refuse(py_db, request.seq, "exceptionInfo", "this thread did not stop at an exception")
 
     processor.on_exceptioninfo_request = on_exceptioninfo_request

@@ -390,7 +390,7 @@ def holds_this_thread() -> bool:
 
 
 def is_stepping(*, into_calls: bool = False) -> bool:
-    """Return whether a step is in progress on the calling thread, including one that ends in the next call."""
+    """Return whether a step is in progress on the calling thread, also one that ends in the next call."""
     step: int = _information().pydev_step_cmd
     return step in (_STEP_INTO, _STEP_INTO_MY_CODE) if into_calls else step != _NO_COMMAND
 

@@ -172,7 +172,7 @@ def forget_earlier_sessions() -> None:
             if getattr(thread, "is_pydev_daemon_thread", False) and not thread.is_alive():
                 seen.pop(key, None)
     except AttributeError:
-        log_exception("what debugpy's earlier sessions leave stays: it is another version than expected")
+        log_exception("memory of debugpy's earlier sessions is not freed: unknown version")
 
 
 def _is_over(tracer: Any) -> bool:

@@ -49,15 +49,15 @@ _stops: dict[str, int] = {}
 _stuck: dict[str, str] = {}
 """Stopped threads that are stuck in a request, with the text to report."""
 _waiting: dict[str, dict[int, Any]] = {}
-"""Requests, by seq, that threads have yet to serve: a thread takes all that it finds, and serves one by one."""
+"""Requests, by seq, that wait in threads: a thread takes all waiting requests, and serves one after another."""
 _served: dict[int, _Served] = {}
 """Requests, by seq, that threads serve now."""
 _reader = threading.local()
 """The request that the reader thread is handling."""
 _ANY_THREAD = "*"
 _ROWS_AT_MOST = 2
-"""How many rows of one request may use up their time."""
-_GONE_ON = "the thread has gone on meanwhile"
+"""How many rows of one request may each take the whole time limit."""
+_GONE_ON = "the thread has resumed since"
 _NOT_STOPPED = "notStopped"
 _seconds: Callable[[], float]
 
@@ -131,7 +131,7 @@ def _serve_to_the_end(debugger: Any) -> None:
         try:
             return wait_once(self, thread, *rest)
         finally:
-            # Its frames are known until the caller has returned.
+            # pydevd knows the thread's frames until the caller returns.
             queue, _event = self.get_internal_queue_and_event(id_of(thread))
             for _ in range(queue.qsize()):
                 command = queue.get()
@@ -260,13 +260,15 @@ class _Served:
 
     def _get_stuck(self) -> None:
         """Answer that the time is up, while the work continues. The watchdog's thread."""
-        text = f"{self._name} goes on in this thread, in a call that cannot be interrupted; look again when it is over"
+        text = (
+            f"{self._name} still runs in this thread, in a call that cannot be interrupted; try again when it has ended"
+        )
         with _lock:
             if self._is_over:
                 return
             self._was_stuck = True
             waiting: dict[int, Any] = {}
-            if self._thread_id != _ANY_THREAD:  # there is another
+            if self._thread_id != _ANY_THREAD:  # for "any thread", others can still answer
                 _stuck[self._thread_id] = text
                 waiting = _waiting.pop(self._thread_id, {})
         self._refuse(f"no answer within {_seconds():g} s: {text}")

@@ -21,7 +21,7 @@ from dynamo_dap.debuggee.values.type_facts import qualified_name_of
 from dynamo_dap.protocol.contract import LOCALS_ALONG, TENSOR
 
 _MOST_LOCALS_ALONG = 100
-"""If there are more, a client may want a page of them, or none."""
+"""Above this number, a client may want only a page of them, or none."""
 
 
 class Presentation(Protocol):

@@ -18,7 +18,7 @@ from dynamo_dap.debuggee.agent.interruption import Interruptible
 from dynamo_dap.debuggee.values.model import Interrupted
 
 _limits = threading.local()
-"""``seconds``: the time limit of each row of the request. ``left``: how many rows may use it up."""
+"""``seconds``: the time limit of each row of the request. ``left``: how many rows may still reach it."""
 _slow: dict[int, weakref.ref[type]] = {}
 """Classes whose ``__repr__`` was interrupted, by ``id``: a class may not be hashable."""
 

@@ -2,10 +2,10 @@
 
 ``InstructionBreakpoints`` are those by address (``setInstructionBreakpoints``) and by line of a listing. They are set
 on the agent's reader thread and read on any; one that is set again unchanged keeps its id and hit count.
-``RunTimeLines`` are those of mode ``run-time``. A line of the user's code is executed by instructions of the generated
-code or by the compiled graph that it calls, and not at all if Dynamo computed its result while tracing. They are
-updated after each change of code or breakpoints, on the thread that made it. ``Plans`` merges all of them for one code
-object; a plan is replaced, never changed.
+``RunTimeLines`` are those of mode ``run-time``. Instructions of the generated code execute a user's line, or the
+compiled graph that they call. If Dynamo computed the line's result while tracing, nothing executes it. They are updated
+after each change of code or breakpoints, on the thread that made it. ``Plans`` merges all of them for one code object;
+a plan is replaced, never changed.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ def _line_of(instruction: dis.Instruction, before: int) -> int:
 
 
 class RunTimeLines:
-    """Keeps the reported state of breakpoints correct."""
+    """Reports each change of the state of breakpoints."""
 
     def __init__(self, breakpoints: BreakpointTable, codes: GeneratedCodes) -> None:
         self._breakpoints = breakpoints
@@ -309,7 +309,7 @@ class Plans:
         stops: dict[int, tuple[LineBreakpoint, ...]] = {}
         if not any_mode:
             stops.update(self._stops_in_continuation(generated))
-        # A listing needs an analysis of the code: make none for breakpoints elsewhere.
+        # Listings need an analysis of the code: skip it for breakpoints in other code.
         of_mode = self._lines.lines_of_mode(RUN_TIME)
         if of_mode or (any_mode and self._lines.any_line(RUN_TIME)):
             for (path, line), indices in generated.listing.entries_of_lines().items():

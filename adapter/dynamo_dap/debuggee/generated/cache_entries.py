@@ -111,7 +111,7 @@ class CacheEntries:
                 return forget_function(code)
             entry = next((one for one in live_entries(code) if str(one.compile_id) == compile_id), None)
             if entry is None:
-                raise NoSuchEntry(f"{user_function_name(code)} has no cache entry {compile_id} any more")
+                raise NoSuchEntry(f"{user_function_name(code)} has no cache entry {compile_id}")
             forget_entry(entry)
         except CannotForget as problem:
             raise NoSuchEntry(str(problem)) from None
@@ -268,7 +268,7 @@ def _resume(generated_name: str, code: CodeType, next_line: int | None, when: st
 
 def _side(when: str | None, next_line: int | None, path: str) -> str:
     """Describe a resume function's side of a branch; empty if it belongs to no branch."""
-    line = "" if next_line is None else f", goes on at line {next_line}: {linecache.getline(path, next_line).strip()}"
+    line = "" if next_line is None else f", continues at line {next_line}: {linecache.getline(path, next_line).strip()}"
     return "" if when is None else f", when the tested value is {when}{line}"
 
 
@@ -302,7 +302,7 @@ def _entry_lines(entry: CacheEntry, path: str) -> Iterator[str]:
     calls = "" if entry.calls is None else f", {_counted(entry.calls, 'call', 'calls')} served since they are counted"
     yield f"[{entry.compile_id}] compiled by {entry.backend}{calls}"
     if (miss := entry.last_miss) is not None:
-        yield f"  missed last because of: {_miss(miss)}"
+        yield f"  last miss: {_miss(miss)}"
     yield f"  {_counted(len(entry.guards), 'guard', 'guards')}:"
     yield from (f"    {_guard_line(guard, path)}" for guard in entry.guards)
     yield "  code:"
@@ -310,7 +310,7 @@ def _entry_lines(entry: CacheEntry, path: str) -> Iterator[str]:
     for graph in entry.graphs:
         size = "" if graph.operations is None else f" ({_counted(graph.operations, 'operation', 'operations')})"
         yield f"  graph {graph.name}{size}:"
-        code = graph.code or "# not known: it was compiled before anything was recorded"
+        code = graph.code or "# unknown: it was compiled before the recording began"
         yield from textwrap.indent(code.rstrip(), "    ").splitlines()
     for resume in entry.resumes:
         entries = _counted(resume.entries, "cache entry", "cache entries")
@@ -323,7 +323,7 @@ def _miss(miss: EntryMiss) -> str:
     now = miss.value_now or "something else"
     if miss.value_then is None or (miss.value_then in miss.text and now in miss.text):
         return miss.text
-    return f"{miss.text} (it was {miss.value_then}, and is {now})"
+    return f"{miss.text} (was {miss.value_then}, is {now})"
 
 
 def _guard_line(guard: EntryGuard, path: str) -> str:
@@ -331,7 +331,7 @@ def _guard_line(guard: EntryGuard, path: str) -> str:
     at = f"{file}{guard.line or ''}"
     failed = f"missed {_counted(guard.failures, 'time', 'times')}" if guard.failures else ""
     elsewhere = guard.object_failures
-    perhaps = f"missed {_counted(elsewhere, 'time', 'times')} by this or another check of it" if elsewhere else ""
+    perhaps = f"missed {_counted(elsewhere, 'time', 'times')} by this or another check" if elsewhere else ""
     remark = ", ".join(part for part in (at, failed, perhaps) if part)
     return f"{guard.text:<{_GUARD_WIDTH}}  {remark}".rstrip()
 

@@ -43,11 +43,11 @@ class CallEntries:
         return wanted
 
     def are_compiled_wanted(self) -> bool:
-        """Whether newly compiled calls may have to be noted. Any thread."""
+        """Return whether newly compiled calls may have to be noted. Any thread."""
         return self._cached_calls is not None and self._cached_calls.are_compiled_wanted()
 
     def forget(self) -> None:
-        """Forget earlier compiles: calls are reported from now on, and earlier calls were not counted."""
+        """Forget earlier compiles: calls are reported and counted only from now on."""
         self._recorder.forget_compiled()
         self._counts.clear()
 
@@ -106,7 +106,7 @@ class CallEntries:
         return bool(self._thread.is_to_be_noted)
 
     def only_counts(self, generated: GeneratedCode) -> bool:
-        """Whether breakpoints only count the calls that run ``generated``; see ``CachedCalls``."""
+        """Return whether breakpoints only count the calls that run ``generated``; see ``CachedCalls``."""
         cached_calls, code = self._cached_calls, generated.code_if_alive
         if cached_calls is None or code is None or generated.facts is None or generated.cannot_be_stopped:
             return False
@@ -218,7 +218,7 @@ class GradientEntries:
             self._backward.release()
 
     def may_stop(self, generated: GeneratedCode) -> bool:
-        """Whether backward passes of calls that run ``generated`` may have to stop."""
+        """Return whether backward passes of calls that run ``generated`` may have to stop."""
         if not self._are_wanted or self._backward is None or generated.cannot_be_kept:
             return False
         version = self._host.breakpoints.version

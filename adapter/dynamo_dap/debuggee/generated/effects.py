@@ -186,7 +186,7 @@ class Effects:
         )
 
     def _is_users_own(self, instruction: Instruction) -> bool:
-        """Return whether an instruction was copied from the user's function: only such ones have columns.
+        """Return whether an instruction was copied from the user's function: only copied instructions have columns.
 
         Python 3.10 has no columns: there a generated instruction inherits the line before it, and only a copied
         instruction begins another.
@@ -240,7 +240,7 @@ class Effects:
         return any(call is not None and self._resume_function(call.callee) is not None for call in calls)
 
     def _is_called(self, index: int) -> bool:
-        """Return whether the result of an instruction is another's callee."""
+        """Return whether another instruction calls the result of an instruction."""
         for result in self._flow.results(index):
             for consumer in result.consumers:
                 call = self._flow.call_at(consumer)

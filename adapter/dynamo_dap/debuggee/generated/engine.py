@@ -151,7 +151,7 @@ class RunTimeEngine:
             self._crash.pause()
         self._watch_again(wants)
         if wants.breakpoints:
-            self._lines.update()  # the client, which is setting them, gets this in the answer
+            self._lines.update()  # the client is setting them, and gets their state in the answer
         if self._host.steps.current() is not None:
             self._watch_own_stack()
 
@@ -409,7 +409,7 @@ class RunTimeEngine:
         step = self._host.steps.current()
         is_continued = running.generated.continued_line(running.index) is not None
         if step is not None and isinstance(step.origin, Origin):
-            # The result of the step's frame, if it returned, is shown in the frame that the step reaches.
+            # If the step's frame returned, the frame that the step reaches shows its result.
             running.returned = step.origin.returned
         self._host.hold(
             Stop(

@@ -23,7 +23,7 @@ class FrameValues:
     """Reads a frame. Nothing is cached between reads, so the values are always the present ones."""
 
     def __init__(self, generated: GeneratedCode, frame: types.FrameType, index: int, *, is_whole: bool) -> None:
-        """Read at instruction ``index``. ``is_whole``: it has not begun, so its operands are there."""
+        """Read at instruction ``index``. ``is_whole``: it has not begun, so its operands are still on the stack."""
         self.generated = generated
         self.frame = frame
         self.index = index

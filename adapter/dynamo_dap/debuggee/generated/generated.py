@@ -106,17 +106,17 @@ class GeneratedCode:
         self.keeping_decided_at = -1
         """The version of the breakpoints for which ``keeps_inputs`` holds."""
         self.cannot_be_kept = False
-        """Whether a call's inputs should have been kept, but could not be."""
+        """Whether keeping a call's inputs failed."""
         self.cannot_be_stopped = False
-        """Whether a call should have stopped before this ran, but could not."""
+        """Whether a stop of a call before this ran has failed."""
         self.passes_for: tuple[object, ...] | None = None
-        """The settings when a call needed nothing: while they stay, other calls need nothing either."""
+        """The settings under which a call needed nothing: other calls need nothing while these are unchanged."""
         self.only_counts = False
         """Whether breakpoints count such a call, which stops at their hit counts."""
         self.hits = 0
         """How often it was about to run, while the engine counts that."""
         self.stops: Mapping[int, tuple[LineBreakpoint, ...]] = {}
-        """Its stops, by offset (``plans.Plan.stops``): kept here because every instruction reads them."""
+        """Its stops, by offset (``breakpoints.Plan.stops``): kept here because every instruction reads them."""
 
     def drop_facts(self) -> None:
         """Drop the facts of the compile, with its graph: the code is freed. Sources still refer to this object."""
@@ -142,7 +142,7 @@ class GeneratedCode:
         """
         code = self._code()
         if code is None:
-            raise CodeGone(f"{self.name} does not exist any more: Dynamo dropped it, or its function is gone")
+            raise CodeGone(f"{self.name} was freed: Dynamo dropped it, or its function no longer exists")
         return code
 
     @property
@@ -261,7 +261,7 @@ class GeneratedCode:
     @cached_property
     def markers(self) -> frozenset[int]:
         """Indices of torch's breakpoint markers."""
-        if not self.has_marker:  # and no analysis of the code needed
+        if not self.has_marker:  # and the code needs no analysis
             return frozenset()
         return frozenset(instruction.index for instruction in self.table if is_marker(instruction.value))
 
@@ -320,7 +320,7 @@ class GeneratedCodes:
         return self.meet(code) if original_of(code) is not None else None
 
     def versions(self, generated: GeneratedCode) -> list[GeneratedCode]:
-        """Return the versions that calls of ``generated`` have run, see ``versions_of``; they run the last one next."""
+        """Return the versions of ``generated``, oldest first: see ``versions_of``. The next call runs the last one."""
         code = generated.code_if_alive
         return [generated] if code is None else [self.meet(version) for version in versions_of(code)]
 
@@ -332,9 +332,7 @@ class GeneratedCodes:
         number = (address >> ADDRESS_SHIFT) - 1
         generated = self._by_number.get(number)
         if generated is None and 0 <= number < self.count:
-            raise CodeGone(
-                f"generated code #{number} does not exist any more: Dynamo dropped it, or its function is gone"
-            )
+            raise CodeGone(f"generated code #{number} was freed: Dynamo dropped it, or its function no longer exists")
         return generated
 
     def instruction_at(self, address: int) -> tuple[GeneratedCode, int]:

@@ -24,7 +24,7 @@ from dynamo_dap.debuggee.torch_api.dynamo_names import shown_names
 _NAME_WIDTH = 18
 _ARGUMENT_WIDTH = 26
 _MAXIMUM_PURPOSE = 64
-"""So that a line fits beside a side bar; a hover shows the rest."""
+"""A line must fit beside a side bar; a hover shows the rest."""
 _MAXIMUM_NOTE = 60
 
 
@@ -126,7 +126,7 @@ class Listing:
         return line - 1 if 0 < line <= len(self._table) else None
 
     def is_same_statement(self, one: int, other: int) -> bool:
-        """Whether two instructions belong to one group."""
+        """Return whether two instructions belong to one group."""
         return self.group_of(one) is self.group_of(other)
 
     def text(self) -> str:

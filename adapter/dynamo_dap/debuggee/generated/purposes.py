@@ -70,7 +70,7 @@ class Purposes:
 
     def _purpose(self, index: int) -> Purpose | None:
         if index not in self._found:
-            self._found[index] = None  # an instruction that depends on itself has no separate purpose
+            self._found[index] = None  # an instruction inside a loop of dependencies has no separate purpose
             self._found[index] = self._effects.of(index) or self._of_consumer(index) or self._of_producer(index)
         return self._found[index]
 

@@ -260,7 +260,9 @@ def _graph(generated: GeneratedCode) -> Children:
 
 def _graph_variables(generated: GeneratedCode) -> list[Variable]:
     compile_id = generated.compile_id
-    compile_text = "not known: its entry is gone" if compile_id is None else f"[{compile_id}] of {generated.function}"
+    compile_text = (
+        "unknown: its entry no longer exists" if compile_id is None else f"[{compile_id}] of {generated.function}"
+    )
     place = Location(generated.path, generated.first_line)
     variables = [Variable("compiled by", Value(compile_text, kind="virtual", attributes=("readOnly",), location=place))]
     record = generated.record
@@ -316,7 +318,7 @@ def graph_source(generated: GeneratedCode) -> VirtualSource | None:
 def _guards(generated: GeneratedCode) -> list[Variable]:
     entry = cache_entry_of(generated.code)
     if entry is None:
-        return [_note("(gone)", "the cache entry of this code does not exist any more")]
+        return [_note("(gone)", "the cache entry of this code no longer exists")]
     return [
         Variable(str(number), Value(bounded_text(check.expression))) for number, check in enumerate(checks_of(entry))
     ]

@@ -76,7 +76,7 @@ class StatementListing:
         return next((shown.first for shown in self.lines[max(0, line - 1) :] if shown.first is not None), None)
 
     def is_same_statement(self, one: int, other: int) -> bool:
-        """Whether two instructions belong to one statement, or to one purpose without a statement."""
+        """Return whether two instructions belong to one statement, or to one purpose without a statement."""
         number = self._said_of[one]
         if number != self._said_of[other]:
             return False

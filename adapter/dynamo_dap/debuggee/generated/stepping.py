@@ -4,20 +4,20 @@ Pure decisions from the origin of the step and the present position. The steppin
 
 - **Granularity**: ``instruction`` ends at the next instruction; ``statement`` at the next statement of the listing (one
   call of the graph, one side effect, one resume function), in the form of instructions at the next group of them.
-  ``line`` ends at the next line: of the listing where it shows statements, else of the user's file.
+  ``line`` ends at the next line: of the listing if that shows statements, else of the user's file.
 - ****in**: also ends at the first instruction of any generated code that starts during the step: nested functions,
   resume functions.
-- **over**: calls run through; once the frame has returned, ends in its caller, if that is generated code, at what
-  follows the call.
-- **out**: runs to the frame's return and ends there, with the value on top of the stack. Out of a frame that already
-  stands at its return ends in the caller.
-- Past the outermost generated frame a step continues: it ends in whatever generated code runs next on the thread (a
-step in also where Dynamo traces next; ordinary Python is up to the other backend).
+- **over**: calls run through; once the frame has returned, it ends in its caller, if that is generated code, after the
+  call.
+- **out**: runs to the frame's return and ends there, with the value on top of the stack. From a frame that is at its
+  return, it ends in the caller.
+- Past the outermost generated frame a step continues: it ends in the next generated code that runs on the thread (a
+  step in also in the next trace; the other backend steps ordinary Python).
 
 **Steps that began elsewhere** (*handing over*): a step *in* from a traced frame or from ordinary Python ends at the
 first instruction of the next generated code that runs. After the last traced line of a function that is the code just
 generated for it; at a call of a function with a matching cache entry it is the cached code. A step *over* or *out* that
-began elsewhere ends in generated code only where that goes on with the traced function as ordinary Python.
+began elsewhere ends in generated code only where that code continues the traced function as ordinary Python.
 """
 
 from __future__ import annotations

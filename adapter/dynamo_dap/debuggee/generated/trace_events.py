@@ -45,7 +45,7 @@ class TraceEvents:
         return frame.f_lasti == generated.entry_offset and self._sink.is_followed_no_further(generated)
 
     def watch(self, generated: GeneratedCode, code: CodeType) -> None:
-        """Do nothing: frames are traced from their beginning, or from ``watch_frame`` on their own thread."""
+        """Do nothing: frames are traced from their beginning, or from ``watch_running`` on their own thread."""
 
     def watch_running(self, generated: GeneratedCode, frame: FrameType) -> None:
         """Trace ``frame`` from its present instruction on."""

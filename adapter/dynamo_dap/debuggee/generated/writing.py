@@ -1,8 +1,8 @@
 """Writes a frame's local variables and the writable slots of its value stack. Runs on the held thread only.
 
 The interpreter does not check the types of some slots: the list that ``LIST_EXTEND`` extends must be a list, the
-iterator of a loop an iterator, an empty slot empty. A slot may be changed to anything if the instruction that consumes
-it takes any object there, else only to an object of exactly the same type, and never where even that could crash.
+iterator of a loop an iterator, an empty slot empty. A slot accepts any object if the instruction that consumes it does.
+Otherwise it accepts only an object of exactly the same type, and nothing if even that could crash.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """Links a thread's attempts: the running one, abandoned ones, and the part before a graph break.
 
-Each has its own past. When Dynamo abandons an attempt and restarts, the user can still go to the attempt's past, but no
-step leads there. The part after a graph break is a separate trace. Steps back from its beginning lead to the end of the
-attempt before the break, or of the saved trace of the cache entry that ran before, with this call's inputs. The saved
-trace is used for cached calls, and if Dynamo continued at the break without a restart, so that the attempt is lost.
-Tracing thread, except ``TraceLogs.want``; attempts live until the function or the call that they lead to has ended.
+Each has its own past. When Dynamo abandons an attempt and restarts, the user can still select the attempt's snapshots,
+but no step leads there. The part after a graph break is a separate trace. Steps back from its beginning lead to the end
+of the attempt before the break, or of the saved trace of the cache entry that ran before, with this call's inputs. The
+saved trace is used for cached calls, and if Dynamo continued at the break without a restart, so that the attempt is
+lost. Tracing thread, except ``TraceLogs.want``; attempts live until the function or the call that they lead to has
+ended.
 """
 
 from __future__ import annotations
@@ -142,7 +143,7 @@ class Attempts:
             try:
                 with attempt.looking():
                     found = attempt.past.forward(destination, end, step, stops(attempt.past))
-            except CannotKeep:  # these breakpoints have been removed since
+            except CannotKeep:  # the user has removed these breakpoints since
                 found = None
             if found is not None or attempt is self.present:
                 return None if found is None else (attempt, found)
@@ -242,17 +243,17 @@ class Standpoint:
         past, at = self._past, self._at
         frames = past.snapshot(at).frames
         if depth >= len(frames):
-            raise _no_origin("a function that is not traced keeps nothing of its past")
+            raise _no_origin("only a traced function has a history")
         if what == MADE:
             node = node_of_symbol(name, frames[depth].frame) or name
             return _found(past.made_at(at, node), f"no statement of this trace has added a node '{name}'")
         value = frames[depth].frame.lookup(name)
         if value is MISSING:
-            raise _no_origin(f"there is no local variable '{name}' here")
+            raise _no_origin(f"'{name}' is not a local variable here")
         if what == MUTATED:
             return _found(
                 past.changed_at(at, frames[depth].frame, name),
-                f"the object of '{name}' has not been changed in this trace",
+                f"this trace has not changed the object of '{name}'",
             )
         if what == GUARDED_AT:
             source = frames[depth].frame.source_of(value)

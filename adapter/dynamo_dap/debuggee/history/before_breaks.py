@@ -59,7 +59,7 @@ def _values_at_end(attempt: Attempt, names: Sequence[str]) -> dict[str, Value]:
 
 
 def _as_before(value: Value) -> Value:
-    # Its children would be read after the present is shown again.
+    # Its children would be read only when the present is shown again.
     return replace(
         value,
         text=value.text + BEFORE,

@@ -38,7 +38,7 @@ _DYNAMIC = "torch.fx.experimental.symbolic_shapes:DimDynamic"
 _SIZES = "torch._dynamo.variables.builder:_automatic_dynamic"
 _STORE_CELL = "torch._dynamo.side_effects:SideEffects.store_cell"
 
-CHANGING = Feature("changing what a held trace goes on with", _COMPILE_FRAME, _FUNCTION_MODES, _FUNCTION, _STORE_CELL)
+CHANGING = Feature("changing a held trace", _COMPILE_FRAME, _FUNCTION_MODES, _FUNCTION, _STORE_CELL)
 SIZES = Feature("static sizes in place of symbols, and symbols in place of static ones", _SIZES, _DYNAMIC)
 SYMBOLS = Feature("a symbol in place of a number", _BUILDER, _SYMBOL, _SOURCE, _DYNAMIC)
 
@@ -64,11 +64,11 @@ def traced_call(top: types.FrameType, compile_id: str) -> CachedCall:
     call = current_run().call
     if call is not None:
         if call.in_backward is not None:
-            raise CannotChange("the call is over: it is looked at from its backward pass")
+            raise CannotChange("the call has ended: this stop is in its backward pass")
         return call
     compiling = _compiling_frame(top)
     if compiling is None:
-        raise CannotChange("the compile that this trace belongs to is not known")
+        raise CannotChange("the compile of this trace is unknown")
     given = compiling.f_locals
     return CachedCall(
         code=given["code"],
@@ -83,7 +83,7 @@ def traced_call(top: types.FrameType, compile_id: str) -> CachedCall:
 
 
 def is_full_graph(top: types.FrameType) -> bool:
-    """Return whether the trace above ``top`` may have no graph break."""
+    """Return whether graph breaks are errors in the trace above ``top``."""
     compiling = _compiling_frame(top)
     return compiling is not None and bool(compiling.f_locals.get("one_graph"))
 
@@ -98,7 +98,7 @@ def _compiling_frame(top: types.FrameType | None) -> types.FrameType | None:
 @contextlib.contextmanager
 def beside_running_trace(top: types.FrameType, frame: TracedFrame) -> Iterator[None]:
     """Run another trace inside this context, then restore torch's globals for the trace of ``frame`` above ``top``."""
-    if _compiling_frame(top) is None:  # a saved trace is shown: none runs
+    if _compiling_frame(top) is None:  # a saved trace is shown, so no trace runs
         yield
         return
     output = frame.translator.output

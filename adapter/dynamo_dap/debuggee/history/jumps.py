@@ -20,11 +20,11 @@ def jump_in(frame: TracedFrame, facts: CodeFacts, path: str, line: int) -> Jump:
     if target is None:
         raise WriteRefused(f"no line of {name}, which is traced, begins there")
     if frame.next_index is None:
-        raise WriteRefused(f"{name} returns: nothing of it can be gone to any more")
+        raise WriteRefused(f"{name} returns: a jump inside it is no longer possible")
     here = frame.index
     begin = all(map(facts.begins_statement, (line, frame.line)))
     if not begin or facts.first_of_line(frame.line) != here:
-        raise WriteRefused("a jump leads from the beginning of a statement to the beginning of another")
+        raise WriteRefused("a jump goes from the beginning of one statement to the beginning of another")
     if blocks_around(frame, here) != blocks_around(frame, target):
-        raise WriteRefused(f"line {line} is in another block: a loop, 'with' or 'try' is neither entered nor left")
+        raise WriteRefused(f"line {line} is in another block: a jump neither enters nor leaves a loop, 'with' or 'try'")
     return Jump(line, target)

@@ -1,9 +1,9 @@
 """Tries fixes of a condition that depends on data, while the thread is held there: the scope *Fixes*.
 
 The call is traced again in isolation with each fix in place: ``torch._check`` before the line, as if the function
-contained it there, or the branch not taken, as ``guard_or_false`` has it. The trace goes on from there to its end or to
-the next graph break. Where that is another condition on data, the check that holds in this call is tried as well.
-Held tracing thread, under Dynamo's compile lock; nothing here outlives the scope.
+contained it there, or the branch not taken, as with ``guard_or_false``. The trace continues from there to its end or to
+the next graph break. If that is another condition on data, the check that holds in this call is tried as well. Held
+tracing thread, under Dynamo's compile lock; nothing here outlives the scope.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class _Place:
         return f"{PurePath(self.code.co_filename).name}:{self.line}"
 
     def is_at(self, frame: TracedFrame) -> bool:
-        """Whether a function is at the instruction."""
+        """Return whether a function is at the instruction."""
         return frame.code is self.code and frame.index == self.index
 
 
@@ -85,7 +85,7 @@ class _Met:
     place: _Place
     text: str
     condition: str | None = None
-    """On data, as the user may write it."""
+    """The condition on data, as the user may write it."""
     opposite: str | None = None
     holds: bool | None = None
     """Whether the condition is true in this call."""
@@ -110,7 +110,7 @@ class TrialRun(SilentRun):
         self.problem: str | None = None
 
     def is_over(self) -> bool:
-        """Whether a check cannot be made."""
+        """Return whether a check cannot be made."""
         return self._is_over
 
     def on_line(self, frame: TracedFrame, progress: TraceProgress, point: Callable[[], TracePoint]) -> Decision:
@@ -157,7 +157,7 @@ class Remedies:
     """Tries the fixes of a stop. One for each engine."""
 
     def __init__(self, host: Host, lines: LineTraces, logs: TraceLogs) -> None:
-        """Have the lines of trials reported by ``lines``; ``logs`` has the history of the held trace."""
+        """Report the lines of trials by ``lines``; ``logs`` has the history of the held trace."""
         self._host = host
         self._lines = lines
         self._logs = logs
@@ -199,15 +199,15 @@ class Remedies:
             if run.problem is not None or (met is None and not run.is_complete):
                 return f"cannot be tried: {run.problem or 'the trace ended early'}"
             if met is None:
-                return f"passes{besides}: the trace goes on to its end; {effect}"
+                return f"passes{besides}: the trace reaches its end; {effect}"
             if met.condition is None or met.opposite is None:
-                return f"goes on{besides}, to the next graph break at {met.place.text}: {met.text}; {effect}"
+                return f"helps{besides}, up to the next graph break at {met.place.text}: {met.text}; {effect}"
             if met.holds is None or len(checks) - own >= _FURTHER:
-                return f"goes on{besides}, and needs a further check at {met.place.text}: {met.text}; {effect}"
+                return f"helps{besides}, and needs a further check at {met.place.text}: {met.text}; {effect}"
             condition = met.condition if met.holds else met.opposite
             check = _Check(met.place, f"torch._check({condition})", condition)
             if check in checks:
-                return f"does not help: Dynamo asks for {met.text} again"
+                return f"does not help: Dynamo still has to decide {met.text}"
             checks = [*checks, check]
 
     def _trace(self, run: TrialRun, held: TracedFrame) -> None:
@@ -242,7 +242,7 @@ def _untaken(run: TrialRun) -> Iterator[None]:
 
 
 def _checks(place: _Place, condition: str, opposite: str, holds: bool | None) -> Iterator[_Check]:
-    """Yield the checks that this call passes; both directions where that is not known."""
+    """Yield the checks that this call passes; both directions if that is unknown."""
     if _is_loop(place):
         return
     for one, is_true in ((condition, True), (opposite, False)):
@@ -254,13 +254,13 @@ def _checks(place: _Place, condition: str, opposite: str, holds: bool | None) ->
 
 
 def _is_loop(place: _Place) -> bool:
-    """Whether the statement is one before which a check would run once, or cannot be."""
+    """Return whether the statement is a loop, before which a check runs only once or is impossible."""
     text = linecache.getline(place.code.co_filename, place.line).lstrip()
     return text.startswith(("while ", "for ", "elif "))
 
 
 def _effect(truths: Sequence[bool | None], *, is_branch: bool) -> str:
-    """Say what the fix assumes or changes, as far as this call shows it."""
+    """Say what the fix assumes or changes, judged by this call."""
     if is_branch:
         if not truths or None in truths:
             return "compiled code never takes the branch; whether this call does is not known"

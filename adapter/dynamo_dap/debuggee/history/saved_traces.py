@@ -42,9 +42,9 @@ from dynamo_dap.debuggee.wrapping.locks import Level, reentrant_lock
 from dynamo_dap.debuggee.wrapping.weak_collections import WeakSet
 
 _OF_MODULES = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.CodeType)
-"""What lives as long as the program if reached from globals."""
+"""Objects that live as long as the program if globals lead to them."""
 _LASTING = (bool, int, float, complex, str, bytes, *_OF_MODULES)
-"""What a tracker may hold forever: guards fix it."""
+"""Objects that a tracker may hold forever: guards fix them."""
 
 
 _WITHOUT_EXPRESSION = frozenset({"LocalCellSource"})
@@ -74,11 +74,11 @@ class Given:
     tracked: dict[Any, Any]
     numbers: dict[Any, Any]
     has_program_gone_on: bool
-    """Whether it is shown when the program has run on, and may have changed its inputs."""
+    """Whether it is shown after the program has continued, and may have changed its inputs."""
     versions: Sequence[int | None]
-    """The versions of ``inputs``, in that case."""
+    """If so, the versions of ``inputs``."""
     state: Sequence[Callable[[], None]]
-    """In that case: functions that restore the call's initial random states and switches of torch."""
+    """If so, functions that restore the call's initial random states and switches of torch."""
 
 
 class CallOfTrace(Protocol):
@@ -146,7 +146,7 @@ class SavedTrace:
             if source is None:
                 self._tracked.append((key, tracker, None))
             elif type(source).__name__ in _WITHOUT_EXPRESSION:
-                # No object has this identity: a cell is never looked up by its own.
+                # This identity belongs to no object: cells are never looked up by identity.
                 self._tracked.append((-number, tracker, None))
             else:
                 self._tracked.append((key, tracker, _compiled(source)))
@@ -243,13 +243,13 @@ class SavedTrace:
             closed.
         """
         if not self._lock.acquire(blocking=waits):
-            raise CannotKeep("another thread looks at it")
+            raise CannotKeep("another thread is using it")
         try:
             if self._is_unwanted:
                 raise CannotKeep("its trace was dropped when the last breakpoint was removed")
             with looking_at(run or ReplayRun(given.call), self._output):
                 if self._is_lent:
-                    raise CannotKeep("it is being looked at")
+                    raise CannotKeep("this thread is using it")
                 self._is_lent = True
                 try:
                     self._put_in(given)

@@ -29,7 +29,7 @@ PUSHED: Mapping[str, int] = {
     "PUSH_NULL": 1,
     "RESUME": 0,
 }
-"""How many values such an instruction pushes, unless ``only_pushes`` says otherwise."""
+"""How many values such an instruction pushes, by default; see ``only_pushes``."""
 QUIET = frozenset({*PUSHED, "COPY", "JUMP_BACKWARD", "JUMP_FORWARD", "KW_NAMES", "POP_TOP", "STORE_FAST", "SWAP"})
 """Instructions that change only the stack and variables, and continue in the same function."""
 NO_PROGRESS: Mapping[str, Any] = {}
@@ -250,7 +250,7 @@ class Snapshots(Sequence[Snapshot]):
         """The numbers of snapshots from which ``TraceThen`` has a new state."""
         self._tracers: list[Any] = []
         self._counts = array("q")
-        """Nodes and inputs of the innermost graph, guards, objects tracked, times that tensors were saved."""
+        """Counts of the innermost graph's nodes and inputs, of guards, tracked objects, and saves of tensors."""
         self._effects: list[Any] = []
         self._sizes: list[SizesThen] = []
         self._graphs: dict[int, tuple[GraphThen, ...]] = {}

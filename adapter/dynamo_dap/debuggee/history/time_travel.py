@@ -38,7 +38,7 @@ class Place(NamedTuple):
     at: int
     """The snapshot's number."""
     is_after: bool = False
-    """Whether its instruction has begun or was executed: its event or result is shown."""
+    """Whether its instruction has begun, or was executed: then its event or result is shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,8 +275,8 @@ class Past:
             yield oldest + index, function, path, line
 
     def begins_statement(self, at: int) -> bool:
-        """Whether a user statement begins at a snapshot."""
-        # Files of hidden libraries are not read.
+        """Return whether a user statement begins at a snapshot."""
+        # Do not read the files of hidden libraries.
         return self._is_user_code(self.function(at).path) and self._what_begins(at).statement
 
     def statements_between(self, at: int, later: int) -> int:
@@ -402,9 +402,9 @@ class Past:
     def _first(self, *, statement: bool = True) -> Destination:
         """Return the oldest snapshot, with ``statement`` the first statement's."""
         if self._log.forgotten:
-            text = "as far back as the trace is remembered"
+            text = "the oldest recorded state of the trace"
         else:
-            text = self._beginning if self._log.is_from_start else "no breakpoint was set before"
+            text = self._beginning if self._log.is_from_start else "no earlier breakpoint"
         begins = (at for at in range(self.beginning, self.end) if statement and self.begins_statement(at))
         return Destination(Place(next(begins, self.beginning)), "step", remark=text, is_beginning=True)
 
@@ -412,12 +412,12 @@ class Past:
     def _beginning(self) -> str:
         if self.end == self.beginning or not self.snapshot(self.beginning).frames[-1].frame.is_of_resume_function:
             return "the beginning of the trace"
-        return "the beginning of what comes after the graph break; what was before is not known"
+        return "the beginning of the part after the graph break; the part before it is unknown"
 
     def _step_back(self, place: Place, granularity: str) -> Destination:
         """Step like ``next`` backwards: over calls, and out of the function at its beginning."""
         here = self.snapshot(min(place.at, self.end - 1)).frames
-        if place.at == self.end:  # from after the function: over all calls at its end
+        if place.at == self.end:  # from behind the function: over all calls at its end
             here = here[-1:]
         own = {each.frame for each in here}
         for earlier in range(min(place.at, self.end - 1), self.beginning - 1, -1):

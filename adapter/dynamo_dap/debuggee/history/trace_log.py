@@ -36,16 +36,16 @@ from dynamo_dap.debuggee.torch_api.translator import Translator, running_transla
 from dynamo_dap.debuggee.torch_api.variable_trackers import source_name, unwrapped
 
 MAXIMUM_SNAPSHOTS = 50_000
-"""Beyond, the oldest are forgotten, ``_FORGOTTEN_AT_ONCE`` at a time."""
+"""Above this number, the oldest are forgotten, ``_FORGOTTEN_AT_ONCE`` at a time."""
 _FORGOTTEN_AT_ONCE = 5_000
 MAXIMUM_COPIED = 4_000_000
-"""Copied items of containers; beyond, everything earlier is forgotten."""
+"""Maximum number of copied items of containers; above it, all earlier snapshots are forgotten."""
 _GENERATOR = 0x20 | 0x80 | 0x200
 """``co_flags`` of generators and coroutines (inspect.CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR)."""
 _CONTAINERS = frozenset({list, dict, set, deque, defaultdict})
 # Fields of Dynamo's interpreter.
 _OF_RUNNING = frozenset({"symbolic_locals", "prefix_insts"})
-"""What a function needs only while it runs: variables, and first instructions of the generated code."""
+"""Fields that a function needs only while it runs: variables, and first instructions of the generated code."""
 _CACHES = "_cache_method_"
 _CONSTANTS = "_constants_cache"
 _MODULES = "nn_module_stack"

@@ -99,7 +99,7 @@ class BegunCalls:
         self._of_threads.setdefault(threading.get_ident(), []).append(begun)
 
     def has(self, code: types.CodeType) -> bool:
-        """Whether a call of ``code`` has begun. Any thread."""
+        """Return whether a call of ``code`` has begun. Any thread."""
         known = list(self._of_threads.values()) if self._of_threads else ()
         return any(each.code_id == id(code) for one in known for each in one)
 

@@ -110,7 +110,7 @@ class TraceStops:
                 return False
             if is_over:
                 self._host.steps.finish()
-                step.asked.refuse("this trace is over: it can be looked at, but nothing goes on from here")
+                step.asked.refuse("this trace has ended: it can be inspected, but not continued")
             elif self._what_ifs.follow(step.asked, stop.origin, top):
                 return True
 

@@ -91,7 +91,7 @@ class ChangedRun(ReplayRun):
     ) -> None:
         """Make the changes ``made`` in a replay of ``call``, and hold it at the last one.
 
-        ``asked`` is the user's request for it; None if it was refused, and this trace leads back to the old place.
+        ``asked`` is the user's request for it; None if it was refused: this trace then returns to the old place.
         """
         super().__init__(call)
         self._host = host
@@ -118,7 +118,7 @@ class ChangedRun(ReplayRun):
     # -- the trace ---------------------------------------------------------------------------------------------
 
     def is_over(self) -> bool:
-        """Whether a change was refused, or the user has changed something else."""
+        """Return whether a change was refused, or the user has changed something else."""
         return self._is_over
 
     def next_index(self, frame: TracedFrame, index: int, progress: TraceProgress) -> int:
@@ -142,11 +142,11 @@ class ChangedRun(ReplayRun):
             return self._refuse(str(problem))
         place = self._held_at
         if self.has_arrived:
-            # The analysis was restarted: the user did not stop on the way.
+            # The analysis restarted, so the user did not stop on the way.
             is_before = attempt > place.attempt and progress.position < place.position
             return Decision.GO_ON if is_before else Decision.ASK
         if attempt > place.attempt or (attempt == place.attempt and progress.position > place.position):
-            return self._refuse("the trace could not be brought to this place again")
+            return self._refuse("the trace could not be repeated up to this place")
         if (attempt, progress.position) != (place.attempt, place.position):
             return Decision.GO_ON
         self.has_arrived = True
@@ -163,7 +163,7 @@ class ChangedRun(ReplayRun):
             return
         index = place.index if changes.jump is None else changes.jump.index
         if frame.code is not place.code or frame.index != index:
-            raise CannotChange("something can be changed only where a line begins: step to one, or back to one")
+            raise CannotChange("a trace can be changed only where a line begins: step to one, or back to one")
         self._done.add(key)
         chain = frame.with_callers()
         # What Dynamo traces meanwhile does not belong to the function.
@@ -206,7 +206,7 @@ class ChangedRun(ReplayRun):
         if self.call.is_compiled_now and ONCE.problem is not None:
             raise RequestError(ONCE.problem, error_id=ErrorId.CANNOT_CHANGE)
         if any(NEW_SYMBOL in each.text for one in self.made for each in one.assigned):
-            text = f"there is nothing in the call that '{NEW_SYMBOL}' could take its number from"
+            text = f"no size of the call can be the number of '{NEW_SYMBOL}'"
             raise RequestError(text, error_id=ErrorId.CANNOT_CHANGE)
         self.is_kept = True
         name = name_of_call(self.call)
@@ -252,7 +252,7 @@ class WhatIfs(CompileObserver):
             if changed is not None:
                 changed.change(changes, place, asked)
                 return True
-            assert isinstance(origin, Origin), "a stop in a trace knows where it is"
+            assert isinstance(origin, Origin), "a stop in a trace has a position"
             call = traced_call(top, origin.identity.compile_id)
         except (CannotChange, FeatureMissing) as problem:
             asked.refuse(str(problem))
@@ -379,4 +379,4 @@ class WhatIfs(CompileObserver):
     def _report_not_kept(self, problem: str) -> None:
         if self._host.what_if is not None:
             self._host.what_if.kept = False
-        self._host.print(f"dynamo-dap: what was changed is not kept: {problem}\n", "important")
+        self._host.print(f"dynamo-dap: the changes are not applied: {problem}\n", "important")

@@ -49,8 +49,8 @@ class BisectedRun:
             when_imported("torch.fx.passes.graph_transform_observer", self._watch_passes)
 
     def _fail(self) -> None:
-        # A count that is too low would name the wrong thing.
-        self.body.problem = "a hook of the debugger failed: nothing is known of this run"
+        # A count that is too low would blame the wrong item.
+        self.body.problem = "a hook of the debugger failed: the counts of this run are unknown"
 
     def _install(self) -> None:
         if BISECTING.problem is not None:

@@ -207,7 +207,7 @@ class ExploredStages:
         """Install nothing yet."""
         self._observer = observer
         self._patches = Patches("exploring compiles")
-        # A program may have inputs and kernels that these wrappers cannot handle; the others still work.
+        # Some inputs and kernels of a program can make these wrappers fail; the other wrappers still work.
         self._costs, self._programs = Patches("costs of kernels"), Patches("programs that run a graph")
         self._lock = lock("hooks of stages", Level.HOOKS)
         self._thread = threading.local()
@@ -353,7 +353,7 @@ class ExploredStages:
         self._thread.direction = FORWARD
 
     def _write_program(self, module: object, inputs: object, options: Any) -> None:
-        """As Inductor does for torch's own trace, where one is taken; in torch 2.13 always."""
+        """Inductor does the same for torch's own trace; torch 2.13 always does."""
         if RUNNABLE.problem is not None:
             return
         save, file = RUNNABLE.resolve(_RUNNABLE), io.StringIO()

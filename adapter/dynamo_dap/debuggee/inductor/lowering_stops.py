@@ -94,7 +94,7 @@ class LoweringStops(CompileObserver):
 
         path, line, _ = lines[-1]
         text = f"{work.stage} {work.what}, from line {line}"
-        # The program's modes would trace what is computed at the stop.
+        # The program's modes would trace the expressions of the stop.
         with data_reading():
             self._host.hold(
                 Stop(
@@ -105,7 +105,7 @@ class LoweringStops(CompileObserver):
                     text=text,
                     hit_breakpoint_ids=hit,
                     origin=_Origin(path, line),
-                    no_past="what torch makes of a graph is not gone back in: set the breakpoint, and compile again",
+                    no_past="lowering has no history: set the breakpoint, and compile again",
                 )
             )
         self._step_in()

@@ -138,7 +138,7 @@ class StageDocuments:
         name = str(node.name)
         found = [part for way in made_from(node) if (part := self._nearest(way)) is not None]
         if previous is not None and self._graphs[previous][1].get(name) == str(node.op):
-            # It existed before, and may have replaced others.
+            # It existed before the passes, and may have replaced other nodes.
             found = [f"{previous}:{name}", *found]
         if found or node.op != "call_function":
             return list(dict.fromkeys(found))
@@ -173,7 +173,7 @@ class StageDocuments:
         below, places, lines = f"{direction}-{'ir' if fused else 'post-grad'}", _Places(document), _Lines()
         for each in operations:
             known = self._known(below, each.members if fused else each.origins)
-            # In the order of the document: Inductor reports them in any order.
+            # Sort them as in the document: Inductor reports them in any order.
             parents = sorted(known, key=lambda parent: self._parts[parent].first)
             own = self._inherited(parents, places)
             own = own or self._inherited(self._known(f"{direction}-post-grad", each.wanting), places)

@@ -74,7 +74,7 @@ def wait_for_client() -> None:
 
 
 def is_client_connected() -> bool:
-    """Whether a client is attached."""
+    """Return whether a client is attached."""
     return process_agent().client is not None
 
 

@@ -71,7 +71,7 @@ def invite_children(agent: Agent, options: AgentOptions) -> None:
     try:
         pydevd_internals.load()
     except pydevd_internals.DebugpyMissing:
-        return  # reported already: without it there is no eager debugging either
+        return  # already reported: eager debugging needs it as well
     _wish = _Wish(options.children_file, lambda: agent.client is client)
     pydevd_internals.wrap_process_creation(_is_ours, _rewritten, lambda: _after_fork(agent))
     _watch_forks()
@@ -120,7 +120,7 @@ def _rewritten(command: Sequence[Argument]) -> Sequence[Argument]:
     try:
         reported = invitation_text(wish.invitation_file, rank_of_spawned(sys._getframe()))
         debugged = debugged_command(command, ENTRY, reported)
-    except TypeError:  # an invalid command is the program's own problem
+    except TypeError:  # the program itself must get the error for an invalid command
         return command
     if debugged is None or not is_for_program(sys._getframe(), is_fork=False):
         return command

@@ -105,7 +105,7 @@ def _say_undebugged(invitation: str, problem: str) -> None:
 
 
 def _run_undebugged(problem: str) -> None:
-    """Run a child process without the debugger if this Python lacks something: that is the program's own problem."""
+    """Run a child process without the debugger if this Python lacks something: the program must not fail for that."""
     _say_undebugged(sys.argv[2], problem)
     command = getattr(sys, "orig_argv", [sys.executable, *sys.argv])
     here = command.index("--child")

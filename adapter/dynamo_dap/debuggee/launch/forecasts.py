@@ -189,9 +189,9 @@ class _CannotForecast(Exception):
 
 
 def _check_known(code: CodeType, known: _Known) -> None:
-    """Check that the newest compiled call, and the same call with our tensors, would be a cache hit now.
+    """Check that the newest compiled call would hit the cache now, also with our tensors.
 
-    Raises: _CannotForecast: it would not, so results for other sizes would have another cause.
+    Raises: _CannotForecast: it would not, so misses of other sizes would have another cause.
     """
     if is_shared(code):
         raise _CannotForecast("several torch.compile calls compiled it, and each uses its own entries")
@@ -199,7 +199,7 @@ def _check_known(code: CodeType, known: _Known) -> None:
         raise _CannotForecast("an object that its guards check has changed since its newest compile")
     made = {id(tensor): with_size(tensor, {}) for _, tensor in tensors_in(known.names)}
     if serving_entry(code, {name: replaced(one, made) for name, one in known.names.items()}) is None:
-        raise _CannotForecast("its guards check more of its tensors than can be made again, such as their identity")
+        raise _CannotForecast("its guards check properties of its tensors that copies lack, such as their identity")
 
 
 @contextlib.contextmanager
@@ -214,7 +214,7 @@ def _as_the_call_began(known: _Known) -> Iterator[None]:
 
 
 _SET = {"grad", "default dtype", "float32 matmul precision", "deterministic"}
-"""The modes that are set, not entered and left."""
+"""Modes that a program sets by a call, without a context."""
 
 
 def _sizes_of(known: _Known, asked: ForecastRun) -> Iterator[VariedSize]:

@@ -59,7 +59,7 @@ def begin_profile(
 
 
 def is_profiling() -> bool:
-    """Whether this process is profiled."""
+    """Return whether this process is profiled."""
     return _profiler is not None
 
 

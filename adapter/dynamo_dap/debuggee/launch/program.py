@@ -26,7 +26,7 @@ from dynamo_dap.protocol.contract import ENTRY
 CODE_FILENAME = "<string>"
 
 _CACHED: dict[str, object] = {"__cached__": None} if sys.version_info < (3, 15) else {}
-"""What Python before 3.15 also puts into ``__main__``."""
+"""Names that Python before 3.15 also puts into ``__main__``."""
 
 
 @dataclass(frozen=True)
@@ -237,11 +237,11 @@ def _code_of_module(name: str | None) -> types.CodeType:
             _, spec, code = private._get_module_details(name, private._Error)
     except private._Error as error:
         sys.exit(f"{sys.executable}: {error}")
-    # The interpreter takes __file__ from a script's module at its end, and from no other module.
+    # At its end, the interpreter removes __file__ from a script's module only.
     main = sys.modules["__main__"] = types.ModuleType("__main__")
     vars(main).update(_names_of_new_main())
     nothing = compile("", spec.origin, "exec")
-    private._run_code(nothing, vars(main), None, "__main__", spec)  # sets the attributes
+    private._run_code(nothing, vars(main), None, "__main__", spec)  # sets the module's attributes
     assert isinstance(code, types.CodeType)
     return code
 

@@ -54,7 +54,7 @@ def _is_launchers(descriptor: int) -> bool:
 
 
 class _WholeLines(io.TextIOWrapper):
-    """Writes text in whole lines, since other ranks write, too."""
+    """Writes text in whole lines, since other ranks write to the same console."""
 
     def write(self, text: str, /) -> int:
         count = super().write(text)

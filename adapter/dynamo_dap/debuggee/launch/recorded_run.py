@@ -76,7 +76,7 @@ def _rewritten(command: Sequence[Argument]) -> Sequence[Argument]:
     reported = _reported()
     try:
         recorded = None if reported is None else debugged_command(command, ENTRY, reported)
-    except TypeError:  # an invalid command is the program's own problem
+    except TypeError:  # the program itself must get the error for an invalid command
         return command
     if recorded is None or not is_for_program(sys._getframe(), is_fork=False):
         return command

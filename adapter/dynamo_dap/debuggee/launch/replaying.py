@@ -25,7 +25,7 @@ def main(arguments: list[str]) -> int:
         call = snapshot.call
         if not is_agreed(snapshot):
             command = shlex.join(["dynamo-dap", "replay", str(folder)])
-            sys.stderr.write(f"dynamo-dap: nobody has agreed to run the code in {folder}: {command}\n")
+            sys.stderr.write(f"dynamo-dap: you have not agreed to run the code in {folder}: {command}\n")
             return 2
         result = RepeatedCall(snapshot, lambda text: _report(f"dynamo-dap: {text}")).run()
     except BadFolder as problem:

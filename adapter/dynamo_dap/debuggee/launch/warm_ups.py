@@ -2,7 +2,7 @@
 
 A region is all sizes that one entry serves if it is compiled with the size dynamic. Two sizes in different regions need
 an entry each, and a call adds at most one entry: so there are at least as many calls as regions. A first call makes an
-entry of its own size only, which is one call more where every region has several sizes. Each list is tried with an
+entry of its own size only, which adds a call if every region has several sizes. Each list is tried with an
 empty cache. Main thread after the program's end.
 """
 
@@ -68,7 +68,7 @@ def find_warm_up(attempts: Attempts, sizes: Iterable[int]) -> FoundWarmUp:
 
 
 def _regions(attempts: Attempts, wanted: frozenset[int], failing: dict[int, Exception]) -> Mapping[int, frozenset[int]]:
-    """Return regions that cover all sizes, each by its least size that no earlier region has; no more than needed."""
+    """Return the fewest regions that cover all sizes, each by its least size that no earlier region has."""
     regions: dict[int, frozenset[int]] = {}
     left = set(wanted)
     while left and len(regions) <= MOST_CALLS and len(failing) <= MOST_CALLS:
@@ -92,7 +92,7 @@ def _serves_itself_only(attempts: Attempts, size: int) -> bool:
 
 
 def _lists(regions: Mapping[int, frozenset[int]]) -> Iterator[list[int]]:
-    """Yield lists of calls to try, short ones first. Regions of one size go first: torch has them static anyway."""
+    """Yield lists of calls to try, short ones first. Regions of one size go first: torch keeps these sizes static."""
     if not regions:
         return
     ordered = sorted(regions, key=lambda size: (len(regions[size]) > 1, size))

@@ -97,7 +97,7 @@ class Survey:
         """Note the line that begins at ``point``."""
         frame = point.frame
         if frame.attempt is not self._attempt:
-            self._begin()  # the analysis was restarted
+            self._begin()  # the analysis restarted
             self._attempt = frame.attempt
         if self._open and self._open[-1][0] is not frame.interpreter:
             running = {id(each.interpreter) for each in frame.with_callers()}
@@ -177,7 +177,7 @@ def ends_at(step: Step, call: object, visit: Visit) -> bool:
     if not isinstance(origin, BackwardOrigin) or not visit.is_user_code:
         return False
     if origin.call is not call or step.kind is StepKind.IN:
-        return True  # the call before, in the order of the program
+        return True  # the previous call, in the order of the program
     return visit.depth < origin.depth if step.kind is StepKind.OUT else visit.depth <= origin.depth
 
 

@@ -57,7 +57,7 @@ GRADIENT = "__grad__"
 
 @dataclass(eq=False)
 class KeptCall:
-    """A call whose outputs may get gradients. Lives as long as the program's autograd graph of it."""
+    """A call whose outputs may get gradients. Lives as long as its autograd graph in the program."""
 
     number: int
     """Counts calls in the order of their beginning."""
@@ -78,7 +78,7 @@ class KeptCall:
 
     @property
     def bytes(self) -> int:
-        """The bytes of its inputs that only this object keeps alive."""
+        """How many bytes of inputs only this object keeps alive."""
         return sum(each.bytes for each in self.inputs.values())
 
     def close(self, reason: str) -> None:
@@ -101,7 +101,7 @@ class _InBackward:
         for node, given in self.kept.inputs.items():
             if node.name == name:
                 return given.now()
-        raise NoRealValue(f"the input '{name}' of the graph is not there any more")
+        raise NoRealValue(f"the input '{name}' of the graph no longer exists")
 
     def gradient_of(self, name: str, at: str) -> object:
         """Return the gradient of a node."""
@@ -193,7 +193,7 @@ class BackwardPasses:
             output_gradients = kept.output_gradients() if kept.output_gradients is not None else None
             if output_gradients is not None:
                 output_gradients.close()
-            kept.close("nothing stops in backward passes any more")
+            kept.close("no breakpoint of mode backward is left")
         self._kept.clear()
 
     # -- calls: the thread that makes them -------------------------------------------------------------------------
@@ -312,13 +312,13 @@ class BackwardPasses:
                 if has_gradient:
                     reported.pop(visit.place, None)
                 elif visit.place in reported:
-                    reported[visit.place] = "what was differentiated does not depend on it"
+                    reported[visit.place] = "the differentiated outputs do not depend on it"
         if after is None:
             for (path, line), reason in reported.items():
                 self._say_why_not(kept, f"{os.path.basename(path)}:{line}", reason)
 
     def _say_why_not(self, kept: KeptCall, place: str, reason: str) -> None:
-        """Report a breakpoint whose line has no gradient after the backward pass."""
+        """Report a breakpoint whose line got no gradient in the backward pass."""
         if (place, reason) not in self._reported:
             self._reported.add((place, reason))
             name = f"{name_of_call(kept.call)} [{kept.call.compile_id}]"
@@ -381,7 +381,7 @@ class BackwardPasses:
         replay = RunToVisit(self._in_backward(kept, run), visit, arrived)
         self._trace(kept, replay)
         if not replay.is_found:
-            raise NoRealValue(f"what the call was given has changed since: it does not reach line {visit.line} again")
+            raise NoRealValue(f"the call's inputs have changed since: its replay does not reach line {visit.line}")
 
     def _in_backward(self, kept: KeptCall, run: GradientRun) -> CachedCall:
         """Return the call for inspection in its backward pass."""
@@ -456,12 +456,12 @@ def _headline(kept: KeptCall, visit: Visit) -> str:
     call = kept.call
     name = name_of_call(call)
     which = f"a call of {name}" if call.number is None else f"call {call.number or 1} of {name}"
-    return f"the gradient of line {visit.line} is there, in the backward pass of {which} [{call.compile_id}]"
+    return f"the gradient of line {visit.line} has arrived, in the backward pass of {which} [{call.compile_id}]"
 
 
 _NO_PAST = (
-    "a backward pass is not gone back in: set a breakpoint of mode 'backward' on the line, and it is held there in the "
-    "next backward pass of the call"
+    "a backward pass has no history: set a breakpoint of mode 'backward' on the line, which stops in the next "
+    "backward pass of the call"
 )
 
 
@@ -490,7 +490,7 @@ def _why_without(visit: Visit) -> str:
     """Return why no value with a gradient is known for a line."""
     if visit.is_in_body:
         return "it is in the body of an operator, and its own gradient is not known"
-    return "what it makes needs no gradient"
+    return "its result needs no gradient"
 
 
 def _asks_for_gradient_alone(breakpoint: LineBreakpoint) -> bool:

@@ -220,11 +220,11 @@ class BackwardValues:
 
 
 def _maker_of(nodes: Sequence[object], run: GradientRun, node: Node, limit: int, prefix: str = "") -> Any:
-    """Return the operation that passes back the NaN or Inf in the gradient of ``node``.
+    """Return the operation that causes the NaN or Inf in the gradient of ``node``.
 
-    A node may have several users. The answer is the first user in the graph whose own part is not finite: the part of a
-    later user may include it. Without such a user the gradient came from the outputs, and the answer is ``node``.
-    ``prefix`` belongs to the names in a higher-order operator's body.
+    A node may have several users. The answer is the first user in the graph whose own part of the gradient is not
+    finite, since a later user's part may include an earlier one's. Without such a user, the gradient comes from the
+    outputs, and the answer is ``node``. ``prefix`` belongs to the names in a higher-order operator's body.
 
     Raises:
         NoRealValue: each user's own part is finite, so none of them can be named.

@@ -35,7 +35,7 @@ def bad_operands(
 ) -> tuple[tuple[Any, str], ...]:
     """Return the operands of ``node``, each with the element behind the result's element at ``index``.
 
-    For a division by 0 only the 0. Empty if unknown, or if an operand was overwritten.
+    For a division by 0, return only the 0. Empty if unknown, or if an operand was overwritten.
     """
     short = _short_name(node)
     given = list(node.args)

@@ -169,7 +169,7 @@ def _fault_in_values(
     before = Before(roots, list(cached_call.memory))
     try:
         if comparison.graph.has_drawn_in_python:
-            raise NotRun("it would draw other numbers")
+            raise NotRun("it would draw other random numbers")
         run = run_in_fork(cached_call, comparison.reference, call.kept.random, is_torch_file, before)
         comparison.by_line = run.by_line
     except (NotRun, FeatureMissing) as problem:
@@ -501,7 +501,7 @@ def _lines(comparison: Comparison, fault: Fault | None) -> list[ComparedLine]:
         line.dynamo = _deviation(fault.difference)
     at_fault = None if fault is None else lines.get(line_at_fault(fault) or ("", 0))
     if fault is not None and at_fault is not None and not _is_any_different(at_fault):
-        # Its values are right: it writes to other memory, or strides, sharing or gradients differ.
+        # Its values are right, but its writes to memory, strides, sharing or gradients differ.
         at_fault.compiled = replace(_deviation(fault.difference), same=False)
     return list(lines.values())
 

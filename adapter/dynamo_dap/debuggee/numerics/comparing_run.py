@@ -119,7 +119,7 @@ class ComparingRun(CallObserver, CompileObserver):
     def graph_made(self, compiling: FrameCompile | None, graph: Any) -> None:
         """Note the tensors of the program that belong to the graph."""
         self._attributes.note(graph)
-        self._raised.install()  # what it needs of torch may not be imported earlier
+        self._raised.install()  # the parts of torch that it needs may be imported only now
 
     def backend_failed(self, frame: TracedFrame, graph: object, problem: BaseException) -> None:
         """Note that a backend has failed, and which part of it."""
@@ -258,7 +258,7 @@ class ComparingRun(CallObserver, CompileObserver):
     def _is_wanted(self, number: int) -> bool:
         if self._every:
             return (number - 1) % self._every == 0
-        return number & (number - 1) == 0  # the first, the first cached one, and fewer and fewer later ones
+        return number & (number - 1) == 0  # calls 1, 2, 4, 8, ...
 
     def _write(self, body: ComparisonBody) -> None:
         with self._lock, self._path.open("ab") as file:

@@ -99,7 +99,7 @@ class Reference:
         except NoRealValue as problem:
             if not self._calls.faults and not (may_fail and self.failed):
                 raise self._raised() or problem from None
-            self.outputs = []  # operations after an operator with a wrong declaration may fail
+            self.outputs = []  # a wrong declaration of an operator can make later operations fail
         self.values = {
             node: kept for node, (value, version, kept) in self._seen.items() if version_of(value) == version
         }
@@ -204,7 +204,7 @@ def values_by(
         for restore in random:
             restore()
         returned = compiled(*graph.fresh_inputs(require_gradients=records_gradients))
-        # The next run overwrites the graph's own tensors.
+        # Copy them: the next run overwrites the graph's own tensors.
         owned = {storage_of(own) for _, own, _ in graph.own_attributes()}
         with data_reading():
             return [
@@ -247,7 +247,7 @@ def ladder(backend: Any, is_right: Callable[[Callable[..., Any]], bool]) -> Ladd
     judged = []
     for stage, earlier in stages_before(backend):
         right: bool | None = None
-        # A stage that cannot run alone is tried together with the next.
+        # If a stage cannot run alone, it is tried together with the next one.
         with contextlib.suppress(Exception):
             right = is_right(earlier)
         judged.append(JudgedStage(_BISECTED[stage], right))

@@ -26,9 +26,9 @@ _OF_TYPICAL_NOISE = 6.0
 _OF_ROUNDING = 2.0
 """Or this many units in the last place."""
 _COMMON = 0.999
-"""The error of this share of the eager result's elements counts for all of them; larger errors count individually."""
+"""The error below which this share of the eager elements stays counts for all; larger errors count per element."""
 _FEW, _MANY = 1000, 1 << 24
-"""With fewer or more elements, the largest error counts instead."""
+"""Outside these numbers of elements, the largest error counts instead."""
 
 
 @dataclass(frozen=True)

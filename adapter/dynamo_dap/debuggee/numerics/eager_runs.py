@@ -155,7 +155,7 @@ def state_after(call: CachedCall, before: Before) -> State:
         never_compile(_no_trace)
         sys.settrace(_no_trace)
         frame: Any = call.frame
-        while frame is not None:  # its callers as well: none may continue in any case
+        while frame is not None:  # trace its callers as well: none may continue
             frame.f_trace = at_end
             frame = frame.f_back
         raise GoesOnInFork
@@ -282,7 +282,7 @@ def _answer_of(work: Callable[[], object] = lambda: None, *, goes_on: Callable[[
             os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
     if not answer:
-        raise NotRun("the run in a copy of the process gave no answer")
+        raise NotRun("the run in a fork of the process gave no answer")
     reported = marshal.loads(answer)
     if isinstance(reported, str):
         raise NotRun(reported)
@@ -321,14 +321,14 @@ def _run(call: CachedCall) -> object:
 def _check(call: CachedCall) -> None:
     torch = sys.modules["torch"]
     if not hasattr(os, "fork") or sys.platform == "darwin":
-        raise NotRun("this system has no copies of a process")
+        raise NotRun("this system cannot fork a process")
     if torch.cuda.is_initialized():
-        raise NotRun("the program uses CUDA, which does not work in a copy of the process")
+        raise NotRun("the program uses CUDA, which does not work in a fork")
     generated: types.CodeType | None = getattr(call.frame, "f_code", None)
     if generated is None or any(str(name).startswith(_RESUME) for name in generated.co_names):
         raise NotRun("its graph breaks")
     if isinstance(call.frame, types.FrameType) and program_cells(call.frame) is None:
-        raise NotRun("this Python does not show the variables that it captures")
+        raise NotRun("this Python does not expose the variables that it captures")
     if call.code.co_flags & _UNUSUAL:
         raise NotRun("it is a generator or a coroutine")
 
@@ -362,7 +362,7 @@ def _end_with(pipe: int, work: Callable[[], object]) -> None:
         while answer:
             answer = answer[os.write(pipe, answer) :]
     finally:
-        # A copy of the program that ran on would write its files twice.
+        # If the copy of the program continued, it would write the program's files twice.
         if not goes_on:
             os._exit(0)
 
@@ -481,11 +481,11 @@ def _by_line(reference: Reference, is_passed_over: Callable[[str], bool]) -> Map
     called: dict[Line, list[Any]] = {}
     for node in reference.graph.nodes:
         if node.target is operator.getitem and node.args[0] in reference.several:
-            continue  # Python only takes it out of a tuple
+            continue  # Python only takes the item out of a tuple
         if node not in reference.values and node not in reference.several:
             continue
         if is_higher_order(node):
-            continue  # Python calls what it is made of, line by line
+            continue  # Python runs its parts, line by line
         values = reference.several[node] if node in reference.several else [reference.values[node]]
         places = [place for place, _ in places_of(node) if not is_passed_over(place.path)]
         for groups, group in ((own, places[:1]), (called, places[1:])):
@@ -498,7 +498,7 @@ def _by_line(reference: Reference, is_passed_over: Callable[[str], bool]) -> Map
 
 
 def _pairs(own: bool, of_graph: Sequence[object], values: Sequence[object]) -> list[tuple[Any, Any]]:
-    """Pair the graph's values with Python's: by position, or else the graph's last one."""
+    """Pair the graph's values with Python's: by position, else only the graph's last value."""
     if not of_graph or not values:
         return []
     if own and len(of_graph) == len(values):

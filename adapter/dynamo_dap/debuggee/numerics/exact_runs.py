@@ -31,11 +31,11 @@ _FACTORIES = frozenset(f"torch.{name}" for name in _MAKERS)
 """Functions that make a tensor of torch's default type, unless they get another one."""
 _NORMALIZATIONS = ("batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm")
 _OF_TAKEN = 16.0
-"""Earlier rounding of results that were taken over unchanged, in units of their own rounding."""
+"""Rounding errors that unchanged inputs already have, in units of their own rounding."""
 _OF_SUBGRAPH = 4.0
 """Rounding by the operations of a graph inside the graph, in units of their results' rounding."""
 _REMEMBERS = 0.25
-"""A custom operator whose second result differs by this fraction does not compute the same again."""
+"""If a custom operator's second result differs by more than this fraction, the operator is not deterministic."""
 _LARGEST_SPREAD = 4
 """Memory more than this many times as large as the tensor's own part is not copied completely."""
 
@@ -46,11 +46,11 @@ ExactRun = dict[str, Any]
 
 @dataclass(frozen=True)
 class TakenResult:
-    """A result that another run does not repeat: random numbers, and a custom operator's state."""
+    """A result that another run cannot repeat: it depends on random numbers, or on a custom operator's state."""
 
     value: Any
     ratio: Any
-    """The ratio of the result to the operand of its shape, which dropout draws. None without one."""
+    """The ratio of the result to the operand of the same shape: dropout's mask. None without such an operand."""
     is_random: bool
 
     @classmethod
@@ -162,7 +162,7 @@ class Noise:
             # Autograd does not count this write: it may have saved the value already.
             value.data.mul_(1 + unit * self._random_like(value))
             if any(is_higher_order(each) for each in (node, *node.all_input_nodes)):
-                # It is the result of many operations: where they cancel out, the rest has more rounding errors.
+                # Many operations made it: where they cancel out, the remainder has more rounding errors.
                 value.data.add_(unit * _OF_SUBGRAPH * self._random_like(value) * value.pow(2).mean().sqrt())
 
     def disturb_gradient(self, node: Any, results: Mapping[Any, Any]) -> None:
@@ -189,9 +189,9 @@ class Noise:
         value.register_hook(disturbed)
 
     def _common_to_slices(self, gradient: Any) -> Any:
-        """Return what a normalization's backward rounds alike in a row or channel: the means that it subtracts.
+        """Return the error of the means that a normalization's backward subtracts: equal in a row or channel.
 
-        The sum of such a slice is zero but for that, as the gradient of a bias before a batch norm.
+        Without it the slice sums to zero, like the gradient of a bias before a batch norm.
         """
         one_channel = (slice(0, 1), slice(None), *[slice(0, 1)] * (gradient.dim() - 2))
         rows, channels = gradient[..., :1], gradient[one_channel]

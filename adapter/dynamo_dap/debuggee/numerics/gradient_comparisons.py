@@ -31,7 +31,7 @@ from dynamo_dap.debuggee.torch_api.retracing import CachedCall, compile_by, comp
 from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
 
 _LOOSE = 0.05
-"""A float64 run whose outputs differ more than this, relative to their scale, computes something else."""
+"""If a float64 run's outputs differ by more than this, relative to their scale, the run computes something else."""
 _LIMIT = 1 << 30
 """Bytes of gradients that are computed at once."""
 

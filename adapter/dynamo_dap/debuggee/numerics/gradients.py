@@ -36,7 +36,7 @@ _MAP = "torch.fx.node:map_arg"
 GRADIENTS = Feature("gradients of what a compiled call computes", _EDGE, _TASK, _ENGINE, _MAP)
 
 Gradients = Sequence[Any]
-"""By output of a graph; None if none arrived."""
+"""By output of a graph: its gradient, or None if none arrived."""
 
 
 def current_pass() -> int:
@@ -73,7 +73,7 @@ class OutputGradients:
         self._places = found.places
         self._last = found.last
         self.included = found.included
-        """For each output, those whose gradients its own gradient already includes: see ``GradientRun``."""
+        """For each output, the other outputs whose gradients its own gradient includes: see ``GradientRun``."""
         self._arrived: dict[int, dict[int, tuple[Any, ...]]] = {}
         self._handles = [
             node.register_prehook(functools.partial(self._on_gradients, at)) for at, node in enumerate(found.nodes)
@@ -94,7 +94,7 @@ class OutputGradients:
         task = current_pass()
         if task not in self._arrived:
             self._arrived[task] = {}
-            if self._last != at:  # in case the pass does not reach the last one
+            if self._last != at:  # in case the pass does not reach the last output
                 at_end_of_pass(functools.partial(self._finish, task))
         self._arrived[task][at] = gradients
         if self._last == at:
@@ -112,7 +112,7 @@ class OutputGradients:
 
 
 class _Places:
-    """Finds tensors' positions in autograd's graph, and which of them a backward pass reaches from which others."""
+    """Finds tensors' positions in autograd's graph, and which tensors a backward pass reaches from which others."""
 
     def __init__(self, tensors: Sequence[Any], ends: Sequence[Any]) -> None:
         """Nodes behind ``ends`` are ignored."""
@@ -285,7 +285,7 @@ class GradientRun:
         self._edges: dict[tuple[str, int], Any] = {}
         """By node, and by the number of the last node that wrote to its memory, initially itself."""
         self._written: dict[str, list[int]] = {}
-        """A node's numbers in ``_edges``."""
+        """The indices in ``_edges`` of each node."""
         self._numbers = {node.name: number for number, node in enumerate(graph.nodes)}
         self._alive: dict[object, list[tuple[str, weakref.ref[Any], int]]] = {}
         """By memory: tensors with a gradient, and their versions."""

@@ -89,7 +89,7 @@ class WrittenInputs:
         Watching(self._graph.module).run(*given)
 
     def _writer_by_contents(self, placeholder: object) -> Any:
-        """Return the last operation that changes an input without a new version, as batch norm does, or None."""
+        """Return the last operation that changes an input without raising its version, as batch norm does, or None."""
         torch: Any = sys.modules["torch"]
         found: list[Any] = []
 
@@ -156,7 +156,7 @@ def random_state_after(backend: Callable[..., Any], graph: ReplayedGraph, random
 def raises_by(
     backend: Callable[..., Any], graph: ReplayedGraph, random: Iterable[Callable[[], None]], problem: str
 ) -> bool:
-    """Whether a call of the graph compiled by ``backend`` raises an exception of the type that ``problem`` names."""
+    """Return whether a call of the graph compiled by ``backend`` raises an exception of the type in ``problem``."""
     try:
         random_state_after(backend, graph, random)
     except Exception as raised:  # noqa: BLE001  (whatever the backend raises is the answer)

@@ -1,8 +1,8 @@
 """Finds NaN and Inf: whether values have any, and which operation of a graph made the first.
 
-An operation made one if its result has it and none of its operands does. A NaN from an Inf was made where the Inf was.
-An Inf or NaN that the program wrote (``masked_fill(mask, -inf)``) or that came with the call's inputs was not made.
-Uninitialized memory is ignored. The program's thread that makes the call.
+An operation made one if its result has it and none of its operands does. If a NaN comes from an Inf, the operation that
+made the Inf counts. An Inf or NaN that the program writes as a constant (``masked_fill(mask, -inf)``), or that the
+call's inputs have, does not count. Uninitialized memory is ignored. The program's thread that makes the call.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ def _order(made: Made | Given | None) -> tuple[int, int]:
 
 
 _Origins = Mapping[str, "Made | Given | None"]
-"""By kind, the source; None for what the program wrote, and for an input's Inf."""
+"""By kind, the source; None for a constant of the program, and for an input's Inf."""
 
 
 def made_in_body(body: GraphModule, operands: tuple[Any, ...]) -> tuple[Any, Mapping[str, Made]]:
@@ -236,7 +236,7 @@ class _Watch:
         self._versions: dict[object, int] = {}
         self._count = 0
         self.inside: list[dict[str, Made]] = []
-        """The sources in the bodies of the running operation, by kind, run by run."""
+        """For each run of a body of the running operation: the sources in it, by kind."""
 
     def run_body(self, body: GraphModule, operands: tuple[object, ...]) -> Any:
         """Run a higher-order operator's body, and note which of its operations made a NaN or Inf."""

@@ -27,7 +27,7 @@ class OutputFacts:
     """The observable properties of one result."""
 
     strides: tuple[int, ...]
-    """For dimensions with more than one element; other strides mean nothing."""
+    """Only of dimensions with more than one element: other strides mean nothing."""
     inputs: frozenset[int]
     """Positions of the inputs whose memory it shares."""
     outputs: frozenset[int]
@@ -111,7 +111,7 @@ class ObservedOutputs:
         if expected.outputs != found.outputs:
             return _sharing(expected.outputs, found.outputs, [f"result {at}" for at in range(len(self._expected))])
         if self._with_gradients and expected.requires_grad != found.requires_grad:
-            return "requires no gradient" if expected.requires_grad else "requires a gradient, and none in eager"
+            return "requires no gradient" if expected.requires_grad else "requires a gradient, but not in eager"
         return ""
 
 

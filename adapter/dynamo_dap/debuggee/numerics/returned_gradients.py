@@ -51,7 +51,7 @@ class ReturnedGradients:
         self._report = report
         edges = [_edge_of(each) for each in inputs]
         self.shares = [None if edge is None else edges.index(edge) for edge in edges]
-        """For each input the first one with the same gradient: a view passed twice has one gradient."""
+        """For each input, the first input that shares its gradient: a view passed twice has one gradient."""
         self.passed_on = [_edge_of(each) in edges and _edge_of(each) is not None for each in outputs]
         """For each output, whether it is an input: its gradient does not come through the call."""
         self._edges = {edge: at for at, edge in reversed(list(enumerate(edges))) if edge is not None}
@@ -72,7 +72,7 @@ class ReturnedGradients:
         return self._arriving.are_expected
 
     def take_unfinished(self) -> Gradients | None:
-        """Return what arrived in a pass that did not leave the call, as the call raised; None if there is none."""
+        """Return the gradients of a pass that never left the call, since the call raised; None without such a pass."""
         for task, each in list(self._passes.items()):
             is_inside = any(one is not None for one in each.arrived) and all(one is None for one in each.returned)
             if is_inside and self._passes.pop(task, None) is not None:

@@ -1,9 +1,9 @@
 """Compares what a call leaves in Python: attributes, containers, captured variables, globals, its result.
 
 Dynamo replays such side effects once the graph has run. A ``State`` maps user expressions to everything that a function
-may store to. Two states show what a compiled call stores differently from eager. Values go through a pipe between
-processes, so they are plain. None of the program's code runs for it: no property, no ``__getattr__``, no ``__eq__``.
-The thread that makes the call, or its fork.
+may store to. The difference of two states is what a compiled call stores differently from eager. Values are plain,
+since a pipe carries them between processes. Reading a state runs none of the program's code: no property, no
+``__getattr__``, no ``__eq__``. The thread that makes the call, or its fork.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _OF_MODULES = ("_parameters", "_buffers", "_modules")
 
 
 def roots_of(call: CachedCall, codes: Sequence[types.CodeType]) -> Roots:
-    """Return where a call may store: its arguments, captured variables, and the globals that ``codes`` name."""
+    """Return the places that a call may store to: arguments, captured variables, and globals that ``codes`` name."""
     captured = dict(zip(call.code.co_freevars, call.closure, strict=False))
     roots: dict[str, Callable[[], object]] = {name: functools.partial(_itself, value) for name, value in _given(call)}
     roots |= {name: functools.partial(_content, cell) for name, cell in captured.items()}
@@ -294,7 +294,7 @@ def _text(kind: str, facts: Any, beside: Any) -> str:
         return text if len(text) <= 80 else f"{text[:80]}..."
     if kind == "tensor":
         text = f"a tensor {facts[1]}{list(facts[0])}"
-        return f"{text} of other contents" if isinstance(beside, tuple) and facts[:2] == beside[:2] else text
+        return f"{text} with other contents" if isinstance(beside, tuple) and facts[:2] == beside[:2] else text
     if kind == "sequence":
         return "1 item" if facts == 1 else f"{facts} items"
     if kind == "missing":

@@ -109,7 +109,7 @@ class Culprit:
     call: CachedCall
     """How to trace the call so that these nodes result."""
     line: tuple[str, int] | None = None
-    """The calling line to stop at; None for the operation's own."""
+    """The calling line to stop at; None for the line of the operation."""
     visit: int | None = None
     """Stop at this visit of ``line`` instead of at ``node``, if set."""
 
@@ -328,7 +328,7 @@ class ValueStops(CallObserver, CompileObserver):
     def _hold(self, call: GraphCall, culprit: Culprit) -> None:
         """Trace the call again, and hold it at the wrong line."""
         before, lines = contextlib.ExitStack(), Patches("stopping at a value's line")
-        before.enter_context(self._host.holding())  # breakpoints on the way were hit when the call began
+        before.enter_context(self._host.holding())  # the call's breakpoints were hit when it began
 
         def stop_at(frame: TracedFrame) -> None:
             NODE_HOOK.want(None)
@@ -376,8 +376,8 @@ def _what_came(call: GraphCall, comparison: Comparison) -> str:
     if call.problem is not None:
         return f"The compiled call raises {named_first_line_of(call.problem)}"
     if comparison.differs:
-        return f"The compiled call returns something else: {comparison.worst.text}."
-    return "What this call returns does not differ for that."
+        return f"The compiled call returns another value: {comparison.worst.text}."
+    return "The results of this call do not differ."
 
 
 def _was_reported(call: GraphCall, comparison: Comparison, fault: Fault) -> bool:
@@ -406,7 +406,7 @@ class _Visits:
         if threading.get_ident() != self._thread:
             return
         frame = TracedFrame(translator)
-        if self._attempt is not frame.attempt:  # the analysis was begun again
+        if self._attempt is not frame.attempt:  # the analysis restarted
             self._attempt, self._lines, self._count = frame.attempt, {}, 0
         before = self._lines.get(id(translator))
         self._lines[id(translator)] = frame.line

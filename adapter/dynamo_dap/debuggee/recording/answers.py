@@ -26,7 +26,7 @@ ALWAYS_SHOWN: dict[type, tuple[str, ...]] = {
     CompiledFunction: ("compiles",),
     Compile: ("state", "attempts", "graphs", "breaks"),
 }
-"""What is there even where it is as it is by default."""
+"""Fields that the body has even with their default values."""
 
 
 class GraphBody(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -195,7 +195,7 @@ def _graph(record: Record, compile_id: str, index: int) -> tuple[Compile, Graph]
     if not 0 <= index < len(compiled.graphs):
         count = len(compiled.graphs)
         has = "no graph yet" if compiled.state == TRACING else "no graph" if count == 0 else f"{count} graph(s)"
-        raise NoSuchCompile(f"compile {compile_id} has {has}; there is no graph {index}")
+        raise NoSuchCompile(f"unknown graph {index}: compile {compile_id} has {has}")
     return _whole(compiled), compiled.graphs[index]
 
 
@@ -231,5 +231,5 @@ def _found(record: Record, compile_id: str) -> Compile:
     compiled = record.find(compile_id)
     if compiled is None:
         known = ", ".join(one.id for _, one in record.compiles()) or "none"
-        raise NoSuchCompile(f"there is no compile {compile_id}; there are: {known}")
+        raise NoSuchCompile(f"unknown compile {compile_id}; known: {known}")
     return compiled

@@ -70,7 +70,7 @@ _MAXIMUM_LENGTH = 300
 _LENGTHS = frozenset({"SEQUENCE_LENGTH", "DICT_KEYS_MATCH", "MAPPING_KEYS_CHECK", "SET_CONTAINS"})
 _MESSAGE = 4000
 _PART = 500
-"""Characters of a part of a cache's key."""
+"""Maximum characters of a part of a cache's key."""
 _PARTS = 4000
 _DISTRIBUTED = "/distributed/"
 

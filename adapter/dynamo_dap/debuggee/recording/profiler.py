@@ -107,7 +107,7 @@ class _Tree:
             self._note(now)
 
     def leave_named(self, name: str) -> None:
-        """End the innermost phase with a name. Does nothing for one that did not begin here."""
+        """End the innermost phase with this name. Do nothing for a phase that began elsewhere."""
         for depth in range(len(self.stack) - 1, 0, -1):
             frame = self.frames[self.nodes[self.stack[depth]].frame]
             if frame.name == name and frame.kind == PHASE:

@@ -126,7 +126,7 @@ class _InProgress:
     """A compile that is being recorded."""
 
     problem: str | None = field(default=None, kw_only=True)
-    """Why the trace failed, if more is known than torch's error says."""
+    """Why the trace failed, if that is known better than from torch's error."""
 
     id: str
     """The id in the record: Dynamo's, made unique."""
@@ -169,7 +169,7 @@ class Recorder(CompileObserver):
         self._skipped: set[tuple[str, Place]] = set()
         self._sources: set[str] = set()
         self._newest: dict[str, str] = {}
-        """The id in the record, by Dynamo's: later events know only Dynamo's."""
+        """Maps Dynamo's id to the id in the record, since later events have only Dynamo's."""
         self._modules: dict[types.CodeType, list[weakref.ref[object]]] = {}
         """Modules whose methods were compiled, by the method's code."""
         self._files = 0
@@ -265,7 +265,7 @@ class Recorder(CompileObserver):
     # -- reported on compiling threads -----------------------------------------------------------------------------
 
     def _take(self, event: Event) -> None:
-        # Values of lines and generated code are read from files, for a report; here a session would grow by some
+        # Reports read values of lines and generated code from files. Kept here, they would grow a session by some
         # kilobytes per compile.
         is_for_files = isinstance(event, Traced | CompileEnded)
         self.record.apply(event.without_details() if is_for_files else event)
@@ -358,7 +358,7 @@ class Recorder(CompileObserver):
             self._take_break(recorded.id, facts.graph_break(exception, _effect_of(reason), frame))
 
     def trace_failed(self, frame: TracedFrame, exception: Exception) -> None:
-        """Note where numbers were made: torch forgets it after the trace."""
+        """Note which operation made each data-dependent number: torch forgets that after the trace."""
         if (recorded := self._recorded(HOOKS.current)) is not None:
             recorded.problem = facts.pending_text(exception, frame)
 

@@ -205,7 +205,7 @@ class RepeatedCall:
             ),
         }
         if value.type not in kinds:
-            raise BadFolder(f"there is no dictionary of the kind {value.type!r}")
+            raise BadFolder(f"unknown kind of dictionary {value.type!r}")
         made = self._made[number] = kinds[value.type]()
         for key, each in value.pairs:
             made[self._value(key)] = self._value(each)
@@ -216,7 +216,7 @@ class RepeatedCall:
             found = importlib.import_module(value.module)
             for part in filter(None, value.name.split(".")):
                 found = getattr(found, part)
-                # The allow list contains names: torch.os.system is not a name of torch.
+                # The allow list contains names by module: torch.os.system is not defined in torch.
                 if isinstance(found, types.ModuleType) and not call_conditions.is_operator_space(found):
                     raise BadFolder(f"{value.module}.{value.name} goes through the module {found.__name__}")
         except (ImportError, AttributeError) as error:
@@ -279,7 +279,7 @@ class RepeatedCall:
             return device
         if kind not in self._moved:
             self._moved.add(kind)
-            self._report(f"there is no {kind} here: what was there is on the CPU")
+            self._report(f"this machine has no {kind}: its tensors are on the CPU")
         return "cpu"
 
     def _make_instance(self, number: int, value: Instance) -> object:

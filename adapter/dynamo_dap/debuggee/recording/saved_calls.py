@@ -371,7 +371,7 @@ class CallWriter:
         if is_user_file(path):
             text = self._source(path)
             if text is None:
-                return f"there is no source of {path}"
+                return f"{path} has no source"
             source = self._sources[path][0]
             space = self._space(names, module or "__main__")[0]
             self._read_by(code, names)
@@ -447,7 +447,7 @@ class CallWriter:
         text = self._source(file)
         module = sys.modules.get(kind.__module__)
         if text is None or module is None:
-            return f"there is no source of {file}"
+            return f"{file} has no source"
         methods = [each for each in (plain_method(each) for each in vars(kind).values()) if each is not None]
         own = [each for each in methods if each.__code__.co_filename == file]
         try:

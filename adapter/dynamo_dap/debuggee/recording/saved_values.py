@@ -21,7 +21,7 @@ from dynamo_dap.debuggee.bytecode.loaded_modules import file_of
 
 
 def text_of_scalar(value: object) -> str:
-    """Return the source text of a number, text, None or the like."""
+    """Return the source text of a plain value: a number, a text, None."""
     return float.hex(value) if type(value) is float else repr(value)
 
 
@@ -144,7 +144,7 @@ _WITH_NAMES = (
 def _qualified(value: Any) -> str | None:
     if issubclass(type(value), _WITH_NAMES):
         return str(value.__qualname__)
-    # Special forms of typing are instances that the module gives a name to.
+    # Special forms of typing are instances with a name in the module.
     name = vars(value).get("_name") if type(value).__module__ == "typing" and hasattr(value, "__dict__") else None
     return name if isinstance(name, str) else None
 

@@ -431,7 +431,7 @@ class _FromSource:
 def _compiled(source: str) -> CodeType:
     try:
         return compile(source, "<source>", "eval")
-    except SyntaxError:  # a tensor that Dynamo found inside another, such as a nested tensor
+    except SyntaxError:  # a tensor that Dynamo found inside another one, such as a nested tensor
         raise NotPredictable from None
 
 

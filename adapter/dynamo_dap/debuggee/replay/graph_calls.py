@@ -125,7 +125,7 @@ class CallObserver:
         """Inspect the exception that a graph has raised, before the program gets it."""
 
     def keeps_all(self, number: int) -> bool:
-        """Return whether to keep all inputs of a graph's call ``number``, not only those written to before."""
+        """Return whether to keep all inputs of a graph's call ``number``, or only those that earlier calls wrote to."""
         return False
 
     def left_out(self, code: types.CodeType, reason: str) -> None:
@@ -192,7 +192,7 @@ class GraphCalls:
                 self._observers = {**self._observers, observer: wanted}
             if GRAPHS.problem is None and "torch._dynamo.utils" in sys.modules:
                 for scope, name in _installed(GRAPHS.resolve(_CLEANUPS).values.values()):
-                    # It may have been compiled before its attributes were noted.
+                    # It may have been compiled before the hook for its attributes.
                     self._set(scope, name, _kept_by(scope.get(name)) if self._observers else ())
 
     def compiled(self, code: types.CodeType, attributes: tuple[weakref.ref[Any], ...] = ()) -> None:
@@ -324,7 +324,7 @@ def _keep(graph: ObservedGraph, given: tuple[Any, ...], limit: int, *, keeps_all
 
 
 def _learn(graph: ObservedGraph, call: GraphCall) -> None:
-    """Learn which inputs the graph changes, from a call for which all of them were kept."""
+    """Find out which inputs the graph changes, from a call for which all of them were kept."""
     kept, given, known = call.kept, call.given, graph.written or frozenset()
     with data_reading():
         written = {

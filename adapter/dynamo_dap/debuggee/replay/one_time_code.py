@@ -125,13 +125,13 @@ def serves_another_graph(call: CachedCall) -> bool:
 
 
 SERVED_ONCE = "_dynamo_dap_frame"
-"""The attribute of a graph that is served once: the calling frame. It identifies its caller, so nothing wraps it."""
+"""The attribute of a graph for one call: the calling frame. A wrapper would hide it, so nothing wraps the graph."""
 _NUMBERED = re.compile(r"__compiled_fn_\w+")
 
 
 def _graphs_of(entry: types.CodeType, made: types.CodeType, names: dict[str, Any]) -> tuple[str, str]:
     """Return the names of the graphs in two codes that differ only in these."""
-    what = "what the trace is given, does or returns besides its graph"
+    what = "the trace's inputs, side effects or results, not only its graph"
     if any(getattr(entry, name, None) != getattr(made, name, None) for name in ("co_code", "co_exceptiontable")):
         raise CannotServe(f"{what} differs from what the cache entry's code, which runs already, does")
     if repr(_constants(entry)) != repr(_constants(made)) or _shape(entry) != _shape(made):

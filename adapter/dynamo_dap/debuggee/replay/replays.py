@@ -63,7 +63,7 @@ class ReplayedGraph:
         self.written: frozenset[object] = frozenset()
         """The memory of inputs that it writes to, once it has run."""
         self.promised = {node: each for node in self.nodes if (each := promised_by(node)) is not None}
-        """What fake kernels of custom operators declared about their results."""
+        """The properties of results that fake kernels of custom operators declared."""
         self.call_inputs: dict[Any, Any] = {}
         """By placeholder: the compiled graph's input, as the call left it."""
         self._originals: dict[str, Any] = {}
@@ -131,7 +131,7 @@ class ReplayedGraph:
     def input_of(self, node: Any) -> object:
         """Return the input of a placeholder."""
         if node not in self.inputs:
-            raise NoRealValue(f"the input '{node.name}' of the graph is not there any more")
+            raise NoRealValue(f"the input '{node.name}' of the graph no longer exists")
         return self.inputs[node]
 
     def node_of(self, tensor: Tensor) -> Any:
@@ -194,7 +194,7 @@ class ReplayedGraph:
     def run(self, ran: Ran | None = None, call_operator: CallOperator | None = None) -> list[Any]:
         """Run all of it and return its outputs; ``ran`` gets each node, ``call_operator`` calls custom operators.
 
-        There is no time limit: the call waits for nothing else.
+        No time limit applies: the call waits for this run.
 
         Raises:
             NoRealValue: some operation cannot be run again; the text says why.

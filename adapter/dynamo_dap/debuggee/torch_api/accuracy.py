@@ -48,6 +48,6 @@ def _can_have_nan(value: object) -> bool:
 
 
 def _equal_where(mask: Any, one: Any, other: Any) -> bool:
-    """Whether two results have the same NaN and the same sign of Inf at the positions of ``mask``."""
+    """Return whether two results have the same NaN and the same sign of Inf at the positions of ``mask``."""
     torch: Any = sys.modules["torch"]
     return bool(torch.equal(one[mask].nan_to_num(0.0), other[mask].to(one.dtype).nan_to_num(0.0)))

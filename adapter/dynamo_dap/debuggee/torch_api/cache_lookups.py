@@ -40,7 +40,7 @@ class CacheLookupFacts:
     result: str
     key: str | None
     reason: str | None
-    """Why the cache was bypassed, or why an entry with the same key does not fit."""
+    """Why the cache was bypassed, or why an entry with the same key does not match."""
     parts: list[str]
     """Each in torch's form: ``[digest] name: value``."""
     compile_id: str | None

@@ -152,7 +152,7 @@ def change_setting(key: str, value: object) -> None:
 
 
 def is_operator_space(module: types.ModuleType) -> bool:
-    """Whether ``module`` is ``torch.ops`` or a namespace of operators in it, which torch makes as modules."""
+    """Return whether ``module`` is ``torch.ops`` or a namespace of operators in it, which torch makes as modules."""
     return type(module).__module__ == "torch._ops"
 
 

@@ -63,7 +63,7 @@ class ChosenCompiles:
         self._unmatched, self._met = set(functions), set()
         self._let_compile()
         self._wrap_callback(FUNCTIONS.resolve(_CALLBACK))
-        # Earlier compiles must not serve calls either.
+        # Calls must not use earlier compiles either.
         for original in compiled_codes():
             if functions and not self.is_chosen(original):
                 self._skip(original)
@@ -71,7 +71,8 @@ class ChosenCompiles:
     def recompile(self, how: str | None) -> None:
         """Choose whether a call that needs a recompile fails, runs eagerly, or (None) compiles.
 
-        ``torch.compiler.set_stance`` would refuse the first compile of a function, too: nothing would ever be compiled.
+        ``torch.compiler.set_stance`` would also refuse the first compile of a function, so that nothing would be
+        compiled.
         """
         RECOMPILES.require()
         self._recompiles = how
@@ -99,7 +100,7 @@ class ChosenCompiles:
             Refusal: the call must fail.
         """
         if self._functions and not self.is_chosen(frame.f_code):
-            # Torch remembers this for the code: later calls do not arrive here.
+            # Torch remembers this decision for the code: later calls do not arrive here.
             self._note_skipped(frame.f_code)
             return FUNCTIONS.resolve(_SKIPPED)()
         if self._recompiles is None:
@@ -114,7 +115,7 @@ class ChosenCompiles:
         return RECOMPILES.resolve(_SKIPPED)(frame_exec_strategy=strategy)
 
     def is_chosen(self, code: CodeType) -> bool:
-        """Whether ``code``, a function or a resume function, may be compiled."""
+        """Return whether ``code``, a function or a resume function, may be compiled."""
         function = user_function_of(code)
         matching = {wanted for wanted in self._functions if _matches(wanted, function)}
         self._unmatched -= matching

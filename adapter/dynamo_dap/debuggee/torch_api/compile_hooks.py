@@ -87,7 +87,7 @@ class FrameCompile:
     """Counts compiles of this process: compile ids begin again after ``torch._dynamo.reset()``."""
     attempt: int = 0
     limit: str | None = None
-    """The exceeded setting, if torch has counted too many compiles and gives up."""
+    """The setting that the number of compiles exceeds, if torch stops compiling the function."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +255,7 @@ class CompileHooks:
                 method(*facts, **named_facts)
 
     def is_reported(self, event: Event) -> bool:
-        """Whether there is an observer."""
+        """Return whether there is an observer."""
         return bool(self._wanted.get(event))
 
     def enter(self, compiling: FrameCompile) -> None:
@@ -314,7 +314,7 @@ def _transform(hooks: CompileHooks, /, *_: object, **__: object) -> _Steps:
 def _reasons(hooks: CompileHooks, /, cache_entries: object, *arguments: object, **keywords: object) -> _Steps:
     reasons, problem = yield None
     if isinstance(problem, Exception):
-        # ``error_on_recompile``: torch keeps the reasons to itself. This call only reports them.
+        # ``error_on_recompile``: torch computes the reasons without a report. This call reports them.
         ask = inspect.unwrap(RECOMPILES.resolve(_REASONS))
         reasons = ask(cache_entries, *arguments[:2], **{**keywords, "skip_logging": True})
     if reasons is not None:
@@ -346,7 +346,7 @@ def _reasons_of_stance(
     reasons, problem = yield None
     if problem is not None or not keywords.get("skip_logging"):
         return
-    # ``set_stance("fail_on_recompile")``: the compile that this call wants is refused before it begins.
+    # ``set_stance("fail_on_recompile")``: torch refuses the compile for this call before it begins.
     entries = _in_order(cache_entries)
     earlier = str(getattr(entries[0], "compile_id", "?")).partition("/")[0]
     backend = rest[0] if rest else keywords.get("backend")

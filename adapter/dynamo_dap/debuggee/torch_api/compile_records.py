@@ -114,7 +114,7 @@ class NotedPaths(CompileObserver):
 
 
 NOTED_PATHS = NotedPaths()
-"""That of this process."""
+"""The notes of this process."""
 
 
 class CompileRecorder:

@@ -76,7 +76,7 @@ def _reporting(compiled: Any, take: Callable[[Any], None]) -> Any:
         take(result)
         return result
 
-    # Torch uses this to distinguish the function's own attributes from copied ones.
+    # Torch distinguishes the function's own attributes from copied ones by this.
     wrapper.__dict__["_torchdynamo_wrapper_id"] = id(wrapper)
     never_compile(wrapper)
     return wrapper

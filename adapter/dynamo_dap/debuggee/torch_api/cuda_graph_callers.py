@@ -1,6 +1,6 @@
 """Finds the user's line whose call runs a CUDA graph, and how this line uses the result.
 
-No frame's locals are read: before Python 3.13 that keeps references, and an output would live longer. Runs on the
+It reads no frame's locals: before Python 3.13 that keeps references, so that an output would live longer. Runs on the
 calling thread; answers hold no frame.
 """
 

@@ -214,7 +214,7 @@ class CudaGraphHooks:
         if reason is None and not graph_kwargs.get("cudagraphs"):
             if not is_backward or before:
                 return
-            reason = Reason(FORWARD, "its forward has none")
+            reason = Reason(FORWARD, "its forward has no CUDA graph")
         compile_id = _current_compile_id()
         if reason is not None:
             self._report(_facts(SKIPPED, reason, compile_id=compile_id, is_backward=is_backward))
@@ -308,13 +308,13 @@ class CudaGraphHooks:
         yield None
 
     def _end_execution(self, manager: Any) -> _Steps:
-        # A replay writes to the same memory, and torch does not check who still has it.
+        # A replay writes to the same memory, and torch does not check for other references to it.
         if manager.current_node is not None and manager.can_start_new_generation():
             self._overwritten(manager, "the kept output gets the values of this run, without an error")
         yield None
 
     def _overwritten(self, manager: Any, effect: str) -> None:
-        """Report outputs of earlier runs that lines keep, before this run takes their memory."""
+        """Report outputs of earlier runs that the program keeps, before this run overwrites them."""
         tree, site = self._tree(manager), call_site(sys._getframe())
         for node in manager.current_node._path_from_root:
             kept = tree.made_at.get(node)
@@ -405,12 +405,14 @@ def _why_again(manager: Any, tree: _Tree, inputs: list[Any], function_id: Any, s
     parent = manager.current_node
     siblings = (manager.roots if parent is None else parent.children).get(function_id) or ()
     for sibling in siblings:
-        # A copy: where everything matches, torch takes inputs out of the list.
+        # Pass a copy: if everything matches, torch removes inputs from the list.
         status, text = sibling.check_invariants(list(inputs))
         if status.name != "SUCCESS":
             reason = read_mismatch(str(text()))
             if reason.cause == LIVENESS:
-                return replace(reason, text="an output of an earlier run is alive that was not when it was recorded")
+                return replace(
+                    reason, text="an output of an earlier run is alive, which was freed when the graph was recorded"
+                )
             return reason
     function = manager.ids_to_funcs[function_id]
     for other, earlier in reversed(tree.sizes.items()):
@@ -433,11 +435,11 @@ def _place_of_input(placeholder: Any) -> Any:
 
 
 def _is_kept(node: Node, kept: CallSite, now: CallSite) -> bool:
-    """Return whether an output of a node is alive other than by the name that this statement rebinds."""
+    """Return whether anything but the name that this statement rebinds keeps an output of a node alive."""
     is_bound_again = kept.is_same_call(now) and kept.binds_a_name
     if not _is_alive(node, is_bound_again, []):
         return False
-    # A look at a frame's variables leaves references in a dict of the frame, which are not the program's.
+    # Reading a frame's variables leaves references in a dict of the frame. They do not count as the program's.
     shown = [snapshot for frame in _frames(sys._getframe()) if (snapshot := locals_snapshot(frame)) is not None]
     return not shown or _is_alive(node, is_bound_again, shown)
 
@@ -469,5 +471,5 @@ def _holders(node: Node, index: int, shown: list[dict[str, Any]]) -> int:
     if tensor is None:
         return 0
     own += sum(value is tensor for names in shown for value in names.values())
-    # The name here, and the argument.
+    # Two references are ours: the name here, and the argument.
     return sys.getrefcount(tensor) - 2 - own

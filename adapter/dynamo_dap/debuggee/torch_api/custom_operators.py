@@ -126,11 +126,11 @@ class CheckedCalls:
 
 
 def changes_its_mind(function: Any, args: Any, kwargs: Any, result: object) -> str | None:
-    """Return why an operator gives different results for equal operands, if a few more calls show it."""
+    """Call an operator a few more times; return why it gives different results for equal operands, if it does."""
     for text, changed in (
         ("when it is called again", lambda each: each),
         ("when its operands are contiguous", lambda each: each.contiguous()),
-        ("when its operands lie in memory otherwise", _transposed),
+        ("when its operands have other strides", _transposed),
     ):
         with data_reading():
             again = function(*_mapped(args, changed), **_mapped(kwargs, changed))

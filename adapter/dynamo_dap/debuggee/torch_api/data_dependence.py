@@ -39,7 +39,7 @@ PENDING = Feature("where a number was made that its operation does not return", 
 _SYMBOLS = re.compile(r"Pending unbacked symbols \{(?P<names>[^}]*)\} not in returned outputs")
 
 _PROMISES = 6
-"""How many promises are shown."""
+"""Maximum number of promises that are shown."""
 _ANYTHING = "-∞ … ∞"
 _STEPS = 20
 """How many exceptions are followed from the outermost one to the first."""
@@ -163,9 +163,9 @@ class PendingSymbol(NamedTuple):
         return f"{self.name} was made at {PurePath(self.place.path).name}:{self.place.line}"
 
 
-PENDING_TEXT = "The operation makes a number that depends on data, and no result of it has the number."
+PENDING_TEXT = "The operation makes a number that depends on data, and returns it in no result."
 PENDING_HINTS = (
-    "return a tensor that has the number as a size, or do not ask for the number",
+    "return a tensor with the number as a size, or do not create the number",
     "each new_dynamic_size() and each item() of a fake implementation makes a number",
 )
 

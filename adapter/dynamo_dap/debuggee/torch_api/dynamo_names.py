@@ -32,7 +32,7 @@ _GLOBAL = re.compile(
 """Names from ``OutputGraph.install_global``: with a count, or with an object's address and a compile."""
 
 _RANDOM = re.compile(r"_[0-9a-f]{8}(?:_[0-9a-f]{4}){3}_[0-9a-f]{12}\b")
-"""The part that distinguishes a compiled graph from those of other processes."""
+"""The part of a compiled graph's name that differs from process to process."""
 _IMPORT = re.compile(r"\b__import_(?P<module>\w+)")
 _BUILTINS = re.compile(r"\b(__builtins_dict__)_\d+\b")
 
@@ -62,7 +62,7 @@ _OF_COMPILED_BACKWARD = ("inputs", "sizes", "scalars", "hooks", "packed_data")
 
 
 def is_compiled_backward(code: CodeType) -> bool:
-    """Whether ``code`` is the graph of a backward pass, which compiled autograd gives to Dynamo."""
+    """Return whether ``code`` is the graph of a backward pass, which compiled autograd gives to Dynamo."""
     return code.co_filename.startswith("<eval_with_key>") and set(_OF_COMPILED_BACKWARD) <= {*code.co_varnames}
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from dynamo_dap.debuggee.torch_api.objects import GraphModule, Node
 
 _MOST_BEFORE = 6
-"""How many levels of operands are added to an operation that does not fail alone."""
+"""Maximum levels of operands to add to an operation that does not fail alone."""
 
 Fails = Callable[[Any, Sequence[Any]], bool]
 """Returns whether a graph (torch's ``GraphModule``) with such inputs fails for the wanted reason."""

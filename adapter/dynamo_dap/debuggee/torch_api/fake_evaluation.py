@@ -90,7 +90,7 @@ def _guarding_class() -> Any:
             inputs = [each for each in flattened((*args, *kwargs.values())) if id(each) not in self._made]
             of_program = {storage_of(each) for each in inputs}
             for each in flattened(result):
-                if isinstance(each, tensor) and storage_of(each) not in of_program:  # no view of the program's
+                if isinstance(each, tensor) and storage_of(each) not in of_program:  # not a view of the program's
                     self._made[id(each)] = each
             return result
 

@@ -102,7 +102,7 @@ class Notifier:
             if self._installed:
                 self._notify(code)
         except KeyboardInterrupt:
-            # It was meant for the program, but cannot reach it from here.
+            # The exception was meant for the program, but cannot reach it from here.
             threading.Timer(0.0, _thread.interrupt_main).start()
         except BaseException:  # noqa: BLE001  (torch calls this during the program's compile)
             self._report("reporting generated code")
@@ -167,12 +167,12 @@ class _MarkedCode:
 
 
 def is_marker(value: object) -> bool:
-    """Whether a constant of generated code is torch's breakpoint marker."""
+    """Return whether a constant of generated code is torch's breakpoint marker."""
     return MARKERS.problem is None and value is MARKERS.resolve(_MARKER)
 
 
 def has_marker(code: CodeType) -> bool:
-    """Whether ``code`` holds torch's breakpoint marker."""
+    """Return whether ``code`` holds torch's breakpoint marker."""
     return any(is_marker(constant) for constant in code.co_consts)
 
 
@@ -192,7 +192,7 @@ def compiled_codes() -> list[CodeType]:
     if ORIGINALS.problem is not None:
         return []
     known = ORIGINALS.resolve(_ORIGINALS)
-    # Torch's dictionary by identity has no methods to go through it, but a plain one of its values.
+    # Torch's dictionary by identity cannot be iterated, but it has a plain dictionary of its values.
     return list({id(code): code for code in list(known.values.values())}.values())
 
 
@@ -269,8 +269,8 @@ def run_instead(code: CodeType, replacement: CodeType) -> None:
     entry = cache_entry_of(code)
     original = original_of(code)
     if entry is None or original is None:
-        raise CannotReplace("its cache entry does not exist any more: Dynamo dropped it, or its function is gone")
-    # As Dynamo does with its generated code.
+        raise CannotReplace("its cache entry no longer exists: Dynamo dropped it, or its function was freed")
+    # Dynamo does the same with its generated code.
     REPLACING.resolve(_ORIGINALS)[replacement] = original
     REPLACING.resolve(_OUTPUT_CODES).add(replacement)
     if has_marker(replacement):
@@ -297,7 +297,7 @@ def _slot_of_code(entry: Any) -> ctypes.c_size_t:
     begin = ctypes.c_size_t.from_address(id(entry) + _INSTANCE_VALUE).value
     objects = (ctypes.c_size_t * 3).from_address(begin)
     if list(objects) != [id(entry.guard_manager), id(entry.code), id(entry.compile_id)]:
-        raise CannotReplace("this version of torch keeps the code of a cache entry in a place that is not known")
+        raise CannotReplace("this version of torch stores the code of a cache entry in an unknown place")
     return ctypes.c_size_t.from_address(begin + ctypes.sizeof(ctypes.c_size_t))
 
 
@@ -312,7 +312,7 @@ def run_once(code: CodeType, replacement: CodeType, cleanups: list[Any]) -> None
     ONCE.require()
     entry, original = cache_entry_of(code), original_of(code)
     if entry is None or original is None:
-        raise CannotReplace("its cache entry does not exist any more")
+        raise CannotReplace("its cache entry no longer exists")
     slot = _slot_of_code(entry)
     ONCE.resolve(_ORIGINALS)[replacement] = original
     ONCE.resolve(_OUTPUT_CODES).add(replacement)

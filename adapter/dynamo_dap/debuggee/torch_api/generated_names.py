@@ -84,7 +84,7 @@ class GeneratedNames:
 
     def _rename(self, original: types.CodeType, generated: types.CodeType, _: object) -> types.CodeType | None:
         if not self._is_wanted():
-            return None  # the hook changes nothing then
+            return None  # the hook then changes nothing
         return _hashable(generated.replace(co_filename=self._name_for(original.co_filename)))
 
     def _name_for(self, path: str) -> str:

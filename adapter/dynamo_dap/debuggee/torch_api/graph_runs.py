@@ -100,7 +100,7 @@ CallOperator = Callable[[Any, Any, Any, Any], Any]
 
 
 class RunnableGraph(Protocol):
-    """Provides values that are not in a graph."""
+    """Provides values from outside a graph."""
 
     def input_of(self, node: object) -> object:
         """Return the input of the placeholder ``node``.
@@ -233,7 +233,7 @@ class GraphRunner:
         assert self._run is not None, "it was made to bring it up to the nodes"
         try:
             return self._run.result_of(node)
-        except _Released:  # it was not wanted when the nodes ran
+        except _Released:  # the result was released when the nodes ran
             self._run = None
             self._bring_up_to(nodes, limits, lambda: None)
             return self._result_of(nodes, node, limits)
@@ -329,8 +329,8 @@ class GraphRun:
             for each in left:
                 if time.monotonic() > deadline:
                     raise NoRealValue(
-                        f"{len(self._results)} of {len(nodes)} operations were run in the time allowed; look again to "
-                        "go on (realValues.timeLimit)"
+                        f"{len(self._results)} of {len(nodes)} operations ran within the time limit; ask again to "
+                        f"continue (realValues.timeLimit)"
                     )
                 result = self._results[each] = self._result(each)
                 if isinstance(result, Failed):
@@ -394,7 +394,8 @@ class GraphRun:
     def _result(self, node: Node) -> Any:
         if not (in_transform() or "_increment_nesting" in target_name(node)):
             return self._result_without_gradients(node)
-        with sys.modules["torch"].set_grad_enabled(self._records):  # it differentiates what is computed inside it
+        # The transform may differentiate the operations inside it.
+        with sys.modules["torch"].set_grad_enabled(self._records):
             return self._result_without_gradients(node)
 
     def _result_without_gradients(self, node: Node) -> Any:
@@ -441,7 +442,7 @@ class GraphRun:
         name = target_name(node)
         if any(part in name for part in COLLECTIVES):
             raise NoRealValue(
-                f"{name} is a collective: it is not run again, since other processes would have to as well"
+                f"{name} is a collective: it is not run again, since other processes would have to take part"
             )
         if _ACCUMULATING in name:
             raise NoRealValue(f"{name} is not run again: it would add to a gradient of the program again")
@@ -484,7 +485,7 @@ class GraphRun:
         """Call ``function``, unless it would write to memory of the program."""
         if is_custom_operator(function):
             for each in flattened([args, list(kwargs.values())]):
-                if has_own_memory(each):  # whatever it declares
+                if has_own_memory(each):  # even if its declaration denies the write
                     self._check_written(each)
             if self._call_operator is not None:
                 return self._call_operator(node, function, args, kwargs)

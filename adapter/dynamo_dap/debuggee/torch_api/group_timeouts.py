@@ -215,7 +215,7 @@ def waiting(now: float) -> list[Waiting]:
     except (msgspec.DecodeError, TypeError, RuntimeError):
         return []
     found = []
-    # Its list of active operations is longer: gloo only reports that an operation is over.
+    # Do not take its list of active operations, which is longer: gloo only reports that an operation has ended.
     for entry in (one for one in reported.entries if not one.retired):
         timeout = _timeouts.get(entry.process_group[0]) if entry.process_group else None
         seconds = now - entry.time_created_ns / 1e9

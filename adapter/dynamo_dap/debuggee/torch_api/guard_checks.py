@@ -25,7 +25,7 @@ _OF_TENSOR = re.compile(r"check_tensor\((?P<name>.+?), [\w.<>]+, DispatchKeySet\
 _TENSOR_FAILURE = re.compile(
     r"tensor '(?P<name>.+?)' .*mismatch|expected type of '(?P<typed>.+?)' to be (?:a tensor type|<class 'torch\.)"
 )
-"""How a tensor's check reports a failure."""
+"""The form of a tensor check's failure message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ def _parts(manager: object) -> Iterator[_Read]:
     root = getattr(manager, "root", None)
     try:
         read = list(_below(root, root, [0]))
-    except (AttributeError, TypeError):  # a version that shows no tree
+    except (AttributeError, TypeError):  # a version of torch that does not show the tree
         read = []
     known = {one.expression for one in read}
     yield from read

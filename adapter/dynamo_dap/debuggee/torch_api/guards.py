@@ -152,7 +152,7 @@ _LOCATION = re.compile(r"(?:.*  # )?(?P<path>.+?):(?P<line>\d+) in ", re.DOTALL)
 def _parsed_place(sloc: object, files: set[str], output: Output) -> Place | None:
     """Return the place in a text as torch keeps it: ``if x.shape[0] > 4:  # folder/file.py:4 in fn``.
 
-    The beginning of the path is left out there, as far as it is that of torch's own files, too. ``files`` are those
+    Torch omits the beginning of the path that torch's own files share. ``files`` are those
     that were traced, filled when there is something to look for.
     """
     location = getattr(sloc, "maybe_user_loc", None)
@@ -187,7 +187,7 @@ def _same_symbol(shape_env: object) -> Iterator[ShapeGuardFacts]:
 
 
 _ANY_INTEGER = "-∞ … ∞"
-"""A range that no guard is made of: torch 2.12 has symbols for numbers that it knows nothing of."""
+"""A range without a guard: torch 2.12 has symbols for numbers about which it knows nothing."""
 
 
 def _ranges(shape_env: object, names: dict[str, str]) -> Iterator[ShapeGuardFacts]:

@@ -161,7 +161,7 @@ class _ReportingLoader(importlib.abc.Loader):
         self._arrived = arrived
 
     def __getattr__(self, name: str) -> Any:
-        # For libraries that can work without torch: they look at its spec before they import it.
+        # Libraries that can work without torch read its spec before they import it.
         return getattr(self._loader, name)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType | None:

@@ -216,7 +216,7 @@ def data_reading() -> Iterator[None]:
 def uncompiled_data_reading() -> contextlib.AbstractContextManager[object]:
     """Do the same with plain tensors, in code that Dynamo skips anyway (``skipping.never_compile``).
 
-    It is entered at each call of a compiled graph, and costs only what it has to turn off.
+    It is entered at each call of a compiled graph, and its cost grows only with what it turns off.
     """
     torch = sys.modules["torch"]
     if not torch._C._len_torch_dispatch_stack() and not torch._C._len_torch_function_stack():
@@ -281,7 +281,7 @@ def random_states() -> list[Callable[[], None]]:
     """Return a function that restores the present states of all random number generators that are in use."""
     torch = sys.modules["torch"]
     state = random.getstate()
-    # Each look at a call reads it: the generator itself has nothing that Dynamo would compile.
+    # Each replay reads it. The generator's own methods are not Python code that Dynamo would compile.
     with uncompiled_data_reading():
         tensor_state = torch.default_generator.get_state()
     restore = [lambda: random.setstate(state), lambda: _set_torch_state(torch, tensor_state)]
@@ -391,14 +391,14 @@ def _restored_statistics(keeps_numbers: Callable[[], bool]) -> Iterator[None]:
         times.update(timed)
         sums.clear()
         sums.update(summed)
-        if not keeps_numbers():  # never give a name twice
+        if not keeps_numbers():  # a name must never occur twice
             transformation._unique_id_counter = numbers
 
 
 class _GraphNumbers:
     """The debugger's numbers for the names of graphs' code, ``<eval_with_key>.5``; they never end up in the program's.
 
-    One of the two is what torch counts on with: ours while any thread runs code of ours.
+    Torch counts with one of two counters: with ours while any thread runs code of ours.
     """
 
     def __init__(self) -> None:
@@ -450,5 +450,5 @@ def _own_metrics() -> Iterator[None]:
 
 def copy_of_counter(counter: object) -> Any:
     """Return an ``itertools.count`` that goes on where ``counter`` stands; Python 3.14 cannot copy one."""
-    # Its text is the only way to read it without drawing a number.
+    # Only its text shows the present number without drawing one.
     return itertools.count(*(ast.literal_eval(each) for each in repr(counter)[len("count(") : -1].split(", ")))

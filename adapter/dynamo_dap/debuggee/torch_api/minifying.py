@@ -160,8 +160,8 @@ class MinifyingProcess:
 class _ReturnsModules:
     """Calls a backend, and wraps a returned function in a module.
 
-    Torch reads the parameters of a backend's result. For a function it takes the error from that for a failing compile,
-    and passes wrong results.
+    Torch reads the parameters of a backend's result. If the result is a function, torch takes the resulting error for a
+    failing compile, and accepts wrong results.
     """
 
     def __init__(self, backend: Any) -> None:
@@ -177,7 +177,7 @@ class _ReturnsModules:
         module.forward = compiled
         for name in ("named_parameters", "named_buffers", "zero_grad"):
             setattr(module, name, getattr(graph, name))
-        # A copy would run the same function, with other parameters.
+        # A copy of the module would run the same function with other parameters.
         module.__deepcopy__ = lambda memo: module
         return module
 

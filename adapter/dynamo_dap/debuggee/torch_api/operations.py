@@ -23,7 +23,7 @@ _CARE = (*COLLECTIVES, *LEFT_OUT, "register_hook", "_enter_autocast", "_exit_aut
 
 
 def is_operation(function: object, name: str) -> bool:
-    """Whether ``function`` is torch's function ``name``, which computes a result and does nothing else."""
+    """Return whether ``function`` is torch's function ``name``, which computes a result and does nothing else."""
     torch = sys.modules["torch"]
     functions = getattr(torch._C, "_VariableFunctions", None)
     return not name.endswith("_") and function is getattr(functions, name, name)

@@ -51,7 +51,7 @@ class RaisedCall:
     operator: str | None = None
     """The operation, ``aten.index.Tensor``, or the kernel, if the traceback shows it."""
     node: Any = None
-    """Its node, if the graph that raised runs node by node."""
+    """Its node, if the graph that raised runs its nodes one by one."""
     nodes: tuple[str, ...] = ()
     """In Inductor's code: the failing kernel's operations, by their names in Dynamo's graph."""
     frames: tuple[tuple[str, int], ...] = ()
@@ -59,7 +59,7 @@ class RaisedCall:
     is_backward: bool = False
     """Whether its backward pass raised."""
     backward_nodes: tuple[Any, ...] = ()
-    """Those of the operation, with ``target`` and ``meta``, in Inductor's code; none if it came from a cache."""
+    """In Inductor's code: the operation's nodes, with ``target`` and ``meta``; none if the code came from a cache."""
 
 
 class RaisedCalls:
@@ -139,7 +139,7 @@ def _raised(problem: Exception, steps: list[types.TracebackType]) -> RaisedCall 
 
 
 def _has_function(code: types.CodeType, function: object) -> bool:
-    """Whether a graph that generated ``code`` calls is behind AOTAutograd's ``function``."""
+    """Return whether a graph that generated ``code`` calls is behind AOTAutograd's ``function``."""
     hooks = RAISED_PASSES.resolve(_CLEANUPS).get(code, ())
     left: list[Any] = [each.scope.get(each.name) for each in hooks if each.name.startswith("__compiled_fn")]
     seen: set[int] = set()
@@ -179,7 +179,7 @@ def _steps(traceback: types.TracebackType | None) -> Iterator[types.TracebackTyp
 
 
 def _calls_graph(outer: types.TracebackType, inner: types.TracebackType) -> bool:
-    """Whether ``outer`` is generated code, and ``inner`` torch's function around its graph."""
+    """Return whether ``outer`` is generated code, and ``inner`` torch's function around its graph."""
     names = [name for name in outer.tb_frame.f_code.co_names if name.startswith("__compiled_fn")]
     if not names or inner.tb_frame.f_code.co_name != "_fn":
         return False
@@ -189,7 +189,7 @@ def _calls_graph(outer: types.TracebackType, inner: types.TracebackType) -> bool
 
 
 def _is_of_inductor(step: types.TracebackType) -> bool:
-    """Whether a frame runs code that Inductor wrote."""
+    """Return whether a frame runs code that Inductor wrote."""
     return "assert_size_stride" in step.tb_frame.f_globals
 
 

@@ -122,12 +122,12 @@ class RealValues:
         _check_path(output, node)
         outer, self.reachable = self.reachable, reachable
         if node.op == "placeholder" and node not in nodes:
-            # At this snapshot the trace had not used this input yet; the call has it already.
+            # At this snapshot the trace had not used this input yet, but the call already has it.
             nodes.insert(0, node)
         try:
             return self._runner_of(output, tracer).value_of(nodes, node, self.limits, reachable)
         finally:
-            self.reachable = outer  # it leads to the trace, which would keep itself alive
+            self.reachable = outer  # it refers to the trace, which would keep itself alive
 
     def cheap_value_of(self, node: Any, reachable: Wanted) -> object:
         """Return the value of ``node`` in this call if that takes about a millisecond; None if it may take longer.
@@ -194,17 +194,17 @@ class RealValues:
 
 _CHEAP_NODES = 256
 _CHEAP_ELEMENTS = 16384
-"""Of each result on the way: an operation on so little takes microseconds, without further threads."""
+"""Maximum elements of each intermediate result: such an operation takes microseconds, without further threads."""
 
 
 def _only_reads(node: Any) -> bool:
-    """Whether a node is an operation of torch's that changes none of its operands, by name and options."""
+    """Return whether a node is an operation of torch's that changes none of its operands, by name and options."""
     has_flag = any(each is True for each in (*node.args, *node.kwargs.values()))  # of F.relu(x, True), say
     return _is_operation_of_torch(node) and not written_by(node) and not has_flag
 
 
 def _is_cheap(node: Any) -> bool:
-    """Whether a node is an input, or an operation of torch's on small tensors of the CPU."""
+    """Return whether a node is an input, or an operation of torch's on small tensors of the CPU."""
     if node.op == "output" or not (node.op in ("placeholder", "get_attr") or _is_operation_of_torch(node)):
         return False
     example = example_of(node)
@@ -218,7 +218,7 @@ def _is_cheap(node: Any) -> bool:
 
 
 def _is_operation_of_torch(node: Any) -> bool:
-    """Whether a node calls one of torch's functions or methods, and no code of the program's."""
+    """Return whether a node calls one of torch's functions or methods, and no code of the program's."""
     if not is_ordinary(node):
         return False
     if node.op == "call_method":
@@ -260,7 +260,7 @@ class _TracedGraph:
 
 
 def shares_written_memory(output: Any, value: Any) -> bool:
-    """Whether a tensor of the program shares memory with an input of a graph that writes to something."""
+    """Return whether a tensor of the program shares memory with an input of a graph that writes to something."""
     nodes = output.root_tracer.graph.nodes
     if not has_own_memory(value) or not any(written_by(each) for each in nodes):
         return False
@@ -284,7 +284,7 @@ def input_of_traced_call(placeholder: Any) -> Any:
     try:
         example = placeholder.meta["grapharg"].example
     except (AttributeError, AssertionError, KeyError):
-        raise NoRealValue(f"the input '{placeholder.name}' of the graph is not there any more") from None
+        raise NoRealValue(f"the input '{placeholder.name}' of the graph no longer exists") from None
     if placeholder.meta.get(_VERSION, version_of(example)) != version_of(example):
         raise NoRealValue(f"the input '{placeholder.name}' of the graph was changed in place since")
     return example if call is None else as_it_was(example, call.memory)
@@ -312,7 +312,7 @@ def _operand(tracer: Any, placeholder: Any) -> Any:
     """Return the node around a higher-order operator's body that the body captured as ``placeholder``.
 
     What the operator passes to its body has none: a slice, a carried value, a gradient. Its FakeTensor proves nothing:
-    torch takes an output's for that of its gradient.
+    torch uses an output's FakeTensor for the gradient as well.
     """
     lifted = getattr(tracer, "lifted_freevars", {})
     outer = next((outer.node for outer, inner in lifted.items() if inner.node is placeholder), None)

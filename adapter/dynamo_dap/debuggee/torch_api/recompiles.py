@@ -70,7 +70,7 @@ def then_and_now(failure: Failure, frame: Any) -> tuple[str | None, object]:
         tree = ast.parse(failure.expression.partition(", type=")[0].strip(), mode="eval").body
     except SyntaxError:
         return None, NOT_KNOWN
-    # Torch leaves out the ``L[...]`` around the names of locals.
+    # Torch omits the ``L[...]`` around the names of locals.
     functions = {"len": len, "type": type, "list": list, "dict": dict}
     names = {**functions, **frame.f_locals, "L": frame.f_locals, "G": frame.f_globals}
     if isinstance(tree, ast.Compare) and len(tree.ops) == 1:
@@ -153,7 +153,7 @@ def _user_place(comment: re.Match[str] | None) -> Place | None:
     return Place(path, int(match["line"]), 1) if match and path else None
 
 
-@functools.lru_cache(maxsize=1024)  # every check of a compile names one of few files
+@functools.lru_cache(maxsize=1024)  # the checks of a compile name few different files
 def _full_path(short: str) -> str | None:
     """Return the file that torch means: it omits the part of a path that it shares with its own package."""
     if os.path.isabs(short):
@@ -170,7 +170,7 @@ def _full_path(short: str) -> str | None:
 
 
 def _below_root(root: str, short: str) -> str | None:
-    """Return the file of a path that shares only ``root`` with torch: its first letter is cut off, too."""
+    """Return the file of a path that shares only ``root`` with torch: torch then also cuts off its first letter."""
     first, _, rest = short.partition(os.sep)
     try:
         paths = [os.path.join(root, name, rest) for name in os.listdir(root) if name[1:] == first]

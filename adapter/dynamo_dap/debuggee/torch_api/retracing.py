@@ -123,7 +123,7 @@ class CachedCall:
     number: int | None
     """The number of the call of the function, from 1; None if calls were not counted from the first on."""
     in_backward: ValuesInBackward | None = None
-    """Set if the call has ended, and is inspected in the program's backward pass."""
+    """Its values in the backward pass, if the call has ended and is inspected there."""
     memory: Mapping[object, Any] = field(default_factory=dict)
     """Earlier contents of tensors that were changed since the call began, by ``storage_of``."""
     forgets_sizes: bool = False
@@ -131,7 +131,7 @@ class CachedCall:
     changes: tuple[str, ...] = ()
     """The debugger's changes in this trace, as readable text."""
     is_compiled_now: bool = False
-    """Whether no cache entry serves it: its compile waits meanwhile."""
+    """Whether this call is being compiled: its compile waits during the replay."""
 
 
 @dataclass(eq=False)
@@ -177,7 +177,7 @@ def replaying(replay: Replay) -> Iterator[None]:
 
 
 def begins_retrace(frame: types.FrameType) -> bool:
-    """Whether a Python frame is the one below such a trace."""
+    """Return whether a Python frame is the one below such a trace."""
     return frame.f_code is trace_again.__code__
 
 
@@ -420,7 +420,7 @@ def _copy_bodies(graph: GraphModule) -> None:
 
 
 def _has_dynamic_floats(graph: GraphModule) -> bool:
-    """Whether Dynamo hands a number to the graph as a tensor without dimensions, whose value it reads."""
+    """Return whether Dynamo hands a number to the graph as a tensor without dimensions, whose value it reads."""
     return any(
         node.op == "call_method" and node.target == "item" and getattr(node.args[0], "op", None) == "placeholder"
         for node in graph.graph.nodes

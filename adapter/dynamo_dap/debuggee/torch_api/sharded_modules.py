@@ -19,16 +19,16 @@ _DISABLED = "skipping FSDP hooks"
 
 EXPLANATION = (
     "The module that is called here was given to fully_shard: FSDP gathers its parameters from all ranks in a hook "
-    "before its forward, and shards them again in one after it. FSDP keeps Dynamo out of these hooks, so no graph goes "
-    "across the call. The forward of the module is compiled by itself."
+    "before its forward, and shards them again in one after it. FSDP keeps Dynamo out of these hooks, so a graph "
+    "ends at the call. The forward of the module is compiled by itself."
 )
 _BLOCKS = (
-    "compile the blocks that fully_shard is given, and not what calls them: "
+    "compile the blocks that fully_shard gets, and not their callers: "
     "for block in model.blocks: block.compile(); fully_shard(block)"
 )
 _ELSE = (
-    "else expect this break at each call: what is between the calls is compiled in pieces, and nothing of a function "
-    "that calls them in a loop"
+    "else expect this break at each call: the code between the calls is compiled in pieces, and a function that "
+    "calls them in a loop is not compiled"
 )
 HINTS = (_BLOCKS, _ELSE)
 

@@ -194,7 +194,7 @@ class InputSizes:
         elif _has_lists():
             first = []
         else:
-            first = [SizeReason(names.AUTOMATIC, "the number was another one in an earlier call")]
+            first = [SizeReason(names.AUTOMATIC, "the number differed in an earlier call")]
         return self._facts(name, number, first)
 
     def _equals(self, symbol: str, source: str) -> Iterator[SizeReason]:
@@ -205,7 +205,7 @@ class InputSizes:
     def _conditions(self, symbol: str) -> Iterator[SizeReason]:
         mentioned = re.compile(rf"\b{re.escape(symbol)}\b")
         about = [condition for condition in self._compared if mentioned.search(condition.symbolic)]
-        # A specialization is there as the comparison that asked for it, too, which has torch's line.
+        # A specialization also appears as the comparison that caused it, which has torch's line.
         became = next((each for each in about if _is_specialization(each, symbol)), None)
         asked = [each for each in about if became and each is not became and each.symbolic == became.symbolic]
         for condition in about:
@@ -246,7 +246,7 @@ class InputSizes:
         if not getattr(config, "automatic_dynamic_shapes", True):
             text = "static: dynamic shapes are off (dynamic=False, or automatic_dynamic_shapes = False)"
             return SizeReason(names.SETTING, text)
-        return SizeReason(names.FIRST, "static until a call has another size")
+        return SizeReason(names.FIRST, "static until another size arrives")
 
     def _forced(self, source: object, tensor: object, config: object) -> SizeReason | None:
         is_static, why = SIZES.resolve(_STATIC_SHAPE)(tensor, tensor is not None, source)
@@ -279,7 +279,7 @@ def _changed(policy: object, position: int) -> SizeReason | None:
     before = tuple(getattr(policy, "excluded_sizes", None) or ())
     if position < len(before) and is_exactly(before[position], (int,)):
         return SizeReason(names.AUTOMATIC, f"the size was {before[position]} in an earlier call")
-    return None if _has_lists() else SizeReason(names.AUTOMATIC, "the size was another one in an earlier call")
+    return None if _has_lists() else SizeReason(names.AUTOMATIC, "the size differed in an earlier call")
 
 
 def _earlier_sizes(code: Any, name: str) -> tuple[Any, ...]:
@@ -305,7 +305,7 @@ def _dynamic_setting() -> SizeReason:
 
 
 def _mark(tensor: object, position: int) -> str | None:
-    # A subclass may answer to attributes with code of its own.
+    # A subclass may run code of its own for an attribute.
     stored = object.__getattribute__(tensor, "__dict__")
     for attribute, function in _MARKS.items():
         marked = stored.get(attribute)

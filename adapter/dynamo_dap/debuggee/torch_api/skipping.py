@@ -29,8 +29,8 @@ _marked: dict[int, CodeType] = {}
 
 
 def never_compile(function: Callable[..., Any] | CodeType) -> None:
-    """Keep Dynamo from tracing ``function`` and its callees. ``function`` may be given by its code."""
-    # A bound method passes the attributes of its function on.
+    """Keep Dynamo from tracing ``function`` and its callees. ``function`` may be the code of a function."""
+    # A bound method has the attributes of its function.
     code = function if isinstance(function, CodeType) else getattr(function, "__code__", None)
     if isinstance(code, CodeType):
         _skip([code])
@@ -66,7 +66,7 @@ def _skip(codes: Iterable[CodeType], *, with_calls: bool = True) -> None:
 
 
 def _codes_of(module: str, path: str, namespace: dict[str, Any]) -> Iterator[CodeType]:
-    """Yield the code of each function that the text of a module makes and that can still be reached.
+    """Yield the code of each reachable function that a module's own text defines.
 
     Wrappers by decorators of the standard library are left out: they share their code with wrappers in the program.
     """

@@ -17,7 +17,7 @@ def rank_of_spawned(maker: types.FrameType | None) -> Rank | None:
     number = of = None
     while maker is not None:
         if maker.f_globals.get("__name__") == _MODULE:
-            # The process is started in a function of its own, inside of the one that knows how many there will be.
+            # An inner function starts the process; the outer one knows the number of processes.
             number = maker.f_locals.get("i") if number is None else number
             of = maker.f_locals.get("nprocs", of)
         maker = maker.f_back

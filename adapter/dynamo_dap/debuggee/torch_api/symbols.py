@@ -24,7 +24,7 @@ _CHAIN = 16
 
 
 def is_symbolic(value: object) -> bool:
-    """Whether ``value`` is a SymInt, SymFloat or SymBool."""
+    """Return whether ``value`` is a SymInt, SymFloat or SymBool."""
     torch = sys.modules.get("torch")
     return torch is not None and is_exactly(value, (torch.SymInt, torch.SymFloat, torch.SymBool))
 
@@ -195,7 +195,7 @@ class NumbersOfTrace:
             self._find_nodes()
 
     def _find_nodes(self) -> None:
-        # They are reached from C++ as well, from the sizes of FakeTensors.
+        # C++ also refers to them, from the sizes of FakeTensors.
         node_type = getattr(sys.modules.get("torch.fx.experimental.sym_node"), "SymNode", None)
         for each in gc.get_objects():
             is_node = type(each) is node_type and getattr(each, "shape_env", None) is self._shape_env
@@ -228,5 +228,5 @@ def value_of_symbol(shape_env: object, symbol: object) -> Any:
 
 def _values_of(shape_env: object) -> dict[Any, Any]:
     values: dict[Any, Any] | None = getattr(shape_env, "backed_var_to_val", None)
-    # Earlier versions have another name for it.
+    # Earlier versions use another name.
     return values if values is not None else getattr(shape_env, "var_to_val", {})

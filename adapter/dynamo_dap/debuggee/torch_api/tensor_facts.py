@@ -113,7 +113,7 @@ def kind_of(tensor: Any) -> str:
 
 
 def is_tensor(value: object) -> bool:
-    """Whether ``value`` is a tensor, fake or real, judged by its class."""
+    """Return whether ``value`` is a tensor, fake or real, judged by its class."""
     tensor = getattr(sys.modules.get("torch"), "Tensor", None)
     return tensor is not None and is_a(value, tensor)
 
@@ -124,12 +124,12 @@ def gradient_node_of(value: Any) -> Any:
 
 
 def is_gradient_recorded() -> bool:
-    """Whether autograd records what is computed now."""
+    """Return whether autograd records what is computed now."""
     return bool(sys.modules["torch"].is_grad_enabled())
 
 
 def is_fake_tensor(value: object) -> bool:
-    """Whether ``value`` is a FakeTensor, by its class: a tensor subclass may redefine what an instance is."""
+    """Return whether ``value`` is a FakeTensor, by its class: a tensor subclass may redefine what an instance is."""
     fake = sys.modules.get("torch._subclasses.fake_tensor")
     return fake is not None and issubclass(type(value), fake.FakeTensor)
 

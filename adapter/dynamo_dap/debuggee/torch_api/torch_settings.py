@@ -201,7 +201,7 @@ def set_logs(settings: str, take: Logged) -> Undo:
             logger.removeHandler(handler)
             ours = _ToConsole(take)
             ours.setFormatter(handler.formatter)
-            # Known to torch as its own, it goes when torch sets up its logs anew.
+            # Torch takes it for its own, and removes it when it sets up its logs again.
             LOGS.resolve(_HANDLERS).add(ours)
             logger.addHandler(ours)
     return lambda: _begin_logs(before)
@@ -209,7 +209,7 @@ def set_logs(settings: str, take: Logged) -> Undo:
 
 def _parsed(settings: str) -> Any:
     try:
-        # Torch keeps what it has parsed, and programs change what is in force.
+        # Torch keeps the parsed settings separately from those in force, which programs change.
         return copy.deepcopy(LOGS.resolve(_PARSE_LOGS)(settings))
     except ValueError:
         known = _known_logs()

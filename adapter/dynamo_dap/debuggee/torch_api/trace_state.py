@@ -75,7 +75,7 @@ class TraceState:
         return [f"the state of {', '.join(changed)}"] if changed else []
 
     def restore_statistics(self) -> None:
-        """Restore torch's counts of graph breaks and compiles, which mean nothing to the trace."""
+        """Restore torch's counts of graph breaks and compiles, on which the trace does not depend."""
         for group, counter in _statistics().items():
             refill(counter, self._counters.get(group, {}))
 
@@ -91,7 +91,7 @@ class TraceState:
 
 
 class Undo:
-    """Reverts an evaluation's changes of a trace: all of them if it had the interpreter itself."""
+    """Reverts an evaluation's changes of a trace; all of them, if the expression had the interpreter itself."""
 
     def __init__(self, tx: Any, *, whole_trace: bool) -> None:
         """Note the state of ``tx``'s trace."""
@@ -179,7 +179,7 @@ def reachable_from(pending: list[Any]) -> Iterator[Any]:
             if "_cache" in own:
                 cache = own["_cache"]
                 yield cache
-                # torch 2.15 computes with constants that nobody has guarded yet.
+                # torch 2.15 computes with constants that have no guard yet.
                 pending += [getattr(cache, name, None) for name in ("vt", "args", "lazy_vars")]
             pending += [item for name, item in own.items() if name not in _NOT_WALKED]
         elif type(value).__name__ == "HashableTracker":

@@ -49,7 +49,7 @@ _COMPTIME_CALL = "torch._dynamo.variables.misc:ComptimeVariable.call_function"
 
 CONTEXT = Feature("'ctx' in the debug console", _COMPTIME_CONTEXT)
 COMPTIME_BREAKPOINT = Feature("stopping at comptime.breakpoint()", _COMPTIME_CONTEXT, _COMPTIME_TRANSLATOR)
-COMPTIME_CALLS = Feature("stopping at breakpoint() in a function that is given to comptime()", _COMPTIME_CALL)
+COMPTIME_CALLS = Feature("stopping at breakpoint() in a function passed to comptime()", _COMPTIME_CALL)
 
 MISSING = object()
 """What ``lookup`` returns for a name that has no value."""
@@ -130,7 +130,7 @@ class TracedFrame:
         """The running instruction's index in ``instructions``."""
         tx = self.translator
         if tx.instruction_pointer is None:
-            # It returns: the graph is being compiled.
+            # The function returns, and its graph is being compiled.
             return int(tx.indexof[tx.current_instruction])
         return int(tx.instruction_pointer) - 1
 
@@ -176,7 +176,7 @@ class TracedFrame:
 
     @property
     def has_begun(self) -> bool:
-        """Whether it is inlined, or any of its lines was traced."""
+        """Whether it is inlined, or one of its lines was traced."""
         if getattr(self.translator, "parent", None) is not None:
             return True
         return any(each.starts_line is not None for each in self.translator.instructions[: self.index])
@@ -429,7 +429,7 @@ class TracedFrame:
         return real_values_of(self.translator.output).cheap_value_of(node, lambda: reachable_nodes(self.translator))
 
     def shares_written_memory(self, value: Any) -> bool:
-        """Whether the graph so far may have written to the memory of a tensor of the program."""
+        """Return whether the graph so far may have written to the memory of a tensor of the program."""
         return shares_written_memory(self.translator.output, value)
 
     def as_written(self, value: Any) -> Any:

@@ -82,16 +82,18 @@ class NotValid:
     replayed: Operation | None
     """The replay's operation there; None after its end."""
     unproven: frozenset[Any] = frozenset()
-    """The replay's nodes from there on: the program computes something else."""
+    """The replay's nodes from that operation on, whose values the program does not compute."""
     has_stale_tensor: bool = False
-    """Whether the two differ in a tensor that is a constant of the graph."""
+    """Whether the two operations differ in a constant tensor of the graph."""
 
     @property
     def text(self) -> str:
         """The reason as the end of a sentence."""
         parts = [f"{name} was {before!r} when it was compiled and is {now!r} now" for name, before, now in self.changed]
         if not parts and self.has_stale_tensor:
-            parts.append(f"{_described(self.replayed)} takes a tensor as a constant, which is another one now")
+            parts.append(
+                f"{_described(self.replayed)} takes a tensor as a constant, which the program has replaced since"
+            )
         elif not parts:
             parts.append(f"the compile ran {_described(self.compiled)}, this call reaches {_described(self.replayed)}")
         return f"this call was served by a compile that is not valid for it: {'; '.join(parts)}; no guard checks it"
@@ -167,7 +169,7 @@ class TracedPaths:
 
 
 PATHS = TracedPaths()
-"""Those of this process."""
+"""The noted paths of this process."""
 
 
 def operations_of(graph: Graph) -> Iterator[Operation]:
@@ -232,7 +234,7 @@ def _tensors_of(graph: Graph) -> dict[str, Any]:
     """Return the constant tensors of a graph; parameters and buffers of the program are not constants."""
     module = graph.owning_module
     if module is None:
-        return {}  # its trace still runs
+        return {}  # the trace of this graph still runs
     names = {str(node.target) for node in graph.nodes if node.op == "get_attr" and "." not in str(node.target)}
     originals = vars(module).get(ORIGINALS, {})
     found: dict[str, Any] = {name: originals.get(name, getattr(module, name, None)) for name in names}
@@ -240,7 +242,7 @@ def _tensors_of(graph: Graph) -> dict[str, Any]:
 
 
 def _first_stale(before: Mapping[str, weakref.ref[Any]], graph: Graph, operations: Sequence[Any]) -> int | None:
-    """Return the position of the first operation that takes such a tensor, and took another one at the compile."""
+    """Return the position of the first operation with a constant tensor that was replaced since the compile."""
     changed = set()
     for name, now in _tensors_of(graph).items():
         reference = before.get(name)
@@ -257,7 +259,7 @@ def _first_stale(before: Mapping[str, weakref.ref[Any]], graph: Graph, operation
 
 
 def _first_difference(compiled: Sequence[Operation], replayed: Sequence[Operation]) -> int | None:
-    """Return the position of the replay's first operation that the compile does not have there."""
+    """Return the position of the replay's first operation that differs from the compile's operation there."""
     for position, operation in enumerate(replayed):
         if position >= len(compiled) or not _are_same(compiled[position], operation):
             return position

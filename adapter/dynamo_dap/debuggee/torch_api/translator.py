@@ -38,7 +38,7 @@ def with_callers(translator: Translator) -> Iterator[Translator]:
 
 
 def is_in_resume_prologue(translator: Translator) -> bool:
-    """Whether a resume function is still restoring its state: none of the user's code runs there."""
+    """Return whether a resume function is still restoring its state: none of the user's code runs there."""
     return bool(getattr(translator, "is_tracing_resume_prologue", False))
 
 

@@ -27,7 +27,7 @@ UNTAKEN = Feature("trying guard_or_false at a stop", _SHAPES, _EVALUATE, _GUARD_
 _patches = Patches(TRIALS.name)
 _FALLBACK = "fallback_value"
 _POSITION = 4
-"""Of this argument of ``evaluate_expr``, besides ``self``: torch's own callers name it."""
+"""The position of this argument of ``evaluate_expr``, after ``self``. Torch's own callers pass it by name."""
 
 
 @contextlib.contextmanager

@@ -1,7 +1,7 @@
 """Remembers cached calls with shown values, and cache entries whose calls differ from their replay.
 
-Values at a stop in a cached call come from a replay. Only when the call has returned is it known whether it computes
-the same. ``UNPROVEN`` belongs to the process; looks are noted on the thread that makes the call.
+Values at a stop in a cached call come from a replay. Whether the call computes the same is known only after its return.
+``UNPROVEN`` belongs to the process; looks are noted on the thread that makes the call.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ _dictionary = object.__getattribute__
 
 
 def is_tracker(value: object) -> bool:
-    """Whether ``value`` is a VariableTracker, lazy or not."""
+    """Return whether ``value`` is a VariableTracker, lazy or not."""
     module = sys.modules.get("torch._dynamo.variables.base")
     if module is None:
         return False
@@ -60,7 +60,7 @@ _WRAPPERS = 8
 
 
 def is_unrealized(tracker: object) -> bool:
-    """Whether this is a lazy tracker whose object the traced code has not touched yet."""
+    """Return whether this is a lazy tracker whose object the traced code has not touched yet."""
     return "_cache" in fields_of(tracker) and getattr(fields_of(tracker)["_cache"], "vt", None) is None
 
 
@@ -89,7 +89,7 @@ def source_name(source: Any) -> str | None:
 
 
 def is_source(value: object) -> bool:
-    """Whether ``value`` is one of Dynamo's sources."""
+    """Return whether ``value`` is one of Dynamo's sources."""
     return type(value).__module__ == "torch._dynamo.source"
 
 
@@ -160,9 +160,9 @@ def node_of(tracker: object) -> Any:
 
 
 def class_of(tracker: Any) -> type | None:
-    """Return the value's class in traced code; None if Dynamo does not know it, or would have to look.
+    """Return the value's class in traced code; None if Dynamo does not know it yet.
 
-    Only trackers that know their class are read: the others would make the value and look at its class.
+    Other trackers would have to make the value to find its class, so they are not read.
     """
     base: Any = sys.modules["torch._dynamo.variables.base"].VariableTracker
     asked: Any = getattr(type(tracker), "python_type", None)
@@ -232,7 +232,7 @@ def pending_attributes(tx: Translator, tracker: object) -> dict[str, Any]:
 
 
 def is_deleted(tracker: object) -> bool:
-    """Whether a pending attribute is a deletion."""
+    """Return whether a pending attribute is a deletion."""
     return type(tracker).__name__ == "DeletedVariable"
 
 

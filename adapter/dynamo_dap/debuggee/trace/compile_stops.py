@@ -204,7 +204,7 @@ class CompileStops(CompileObserver):
             self._of(compiling).has_failed = True
             raised = pending_symbols(exception, pending)
             innermost = frame_of_break(exception) or frame
-            # Torch's code may call the operation, for example its wrapper of a custom operator.
+            # Torch's own code may call the operation, for example in its wrapper of a custom operator.
             user = next((each for each in innermost.with_callers() if is_user_file(each.path)), innermost)
             self._stop_in_trace(UNSUPPORTED, user, raised, {"__reason__": raised.headline})
         elif is_error_of_program(exception):
@@ -239,7 +239,7 @@ class CompileStops(CompileObserver):
             return
         if self._host.options.just_my_code and not is_user_file(frame.path):
             return
-        # Each function on its way to the handler reports it again.
+        # Each function between the raise and the handler reports it again.
         self._of(compiling).raised = exception
         error = error_being_raised(frame)
         if error is None or not is_caught_in_trace(frame.running(sys._getframe()), error.kind):
@@ -259,7 +259,7 @@ class CompileStops(CompileObserver):
         if not met:
             return
         self._host.eager_debugger.stopped_for(exception, met)
-        # If graph breaks are errors, it may have stopped as one.
+        # If graph breaks are errors, the thread may have stopped for it already.
         if self._of(compiling).place != _where(innermost) and self._is_new(compiling, (RAISED, *_where(innermost))):
             self._stop_trace(innermost, user_error(error, exception), filters=met)
 

@@ -26,7 +26,7 @@ class VariableState:
 
     value: Any
     contents: tuple[Any, ...] | None
-    """None if the trace has not touched the object, and so has not changed it."""
+    """None if the trace has not touched the object."""
     text: str
 
 

@@ -60,7 +60,7 @@ _ASKED_OF_PLACEHOLDERS: dict[str, tuple[str, Callable[..., Any]]] = {
     "type": ("__type_of__", type_of),
     "hasattr": ("__has_attribute__", has_attribute),
 }
-"""Builtins that describe the object itself, with the names that replace them in an expression."""
+"""Builtins that inspect the object itself, with the names that replace them in an expression."""
 _MAXIMUM_CLIPBOARD = 100_000
 """Maximum characters to copy: a clipboard takes the whole value, a pane its beginning."""
 
@@ -127,7 +127,7 @@ class _NeedsData(EvaluationError):
 def _settled(value: object) -> Any:
     """Return a value whose truth can be tested later, outside the protected evaluation."""
     if is_fake_tensor(value):
-        raise _NeedsData("this is a tensor, whose truth depends on data that is not there while tracing")
+        raise _NeedsData("the truth of this tensor depends on data, which does not exist while tracing")
     plain = value is None or is_exactly(value, (bool, int, float, str))
     return value if plain else bool(value)
 
@@ -166,7 +166,7 @@ class _Evaluation:
         self.paths = Paths(frame, scratch)
 
     def assigns_to_program(self, parsed: Parsed) -> bool:
-        """Whether statements assign to variables or objects of the program."""
+        """Return whether statements assign to variables or objects of the program."""
         return assigned_of_program(parsed, self._is_of_program)
 
     def shown(self, value: Any, expression: str | None, context: str) -> Value:
@@ -176,7 +176,7 @@ class _Evaluation:
         if context == LOG_CONTEXT and current_run().call is not None:
             form = self.paths.form_of(value)
             if isinstance(form, NumberForm) and (number := hint_of(form.number)) is not None:
-                return present(number)  # all lines of a cached call have the same symbols
+                return present(number)  # symbols are the same at all lines of a cached call
         return self._view.value(value, expression)
 
     def shown_result(self, result: object, text: str, expression: str | None, context: str) -> Value:
@@ -286,7 +286,7 @@ class _Evaluation:
         if name in INTERPRETER_NAMES:
             return INTERPRETER_NAMES[name](self._frame)
         if self._frame.is_declared(name):
-            raise EvaluationError(f"'{name}' has no value here: it is not assigned yet, or not used any more")
+            raise EvaluationError(f"'{name}' has no value here: it is not assigned yet, or its last use is past")
         raise NameError(f"name '{name}' is not defined")
 
 

@@ -61,7 +61,7 @@ def _page(graph: Any, view: View) -> Any:
 def _graph_variable(graph: Any, depth: int, view: View) -> Variable:
     count = len(nodes_of(graph))
     below = in_pages(count, _page(graph, view))
-    return Variable(f"graph around it ({depth})", Value(f"{count} nodes", children=below, kind="virtual"))
+    return Variable(f"outer graph ({depth})", Value(f"{count} nodes", children=below, kind="virtual"))
 
 
 def _node_variable(node: Node, view: View, texts: GraphTexts) -> Variable:

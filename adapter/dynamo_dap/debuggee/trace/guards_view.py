@@ -88,7 +88,7 @@ def _location(place: Place | None) -> Location | None:
 
 
 _noted: dict[int, tuple[weakref.ref[object], dict[tuple[str, str], str]]] = {}
-"""By identity of an attempt after which the program has run on: its expressions, by check and guarded source."""
+"""Expressions of attempts after which the program has continued: by identity of the attempt, by check and source."""
 
 
 def note_expressions(frame: TracedFrame) -> None:
@@ -233,4 +233,4 @@ _TEMPLATES: dict[str, tuple[str, str | None]] = {
     "DUPLICATE_INPUT": ("{name} is {argument}", None),
     "OBJECT_ALIASING": ("{name} is {argument}", None),
 }
-"""Each check's text without and with the known object."""
+"""For each check, its text without and with the known object."""

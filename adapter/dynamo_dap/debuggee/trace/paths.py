@@ -31,7 +31,7 @@ _PATH = re.compile(r"(?P<owner>[A-Za-z_][\w.\[\]'\"-]*\.)?(?P<prefix>\w*)$")
 _MOST = 500
 """Limit of completions: users type on instead of reading more."""
 _CELLS = 4
-"""How many nested cells are entered."""
+"""Maximum number of nested cells to enter."""
 
 
 class Paths:
@@ -159,7 +159,7 @@ def _attributes(frame: TracedFrame, path: str, scratch: dict[str, object]) -> di
         return kinds_in(scratch[path]) if path in scratch else {}
     form = paths.form_of(value)
     known = instance_dictionary(form.value) if isinstance(form, Known) else {}
-    # A traced value is shown by its name: its content may be a tracker.
+    # Show a traced value by its name: its content may be a tracker.
     own = {name: known.get(name) for name in paths.attribute_names(value)}
     return kinds_of_members(form_family(form).python_class(form), own)
 

@@ -1,10 +1,10 @@
 """Makes placeholders for values that Dynamo models, but that do not exist in Python yet.
 
 Expressions use them. A generator, a ``zip``, a storage or a context manager exists in a trace only as a tracker. Other
-objects would have to be copied to apply the traced code's changes, which is impossible without running code of their
-class. A placeholder has the class of the value for ``isinstance``, ``type()`` and ``hasattr``, has an identity, can be
-put into containers and formatted. Whatever would advance, enter, call, read or change the value is refused. Runs on the
-tracing thread; a placeholder lives as long as the evaluation that made it.
+objects need a copy with the traced code's changes, which is impossible without running code of their class. A
+placeholder has the class of the value for ``isinstance``, ``type()`` and ``hasattr``, has an identity, can be put into
+containers and formatted. Whatever would advance, enter, call, read or change the value is refused. Runs on the tracing
+thread; a placeholder lives as long as the evaluation that made it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dynamo_dap.debuggee.values.model import EvaluationError
 from dynamo_dap.debuggee.values.type_facts import class_dictionary, is_python_class, module_of, mro_of, name_of
 
 _VALUES: tuple[type, ...] = (str, bytes, int, float, complex, bool)
-"""Classes whose text and equality are the value itself, which does not exist."""
+"""Classes whose text and equality need the value itself, which does not exist yet."""
 
 _own = object.__getattribute__
 
@@ -71,7 +71,7 @@ def placeholder(form: Form, cls: type, text: str) -> object:
 
 
 def is_placeholder(value: object) -> bool:
-    """Whether ``value`` is one."""
+    """Return whether ``value`` is one."""
     return is_a(value, Placeholder)
 
 

@@ -92,7 +92,7 @@ class _Reported(threading.local):
     code: weakref.ref[types.CodeType] | None = None
     """The compiled code."""
     owners: tuple[weakref.ref[types.CodeType], ...] = ()
-    """Functions whose traces have made the visits in ``owed``."""
+    """Functions whose traces made the visits in ``owed``."""
 
     def __init__(self) -> None:
         self.owed: Counter[Visit] = Counter()
@@ -215,13 +215,13 @@ class TraceRun:
     call: CachedCall | None = None
     """The call that is replayed."""
     is_followed = True
-    """Whether its lines count: not if Dynamo traces something else in between."""
+    """Whether its lines count. They do not while Dynamo traces something else in between."""
     is_logged = True
     """Whether its history is kept for steps back."""
     stops = True
     """Whether the user can be stopped in it, so that the visits of its lines count as reported."""
     traces: ProgressOfTraces | None = None
-    """Its own progress, where its visits must not count for the program's traces."""
+    """Its own progress, if its visits must not count for the program's traces."""
     jumps = False
     """Whether the user has moved execution in it."""
     _silenced: str | None = None
@@ -259,7 +259,7 @@ class TraceRun:
         self._silenced = compile_id
 
     def may_stop(self, identity: CompileIdentity) -> bool:
-        """Whether anything stops in the trace."""
+        """Return whether anything stops in the trace."""
         return self.stops and self._silenced != identity.compile_id
 
 

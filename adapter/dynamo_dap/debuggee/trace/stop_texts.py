@@ -133,7 +133,11 @@ def not_finite(
         what = f"The call returns {shown}. {target_name(made.node)} made the first: {made.text}."
         cause = f"Cause: your code. Running the same operations eagerly also gives {shown}."
         headline = f"{shown}: {target_name(made.node)}: {made.text}"
-    note = f"Not kept, so that they may differ from what the call was given: {', '.join(changed)}" if changed else None
+    note = (
+        f"These inputs were not copied, and may have changed since the call began: {', '.join(changed)}"
+        if changed
+        else None
+    )
     operands = None if because is None else f"Because {because}."
     return _raised(headline, [what, operands, f"Where: {where}", cause, note])
 
@@ -141,7 +145,7 @@ def not_finite(
 def not_finite_input(name: str, given: Given, where: str) -> RaisedException:
     """Report an input that had a NaN before the call, and the line of the caller."""
     had = f"input {name} has {given.text}"
-    what = f"The call returns a NaN that it was given: {had}."
+    what = f"The call returns a NaN of its inputs: {had}."
     cause = "Cause: the data, or the code that made the data before the call."
     return _raised(f"NaN: {had}", [what, f"Where: {where}", cause])
 
@@ -155,7 +159,7 @@ def mismatch(fault: Fault, worst: Difference, cause: str, operation: str, where:
         return _raised(f"Mismatch: {fault.observed}", [fault.observed, f"Where: {where}", f"Cause: {cause}"])
     if fault.node is None:
         what = f"Compiled and eager results differ ({worst.text})."
-        lines = [what, f"Where: it is returned at {where}", f"Cause: {cause}"]
+        lines = [what, f"Where: returned at {where}", f"Cause: {cause}"]
         return _raised(f"Mismatch: {worst.headline}", lines)
     first = f"First difference: {operation}, {fault.difference.text}."
     if fault.stage == DYNAMO:
@@ -234,7 +238,9 @@ class ParameterState:
     @property
     def history(self) -> str:
         """Return the cause."""
-        since = "since the call before, which returned none" if self.calls > 1 else "before the first call looked at"
+        since = (
+            "since the previous call, whose results were finite" if self.calls > 1 else "before the first checked call"
+        )
         if self.gradient is None:
             return f"Cause: whatever changed {self.name} {since}. It has no gradient."
         if self.gradient:
@@ -273,7 +279,7 @@ def limit_reached(compiling: FrameCompile, limit: str) -> RaisedException:
     """Report that a function was compiled too often."""
     lines = [
         f"This function hit torch's limit '{limit}'. Calls that match no earlier compile now run eagerly.",
-        f"Hint: look at what recompiles (filter 'recompile'), or raise torch's configuration of {limit}.",
+        f"Hint: find the recompiles with the filter 'recompile', or raise torch's setting {limit}.",
     ]
     return _raised(f"Recompile limit: {name_of_compile(compiling)} exceeds {limit}", lines)
 
@@ -283,7 +289,7 @@ def backend_failure(failure: BackendFailure, node_count: int) -> RaisedException
     kind = type(failure.inner)
     text = str(failure.inner)
     lines = [
-        f"The graph that it was given has {node_count} nodes: see the scope 'Graph'.",
+        f"Its graph has {node_count} nodes: see the scope 'Graph'.",
         f"{failure.step} raised {kind.__name__}: {text}",
     ]
     headline = f"Backend failure: {failure.step} raised {kind.__name__}"
@@ -309,7 +315,7 @@ def specialized(facts: SpecializationFacts, message: str) -> RaisedException:
 
 _CUDA_GRAPHS = {
     SKIPPED: "skipped",
-    PARTIAL: "some operations left out",
+    PARTIAL: "some operations outside",
     RERECORDED: "recorded again",
     OVERWRITTEN: "kept output overwritten",
 }
@@ -361,7 +367,7 @@ def in_the_past(frame: TracedFrame, identity: CompileIdentity, *, statements: in
 
     ``statements`` is None in an attempt that Dynamo abandoned.
     """
-    far = {0: "back in this statement", 1: "1 statement back", None: "an attempt that was given up"}.get(
+    far = {0: "back in this statement", 1: "1 statement back", None: "an abandoned attempt"}.get(
         statements, f"{statements} statements back"
     )
     text = f"{headline(frame, identity)}, {far}"
@@ -384,7 +390,7 @@ def explain(
         return text
     text += f", attempt {identity.attempt + 1}"
     if restarted:
-        text += ": the analysis was restarted, and is back where the step began"
+        text += ": the analysis restarted, and has reached the line where the step began"
     reasons = [_one_line(each) for each in restart_reasons(top)]
     return f"{text} (restarted: {'; '.join(reasons)})" if reasons else text
 

@@ -165,7 +165,7 @@ def _restarts() -> list[Variable]:
 
 def _generated(facts: CompileFacts, listing_of: ListingOf) -> Variable:
     """Show the generated code of earlier compiles, with listings; this compile has none before its end."""
-    # A compile before a graph break, seen by a step back, has its own by now.
+    # After a step back over a graph break, the earlier compile has generated code of its own.
     entries = [each for each in cache_entries(facts.code) if str(each.compile_id) != facts.compile_id]
     below = tuple(Variable(f"[{entry.compile_id}]", _listing(listing_of(entry.code))) for entry in entries)
     text = f"{len(entries)} from earlier compiles" if entries else "none yet: this is the first compile of this code"

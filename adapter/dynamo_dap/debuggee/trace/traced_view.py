@@ -82,7 +82,8 @@ class TracedView(View):
         if is_placeholder(value):
             return form_behind(value)
         if is_fake_tensor(value) or (is_tensor(value) and self.frame.shares_written_memory(value)):
-            return TensorForm(value, None, kind_of(value))  # it has no data, or the data from before the graph wrote
+            # Without its node: it has no data, or its data is from before a write of the graph.
+            return TensorForm(value, None, kind_of(value))
         return value
 
     def _form_of(self, tracker: Tracker) -> Form:

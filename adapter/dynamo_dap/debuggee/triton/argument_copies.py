@@ -136,7 +136,7 @@ class ArgumentCopies:
             return lanes
         argument = argument_of(pointers)
         where = "memory" if argument is None else f"memory outside of {argument.name}, and"
-        text = f"{what} of {where} that is of none of its arguments: {left_out} of {addresses.size} lanes"
+        text = f"{what} of {where} outside all of its arguments: {left_out} of {addresses.size} lanes"
         if lanes is None or what == _ATOMIC_WITHOUT_MASK:
             raise OutsideOfCopies(text)
         if self.is_complete:

@@ -88,7 +88,7 @@ def _tensor(data: Any, shape: tuple[int, ...], dtype: str) -> Any:
     torch: Any = sys.modules.get("torch")
     numpy: Any = sys.modules["numpy"]
     if torch is None:
-        raise FeatureMissing("there is no torch to show it with")
+        raise FeatureMissing("torch is missing, which shows it")
     array: Any = numpy.array(data).reshape(shape)
     if array.dtype.kind == "u" and array.dtype.itemsize > 1 and dtype not in _STORED_AS_BITS:
         # Torch supports few operations on these types.

@@ -38,7 +38,7 @@ class Observer(Protocol):
     """Observes kernels."""
 
     def unobserved(self) -> AbstractContextManager[None]:
-        """Observe nothing inside: Triton's own work there may look like the program's."""
+        """Observe nothing inside this context: Triton's own work in it may look like the program's."""
 
     def is_programs_launch(self) -> bool:
         """Return whether the program makes this launch, not an expression at a stop."""
@@ -50,13 +50,13 @@ class Observer(Protocol):
         """Observe that all programs of a launch have run, or one has raised."""
 
     def checks_accesses(self) -> bool:
-        """Whether to compare accesses with the bounds of tensors."""
+        """Return whether to compare accesses with the bounds of tensors."""
 
     def is_outside(self, launch: Launch, access: Outside) -> None:
         """Observe that the running program is about to access memory outside of a tensor."""
 
     def follows_accesses(self) -> bool:
-        """Whether to report each access."""
+        """Return whether to report each access."""
 
     def accesses(self, launch: Launch, access: Access) -> None:
         """Observe that the running program is about to access memory."""
@@ -237,7 +237,7 @@ _OPERATIONS = {
     "create_masked_store": _Operation("store", 0, 2, values=1),
     "create_atomic_rmw": _Operation("atomic operation", 1, 3),
     "create_atomic_cas": _Operation("atomic compare-and-swap", 0),
-    # Newer than Triton 3.7; they work like the first two.
+    # Names of versions after Triton 3.7; they work like the first two.
     "create_atomic_load": _Operation("atomic load", 0, 1),
     "create_atomic_store": _Operation("atomic store", 0, 2),
 }
@@ -372,7 +372,7 @@ def _count(cls: Any) -> None:
 
 
 def _tune_by_first(autotuner: Any) -> None:
-    """Take the first configuration: timing them needs a GPU."""
+    """Take the first configuration: only a GPU can time them."""
 
     @functools.wraps(autotuner.run)
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:

@@ -29,7 +29,7 @@ class Argument:
     address: int
     element_size: int
     extent: int
-    """Elements from the first to the last in memory: more than the tensor has, if it has gaps."""
+    """Elements from the first to the last in memory, including gaps between them."""
 
     @classmethod
     def of(cls, name: str, tensor: Any) -> Argument:
@@ -39,7 +39,7 @@ class Argument:
         return cls(name, tensor, int(tensor.data_ptr()), int(tensor.element_size()), extent)
 
     def contains(self, address: int) -> bool:
-        """Whether ``address`` lies inside one of its elements."""
+        """Return whether ``address`` lies inside one of its elements."""
         return self.address <= address < self.address + self.extent * self.element_size
 
 
@@ -72,7 +72,7 @@ class Launch:
     memory: Memory | None = None
     """What a launch on copies may access; None for a launch on the tensors themselves."""
     rounds_products: bool = False
-    """Whether ``tl.dot`` multiplies float32 in TF32, Triton's default: a device rounds to ten bits there."""
+    """Whether ``tl.dot`` multiplies float32 in TF32, as by default: a device then rounds factors to ten bits."""
 
     @property
     def name(self) -> str:

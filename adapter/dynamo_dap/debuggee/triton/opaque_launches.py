@@ -102,7 +102,7 @@ def innermost(kernel: Any) -> Any:
 
 
 def _make_launch(torch: Any, operator: Any) -> Callable[..., None]:
-    """Return ``launch``. Dynamo needs to know only what this function refers to."""
+    """Return ``launch``. Dynamo must know everything that this function refers to."""
     tensor, data_type = torch.Tensor, sys.modules["triton.language"].dtype
 
     @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]  # torch is untyped

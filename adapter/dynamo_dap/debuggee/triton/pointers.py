@@ -20,7 +20,7 @@ _MOST_LANES = 8
 def argument_of(handle: Any) -> Argument | None:
     """Return the argument that a block of pointers was computed from.
 
-    For a pointer of unknown origin, formerly an integer, it is the argument that contains its first lane.
+    A pointer made from an integer has no origin: its argument is the one that contains its first lane.
     """
     marked = getattr(handle.dtype, MARK, None)
     if isinstance(marked, Argument):

@@ -300,7 +300,7 @@ class _Orders:
         self._released: dict[int, list[tuple[Index, int]]] = {}
         """By address: the program that released it, and its count of releases."""
         self._acquired: dict[Index, list[tuple[int, int, int]]] = {}
-        """By program: after how many releases, which address, and how often that had been released."""
+        """By program, what it acquired: its own count of releases then, the address, and the count at the address."""
 
     def program_begins(self, program: Index) -> None:
         """Begin the next program."""

@@ -75,7 +75,7 @@ class _OfThread(threading.local):
     is_measuring = False
     """Whether Triton is timing configurations of a kernel."""
     functions: dict[int, types.FunctionType] | None = None
-    """While the interpreter runs: what it runs for each compiled function, by ``id``."""
+    """While the interpreter runs: its function for each compiled function, by ``id``."""
 
 
 _of_thread = _OfThread()
@@ -207,7 +207,9 @@ def look_into(kernel: Any, given: Callable[[], Given], *, is_entered: bool = Tru
         if wish.is_compared and prepared.copies.is_complete:
             looked.is_to_be_compared(prepared.launch, prepared.copies)
     except Exception as error:  # noqa: BLE001  (whatever the kernel raises there, the launch is the program's)
-        text = f"{_name_of(kernel)} cannot be interpreted (its launch goes on): {type(error).__name__}: {error}"
+        text = (
+            f"{_name_of(kernel)} cannot be interpreted (the launch itself continues): {type(error).__name__}: {error}"
+        )
         observer.report(text)
     return looked
 
@@ -317,7 +319,7 @@ def _rewrite(own: types.FunctionType, scope: dict[str, Any]) -> types.FunctionTy
         registry = getattr(sys.modules[_KERNELS], "_triton_jit_function_registry", {})
         registry.pop(f"{function.__module__}:{function.__qualname__}", None)
     if rewritten is function:
-        raise TypeError(f"there is no source of {own.__name__} to interpret")
+        raise TypeError(f"{own.__name__} has no source to interpret")
     assert isinstance(rewritten, types.FunctionType)
     return rewritten
 
@@ -333,7 +335,7 @@ def _patched(interpreter: Any, modules: types.SimpleNamespace) -> Any:
 
 
 class _Language:
-    """``triton.language``, which is either Triton's own, for the compiler, or patched for the interpreter."""
+    """``triton.language`` in one of two states: original for the compiler, or patched for the interpreter."""
 
     def __init__(self) -> None:
         self._lock = lock("launches of kernels", Level.LENT)

@@ -145,11 +145,11 @@ class View:
         return None
 
     def data_range(self, value: object) -> str | None:
-        """Return least and largest element of what stands for a tensor; None if they are not at hand."""
+        """Return least and largest element of an object that represents a tensor; None if they are not at hand."""
         return None
 
     def printed_text(self, value: Any) -> str | None:
-        """Return the text of what stands for a tensor with its data, which may take time; None without data."""
+        """Return the text, with data, of an object that represents a tensor; this may take time. None without data."""
         return None
 
     def seen(self, value: object) -> object:

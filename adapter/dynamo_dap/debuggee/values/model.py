@@ -50,9 +50,7 @@ class WriteRefused(Exception):
     """A value cannot be set; the text says why, and nothing was changed."""
 
 
-WHAT_CAN_BE_SET = (
-    "what can be set are variables of traced functions, generated code, and ordinary Python where that runs"
-)
+WHAT_CAN_BE_SET = "only variables of traced functions, of generated code, and of running ordinary Python can be set"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +63,7 @@ class Location:
 
 
 UNREALIZED = " (unrealized)"
-"""Behind the text of a value that the traced code has not used yet."""
+"""The suffix of the text of a value that the traced code has not used yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +78,7 @@ class Value:
     attributes: tuple[str, ...] = ()
     """DAP ``VariablePresentationHint.attributes``: ``readOnly``, ``constant``, ``rawString`` ..."""
     lazy: bool = False
-    """Not computed yet: the text is a placeholder, and the only child is the real value."""
+    """Whether it is not computed yet: the text is a placeholder, and the only child is the real value."""
     location: Location | None = None
     """Where the value itself is defined: a function's code, a class."""
     memory_reference: str | None = None

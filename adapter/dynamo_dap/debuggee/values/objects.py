@@ -190,7 +190,8 @@ def location_of_class(cls: type) -> Location | None:
     methods = [item.__code__ for item in dictionary.values() if type(item) is types.FunctionType]
     module = sys.modules.get(module_of(cls))
     path = None if module is None else instance_dictionary(module).get("__file__")
-    own = [code for code in methods if code.co_filename == path]  # dataclasses put methods of their own file in
+    # dataclasses add methods whose code is in their own file.
+    own = [code for code in methods if code.co_filename == path]
     if not own:
         return None
     first = min(own, key=lambda code: code.co_firstlineno)

@@ -19,7 +19,7 @@ from dynamo_dap.debuggee.values.objects import ObjectFamily, attributes_of
 from dynamo_dap.debuggee.values.type_facts import instance_dictionary, qualified_name_of
 
 _LONG_INTEGER = 1_000
-"""Bits: longer numbers are not worth reading, take quadratic time, and Python may refuse to write them."""
+"""Maximum bits of a number that is written: longer ones take quadratic time, and Python may refuse to write them."""
 
 
 @family_for(type(None), type(Ellipsis), type(NotImplemented), bool)

@@ -51,7 +51,7 @@ _MOST_FOR_STATISTICS = 2**22
 _MOST_DENSE = 2**24
 """Up to this size, a sparse tensor is made dense."""
 _MOST_SECONDS = 2.0
-"""Limit for each of the two passes over every element: together less than an evaluation may take."""
+"""Time limit of each of the two passes over all elements. Both together take less than an evaluation may."""
 _BINS = 64
 _MOST_POINTS = 1024
 """Of a picture, in width and in height."""
@@ -155,7 +155,7 @@ def _check_class(data: Any) -> None:
         return
     flatten = getattr(data, "__tensor_flatten__", None)
     names = flatten()[0] if flatten is not None else []
-    parts = f": look at what is inside, {' or '.join(f'.{name}' for name in names)}" if names else ""
+    parts = f": show its parts, {' or '.join(f'.{name}' for name in names)}" if names else ""
     raise EvaluationError(f"a {type(part).__name__} wraps other tensors{parts}")
 
 
@@ -213,7 +213,7 @@ def _selected(looked: _Looked, given: Sequence[int | None] | None, shown: int) -
     for number, (size, index) in enumerate(zip(shape, selection, strict=True)):
         # An empty dimension has no index 0, so there is nothing to show.
         if index is not None and not -size <= index < max(size, 1):
-            raise EvaluationError(f"dimension {number} has {size} elements: there is no index {index}")
+            raise EvaluationError(f"dimension {number} has {size} elements: index {index} is out of range")
     return tuple(slice(None) if index is None else index for index in selection), left
 
 
@@ -359,7 +359,7 @@ class _Total:
         self.finite = total
 
     def _note(self, name: str, start: int, found: Any) -> None:
-        """Note where ``found`` is first true: chunks come in the order of the elements."""
+        """Note where ``found`` is first true; chunks arrive in the order of the elements."""
         if name not in self._places and bool(found.any()):
             self._places[name] = start + int(found.reshape(-1).to(sys.modules["torch"].uint8).argmax())
 
@@ -391,7 +391,7 @@ class _Total:
 
     @property
     def _is_exact(self) -> bool:
-        """Whether float64 held all whole numbers exactly."""
+        """Whether float64 could represent all whole numbers exactly."""
         return max(abs(self.low), abs(self.high)) <= _LARGEST_EXACT
 
     def _text(self, number: float, dtype: str) -> str:
@@ -437,15 +437,15 @@ def _pictures_of(shape: list[int]) -> list[str]:
 
 
 def _is_image(height: int, width: int) -> bool:
-    """Whether the sizes look like a picture, not like a sequence of long vectors."""
+    """Return whether the sizes look like a picture, not like a sequence of long vectors."""
     return min(height, width) >= _SMALLEST_IMAGE and max(height, width) <= _LONGEST_SIDE * min(height, width)
 
 
 def _picture(looked: _Looked, arguments: TensorArguments) -> TensorPicture:
     if arguments.picture not in TENSOR_PICTURES:
-        raise EvaluationError(f"there is no picture {arguments.picture!r}, only: {', '.join(TENSOR_PICTURES)}")
+        raise EvaluationError(f"unknown picture {arguments.picture!r}; known: {', '.join(TENSOR_PICTURES)}")
     if not looked.count:
-        raise EvaluationError("there is nothing to draw: the tensor has no elements")
+        raise EvaluationError("the tensor has no elements to draw")
     shown = 2 if arguments.picture == HEAT_MAP else 3
     index, sizes = _selected(looked, arguments.selection, shown)
     if shown == 3 and len(sizes) != 3:

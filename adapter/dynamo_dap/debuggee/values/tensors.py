@@ -84,7 +84,7 @@ _MOST_DATA = 8
 
 
 def is_little(tensor: Tensor) -> bool:
-    """Whether a tensor, real or fake, has few enough elements to show; a symbolic size may have many."""
+    """Return whether a tensor, real or fake, has few enough elements to show; a symbolic size may have many."""
     with metadata_reading():
         sizes = list(tensor.size())
     return all(type(size) is int for size in sizes) and 0 < math.prod(sizes) <= _MOST_DATA
@@ -98,7 +98,7 @@ def little_data(tensor: Tensor) -> str | None:
 _MOST_BYTES = 2**20
 """Of a tensor whose range is shown: reading them takes about a millisecond."""
 _PART = 16384
-"""Elements that are read at once: torch starts no threads in the program for so few."""
+"""Elements that are read at once: for so few, torch starts no threads in the program."""
 
 
 def data_range(tensor: Tensor) -> str | None:
@@ -116,7 +116,7 @@ def data_range(tensor: Tensor) -> str | None:
 def printed_text(text: str, tensor: Any) -> str | None:
     """Return a tensor's text with its elements, or with its range; None if it is too large or has no data.
 
-    Other than a row, it waits for a device.
+    Unlike the text of a row, it waits for a device.
     """
     here = _copied_to_cpu(tensor)
     if here is None:
@@ -151,7 +151,7 @@ def _of_data(tensor: Tensor, is_wanted: Callable[[Any], bool], text_of: Callable
             at_hand = str(tensor.device) == "cpu" and tensor.layout == torch.strided and tensor.numel() > 0
             return text_of(tensor.detach()) if at_hand and is_wanted(tensor) else None
     except (RuntimeError, TypeError, NotImplementedError, FeatureMissing):
-        return None  # one that only stands for others, as inside torch.func
+        return None  # a tensor that only represents others, as inside torch.func
 
 
 def _range_text(data: Any) -> str | None:
@@ -190,7 +190,7 @@ def _parts(data: Any) -> Iterator[Any]:
 
 
 def _short_number(number: float, dtype: str) -> str:
-    """Return four digits of a number, all of them where four would read as another whole number."""
+    """Return a number with four digits, or a whole number with all of its digits."""
     if type(number) is not float:
         return str(number)
     short = f"{number:.4g}"

@@ -84,7 +84,7 @@ def slots_of(value: object) -> Iterator[tuple[str, Any]]:
 
 
 def is_python_class(cls: type) -> bool:
-    """Whether a class statement made ``cls``. Users do not call members of C types slots or attributes."""
+    """Return whether a class statement made ``cls``. Users do not call members of C types slots or attributes."""
     return bool(_flags(cls) & (_HEAP_TYPE | _IMMUTABLE_TYPE) == _HEAP_TYPE)
 
 

@@ -54,7 +54,7 @@ class Lock(Protocol):
         """Release it."""
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """Take it; return False if another thread keeps it that long."""
+        """Take it; return False if another thread holds it until the timeout."""
 
     def release(self) -> None:
         """Release it."""
@@ -69,7 +69,7 @@ def lock(name: str, level: Level) -> Lock:
 def reentrant_lock(name: str, level: Level, *, is_new_in_forks: bool = False) -> Lock:
     """Make a lock that its thread may take again.
 
-    ``is_new_in_forks``: nobody holds it in a forked process, which lacks the thread that did.
+    ``is_new_in_forks``: it is free in a forked process, which lacks the thread that held it.
     """
     plain = threading.RLock()
     if is_new_in_forks:

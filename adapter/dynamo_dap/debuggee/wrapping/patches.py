@@ -4,7 +4,7 @@
 Removing the last hook removes the wrapper. It adds one frame to the stack.
 
 If other code has replaced a function meanwhile, theirs stays, and ours inside it only passes calls on. The next hook
-wraps the function that is there then.
+wraps the function that is installed then.
 
 A hook that raises an ``Exception`` switches its feature off for the life of the process. The program's call continues
 as if there were no hook. Any other ``BaseException`` is meant for the caller, and passes: ``TraceIsOver`` ends a
@@ -35,14 +35,14 @@ class Outcome(NamedTuple):
 
 
 class Given(NamedTuple):
-    """Other arguments for the original."""
+    """Replaces the arguments for the original."""
 
     arguments: tuple[Any, ...]
     named: dict[str, Any]
 
 
 class Result(NamedTuple):
-    """Another result for the caller."""
+    """Replaces the result for the caller."""
 
     value: Any
 
@@ -164,7 +164,7 @@ class Patches:
         error = sys.exc_info()[1]
         reported = "" if error is None else f" ({type(error).__name__})"
         for report in list(reporters):
-            report(f"dynamo-dap: switched off {self.feature}, which failed{reported}; the program goes on")
+            report(f"dynamo-dap: switched off {self.feature}, which failed{reported}; the program continues")
         if self._on_failure is not None:
             try:
                 self._on_failure()
@@ -431,7 +431,7 @@ class _Value(_Place):
         self._set(hook)
 
     def remove(self, hook: Any) -> None:
-        """Restore the value before, if the present one is still ours."""
+        """Restore the earlier value, if the present one is still ours."""
         self._values.remove(hook)
         if not self._values:
             self._restore()

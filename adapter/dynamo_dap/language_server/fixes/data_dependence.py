@@ -82,11 +82,11 @@ def _checked(situation: Situation, statement: ast.stmt, condition: str) -> Itera
         return
     try:
         parsed = ast.parse(condition, mode="eval").body
-    except NOT_PYTHON:  # the record may be of another program
+    except NOT_PYTHON:  # the record may belong to another program
         return
     for one in (condition, _negated(parsed) or f"not ({condition})"):
         yield _before(
-            document, line, "Assume it for all data, with an error where it does not hold", f"torch._check({one})"
+            document, line, "Assume it for all data; raise an error if it does not hold", f"torch._check({one})"
         )
     if (name := _possible_size(parsed)) is not None:
         yield _before(document, line, "Assume for all data that it is a size", f"torch._check_is_size({name})")
@@ -98,7 +98,7 @@ def _before(document: Document, line: int, what: str, check: str) -> Fix:
 
 
 def _possible_size(condition: ast.expr) -> str | None:
-    """Return the number for which "it is 0 or more, like each size" decides the condition; else None."""
+    """Return the number of a condition that is decided by "the number is 0 or more"; else None."""
     match condition:
         case ast.Compare(ast.Name(name), [ast.Lt() | ast.GtE()], [ast.Constant(0)]):
             return name

@@ -3,7 +3,7 @@
 - a call of ``torch._dynamo.graph_break()`` is removed;
 - a setting that torch's hint names is made below the imports;
 - ``torch._check`` before a branch on a size that depends on data, in the direction of every recorded call;
-- if the record does not say how such a branch goes: see ``data_dependence``;
+- if the record does not have the direction of such a branch: see ``data_dependence``;
 - a function that is cut into several graphs runs eagerly (``@torch.compiler.disable``);
 - a call that prints or logs moves to the end of its function: the graph stays whole.
 """
@@ -38,7 +38,7 @@ def fixes(situation: Situation) -> Iterator[Fix]:
         return
     yield from _set(situation, found)
     if situation.finding.is_of_library:
-        # The user's line only contains the call into it.
+        # The break is in a library: the user's line only contains the call into it.
         return
     yield from _removed(situation)
     promised = list(_promised(situation, found))
@@ -122,7 +122,7 @@ def _set(situation: Situation, found: GraphBreak) -> Iterator[Fix]:
 def _prints_the_same_later(situation: Situation, statement: ast.stmt | None) -> bool:
     """Return whether no tensor that may be printed later is changed in place.
 
-    In an inlined function torch 2.13 prints another value than it was given: the caller's result.
+    In an inlined function, torch 2.13 prints the caller's result instead of the function's argument.
     """
     if len(situation.finding.stack) > 1:
         return False

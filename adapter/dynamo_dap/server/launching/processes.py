@@ -62,7 +62,7 @@ def death_by_signal(exit_code: int) -> str | None:
 
 _CHUNK_BYTES = 64 * 1024
 _DRAIN_CHUNKS = 32
-"""More than a pipe holds: a descendant that goes on writing must not keep us reading forever."""
+"""More than a pipe holds. The limit ends the reading if a descendant never stops writing."""
 _REMEMBERED_CHARACTERS = 4000
 
 
@@ -306,7 +306,7 @@ def _opened(path: Path | None) -> Iterator[IO[bytes] | int]:
         return
     try:
         if not path.is_file():
-            raise StartRefused(ErrorId.INVALID_OPTION, f'"inputFile": there is no file {path}')
+            raise StartRefused(ErrorId.INVALID_OPTION, f'"inputFile": {path} does not exist')
         file = path.open("rb")
     except OSError as error:
         raise StartRefused(ErrorId.INVALID_OPTION, f'"inputFile": cannot read {path}: {error.strerror}') from None

@@ -28,7 +28,7 @@ class IncomingProgram:
     def __init__(self, connected: socket.socket, request: Request) -> None:
         self.request = request
         self.host = _peer_of(connected)
-        """Where it came from."""
+        """The address of the other end."""
         self._connected = connected
 
     async def accept(self, body: object = None) -> socket.socket:

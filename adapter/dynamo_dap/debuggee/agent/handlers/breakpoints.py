@@ -145,7 +145,7 @@ def set_instruction_breakpoints(
     """Replace the breakpoints on instructions."""
     engine = agent.instruction_engine
     if engine is None:
-        problem = "the program has not imported torch._dynamo: there is no generated code yet"
+        problem = "no generated code exists yet: the program has not imported torch._dynamo"
         unbound = Breakpoint(verified=False, message=problem, reason="failed")
         return SetInstructionBreakpointsResponseBody([unbound for _ in arguments.breakpoints])
     answers = engine.set_instruction_breakpoints(arguments.breakpoints)

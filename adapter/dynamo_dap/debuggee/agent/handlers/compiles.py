@@ -141,7 +141,7 @@ def stages(agent: Agent, arguments: StagesArguments) -> object:
     """Return the stages of compiles."""
     agent.has_reported_compiles = False
     if agent.stages is None or not agent.options.explore:
-        text = 'stages are kept in a session with "explore": true, from when the program imports torch._dynamo'
+        text = 'no stages are recorded: launch with "explore": true, and let the program import torch._dynamo'
         raise RequestError(text, error_id=ErrorId.NOTHING_COMPILED)
     try:
         return agent.stages.stages(arguments.compile_id, lambda document: dap_source(agent, None, document))
@@ -154,7 +154,7 @@ def comparison(agent: Agent, arguments: NoArguments) -> ComparisonBody:
     """Return the comparison of the newest call that differed, line by line."""
     if agent.comparison is None:
         raise RequestError(
-            "no call is known to differ: the exception filter 'mismatch' compares them",
+            "no call that differs is known: the exception filter 'mismatch' compares calls",
             error_id=ErrorId.NOTHING_COMPARED,
         )
     return agent.comparison
@@ -180,7 +180,7 @@ def what_if(agent: Agent, pause: Pause | None, arguments: NoArguments) -> WhatIf
     if changes is not None:
         changes.look()
     if agent.what_if is None:
-        raise RequestError("nothing has been changed in a trace", error_id=ErrorId.NOTHING_CHANGED)
+        raise RequestError("no trace was changed", error_id=ErrorId.NOTHING_CHANGED)
     return what_if_body(agent.what_if, agent.compiles)
 
 
@@ -192,7 +192,7 @@ def _pause_of_thread(agent: Agent, arguments: KeepArguments | RecordCallArgument
 def keep(agent: Agent, pause: Pause, arguments: KeepArguments) -> None:
     """Make the call run the code of the changed trace."""
     if pause.stop.changes is None:
-        raise RequestError("nothing has been changed in this trace", error_id=ErrorId.NOTHING_CHANGED)
+        raise RequestError("this trace was not changed", error_id=ErrorId.NOTHING_CHANGED)
     pause.stop.changes.keep()
 
 
@@ -212,7 +212,7 @@ def disassemble(agent: Agent, arguments: DisassembleArguments) -> DisassembleRes
     """Return instructions around an address in traced or generated code."""
     if not agent.engines:
         raise RequestError(
-            "there is nothing to disassemble: the program has not imported torch._dynamo",
+            "nothing can be disassembled: the program has not imported torch._dynamo",
             error_id=ErrorId.NOTHING_TO_DISASSEMBLE,
         )
     # The run-time engine comes last: it explains an address that belongs to no engine.
@@ -253,7 +253,7 @@ def revert_patches(agent: Agent, arguments: UnpatchArguments) -> AndThen:
 def _needed_instructions(agent: Agent) -> InstructionEngine:
     if agent.instruction_engine is None:
         raise RequestError(
-            "there is no generated code: the program has not imported torch._dynamo",
+            "no generated code exists: the program has not imported torch._dynamo",
             error_id=ErrorId.NOTHING_TO_DISASSEMBLE,
         )
     return agent.instruction_engine

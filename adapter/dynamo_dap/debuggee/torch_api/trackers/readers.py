@@ -260,7 +260,7 @@ _TABLE: dict[tuple[str, ...], Reader] = {
     ),
     ("WithEnterFunctionVariable",): lambda read: _of("__enter__ of", (("context manager", read["ctx"]),)),
     ("WithExitFunctionVariable",): lambda read: _of("__exit__ of", (("context manager", read["ctx"]),)),
-    # What is left.
+    # All other classes.
     ("NullVariable",): lambda read: Composite("NULL"),
     ("DeletedVariable",): lambda read: Composite("deleted"),
     ("ComptimeVariable",): lambda read: Composite("torch._dynamo.comptime"),
@@ -524,7 +524,7 @@ def _view_iterator(read: _Reading) -> Form:
     left = [tuple_form(list(map(key_of, item))) if type(item) is tuple else key_of(item) for item in items]
     of_set = read.class_name == "SetIterator"
     what = "set" if of_set else f"dictionary {kind}"
-    cls: type | None = type(iter(set())) if of_set else None  # for the others, Dynamo gives the right one
+    cls: type | None = type(iter(set())) if of_set else None  # for other classes, Dynamo gives the right one
     return Composite(f"iterator of {what}, {len(left)} left", (("left", SequenceForm(left)),), cls=cls)
 
 
