@@ -14,10 +14,11 @@ from typing import Any
 
 from dynamo_dap.debuggee.numerics.bodies import run_observed, with_bodies_run_by
 from dynamo_dap.debuggee.numerics.differences import Difference, difference
+from dynamo_dap.debuggee.numerics.exact_runs import ExactRuns
 from dynamo_dap.debuggee.replay.replays import ReplayedGraph
 from dynamo_dap.debuggee.torch_api.graph import example_of, is_higher_order
 from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue, has_own_memory
-from dynamo_dap.debuggee.torch_api.isolation import data_reading
+from dynamo_dap.debuggee.torch_api.isolation import data_reading, random_state
 from dynamo_dap.debuggee.torch_api.objects import GraphModule
 from dynamo_dap.debuggee.torch_api.retracing import compile_by, compiling_apart_from_the_program
 from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
@@ -31,11 +32,17 @@ _CHOOSES = "cond"
 class ComparedBody:
     """One operator's body, in Dynamo's graph and in a compiled one."""
 
-    def __init__(self, graph: ReplayedGraph, node: Any, random: Iterable[Callable[[], None]]) -> None:
-        """Compare the operator of ``node``; ``node`` is the operator, or an item of its result."""
+    def __init__(self, graph: ReplayedGraph, node: Any, random: Iterable[Callable[[], None]], exact: ExactRuns) -> None:
+        """Compare the operator of ``node``; ``node`` is the operator, or an item of its result.
+
+        ``exact`` are the graph's runs in float64.
+        """
         self.operator = node.args[0] if node.target is operator.getitem else node
         self._graph = graph
         self._random = tuple(random)
+        self._exact = exact
+        self._draws = False
+        """Whether an operation of the body draws random numbers: a run in float64 would draw others."""
         self._chooses = False
         """Whether the operator runs one of two bodies."""
         self._names = self._names_of_bodies()
@@ -61,8 +68,13 @@ class ComparedBody:
             return {}
         name, expected = self._expected()
         values = self._values_by(backend, name, list(expected)) if expected else []
+        exact = None
+        if not self._draws:
+            dtypes = {node.name: kept.dtype for node, kept in expected.items()}
+            exact = self._exact.in_body(getattr(self._graph.module, name), dtypes)
         return {
-            node: (difference(kept, value), value) for (node, kept), value in zip(expected.items(), values, strict=True)
+            node: (difference(kept, value, None if exact is None else exact.referee(node.name)), value)
+            for (node, kept), value in zip(expected.items(), values, strict=True)
         }
 
     def _expected(self) -> tuple[str, dict[Any, Any]]:
@@ -81,7 +93,10 @@ class ComparedBody:
             if id(each) not in bodies:
                 return each(*operands)
             ran.append(bodies[id(each)])
-            return run_observed(each, operands, note)
+            before = random_state()
+            outputs = run_observed(each, operands, note)
+            self._draws = self._draws or not before.equal(random_state())
+            return outputs
 
         with with_bodies_run_by(self._graph.module, run):
             for restore in self._random:

@@ -153,21 +153,7 @@ class Reference:
 
     def referee(self, node: Any) -> Referee:
         """Return the referee for the results of ``node``."""
-        return _OfNode(self.runs, getattr(node, "name", ""))
-
-
-@dataclass(frozen=True)
-class _OfNode:
-    """Gives a ``Referee`` the exact and the disturbed results of one node."""
-
-    _runs: ExactRuns
-    _name: str
-
-    def exact(self) -> Any:
-        return self._runs.exact().get(self._name)
-
-    def disturbed(self) -> Sequence[Any]:
-        return [run.get(self._name) for run in self._runs.disturbed()]
+        return self.runs.referee(getattr(node, "name", ""))
 
 
 def prefix(graph: ReplayedGraph, nodes: Sequence[Any]) -> Any:
@@ -488,7 +474,7 @@ class Comparison:
 
     def _inside(self, fault: Fault) -> Fault | None:
         """Return the fault in the body of a wrong higher-order operator, or None."""
-        body = ComparedBody(self.graph, fault.node, self._random)
+        body = ComparedBody(self.graph, fault.node, self._random, self.reference.runs)
         try:
             found = body.differences(self._backend)
         except Exception as problem:  # noqa: BLE001  (whatever the backend raises: the line of the operator remains)

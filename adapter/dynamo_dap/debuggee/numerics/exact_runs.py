@@ -12,13 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dynamo_dap.debuggee.numerics.differences import widened
+from dynamo_dap.debuggee.numerics.bodies import RunBody, run_observed, with_bodies_run_by
+from dynamo_dap.debuggee.numerics.differences import Referee, widened
 from dynamo_dap.debuggee.replay.replays import ReplayedGraph
 from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
 from dynamo_dap.debuggee.torch_api.graph import example_of, is_higher_order, target_name
 from dynamo_dap.debuggee.torch_api.graph_runs import has_own_memory
 from dynamo_dap.debuggee.torch_api.isolation import data_reading
-from dynamo_dap.debuggee.torch_api.objects import Node
+from dynamo_dap.debuggee.torch_api.objects import GraphModule, Node
 from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
 
 DISTURBED_RUNS = 8
@@ -100,11 +101,21 @@ def _operand_of_shape(node: Node, results: Mapping[object, object]) -> Any:
 class ExactRuns:
     """The float64 runs of one call's graph; each is made at its first use."""
 
-    def __init__(self, graph: ReplayedGraph, dtypes: Mapping[str, Any], taken: Mapping[str, TakenResult]) -> None:
-        """Take ``dtypes``, the results' types in the graph itself, and ``taken``, both by node name."""
+    def __init__(
+        self,
+        graph: ReplayedGraph,
+        dtypes: Mapping[str, Any],
+        taken: Mapping[str, TakenResult],
+        body: ExactBody | None = None,
+    ) -> None:
+        """Take ``dtypes``, the results' types in the graph itself, and ``taken``, both by node name.
+
+        With ``body``, the runs return the results of its nodes.
+        """
         self._graph = graph
         self._dtypes = dtypes
         self._taken = dict(taken)
+        self._body = body
         self._exact: ExactRun | None = None
         self._disturbed: list[ExactRun] | None = None
 
@@ -117,16 +128,71 @@ class ExactRuns:
     def disturbed(self) -> Sequence[ExactRun]:
         """Return runs in which each result is disturbed by its own type's rounding."""
         if self._disturbed is None:
-            self._disturbed = [self._run(Noise(self._dtypes, seed)) for seed in range(DISTURBED_RUNS)]
+            self._disturbed = [self._run(seed) for seed in range(DISTURBED_RUNS)]
         return self._disturbed
 
-    def _run(self, noise: Noise | None) -> ExactRun:
+    def in_body(self, module: Any, dtypes: Mapping[str, Any]) -> ExactRuns:
+        """Return the runs of ``module``, the body of an operator; ``dtypes`` has the types of its nodes' results."""
+        return ExactRuns(self._graph, self._dtypes, self._taken, ExactBody(module, dtypes))
+
+    def referee(self, name: str) -> Referee:
+        """Return the referee for the results of a node."""
+        return _OfNode(self, name)
+
+    def _run(self, seed: int | None) -> ExactRun:
         if any(each.is_random and each.value is None for each in self._taken.values()):
             return {}
         try:
-            return _run(self._graph, self._taken, noise)
+            noise = None if seed is None else Noise(self._dtypes, seed)
+            if self._body is None:
+                return _run(self._graph, self._taken, noise)
+            seen: dict[str, tuple[Any, int, Any]] = {}
+            with with_bodies_run_by(self._graph.module, self._body.runner(seed, seen)):
+                _run(self._graph, self._taken, noise)
+            return _unchanged(seen)
         except Exception:  # noqa: BLE001  (whatever an operation that has no float64 raises)
             return {}
+
+
+@dataclass(frozen=True)
+class _OfNode:
+    """Gives a ``Referee`` the exact and the disturbed results of one node."""
+
+    _runs: ExactRuns
+    _name: str
+
+    def exact(self) -> Any:
+        return self._runs.exact().get(self._name)
+
+    def disturbed(self) -> Sequence[Any]:
+        return [run.get(self._name) for run in self._runs.disturbed()]
+
+
+@dataclass(frozen=True)
+class ExactBody:
+    """The body of a higher-order operator, to be run in float64."""
+
+    module: GraphModule
+    dtypes: Mapping[str, Any]
+    """The types of the results in the body itself, by node name."""
+
+    def runner(self, seed: int | None, seen: dict[str, tuple[Any, int, Any]]) -> RunBody:
+        """Return a function that runs bodies and notes the results of this one in ``seen``."""
+        wide, _ = _widened_module(self.module, self.module.graph.nodes)
+        noise = None if seed is None else Noise(self.dtypes, seed)
+
+        def note(node: Any, results: Mapping[Any, Any]) -> None:
+            if noise is not None and node.op != "output":
+                noise.disturb(node, results)
+            _keep(node, results[node], seen)
+
+        def run(body: Any, operands: tuple[Any, ...]) -> Any:
+            if body is not self.module:
+                return body(*operands)
+            seen.clear()
+            return run_observed(wide, operands, note)
+
+        return run
 
 
 class Noise:
@@ -243,6 +309,13 @@ def _is_one_of(node: Node, names: Sequence[str]) -> bool:
 
 def widened_graph(graph: ReplayedGraph) -> ReplayedGraph:
     """Return the graph in float64, with its inputs in float64."""
+    module, copies = _widened_module(graph.module, graph.nodes)
+    inputs = widened_together(list(graph.inputs.values()))
+    return graph.with_inputs(module, {copies[node]: value for node, value in zip(graph.inputs, inputs, strict=True)})
+
+
+def _widened_module(module: GraphModule, nodes: Sequence[Any]) -> tuple[Any, dict[Any, Any]]:
+    """Return a module that runs ``nodes`` in float64, and the copy of each node."""
     torch = sys.modules["torch"]
 
     def wide(value: object) -> Any:
@@ -254,7 +327,7 @@ def widened_graph(graph: ReplayedGraph) -> ReplayedGraph:
 
     copy = torch.fx.Graph()
     copies: dict[Any, Any] = {}
-    for node in graph.nodes:
+    for node in nodes:
         made = copies[node] = copy.node_copy(node, copies.__getitem__)
         if "autocast" in str(getattr(node.target, "__name__", node.target)):
             continue  # float64 and complex128 stay unchanged
@@ -263,9 +336,7 @@ def widened_graph(graph: ReplayedGraph) -> ReplayedGraph:
             made.target = "double"
         elif _makes_default_fractions(node):
             made.kwargs = {**made.kwargs, "dtype": torch.float64}
-    module = torch.fx.GraphModule(graph.module, copy)
-    inputs = widened_together(list(graph.inputs.values()))
-    return graph.with_inputs(module, {copies[node]: value for node, value in zip(graph.inputs, inputs, strict=True)})
+    return torch.fx.GraphModule(module, copy), copies
 
 
 def _makes_default_fractions(node: Node) -> bool:
@@ -286,17 +357,26 @@ def _run(graph: ReplayedGraph, taken: Mapping[str, TakenResult], noise: Noise | 
         is_taken = node.name in taken and taken[node.name].put(node, results)
         if noise is not None:
             noise.disturb(node, results, _OF_TAKEN if is_taken else 1.0)
-        if has_own_memory(value := results[node]):
-            with data_reading():
-                seen[node.name] = value, version_of(value), value.detach().clone()
+        _keep(node, results[node], seen)
 
     outputs = run.run(note)
-    values = {name: kept for name, (value, version, kept) in seen.items() if version_of(value) == version}
+    values = _unchanged(seen)
     for node, value in zip(run.output_nodes, outputs, strict=True):
         if has_own_memory(value):
             with data_reading():
                 values[getattr(node, "name", "")] = value.detach().clone()
     return values
+
+
+def _keep(node: Node, value: Any, seen: dict[str, tuple[Any, int, Any]]) -> None:
+    if has_own_memory(value):
+        with data_reading():
+            seen[node.name] = value, version_of(value), value.detach().clone()
+
+
+def _unchanged(seen: Mapping[str, tuple[Any, int, Any]]) -> ExactRun:
+    """Return the results to which no later operation has written."""
+    return {name: kept for name, (value, version, kept) in seen.items() if version_of(value) == version}
 
 
 def widened_together(values: Sequence[object]) -> list[Any]:
