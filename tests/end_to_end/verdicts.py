@@ -32,6 +32,7 @@ _INDUCTOR = (
     "pass_over_the_joint_graph",
 )
 _DECOMPOSITIONS = ("wrong_decomposition", "wrong_decomposition_later", "decomposition_of_a_backward")
+_AOT_AUTOGRAD = ("backward_of_an_operator", "backward_in_bfloat16", "wrong_partition", "overlapping_rows")
 _DYNAMO = (
     "another_function_is_traced",
     "another_function_is_traced_with_aot",
@@ -41,7 +42,7 @@ _DYNAMO = (
 )
 STAGES = {
     **dict.fromkeys(_DECOMPOSITIONS, "decomposition"),
-    **dict.fromkeys(("backward_of_an_operator", "wrong_partition", "overlapping_rows"), "AOTAutograd"),
+    **dict.fromkeys(_AOT_AUTOGRAD, "AOTAutograd"),
     **dict.fromkeys(_INDUCTOR, "inductor"),
     **dict.fromkeys(_DYNAMO, "Dynamo"),
     "fake_of_another_type": "fake kernel",

@@ -418,6 +418,9 @@ def outputs_by(backend: Callable[..., Any], kept: KeptBackward) -> tuple[list[An
     """
     torch: Any = sys.modules["torch"]
     with compiling_apart_from_the_program(), torch.enable_grad():
+        for restore in kept.states:
+            restore()
+        torch.set_grad_enabled(True)
         compiled = compile_by(backend, _copied(kept.graph.module), _leaves(kept))
         leaves = _leaves(kept)
         for restore in kept.states:

@@ -23,6 +23,7 @@ from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.graph import target_name, user_place
 from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue, apart_from_the_program
+from dynamo_dap.debuggee.torch_api.isolation import switches
 from dynamo_dap.debuggee.torch_api.objects import GraphModule, Node, Tensor
 from dynamo_dap.debuggee.torch_api.skipping import never_compile
 from dynamo_dap.debuggee.torch_api.tensor_facts import gradient_node_of, is_tensor
@@ -293,6 +294,8 @@ class GradientRun:
         self._known: dict[Any, Any] = {}
         """Complete gradients that have arrived, by edge."""
         self._states = states
+        self._of_pass = switches()
+        """Restores the backward pass's own switches: autocast is usually off there."""
         self._ran = ran
         """Receives each node that has run, with the results so far."""
         self._is_forward = True
@@ -362,6 +365,8 @@ class GradientRun:
         if not roots:
             return None
         with self._recording():
+            for restore in self._of_pass:
+                restore()
             try:
                 (found,) = torch.autograd.grad(
                     [edge for edge, _ in roots],
@@ -390,6 +395,8 @@ class GradientRun:
             return
         torch = sys.modules["torch"]
         with self._recording():
+            for restore in self._of_pass:
+                restore()
             try:
                 found = torch.autograd.grad(
                     self._roots,
