@@ -756,3 +756,41 @@ def test_a_result_with_other_strides(session: Session, tmp_path: Path) -> None:
     assert "has strides (1, 2) in place of (3, 1)" in reported(session, stop)[0]
     session.resume()
     assert session.wait_for_exit() == 0
+
+
+ONLY_EAGER_RAISES = """
+import torch
+
+def without_checks(graph, inputs):
+    def taken(values, dimension, index):
+        return values[index.clamp(max=values.shape[0] - 1)]
+    for node in graph.graph.nodes:
+        if node.target is torch.index_select:
+            node.target = taken
+    graph.recompile()
+    return graph.forward
+
+@torch.compile(backend=without_checks)
+def work(x, index):
+    y = x * 2
+    z = torch.index_select(y, 0, index)  # @raises
+    return z.sum()
+
+for last in (1, 7, 2):
+    print(work(torch.arange(3.0), torch.tensor([0, last])).item())
+"""
+
+
+def test_a_call_that_returns_where_only_eager_raises(session: Session, tmp_path: Path) -> None:
+    program = program_of(ONLY_EAGER_RAISES, tmp_path)
+    launch(session, program)
+    stop = session.wait_for_stop("exception", at="raises")
+    exception_id, (_, where, cause) = reported(session, stop)
+    assert exception_id.startswith("Mismatch: only eager raises ")
+    assert "index" in exception_id
+    assert where.startswith(f"Where: {program.path}:{program.line('raises')}")
+    assert cause.startswith("Cause: the backend (without_checks)")
+    assert stop.frame.evaluate("index.tolist(), __stage__").text == "([0, 7], 'without_checks')"
+    session.resume()
+    assert session.wait_for_exit() == 0
+    assert session.output("stdout") == untouched(program)

@@ -387,10 +387,14 @@ def body_of_missing_exception(call: GraphCall, cached_call: CachedCall, found: E
     """Return the report on a call that returned, though an operation of its graph raises.
 
     Raises:
-        EagerRaises: ordinary Python does not raise this, so the run of the graph proves nothing.
-        NotRun: the function cannot be run as ordinary Python.
+        NoRealValue: it is not proven that ordinary Python raises it.
     """
-    if problem_in_python(cached_call, call.kept.random) != found.problem:
+    try:
+        in_python = problem_in_python(cached_call, call.kept.random)
+    except NotRun as problem:
+        function = name_of_call(cached_call)
+        raise NoRealValue(f"{found}; {function} is not run as ordinary Python: {problem}") from None
+    if in_python != found.problem:
         raise found
     backend = cached_call.backend
     found_in = ladder(backend, lambda earlier: raises_by(earlier, found.graph, call.kept.random, found.problem))

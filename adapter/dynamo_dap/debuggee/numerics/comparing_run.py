@@ -266,7 +266,8 @@ class ComparingRun(CallObserver, CompileObserver):
 
     def _cannot(self, call: GraphCall, cached_call: CachedCall, problem: Exception) -> None:
         name = name_of_call(cached_call)
-        describe = first_line_of if isinstance(problem, CallsDifferByChance) else named_first_line_of
+        is_ours = isinstance(problem, CallsDifferByChance | NoRealValue)
+        describe = first_line_of if is_ours else named_first_line_of
         reason = describe(problem)
         text = f"dynamo-dap: calls of {name} are not compared: {reason}\n"
         if text not in self._reported:

@@ -301,5 +301,6 @@ def _text(kind: str, facts: Any, beside: Any) -> str:
         return "not there"
     if isinstance(beside, tuple) and isinstance(facts, tuple):
         own = [str(each) for each in facts if each not in beside]
-        return f"with {', '.join(own[:3])}" if own else "without that"
+        others = [str(each) for each in beside if each not in facts]
+        return f"with {', '.join(own[:3])}" if own else f"without {', '.join(others[:3])}"
     return f"a {kind}"

@@ -32,13 +32,14 @@ from dynamo_dap.debuggee.numerics.comparing import (
     CallsDifferByChance,
     as_it_began,
     body_of,
+    body_of_missing_exception,
     compared_if_valid,
     find_fault,
     graph_of_call,
     outputs_of,
     place_of_fault,
 )
-from dynamo_dap.debuggee.numerics.comparisons import DYNAMO, Comparison, Fault, draws_its_own_numbers
+from dynamo_dap.debuggee.numerics.comparisons import DYNAMO, Comparison, EagerRaises, Fault, draws_its_own_numbers
 from dynamo_dap.debuggee.numerics.filter_conditions import holds_at, may_hold
 from dynamo_dap.debuggee.numerics.not_finite import (
     INF,
@@ -76,6 +77,7 @@ from dynamo_dap.debuggee.trace.stop_texts import (
     mismatch,
     mismatch_in_stored,
     mismatch_of_invalid,
+    mismatch_of_missing_exception,
     mismatch_of_operator,
     not_finite,
     not_finite_input,
@@ -83,7 +85,7 @@ from dynamo_dap.debuggee.trace.stop_texts import (
 from dynamo_dap.debuggee.wrapping.patches import Patches
 from dynamo_dap.protocol.contract import MISMATCH
 from dynamo_dap.protocol.contract import NAN as NAN_FILTER
-from dynamo_dap.protocol.texts import named_first_line_of
+from dynamo_dap.protocol.texts import first_line_of, named_first_line_of
 
 NOT_VALID = "not valid"
 """In ``ObservedGraph.reported``."""
@@ -212,10 +214,11 @@ class ValueStops(CallObserver, CompileObserver):
             if culprit is not None and may_hold(self._host, culprit.filter, culprit.names):
                 self._hold(call, culprit)
         except Exception as problem:  # noqa: BLE001  (whatever it is, the program goes on with its outputs)
-            if not isinstance(problem, NoRealValue):
+            is_ours = isinstance(problem, NoRealValue)
+            if not is_ours:
                 log_exception(f"looking at a call for '{name}'")
-            function = name_of_call(cached_call)
-            self._report_once(f"{_CANNOT[name].format(function)}: {named_first_line_of(problem)}")
+            reason = first_line_of(problem) if is_ours else named_first_line_of(problem)
+            self._report_once(f"{_CANNOT[name].format(name_of_call(cached_call))}: {reason}")
 
     def _made_by(self, call: GraphCall, cached_call: CachedCall) -> Culprit | None:
         returned = [kinds_of(each) for each in outputs_of(call)]
@@ -261,6 +264,8 @@ class ValueStops(CallObserver, CompileObserver):
         except CallsDifferByChance as problem:
             self._report_once(f"calls of {name_of_call(cached_call)} are not compared: {problem}")
             return None
+        except EagerRaises as found:
+            return self._of_missing_exception(call, cached_call, found)
         if isinstance(comparison, NotValid):
             return _of_invalid(call, cached_call, comparison)
         if call.problem is None:
@@ -289,6 +294,18 @@ class ValueStops(CallObserver, CompileObserver):
         numbers = comparison.graph.numbers
         number = numbers[node if node in numbers or fault.within is None else fault.within]
         return Culprit(number, raised, names, MISMATCH, comparison.graph.call, fault.line)
+
+    def _of_missing_exception(self, call: GraphCall, cached_call: CachedCall, found: EagerRaises) -> Culprit:
+        """Blame the stage that drops an exception of eager, at the operation that raises it.
+
+        Raises:
+            NoRealValue: it is not proven that ordinary Python raises it.
+        """
+        body = self._host.comparison = body_of_missing_exception(call, cached_call, found)
+        names: dict[str, object] = {"__difference__": math.inf, "__stage__": body.stage}
+        raised = mismatch_of_missing_exception(found.problem, body.verdict, _place_text(found.node))
+        names |= {"__value__": None, "__expected__": None}
+        return Culprit(found.graph.numbers[found.node], raised, names, MISMATCH, found.graph.call)
 
     def _of_backend(self, graph: ReplayedGraph, new: list[Kinds], replayed: list[Kinds]) -> Culprit | None:
         """Blame the backend for a kind that eager operations do not make, at the first such output."""

@@ -187,6 +187,12 @@ def mismatch_of_operator(fault: Fault, result: str, cause: str, operation: str, 
     return _raised(f"Mismatch: {operation}: {fault.stage}", [what, f"Where: {where}", f"Cause: {cause}"])
 
 
+def mismatch_of_missing_exception(problem: str, cause: str, where: str) -> RaisedException:
+    """Report in three lines an exception that eager raises and the compiled call does not, its line, and the cause."""
+    what = f"Eager raises {problem}. The compiled call returns."
+    return _raised(f"Mismatch: only eager raises {problem}", [what, f"Where: {where}", f"Cause: {cause}"])
+
+
 def mismatch_of_invalid(why: str, where: str) -> RaisedException:
     """Report that a call used a cache entry that is not valid for it, and the first difference."""
     return _raised(f"Mismatch: {why}", [f"{why}.", f"Where: {where}", "Cause: Dynamo."])
