@@ -84,11 +84,9 @@ class BackwardValues:
     def returned(self, call: GraphCall) -> None:
         """Keep a call of a graph if it may get gradients."""
         outputs = call.outputs if isinstance(call.outputs, list | tuple) else [call.outputs]
-        if (
-            GRADIENTS.problem is not None
-            or is_backward_compiled()
-            or not any(gradient_node_of(each) is not None for each in outputs)
-        ):
+        if all(gradient_node_of(each) is None for each in outputs):
+            return
+        if GRADIENTS.problem is not None or is_backward_compiled():
             return
         cached = call.as_cached_call()
         if cached is None:

@@ -31,13 +31,14 @@ _UNWRITTEN = frozenset({"empty", "empty_like", "empty_strided", "empty_permuted"
 
 
 def _floats(values: object) -> Iterator[Any]:
+    """Yield the tensors with fractions; for tensors of autograd while it records nothing."""
     torch = sys.modules["torch"]
     for each in flattened(values):
         if has_own_memory(each) and each.numel():
             if each.is_complex():
-                yield torch.view_as_real(each.detach().resolve_conj())
+                yield torch.view_as_real(each.resolve_conj())
             elif each.is_floating_point():
-                yield each.detach()
+                yield each
 
 
 def may_have_any(values: object, sums: Sequence[object] = ()) -> bool:
@@ -47,8 +48,11 @@ def may_have_any(values: object, sums: Sequence[object] = ()) -> bool:
     compiled.
     """
     with uncompiled_data_reading():
+        found = [*sums, *map(_summed, _floats(values))]
+        if len(found) == 1:
+            return not math.isfinite(found[0].item())
         by_device: dict[Any, list[Any]] = {}
-        for each in (*sums, *map(_summed, _floats(values))):
+        for each in found:
             by_device.setdefault(each.device, []).append(each)
         return any(not math.isfinite(_total(each).item()) for each in by_device.values())
 

@@ -18,7 +18,7 @@ import sys
 import threading
 import types
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,8 +59,13 @@ class GraphCall:
     outputs: Any = None
     problem: Exception | None = None
     """The exception that the compiled graph raised."""
-    token: str = field(default_factory=lambda: f"{os.getpid()}.{next(_TOKENS)}")
-    """Differs for every call."""
+    number: int = field(default_factory=_TOKENS.__next__)
+    """Counts the calls of the process."""
+
+    @property
+    def token(self) -> str:
+        """Return a text that differs for every call."""
+        return f"{os.getpid()}.{self.number}"
 
     @property
     def given(self) -> tuple[Any, ...]:
@@ -109,6 +114,10 @@ class KeptInputs:
     """How often each input had been written to before the call, if all are kept."""
     random_after: object = None
     """The states of torch's generators after the call, if all inputs are kept."""
+
+
+_NOTHING_KEPT = KeptInputs({}, (), ())
+"""For a call that changes no input and draws no numbers."""
 
 
 class GoesOnInFork(BaseException):
@@ -179,6 +188,9 @@ class GraphCalls:
         """Limit the bytes of inputs that may be copied for a call."""
         self._thread = threading.local()
         self._patches = Patches("looking at what compiled graphs return", self._observers_end)
+        # Made once: each call of a graph needs them.
+        self._guarded_keep = self._patches.guarded(self._keep, None)
+        self._guarded_report = self._patches.guarded(self._report_each, None)
 
     def want(self, observer: CallObserver, limit: int | None) -> None:
         """Report every call to ``observer`` from now on, keeping ``limit`` bytes for each; None ends that."""
@@ -216,10 +228,6 @@ class GraphCalls:
         def call(*inputs: Any) -> Any:
             if not self._observers or getattr(self._thread, "is_reporting", False) or not _can_be_read():
                 return compiled(*inputs)
-            device = _device_without_bytes(inputs)
-            if device is not None:
-                self._patches.guarded(self._leave_out, None)(graph, sys._getframe(1).f_code, device)
-                return compiled(*inputs)
             return self._report(graph, inputs, sys._getframe(1))
 
         call.__dict__.update(getattr(compiled, "__dict__", {}))
@@ -228,7 +236,7 @@ class GraphCalls:
         return call
 
     def _report(self, graph: ObservedGraph, inputs: tuple[object, ...], frame: types.FrameType) -> Any:
-        kept = self._patches.guarded(self._keep, None)(graph, inputs)
+        kept = self._guarded_keep(graph, inputs, frame.f_code)
         if kept is None:
             return graph.compiled(*inputs)
         try:
@@ -239,11 +247,19 @@ class GraphCalls:
         self._report_observers(GraphCall(graph, frame, inputs, kept, outputs))
         return outputs
 
-    def _keep(self, graph: ObservedGraph, inputs: tuple[object, ...]) -> KeptInputs:
-        number, observers = graph.calls + 1, tuple(self._observers.items())
-        keeps_all = graph.written is None or any(each.keeps_all(number) for each, _ in observers)
-        limit = max((size for _, size in observers), default=0)
-        return _keep(graph, graph.given(inputs), limit, keeps_all=keeps_all)
+    def _keep(self, graph: ObservedGraph, inputs: tuple[object, ...], code: types.CodeType) -> KeptInputs | None:
+        """Return what a call of the generated ``code`` changes; None if the call cannot be observed."""
+        number, observers = graph.calls + 1, self._observers
+        keeps_all = graph.written is None or any(each.keeps_all(number) for each in observers)
+        if not keeps_all and not graph.written and not graph.draws:
+            return _NOTHING_KEPT
+        given = graph.given(inputs)
+        # Guards hold the devices of inputs: that all can be copied was seen when all were kept.
+        device = _device_without_bytes(given if keeps_all else [given[at] for at in graph.written or ()])
+        if device is not None:
+            self._leave_out(graph, code, device)
+            return None
+        return _keep(graph, given, max(observers.values(), default=0), keeps_all=keeps_all)
 
     def _leave_out(self, graph: ObservedGraph, code: types.CodeType, device: str) -> None:
         for observer in tuple(self._observers):
@@ -257,7 +273,7 @@ class GraphCalls:
 
     def _report_observers(self, call: GraphCall) -> None:
         with contextlib.suppress(GoesOnInFork):
-            self._patches.guarded(self._report_each, None)(call)
+            self._guarded_report(call)
 
     def _report_each(self, call: GraphCall) -> None:
         graph = call.graph
@@ -289,7 +305,7 @@ def _kept_by(graph: object) -> tuple[weakref.ref[Any], ...]:
     return tuple(weakref.ref(each) for each in tensors_of(graph) if has_own_memory(each))
 
 
-def _device_without_bytes(inputs: tuple[Any, ...]) -> str | None:
+def _device_without_bytes(inputs: Sequence[Any]) -> str | None:
     """Return the type of an input's device whose memory torch cannot copy, or None."""
     devices = (each.device.type for each in inputs if has_own_memory(each))
     return next((device for device in devices if device not in _WITH_BYTES), None)
