@@ -337,6 +337,17 @@ def test_commands_that_a_report_prints_can_be_pasted(logs: Path, tmp_path: Path)
     assert is_trace(Path(shlex.split(refused.partition("run: ")[2])[1]))
 
 
+def test_advice_on_a_log_says_that_it_was_not_tried(logs: Path, tmp_path: Path) -> None:
+    """A log does not say how its program is started, so no command can try it."""
+    log = tmp_path / "dedicated_log_torch_trace_x.log"
+    shutil.copy(chosen_log(logs / "breaks"), log)
+    printed = command("report", str(log), folder=tmp_path)
+    command("report", "--html", "--no-browser", str(log), folder=tmp_path)
+    for text in (printed, log.with_suffix(".html").read_text()):
+        assert "None of this was tried" in text
+        assert "--try" not in text
+
+
 def test_what_is_no_trace(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     assert not is_trace(tmp_path / "empty")

@@ -16,7 +16,7 @@ from dynamo_dap.records.advice import what_to_do
 from dynamo_dap.records.cuda_graph_items import cuda_graph_text
 from dynamo_dap.records.events import Record
 from dynamo_dap.records.html_shell import html_shell, page_file
-from dynamo_dap.records.items import Item, Kind, at, caller_of
+from dynamo_dap.records.items import Item, Kind, at, caller_of, not_tried
 from dynamo_dap.records.model import STAGES, Compile, CompiledFunction, Graph, Place, StackLine, counts_of, shares_of
 from dynamo_dap.records.size_texts import size_lines
 from dynamo_dap.records.texts import counted, digest_of_line, readable_graph, recorded_line, sharding_text, source_lines
@@ -107,11 +107,8 @@ def _to_do(record: Record) -> Iterator[str]:
         yield "<p>Nothing: no graph breaks, no recompiles.</p>"
     anchors = {one.id: _anchor(one) for _, one in record.compiles()}
     yield from (_item(record, item, anchors) for item in items)
-    if any(item.place is not None for item in items):
-        yield (
-            "<p class='note'>None of this was tried on the program. To try it: <code>dynamo-dap report --try</code>, "
-            "or <code>dynamo-dap fix FILE:LINE</code></p>"
-        )
+    if (text := not_tried(record, items)) is not None:
+        yield f"<p class='note'>{_with_code(text)}</p>"
 
 
 def _item(record: Record, item: Item, anchors: dict[str, str]) -> str:

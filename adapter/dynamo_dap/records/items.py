@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import PurePath
 
+from dynamo_dap.records.events import Record
 from dynamo_dap.records.model import Compile, CompiledFunction, Place
 from dynamo_dap.records.settings import Setting
 
@@ -54,6 +55,18 @@ class Item:
     """Why a size changes, if known: sizes with different causes are never merged."""
     way: list[Place] = field(default_factory=list)
     """The calling lines while Dynamo traced, outermost first."""
+
+
+def not_tried(record: Record, items: Iterable[Item]) -> str | None:
+    """Return that the advice was not tried, and how to try it if the program can be run again; None without advice."""
+    advised = [item for item in items if item.advice]
+    if not advised:
+        return None
+    text = "None of this was tried on the program."
+    is_of_log = record.started is not None and record.started.log is not None
+    if is_of_log or all(item.place is None for item in advised):
+        return text
+    return f"{text} To try it: `dynamo-dap report --try`, or `dynamo-dap fix FILE:LINE`"
 
 
 def caller_of(function: CompiledFunction, compiled: Compile) -> Place | None:

@@ -15,7 +15,7 @@ from rich.table import Table
 from dynamo_dap.records.advice import what_to_do
 from dynamo_dap.records.cuda_graph_items import cuda_graph_text
 from dynamo_dap.records.events import Record
-from dynamo_dap.records.items import Item, Kind, at, caller_of
+from dynamo_dap.records.items import Item, Kind, at, caller_of, not_tried
 from dynamo_dap.records.model import TRACING, Compile, CompiledFunction, Counts, Graph, Place, counts_of, shares_of
 from dynamo_dap.records.size_texts import are_explained, short_size_line, size_lines
 from dynamo_dap.records.texts import counted, recorded_line, sharding_text
@@ -46,10 +46,8 @@ def print_report(record: Record, console: Console, only: CompiledFunction | None
         _print_item(record, item, number, console)
     if len(items) > len(shown):
         console.print(f" {len(items) - len(shown)} more of lower priority: dynamo-dap report --html lists them all")
-    if any(item.place is not None for item in items) and (record.started is None or record.started.log is None):
-        console.print(
-            " None of this was tried on the program. To try it: dynamo-dap report --try, or dynamo-dap fix FILE:LINE"
-        )
+    if (text := not_tried(record, items)) is not None:
+        console.print(f" {text}")
     _print_compiles(functions, console, everything=only is not None)
     _print_files(record, functions, console, is_program=only is None)
     for skipped in record.skipped if only is None else ():
