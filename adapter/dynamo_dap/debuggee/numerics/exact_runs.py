@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -314,7 +314,7 @@ def widened_graph(graph: ReplayedGraph) -> ReplayedGraph:
     return graph.with_inputs(module, {copies[node]: value for node, value in zip(graph.inputs, inputs, strict=True)})
 
 
-def _widened_module(module: GraphModule, nodes: Sequence[Any]) -> tuple[Any, dict[Any, Any]]:
+def _widened_module(module: GraphModule, nodes: Iterable[Node]) -> tuple[Any, dict[Any, Any]]:
     """Return a module that runs ``nodes`` in float64, and the copy of each node."""
     torch = sys.modules["torch"]
 
