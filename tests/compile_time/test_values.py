@@ -257,7 +257,7 @@ def tensor_children(tensor: Any) -> dict[str, Variable]:
     ("tensor", "text"),
     [
         (torch.zeros(3, 4, requires_grad=True), "Tensor f32[3, 4] cpu requires_grad"),
-        (torch.nn.Parameter(torch.zeros(2, dtype=torch.bfloat16)), "Parameter bf16[2] cpu requires_grad = [0.0, 0.0]"),
+        (torch.nn.Parameter(torch.zeros(2, dtype=torch.bfloat16)), "Parameter bf16[2] cpu = [0.0, 0.0], requires_grad"),
         (torch.zeros(2, dtype=torch.bool), "Tensor b8[2] cpu = [False, False]"),
         (torch.tensor(3), "Tensor i64[] cpu = 3"),
         (torch.eye(3)[:, :2], "Tensor f32[3, 2] cpu = [[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]"),

@@ -78,10 +78,11 @@ def test_a_trace_has_the_values_of_its_call(session: Session, program: Fixture) 
     frame = stop.frame
     expected = eager_values()
     hidden = frame["Locals"]["hidden"]
-    assert hidden.text.startswith("Tensor f32[3, 4] cpu requires_grad ")
+    assert hidden.text.startswith("Tensor f32[3, 4] cpu -")
+    assert hidden.text.endswith("NaN, requires_grad"), "the data comes first"
     assert next(iter(hidden.texts())) == "value", "what it is comes before how it is stored"
     real = hidden["value"]["value"]
-    assert real.text == hidden.text.replace(" requires_grad", "")
+    assert real.text == hidden.text.removesuffix(", requires_grad")
     assert real["NaNs"]["NaNs"].text == str(int(expected["hidden"].isnan().sum()))
     shown = frame.evaluate("hidden[1].tolist()").text
     assert shown == str(expected["hidden"][1].tolist())
@@ -90,8 +91,10 @@ def test_a_trace_has_the_values_of_its_call(session: Session, program: Fixture) 
     assert frame.evaluate("hidden[1:].max().item() > 0.5").text == "True"
     caller = stop.frame_called("<module>")
     assert caller.evaluate("given[0, 0].item()").text == "0.0", "the program's own tensor is as it was"
-    assert frame.evaluate("loss").text == "Tensor f32[] cpu requires_grad = nan"
+    assert frame.evaluate("loss").text == "Tensor f32[] cpu = nan, requires_grad"
     assert frame.evaluate("loss.item()").text == "nan"
+    assert frame.evaluate("x[0] + 1", context="repl").text == "Tensor f32[4] cpu = [8.0, 8.0, 8.0, 8.0]"
+    assert frame.evaluate("x[0] + 1", context="watch").text == "Tensor f32[4] cpu", "a watch computes nothing unasked"
     assert "would change" in frame.refusal("x.fill_(loss.item())")
     assert session.run_to_end() == 0
     printed = session.output("stdout")
@@ -110,6 +113,42 @@ def test_off(session: Session, program: Fixture) -> None:
     frame = session.wait_for_stop("breakpoint").frame
     assert "turned off" in frame["Locals"]["hidden"]["value"]["value"].text
     assert "turned off" in frame.refusal("hidden.isnan().any().item()")
+    assert session.run_to_end() == 0
+
+
+COUNTING = """
+import torch
+
+calls = []
+
+def noted(tensor):
+    calls.append(1)
+    return tensor + 1
+
+@torch.compile(backend="eager")
+def step(x):
+    y = x * 2
+    return y.sum()  # @here
+
+print(step(torch.ones(2, 3)).item(), len(calls))
+"""
+
+
+def test_a_printed_part_shows_data_and_calls_of_the_program_run_once(session: Session, tmp_path: Path) -> None:
+    path = tmp_path / "counting.py"
+    path.write_text(COUNTING, encoding="utf-8")
+    session.launch(Fixture(path), "here")
+    frame = session.wait_for_stop("breakpoint", at="here").frame
+    printed = {
+        text: frame.evaluate(text, context="repl").text for text in ("y[0]", "torch.relu(y)[1, 1:]", "y.t() - 1")
+    }
+    assert printed == {
+        "y[0]": "Tensor f32[3] cpu = [2.0, 2.0, 2.0]",
+        "torch.relu(y)[1, 1:]": "Tensor f32[2] cpu = [2.0, 2.0]",
+        "y.t() - 1": "Tensor f32[3, 2] cpu = [[1.0, 1.0], [1.0, 1.0], [1.0, 1.0]]",
+    }
+    assert frame.evaluate("noted(y)", context="repl").text == "Tensor f32[2, 3] cpu"
+    assert frame.evaluate("len(calls)").text == "1"
     assert session.run_to_end() == 0
 
 

@@ -25,7 +25,7 @@ def test_scopes_and_a_tensor(session: Session) -> None:
 
     stop = session.go_on(at="branch")
     z = stop.frame["Locals"]["z"]
-    assert z.text == "Tensor f32[3, 4] cpu requires_grad all 3"
+    assert z.text == "Tensor f32[3, 4] cpu all 3, requires_grad"
     facts = z.texts()
     assert facts["dtype"] == "torch.float32"
     assert facts["shape"] == "[3, 4]"
@@ -38,8 +38,8 @@ def test_scopes_and_a_tensor(session: Session) -> None:
     assert stop.frame["Guards"].children
 
     helper = session.go_on(at="in_helper")
-    assert helper.frame["Locals"].texts() == {"tensor": "Tensor f32[3, 4] cpu requires_grad all 3", "factor": "2"}
-    assert helper.frame_called("compute")["Locals"]["z"].text == "Tensor f32[3, 4] cpu requires_grad all 3"
+    assert helper.frame["Locals"].texts() == {"tensor": "Tensor f32[3, 4] cpu all 3, requires_grad", "factor": "2"}
+    assert helper.frame_called("compute")["Locals"]["z"].text == "Tensor f32[3, 4] cpu all 3, requires_grad"
     stop = session.go_on(at="return")
     assert stop.frame["Locals"]["shape"].text.replace("torch.Size", "").startswith(("([3, 4])", "(3, 4)"))
     compile_facts = stop.frame["Compile"].texts()

@@ -44,7 +44,7 @@ def test_by_instruction(session: Session) -> None:
         stop = session.next("instruction")
     # Python 3.13 and newer load both by one instruction.
     assert depths in ([0, 1, 2, 1], [0, 2, 1])
-    assert top == ["Tensor f32[3, 4] cpu requires_grad all 3"], "before STORE_FAST the sum lies on the stack"
+    assert top == ["Tensor f32[3, 4] cpu all 3, requires_grad"], "before STORE_FAST the sum lies on the stack"
     assert stop.marker == "branch"
     stop = session.go_on(at="call")
     while stop.marker == "call":
@@ -52,7 +52,7 @@ def test_by_instruction(session: Session) -> None:
     assert stop.frame.name == "scale"
     # Python 3.11 and newer begin a function by an instruction (RESUME) on the line of its def.
     assert stop.frame.line == Fixture("basic").line("in_helper") - (sys.version_info >= (3, 11))
-    assert stop.frame["Locals"].texts() == {"tensor": "Tensor f32[3, 4] cpu requires_grad all 3", "factor": "2"}
+    assert stop.frame["Locals"].texts() == {"tensor": "Tensor f32[3, 4] cpu all 3, requires_grad", "factor": "2"}
     stop = session.step_out("instruction")
     assert (stop.frame.name, stop.marker) == ("compute", "call"), "just after the call, before its result is stored"
     assert _depth(stop) == 1

@@ -120,7 +120,7 @@ def test_a_session_from_breakpoint_to_end(environment: dict[str, str]) -> None:
         "#1  compute",
         "#2  main",
         "(dynamo) locals",
-        "tensor = Tensor f32[3, 4] cpu requires_grad all 3",
+        "tensor = Tensor f32[3, 4] cpu all 3, requires_grad",
         "factor = 2",
         "(dynamo) stepi",
         "value stack: Tensor f32[3, 4]",
@@ -241,6 +241,47 @@ def test_program_arguments_and_its_exit_code(environment: dict[str, str]) -> Non
     assert ran.returncode == 0
     ran = run(["fixtures/endings/sys_exit.py", *commands("continue")], environment)
     assert ran.returncode == 3
+
+
+CRASH = """\
+import sys
+import torch
+
+@torch.compile(backend="eager")
+def double(x):
+    if x.shape[0] > 3:
+        raise ValueError("too long")
+    return x * 2
+
+def run(size):
+    shown = double(torch.ones(size))
+    return shown[int(sys.argv[1])]
+
+run(4 if sys.argv[1] == "traced" else 2)
+"""
+
+
+@pytest.mark.parametrize(
+    ("argument", "where", "looks"),
+    [
+        ("2", ["IndexError: index 2 is out of", " in run at "], ["p size"]),
+        ("traced", ["ValueError: too long", " in double at "], ["p x.shape[0] // 2", "up"]),
+    ],
+)
+def test_an_uncaught_exception_stops(
+    argument: str, where: list[str], looks: list[str], environment: dict[str, str], tmp_path: Path
+) -> None:
+    """In ordinary Python and in a trace; the program then ends as it would have."""
+    program = tmp_path / "crash.py"
+    program.write_text(CRASH)
+    ran = run([str(program), *commands("continue", *looks, "continue"), "--", argument], environment)
+    in_order(ran.stdout, *where, "uncaught exception", looks[0], "\n2\n", "(dynamo) continue", "Traceback (most")
+    assert ran.stdout.count("uncaught exception") == 1
+    assert ran.returncode == 1
+    # Without a further command the program's end is its own, too.
+    ran = run([str(program), *commands("continue"), "--", argument], environment)
+    in_order(ran.stdout, "uncaught exception", "Traceback (most")
+    assert ran.returncode == 1
 
 
 # The pseudo terminal becomes the one whose Ctrl-C reaches the command.

@@ -64,6 +64,7 @@ test.describe("numbers in log messages", () => {
         ["tensor(0.25, grad_fn=<MeanBackward0>)", [0.25]],
         ["tensor([1., -2.5], device='cuda:0')", [1, -2.5]],
         ["Tensor f32[] cpu = 0.1", [0.1]],
+        ["Tensor f32[] cpu = 0.1, requires_grad", [0.1]],
         ["Tensor f32[1, 2] cpu = [[0.1, nan]]", [0.1, NaN]],
         ["[1, 2, 3]", [1, 2, 3]],
         ["[0.5, 1.5, … 5 more]", []],

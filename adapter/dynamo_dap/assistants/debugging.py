@@ -208,8 +208,8 @@ class Debugging:
             if remove is not None:
                 execute(debugger, f"delete {remove}")
             if stop_at is not None:
-                debugger.exception_filters = stop_at
-                debugger.client.set_exception_filters(stop_at)
+                debugger.filters.names = stop_at
+                debugger.filters.send(debugger.client)
             debugger.screen.breakpoints(debugger.breakpoints.all)
 
         return await self._do(change, WAIT)

@@ -104,6 +104,9 @@ def _read_and_execute(debugger: Debugger, lines: LineSource) -> None:
         try:
             text = prompt.read()
             if text is None:
+                if debugger.is_at_uncaught():
+                    # A script of commands gets the program's own traceback and exit code.
+                    debugger.resume("continue")
                 return
             if text.startswith("#"):
                 debugger.screen.comment(text)
@@ -200,7 +203,8 @@ def _make_debugger(options: argparse.Namespace, program_arguments: list[str], sc
     debugger = Debugger(screen, request, configuration, terminal=_terminal(options))
     for text in options.breakpoints:
         debugger.breakpoints.add(parse_place(text, debugger.current_path()))
-    debugger.exception_filters = options.catch
+    debugger.filters.names = options.catch
+    debugger.filters.has_uncaught = True
     return debugger
 
 

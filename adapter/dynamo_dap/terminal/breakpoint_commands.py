@@ -118,7 +118,7 @@ def set_commands(debugger: Debugger, argument: str) -> None:
     repeats=False,
 )
 def set_exception_filters(debugger: Debugger, argument: str) -> None:
-    """Stop only at the given kinds of exceptions and compile events; without one, list them."""
+    """Stop at uncaught exceptions and at the given kinds of exceptions and compile events; without one, list them."""
     offered = debugger.client.capabilities.exception_breakpoint_filters or []
     names = argument.split()
     for name in names:
@@ -126,11 +126,11 @@ def set_exception_filters(debugger: Debugger, argument: str) -> None:
             raise UsageError(
                 f"unknown filter {name!r}; the filters are: {', '.join(one.filter for one in offered) or 'none'}"
             )
-    if not names and not debugger.exception_filters:
+    if not names and not debugger.filters.names:
         debugger.screen.help([(one.filter, one.description or one.label) for one in offered])
         return
-    debugger.exception_filters = names
-    debugger.client.set_exception_filters(names)
+    debugger.filters.names = names
+    debugger.filters.send(debugger.client)
 
 
 def _add(debugger: Debugger, argument: str, *, is_temporary: bool) -> None:

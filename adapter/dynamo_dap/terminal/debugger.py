@@ -33,6 +33,7 @@ from dynamo_dap.protocol.types import (
 )
 from dynamo_dap.terminal.breakpoints import BreakpointList, UsageError
 from dynamo_dap.terminal.client import INTRODUCTION, Client, PendingResponse, Server, ServerProcess, SourceText
+from dynamo_dap.terminal.exception_filters import ExceptionFilters, headline_of, is_exit, is_uncaught
 from dynamo_dap.terminal.own_terminal import OwnTerminal
 from dynamo_dap.terminal.prompt_state import Displays, PromptState
 from dynamo_dap.terminal.screen import CONTEXT_LINES, Screen
@@ -81,7 +82,7 @@ class Debugger:
         """Send ``request``, ``launch`` or ``attach``; the program runs in ``terminal`` if it reads input."""
         self.screen = screen
         self.breakpoints = BreakpointList()
-        self.exception_filters: list[str] = []
+        self.filters = ExceptionFilters()
         self.sources = SourceText()
         self.prompt = PromptState()
         self.state = State.ENDED
@@ -145,8 +146,7 @@ class Debugger:
             self._beginning = self._client.begin(self._request, self._configuration)
             self.state = State.CONFIGURING
             self.breakpoints.send_all(self._client)
-            if self.exception_filters:
-                self._client.set_exception_filters(self.exception_filters)
+            self.filters.send(self._client)
         except BaseException:
             self.end()
             raise
@@ -302,11 +302,21 @@ class Debugger:
                 if self.state is State.RUNNING:
                     self.pause()
 
+    @property
+    def stop(self) -> StoppedEventBody | None:
+        """The current thread's stop."""
+        return None if self.thread_id is None else self.stops.get(self.thread_id)
+
+    def is_at_uncaught(self) -> bool:
+        """Return whether the program is stopped at an exception that is about to end it."""
+        return self.stop is not None and is_uncaught(self.client, self.stop)
+
     def _ignores_stop(self) -> bool:
-        """Resume after a stop at breakpoints whose hits the user ignores."""
-        stop = self.stops.get(self.thread_id) if self.thread_id is not None else None
-        hit = self.breakpoints.hit(stop.hit_breakpoint_ids or []) if stop is not None else []
-        if not hit or not all(one.ignored_hits for one in hit):
+        """Resume after a stop at breakpoints whose hits the user ignores, and at ``sys.exit``, as pdb does."""
+        if (stop := self.stop) is None:
+            return False
+        hit = self.breakpoints.hit(stop.hit_breakpoint_ids or [])
+        if not (hit and all(one.ignored_hits for one in hit)) and not is_exit(self.client, stop):
             return False
         for one in hit:
             one.ignored_hits -= 1
@@ -373,7 +383,7 @@ class Debugger:
 
     @property
     def total_frames(self) -> int:
-        """Return the variables behind a reference, none for 0; a server may give more than ``at_most``."""
+        """How many frames the call stack has."""
         return max(self._total_frames, len(self.frames()))
 
     def frame(self) -> StackFrame:
@@ -435,16 +445,10 @@ class Debugger:
 
     def show_stop(self) -> None:
         """Show why and where the current thread stopped."""
-        if self.thread_id is None:
+        if (body := self.stop) is None:
             return
-        body = self.stops[self.thread_id]
+        why = headline_of(body)
         frame = self.frames()[0] if self.frames() else None
-        headline = body.description or body.reason
-        why = body.text or body.description or f"Paused on {body.reason}"
-        # Skip the first line of our own text, which repeats the headline. An ordinary exception's headline is its type.
-        if body.reason == "exception" and body.text and not body.text.startswith(headline):
-            is_type = body.text.replace(".", "").isidentifier()
-            why = f"{body.text}: {headline}" if is_type else f"{headline}: {body.text}"
         hit = self.breakpoints.hit(body.hit_breakpoint_ids or [])
         self.prompt.next_listed = None
         self.prompt.pending_commands[:] = [line for one in hit for line in one.commands if line != "silent"]
@@ -456,6 +460,8 @@ class Debugger:
         self.screen.stop(why, frame, self._thread_name() if len(self.stops) > 1 else None)
         if frame is not None:
             self.show_frame(with_name=False, context=self._context_of_stop(frame))
+        if self.filters.has_uncaught and is_uncaught(self.client, body):
+            self.screen.note("uncaught exception: 'continue' ends the program, 'restart' runs it again")
         if self._steps_by_instruction:
             self._show_value_stack()
         if frame is not None and self.prompt.displays:

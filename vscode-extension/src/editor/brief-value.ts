@@ -3,8 +3,8 @@
 const LONGEST_VALUE = 40;
 const LONGEST_DATA = 60;
 
-/** What the debugger says of larger data, after the device and what else it says of the tensor. */
-const RANGE = /^.*? cpu(?: requires_grad)?( .*\d.*| all NaN| all True| all False)$/;
+/** What the debugger says of larger data, after the device. */
+const RANGE = /^.*? cpu( .*\d.*| all NaN| all True| all False)$/;
 
 /**
  * "Tensor f32[2] cpu = [0.5, 1.0]" becomes "f32[2] = [0.5, 1.0]", larger data its range: "f32[4, 15] 0…1". Other values
@@ -12,7 +12,7 @@ const RANGE = /^.*? cpu(?: requires_grad)?( .*\d.*| all NaN| all True| all False
  */
 export function briefValue(whole: string): string {
     // The Variables pane has the word; at the end of a line the value counts.
-    const value = whole.replace(/ \(unrealized\)$/, "");
+    const value = whole.replace(/ \(unrealized\)$/, "").replace(/,? requires_grad(?= \(not proven\)$|$)/, "");
     const tensor = /^(?:Tensor|Parameter|Buffer)\s+(\w+)(\[[^\]]*\])/.exec(value);
     if (tensor !== null) {
         const [, dtype = "", sizes = ""] = tensor;

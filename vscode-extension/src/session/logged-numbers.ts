@@ -5,13 +5,15 @@ const ALONE = new RegExp(`^(${NUMBER})$`);
 const OF_TENSOR = new RegExp(`^tensor\\((${NUMBER})[,)]`);
 /** "Tensor f32[] cpu = 0.5" */
 const AFTER_METADATA = new RegExp(` = (${NUMBER})$`);
+/** What follows the data of a tensor. */
+const AFTER_DATA = /,? requires_grad(?= \(not proven\)$|$)| \(not proven\)$/g;
 /** "s0 (3 in this call)" */
 const OF_SYMBOL = new RegExp(`\\((${NUMBER}) in this call\\)$`);
 const MOST = 16;
 
 /** The numbers that a value consists of: one, or those of a list or a vector; none for anything else. */
 export function numbersIn(text: string): number[] {
-    const plain = text.trim();
+    const plain = text.trim().replace(AFTER_DATA, "");
     if (plain === "True" || plain === "False") {
         return [plain === "True" ? 1 : 0];
     }

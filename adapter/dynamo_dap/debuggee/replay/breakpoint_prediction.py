@@ -40,6 +40,7 @@ from dynamo_dap.debuggee.torch_api.trackers.forms import (
 from dynamo_dap.debuggee.torch_api.variable_trackers import is_tracker
 from dynamo_dap.debuggee.trace.forms import UNKNOWN
 from dynamo_dap.debuggee.trace.paths import Paths
+from dynamo_dap.debuggee.values.model import text_with_data
 from dynamo_dap.debuggee.values.python_values import present
 from dynamo_dap.debuggee.values.tensors import little_data
 
@@ -135,7 +136,7 @@ class PredictedText:
     predicted: Predicted | None
     """None if the text is equal in every call."""
     text: str | None = None
-    """The text in every call, or the part before a small tensor's elements; None for a plain value."""
+    """The text in every call, or a small tensor's without its elements; None for a plain value."""
 
     @classmethod
     def learnt(cls, predicted: Predicted, call: Call, in_trace: str) -> PredictedText | None:
@@ -146,10 +147,10 @@ class PredictedText:
         if not is_tensor(value):
             return None
         data = little_data(value)
-        if data is not None and in_trace.endswith(_BEFORE_DATA + data):
-            return (
-                cls(predicted, in_trace.removesuffix(data)) if value.dim() == 0 or predicted.is_traced_tensor else None
-            )
+        shown = f"{_BEFORE_DATA}{data}"
+        metadata = in_trace.removesuffix(shown).replace(f"{shown},", "")
+        if data is not None and in_trace == text_with_data(metadata, shown.lstrip()):
+            return cls(predicted, metadata) if value.dim() == 0 or predicted.is_traced_tensor else None
         # Type, sizes and device of a variable are the same in every call, or a symbol in all of them.
         return cls(None, in_trace) if predicted.is_traced_tensor and _BEFORE_DATA not in in_trace else None
 
@@ -170,7 +171,7 @@ class PredictedText:
             raise NotPredictable from problem
         if data is None:
             raise NotPredictable
-        return self.text + data
+        return text_with_data(self.text, f"= {data}")
 
 
 _BEFORE_DATA = " = "

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from dynamo_dap.debuggee.agent.breakpoints import CHANGED, DataEntry
 from dynamo_dap.debuggee.agent.eager_expressions import is_true_python
-from dynamo_dap.debuggee.agent.engine import RAISED, Host
+from dynamo_dap.debuggee.agent.engine import RAISED, UNCAUGHT, Host
 from dynamo_dap.debuggee.agent.frames import Frame, caller_frame
 from dynamo_dap.debuggee.agent.stepping import RaisedException, Stop
 from dynamo_dap.debuggee.agent.user_code import is_user_file
@@ -261,7 +261,8 @@ class CompileStops(CompileObserver):
         self._host.eager_debugger.stopped_for(exception, met)
         # If graph breaks are errors, the thread may have stopped for it already.
         if self._of(compiling).place != _where(innermost) and self._is_new(compiling, (RAISED, *_where(innermost))):
-            self._stop_trace(innermost, user_error(error, exception), filters=met)
+            break_mode = "unhandled" if UNCAUGHT in met else "always"
+            self._stop_trace(innermost, replace(user_error(error, exception), break_mode=break_mode), filters=met)
 
     def compile_ended(self, compiling: FrameCompile, result: CompileResult, problem: BaseException | None) -> None:
         """Stop for an error of Dynamo, and for a graph break without a line in the function.

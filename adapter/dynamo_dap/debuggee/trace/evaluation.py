@@ -38,6 +38,7 @@ from dynamo_dap.debuggee.trace.expressions import (
     Parsed,
     assigned_of_program,
     check_assignments,
+    is_repeatable,
     names_used,
     parse,
     rename_calls,
@@ -47,10 +48,10 @@ from dynamo_dap.debuggee.trace.forms import UNKNOWN
 from dynamo_dap.debuggee.trace.paths import INTERPRETER_NAMES, Paths
 from dynamo_dap.debuggee.trace.placeholders import has_attribute, type_of
 from dynamo_dap.debuggee.trace.runs import current_run
-from dynamo_dap.debuggee.trace.traced_view import TracedView
-from dynamo_dap.debuggee.values.model import EvaluationError, Followed, Value
+from dynamo_dap.debuggee.trace.traced_view import TracedView, proven
+from dynamo_dap.debuggee.values.model import EvaluationError, Followed, Value, text_with_data
 from dynamo_dap.debuggee.values.python_values import present
-from dynamo_dap.debuggee.values.tensors import little_data
+from dynamo_dap.debuggee.values.tensors import little_data, printed_text
 from dynamo_dap.protocol.texts import first_line_of
 
 _NOTHING = object()
@@ -189,9 +190,22 @@ class _Evaluation:
         def tensor() -> Any:
             return evaluate_to_tensor(self._frame, text, self._console, self._scratch)
 
+        with_number = self._with_number(shown.text, result, tensor)
+        is_printed = context == "repl" and with_number == shown.text and is_repeatable(text)
         return replace(
-            shown, text=self._with_number(shown.text, result, tensor), children=Followed(shown.children, tuple, tensor)
+            shown,
+            text=with_number,
+            children=Followed(shown.children, tuple, tensor),
+            printed_text=(lambda: self._printed(shown.text, tensor)) if is_printed else None,
         )
+
+    def _printed(self, text: str, tensor: Callable[[], Any]) -> str | None:
+        """Return the text of a computed tensor with its data; None if it has none."""
+        try:
+            real = tensor()
+        except Exception:  # noqa: BLE001  (opening the value says why it has none)
+            return None
+        return proven(printed_text(text, real))
 
     def _with_number(self, text: str, result: Any, tensor: Callable[[], Any]) -> str:
         """Return the text of a computed tensor, with its number if it has a single element."""
@@ -201,7 +215,7 @@ class _Evaluation:
             data = little_data(tensor())
         except Exception:  # noqa: BLE001  (opening the value says why it has none)
             data = None
-        return text if data is None else f"{text} = {data}"
+        return text if data is None else text_with_data(text, f"= {data}")
 
     def compute(self, parsed: Parsed, finish: Callable[[Any], Any] = lambda value: value) -> Any:
         """Run the code and return its value, or ``_NOTHING``; ``finish`` runs protected as well."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import sys
 import types
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -101,6 +102,30 @@ def names_bound(tree: ast.AST) -> set[str]:
         elif isinstance(node, ast.ExceptHandler) and node.name:
             bound.add(node.name)
     return bound
+
+
+_CALLED_TWICE = frozenset({"abs", "float", "int", "len", "list", "max", "min", "range", "slice", "sum", "tuple"})
+"""Builtins that may run twice."""
+
+
+def is_repeatable(text: str) -> bool:
+    """Return whether ``text`` is an expression that calls torch's functions and methods only, none in place.
+
+    The program's own functions may print or change something, so an expression that calls them runs once.
+    """
+    try:
+        tree = ast.parse(text.strip(), "<expression>", "eval")
+    except SyntaxError:
+        return False
+    return all(_is_repeatable_call(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call))
+
+
+def _is_repeatable_call(function: ast.expr) -> bool:
+    if isinstance(function, ast.Name):
+        return function.id in _CALLED_TWICE
+    if not isinstance(function, ast.Attribute) or function.attr.endswith("_"):
+        return False
+    return _root(function) == "torch" or hasattr(sys.modules["torch"].Tensor, function.attr)
 
 
 def take_paths_out(parsed: Parsed, follow: Callable[[ast.AST], Any], missing: object) -> None:

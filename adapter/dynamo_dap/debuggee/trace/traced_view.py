@@ -129,16 +129,14 @@ class TracedView(View):
             real = self.frame.real_value(value.node)
         except (NoRealValue, FeatureMissing):
             return None
-        text = printed_text(facts_of(value.example, value.kind).text, real)
-        return text if text is None or UNPROVEN.reason() is None else f"{text} (not proven)"
+        return proven(printed_text(facts_of(value.example, value.kind).text, real))
 
     def _of_cheap_value(self, node: Any, text_of: Callable[[Any], str | None]) -> str | None:
         try:
             real = self.frame.cheap_value(node)
         except (NoRealValue, FeatureMissing):
             return None
-        text = None if real is None else text_of(real)
-        return text if text is None or UNPROVEN.reason() is None else f"{text} (not proven)"
+        return None if real is None else proven(text_of(real))
 
     def _tensor(self, node: Any) -> Any:
         try:
@@ -158,6 +156,11 @@ class TracedView(View):
         if call is not None and call.in_backward is not None:
             values.append(lazy_variable("grad", lambda: _real(lambda: self.frame.gradient(node))))
         return values
+
+
+def proven(text: str | None) -> str | None:
+    """Mark the text of a value if an earlier call of this cache entry computed something else than its replay."""
+    return text if text is None or UNPROVEN.reason() is None else f"{text} (not proven)"
 
 
 def _real(value: Callable[[], object]) -> Value:

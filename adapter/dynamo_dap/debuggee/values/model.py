@@ -64,6 +64,13 @@ class Location:
 
 UNREALIZED = " (unrealized)"
 """The suffix of the text of a value that the traced code has not used yet."""
+_REQUIRES_GRAD = " requires_grad"
+
+
+def text_with_data(text: str, data: str) -> str:
+    """Return a tensor's text with its data, which comes first: a narrow pane cuts the end off."""
+    start = text.removesuffix(_REQUIRES_GRAD)
+    return f"{start} {data}" if start == text else f"{start} {data},{_REQUIRES_GRAD}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +112,8 @@ class Value:
         found = None if self.data_range is None else self.data_range()
         if found is None:
             return self.text
-        return f"{self.text.removesuffix(UNREALIZED)} {found}{UNREALIZED if self.text.endswith(UNREALIZED) else ''}"
+        text = text_with_data(self.text.removesuffix(UNREALIZED), found)
+        return f"{text}{UNREALIZED if self.text.endswith(UNREALIZED) else ''}"
 
 
 @dataclass(frozen=True, slots=True)

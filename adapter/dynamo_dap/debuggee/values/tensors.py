@@ -21,7 +21,7 @@ from dynamo_dap.debuggee.torch_api.objects import Tensor
 from dynamo_dap.debuggee.torch_api.symbols import expression_of, hint_of
 from dynamo_dap.debuggee.torch_api.tensor_facts import FAKE_ATTRIBUTES, TensorFacts, facts_of, is_fake
 from dynamo_dap.debuggee.values.families import DEPTH_OF_PREVIEW, Family, View, family_for
-from dynamo_dap.debuggee.values.model import Children, Deferred, Value, Variable
+from dynamo_dap.debuggee.values.model import Children, Deferred, Value, Variable, text_with_data
 from dynamo_dap.debuggee.values.objects import attributes_of, stored_attributes
 from dynamo_dap.debuggee.values.paging import unique_names
 from dynamo_dap.debuggee.values.type_facts import qualified_name_of
@@ -75,7 +75,7 @@ def with_data(text: str, data: str | None, width: int, depth: int) -> str:
     """Return a tensor's text with its data; in a container only if both fit into ``width`` characters."""
     if data is None:
         return text
-    whole = f"{text} = {data}"
+    whole = text_with_data(text, f"= {data}")
     return whole if depth == DEPTH_OF_PREVIEW or len(whole) <= width else text
 
 
@@ -122,10 +122,8 @@ def printed_text(text: str, tensor: Any) -> str | None:
     if here is None:
         return None
     little = little_data(here)
-    if little is not None:
-        return f"{text} = {little}"
-    found = data_range(here)
-    return None if found is None else f"{text} {found}"
+    found = data_range(here) if little is None else f"= {little}"
+    return None if found is None else text_with_data(text, found)
 
 
 def _copied_to_cpu(tensor: Tensor) -> Any:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 
 from dynamo_dap.language_server.document import Document, Function, first_line
 from dynamo_dap.language_server.fixes.edits import Edit, Fix, Situation, insert_lines, is_alone, knows_torch
-from dynamo_dap.records.model import Compile
+from dynamo_dap.records.model import TRACING, Compile
 
 _SIZE = re.compile(
     r"tensor '(?P<name>[^\W\d]\w*)' size mismatch at index (?P<index>\d+)\. expected (?P<then>\d+), actual (?P<now>\d+)"
@@ -71,6 +71,9 @@ def _tied(compiles: Sequence[Compile], then: Compile, name: str, index: int) -> 
     shapes = {
         value.name: _sizes(value.text) for value in then.values if value.is_parameter and value.source == value.name
     }
+    if then.state == TRACING and not shapes:
+        # Stopped in this compile: it is not known yet what varies together. A mark alone changes no result.
+        return {name: [index]}
     own = shapes.get(name, [])
     symbols = set(_SYMBOL.findall(own[index])) if index < len(own) else set()
     if not symbols:
