@@ -20,9 +20,9 @@ from typing import Any
 from dynamo_dap.debuggee.torch_api.features import Feature, FeatureMissing
 from dynamo_dap.debuggee.torch_api.objects import Tensor, Translator
 from dynamo_dap.debuggee.torch_api.retracing import CachedCall, NoFrame
+from dynamo_dap.debuggee.torch_api.swaps import Swap
 from dynamo_dap.debuggee.torch_api.symbols import hint_of, is_symbolic, symbols_of
 from dynamo_dap.debuggee.torch_api.tensor_facts import is_fake_tensor
-from dynamo_dap.debuggee.torch_api.trace_state import refill
 from dynamo_dap.debuggee.torch_api.traced_frame import MISSING, TracedFrame
 from dynamo_dap.debuggee.torch_api.translator import frame_below_trace
 from dynamo_dap.debuggee.torch_api.variable_trackers import Tracker, source_name, unwrapped
@@ -103,8 +103,9 @@ def beside_running_trace(top: types.FrameType, frame: TracedFrame) -> Iterator[N
         return
     output = frame.translator.output
     with contextlib.ExitStack() as stack:
+        swap = stack.enter_context(Swap())
         for container in _containers():
-            stack.callback(refill, container, container.copy())
+            swap.keep(container)
         stack.enter_context(_function_modes_enabled())
         now: dict[str, Any] = {}
         output.save_global_state(out=now)

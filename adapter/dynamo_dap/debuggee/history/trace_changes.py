@@ -18,7 +18,7 @@ from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.history.traced_bodies import BodyGraph, values_in
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.objects import Output, SideEffects, Translator
-from dynamo_dap.debuggee.torch_api.trace_state import refill
+from dynamo_dap.debuggee.torch_api.swaps import refill
 from dynamo_dap.debuggee.torch_api.variable_trackers import fields_of, node_of
 from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.debuggee.wrapping.patches import Patches

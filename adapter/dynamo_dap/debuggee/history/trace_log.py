@@ -30,7 +30,8 @@ from dynamo_dap.debuggee.history.snapshots import (
 )
 from dynamo_dap.debuggee.history.trace_changes import Change
 from dynamo_dap.debuggee.torch_api.graph import written_by
-from dynamo_dap.debuggee.torch_api.real_values import RealValues, forget_values, restore_values
+from dynamo_dap.debuggee.torch_api.real_values import forget_values, restore_values
+from dynamo_dap.debuggee.torch_api.swaps import Swap
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.translator import Translator, running_translators, with_callers
 from dynamo_dap.debuggee.torch_api.variable_trackers import source_name, unwrapped
@@ -482,19 +483,11 @@ class _Present:
 
     def __init__(self, output: Any) -> None:
         self._output = output
-        self._frames: list[tuple[Translator, dict[str, Any]]] = []
-        self._unlinked: list[tuple[Any, Any, Any]] = []
-        self._users: list[tuple[dict[Any, None], dict[Any, None]]] = []
-        self._lengths: list[tuple[Any, int]] = []
-        self._fields: list[tuple[Any, str, Any]] = []
-        self._values: RealValues | None = None
-        self._has_values = False
+        self._swap = Swap()
 
     def put_in(self, snapshot: Snapshot, suspended: Iterator[FrameThen]) -> None:
+        swap = self._swap
         for frame in (*snapshot.frames, *suspended):
-            own = frame.translator.__dict__
-            names = (*_FRAME_FIELDS, *frame.progress)
-            self._frames.append((frame.translator, {name: own[name] for name in names if name in own}))
             then = (
                 dict(frame.locals),
                 list(frame.stack),
@@ -503,30 +496,26 @@ class _Present:
                 frame.line,
                 list(frame.blocks),
             )
-            own.update(zip(_FRAME_FIELDS, then, strict=True))
-            own.update(frame.progress)
+            fields = dict(zip(_FRAME_FIELDS, then, strict=True))
+            swap.update(frame.translator.__dict__, {**fields, **frame.progress})
         output = self._output
-        self._set(output, "tracers", [each.tracer for each in snapshot.graphs])
+        swap.set(output, "tracers", [each.tracer for each in snapshot.graphs])
         for graph in snapshot.graphs:
             self._cut(graph)
         guards = output.tracing_context.guards_context.dynamo_guards
         if len(guards.inner) > snapshot.guards:
-            self._set(guards, "inner", type(guards.inner)(list(guards.inner)[: snapshot.guards]))
+            swap.set(guards, "inner", type(guards.inner)(list(guards.inner)[: snapshot.guards]))
         effects, tracked, saved = snapshot.trace.effects
-        self._set(output, "side_effects", effects)
+        swap.set(output, "side_effects", effects)
         if len(effects.id_to_variable) > tracked:
-            self._set(effects, "id_to_variable", dict(islice(effects.id_to_variable.items(), tracked)))
-        self._set(effects, "save_for_backward", effects.save_for_backward[:saved])
+            swap.set(effects, "id_to_variable", dict(islice(effects.id_to_variable.items(), tracked)))
+        swap.set(effects, "save_for_backward", effects.save_for_backward[:saved])
         sizes, shape_env = snapshot.trace.sizes, output.shape_env
         if sizes.version != _version_of(shape_env):
-            self._set(shape_env, "guards", sizes.guards)
-            self._set(shape_env, "replacements", sizes.replacements)
-            self._set(shape_env, "var_to_range", sizes.ranges)
-        self._values, self._has_values = forget_values(output), True
-
-    def _set(self, owner: Any, name: str, value: Any) -> None:
-        self._fields.append((owner, name, getattr(owner, name)))
-        setattr(owner, name, value)
+            swap.set(shape_env, "guards", sizes.guards)
+            swap.set(shape_env, "replacements", sizes.replacements)
+            swap.set(shape_env, "var_to_range", sizes.ranges)
+        swap.callback(restore_values, output, forget_values(output))
 
     def _cut(self, then: GraphThen) -> None:
         """Unlink the nodes added since: inputs come first in a graph, whenever they are made."""
@@ -547,33 +536,14 @@ class _Present:
                 removed.append(node)
         for node in removed:
             before, after = node._prev, node._next
-            self._unlinked.append((node, before, after))
-            before._next, after._prev = after, before
+            self._swap.set(before, "_next", after)
+            self._swap.set(after, "_prev", before)
         self._forget_users(set(removed))
-        self._lengths.append((graph, count))
-        graph._len = count - len(removed)
+        self._swap.set(graph, "_len", count - len(removed))
 
     def _forget_users(self, removed: set[Any]) -> None:
         for operand in {each for node in removed for each in node.all_input_nodes} - removed:
-            users: dict[Any, None] = operand.users
-            self._users.append((users, dict(users)))
-            for node in removed & users.keys():
-                del users[node]
+            self._swap.fill(operand.users, dict.fromkeys(each for each in operand.users if each not in removed))
 
     def revert(self) -> None:
-        if self._has_values:
-            restore_values(self._output, self._values)
-            self._values, self._has_values = None, False
-        for owner, name, value in reversed(self._fields):
-            setattr(owner, name, value)
-        for node, before, after in reversed(self._unlinked):
-            before._next = after._prev = node
-        for users, all_of_them in self._users:
-            users.clear()
-            users.update(all_of_them)
-        for graph, length in self._lengths:
-            graph._len = length
-        for translator, own in reversed(self._frames):
-            translator.__dict__.update(own)
-        for each in (self._fields, self._unlinked, self._users, self._lengths, self._frames):
-            each.clear()
+        self._swap.revert()

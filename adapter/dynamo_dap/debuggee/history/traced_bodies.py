@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from dynamo_dap.debuggee.torch_api.objects import Graph, Node
+from dynamo_dap.debuggee.torch_api.swaps import refill
 from dynamo_dap.debuggee.torch_api.trace_state import reachable_from
 from dynamo_dap.debuggee.torch_api.variable_trackers import is_tracker, node_of
 
@@ -51,8 +52,8 @@ class BodyGraph:
         for then in self._nodes:
             for name, value in then.fields.items():
                 object.__setattr__(then.node, name, value)
-            _refill(then.fields["users"], then.users)
-            _refill(then.fields["_input_nodes"], then.operands)
+            refill(then.fields["users"], then.users)
+            refill(then.fields["_input_nodes"], then.operands)
         before = graph._root
         for each in self._order:
             before._next, each._prev = each, before
@@ -60,7 +61,7 @@ class BodyGraph:
         before._next, graph._root._prev = graph._root, before
         graph._len = len(self._order)
         for name, captured in self._captured.items():
-            _refill(getattr(self._tracer, name), captured)
+            refill(getattr(self._tracer, name), captured)
         return now
 
 
@@ -70,8 +71,3 @@ _CAPTURED = ("lifted_freevars", "input_name_to_proxy")
 def _note(node: Node) -> _NodeThen:
     fields = {name: getattr(node, name) for name in _FIELDS}
     return _NodeThen(node, fields, dict(fields["users"]), dict(fields["_input_nodes"]))
-
-
-def _refill(container: dict[Any, Any], items: dict[Any, Any]) -> None:
-    container.clear()
-    container.update(items)

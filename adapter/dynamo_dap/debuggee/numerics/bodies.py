@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from dynamo_dap.debuggee.torch_api.objects import GraphModule
+from dynamo_dap.debuggee.torch_api.swaps import Swap
 
 Observer = Callable[[Any, Mapping[Any, Any]], None]
 """Gets each node that has run, and the results so far by node."""
@@ -25,13 +26,10 @@ def with_bodies_run_by(module: Any, run: RunBody) -> Iterator[None]:
     """Let ``run`` execute the bodies of ``module``, a graph of our own."""
     names = {node.target for node in module.graph.nodes if node.op == "get_attr" and "." not in node.target}
     bodies = {name: body for name in names if hasattr(body := getattr(module, name, None), "graph")}
-    try:
+    with Swap() as swap:
         for name, body in bodies.items():
-            setattr(module, name, calling(body, functools.partial(run, body)))
+            swap.set(module, name, calling(body, functools.partial(run, body)))
         yield
-    finally:
-        for name, body in bodies.items():
-            setattr(module, name, body)
 
 
 def calling(body: Any, run: Callable[[tuple[Any, ...]], Any]) -> Any:

@@ -18,6 +18,7 @@ from typing import Any
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.isolation import isolated
 from dynamo_dap.debuggee.torch_api.objects import Translator
+from dynamo_dap.debuggee.torch_api.swaps import Swap
 
 _FAKE_CONVERTER = "torch._subclasses.fake_tensor:FakeTensorConverter"
 _DISPATCH_MODE = "torch.utils._python_dispatch:TorchDispatchMode"
@@ -37,8 +38,10 @@ def evaluating(tx: Translator) -> Iterator[None]:
     shape_env = tx.output.shape_env
     enable_python_dispatcher = EVALUATION.resolve(_PYTHON_DISPATCHER)
     with isolated(resets=True) as stack:
-        stack.enter_context(_attributes(shape_env, settings=_without_data_dependent_symbols(shape_env.settings)))
-        stack.enter_context(_attributes(fake_mode, fake_tensor_converter=_converter(), allow_non_fake_inputs=True))
+        swap = stack.enter_context(Swap())
+        swap.set(shape_env, "settings", _without_data_dependent_symbols(shape_env.settings))
+        swap.set(fake_mode, "fake_tensor_converter", _converter())
+        swap.set(fake_mode, "allow_non_fake_inputs", True)
         stack.enter_context(shape_env.suppress_guards())
         stack.enter_context(fake_mode)
         stack.enter_context(enable_python_dispatcher())
@@ -52,18 +55,6 @@ def _converter() -> Any:
 
 def _without_data_dependent_symbols(settings: Any) -> Any:
     return dataclasses.replace(settings, allow_scalar_outputs=False, allow_dynamic_output_shape_ops=False)
-
-
-@contextlib.contextmanager
-def _attributes(owner: Any, **values: Any) -> Iterator[None]:
-    before = {name: getattr(owner, name) for name in values}
-    try:
-        for name, value in values.items():
-            setattr(owner, name, value)
-        yield
-    finally:
-        for name, value in before.items():
-            setattr(owner, name, value)
 
 
 def guarding_mode() -> Any:

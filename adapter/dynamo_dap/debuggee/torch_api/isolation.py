@@ -18,6 +18,7 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 from dynamo_dap.debuggee.torch_api.features import Feature
+from dynamo_dap.debuggee.torch_api.swaps import Swap
 from dynamo_dap.debuggee.wrapping.locks import Level, lock
 from dynamo_dap.debuggee.wrapping.patches import Outcome, Patches, Refusal
 
@@ -376,23 +377,16 @@ def _silent_logs() -> Iterator[None]:
 def _restored_statistics(keeps_numbers: Callable[[], bool]) -> Iterator[None]:
     counters, times, sums = (COMPILES_APART.resolve(each) for each in (_COUNTERS, _TIMES, _SUMS))
     transformation: Any = sys.modules["torch._dynamo.bytecode_transformation"]
-    counted = {group: dict(each) for group, each in counters.items()}
-    timed, summed = {name: list(each) for name, each in times.items()}, dict(sums)
     numbers = copy_of_counter(transformation._unique_id_counter)
-    try:
-        yield
-    finally:
-        for group in list(counters):
-            counters[group].clear()
-            counters[group].update(counted.get(group, {}))
-            if group not in counted:
-                del counters[group]
-        times.clear()
-        times.update(timed)
-        sums.clear()
-        sums.update(summed)
-        if not keeps_numbers():  # a name must never occur twice
-            transformation._unique_id_counter = numbers
+    with Swap() as swap:
+        swap.keep(counters, levels=2)
+        swap.keep(times, levels=2)
+        swap.keep(sums)
+        try:
+            yield
+        finally:
+            if not keeps_numbers():  # a name must never occur twice
+                transformation._unique_id_counter = numbers
 
 
 class _GraphNumbers:
@@ -437,15 +431,11 @@ def _own_metrics() -> Iterator[None]:
     At the end of a compile torch appends its metrics to a list of 64, and the oldest leave it.
     """
     of_thread = COMPILES_APART.resolve(_METRICS)
-    kept = dict(of_thread.__dict__)
-    of_thread.__dict__.clear()
-    of_thread.metrics_context = COMPILES_APART.resolve(_METRICS_CONTEXT)(on_exit=lambda *_: None)
-    try:
+    with Swap() as swap:
+        swap.fill(of_thread.__dict__, {})
+        of_thread.metrics_context = COMPILES_APART.resolve(_METRICS_CONTEXT)(on_exit=lambda *_: None)
         with of_thread.metrics_context:
             yield
-    finally:
-        of_thread.__dict__.clear()
-        of_thread.__dict__.update(kept)
 
 
 def copy_of_counter(counter: object) -> Any:

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 
 from dynamo_dap.debuggee.torch_api.features import Feature
+from dynamo_dap.debuggee.torch_api.swaps import Swap
 from dynamo_dap.protocol.bisection import KINDS, PARTS, SETTING, SETTINGS, first_bad
 
 _OVERLOAD = re.compile(r"<OpOverload\(op='([\w.:]+)', overload='(\w+)'\)>")
@@ -66,9 +67,7 @@ def _leaving_out(part: str, last: int) -> Iterator[list[str]]:
         names.append(_OVERLOAD.sub(r"\1.\2", subsystem if debug_info is None else str(debug_info())))
         return len(names) - 1 > last
 
-    with contextlib.ExitStack() as stack:
-        for name, value in (("disable_subsystem", staticmethod(disable_subsystem)), ("bisection_enabled", True)):
-            stack.callback(setattr, bisector, name, bisector.__dict__[name])
-            setattr(bisector, name, value)  # while it is enabled, torch takes nothing from its cache of graphs
-        stack.enter_context(config.patch(enable_autograd_cache=False))
+    with Swap() as swap, config.patch(enable_autograd_cache=False):
+        swap.set(bisector, "disable_subsystem", staticmethod(disable_subsystem))
+        swap.set(bisector, "bisection_enabled", True)  # then torch takes nothing from its cache of graphs
         yield names

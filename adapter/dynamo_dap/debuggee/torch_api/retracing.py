@@ -25,6 +25,7 @@ from dynamo_dap.debuggee.torch_api.dynamo_names import is_dynamos_global
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.isolation import COMPILES, dynamo_off, isolated
 from dynamo_dap.debuggee.torch_api.objects import GraphModule, Output
+from dynamo_dap.debuggee.torch_api.swaps import Swap
 from dynamo_dap.debuggee.torch_api.tensor_facts import is_tensor
 from dynamo_dap.debuggee.wrapping.patches import Outcome, Patches
 from dynamo_dap.debuggee.wrapping.weak_collections import with_own_callback
@@ -459,11 +460,9 @@ def _restored_globals(names: dict[str, Any], made_code: MadeCode | None) -> Iter
 @contextlib.contextmanager
 def _own_memory_of_sizes(*, forgotten: bool) -> Iterator[None]:
     pgo: Any = sys.modules["torch._dynamo.pgo"]
-    before = pgo._CODE_STATE
-    pgo._CODE_STATE = copy.deepcopy(before)
-    if forgotten and before is not None:
-        pgo._CODE_STATE.clear()
-    try:
+    own = copy.deepcopy(pgo._CODE_STATE)
+    if forgotten and own is not None:
+        own.clear()
+    with Swap() as swap:
+        swap.set(pgo, "_CODE_STATE", own)
         yield
-    finally:
-        pgo._CODE_STATE = before

@@ -15,6 +15,7 @@ from typing import Any
 
 from dynamo_dap.debuggee.torch_api.isolation import copy_of_counter
 from dynamo_dap.debuggee.torch_api.objects import Graph, Translator
+from dynamo_dap.debuggee.torch_api.swaps import refill
 from dynamo_dap.debuggee.torch_api.translator import with_callers
 from dynamo_dap.debuggee.torch_api.variable_trackers import fields_of, is_tracker
 
@@ -237,12 +238,6 @@ class ObjectState:
         for container, copied in self._containers:
             if _contents(container) != _marks(copied):
                 refill(container, copied)
-
-
-def refill(container: Any, contents: Any) -> None:
-    """Restore a container's contents: it stays the same object, which others hold."""
-    container.clear()
-    container.extend(contents) if isinstance(container, list | collections.deque) else container.update(contents)
 
 
 _OF_THE_PROGRAM = frozenset({"f_globals", "f_locals", "f_builtins", "global_scope", "local_scope", "code_options"})
