@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import ast
 import importlib
+import inspect
 import pkgutil
 import re
 import sys
@@ -24,7 +25,7 @@ from enum import Enum
 from pathlib import Path
 
 from dynamo_dap import debuggee
-from dynamo_dap.debuggee.torch_api import features
+from dynamo_dap.debuggee.torch_api import features, objects
 
 _COMPILED = "torch._C"
 _NATIVE_SOURCES = "torch/csrc"
@@ -298,6 +299,62 @@ def needs() -> dict[str, list[str]]:
     return features.needs()
 
 
+def attributes() -> dict[str, list[str]]:
+    """The attributes of torch's objects that are read, by the classes in ``objects``."""
+    found: dict[str, list[str]] = {}
+    for described, name in objects.CLASSES.items():
+        own = {*inspect.get_annotations(described), *(one for one in vars(described) if one[0] != "_")}
+        found |= {f"{name}.{one}": [f"reading a {described.__name__}"] for one in sorted(own)}
+    return found
+
+
+def lookups() -> dict[str, list[str]]:
+    """What is looked up in imported modules without a feature: ``sys.modules["torch.x"].name``."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(Path(debuggee.__path__[0]).rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        constants = {
+            name: one.value.value
+            for one in tree.body
+            if isinstance(one, ast.Assign) and isinstance(one.value, ast.Constant)
+            for name in _targets(one)
+        }
+        for scope in (one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef)):
+            for need in _looked_up(scope, constants):
+                users = found.setdefault(need, [])
+                if path.stem not in users:
+                    users.append(path.stem)
+    return found
+
+
+def _looked_up(scope: ast.FunctionDef, constants: dict[str, object]) -> Iterator[str]:
+    modules = {
+        name: module
+        for one in ast.walk(scope)
+        if isinstance(one, ast.Assign | ast.AnnAssign) and (module := _module_of(one.value, constants)) is not None
+        for name in _targets(one)
+    }
+    for one in ast.walk(scope):
+        if isinstance(one, ast.Attribute) and isinstance(one.ctx, ast.Load) and not one.attr.startswith("__"):
+            known = modules.get(one.value.id) if isinstance(one.value, ast.Name) else None
+            module = known or _module_of(one.value, constants)
+            if module is not None:
+                yield f"{module}:{one.attr}"
+
+
+def _module_of(value: ast.expr | None, constants: dict[str, object]) -> str | None:
+    """The private module of torch that an expression takes from ``sys.modules``."""
+    match value:
+        case ast.Subscript(value=table, slice=key) if ast.unparse(table) == "sys.modules":
+            pass
+        case ast.Call(func=function, args=[key, *_]) if ast.unparse(function) == "sys.modules.get":
+            pass
+        case _:
+            return None
+    name = key.value if isinstance(key, ast.Constant) else constants.get(ast.unparse(key))
+    return name if isinstance(name, str) and name.startswith("torch.") else None
+
+
 def main() -> int:
     """Print what is missing; see the module."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -306,10 +363,13 @@ def main() -> int:
         lookup = Lookup(Sources(parser.parse_args().path))
     except ValueError as problem:
         parser.error(str(problem))
-    answers = {need: lookup.find(need) for need in needs()}
-    for need, names in needs().items():
+    wanted = {**attributes(), **lookups(), **needs()}
+    answers = {need: lookup.find(need) for need in wanted}
+    features_off = needs()
+    for need, names in wanted.items():
         if answers[need] is Answer.MISSING:
-            print(f"no {need.replace(':', '.')}: {', '.join(names)} is off")
+            end = " is off" if need in features_off else " fails"
+            print(f"no {need.replace(':', '.')}: {', '.join(names)}{end}")
         elif answers[need] is Answer.UNKNOWN:
             print(f"these files do not tell whether there is {need.replace(':', '.')} ({', '.join(names)})")
     missing = sum(answer is Answer.MISSING for answer in answers.values())

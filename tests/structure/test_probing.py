@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.matrix.probe_sources import Answer, Lookup, Sources, needs
+from tests.matrix.probe_sources import Answer, Lookup, Sources, attributes, lookups, needs
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,22 @@ DEFINED_TWICE = {
 
 def test_every_name_of_an_installed_torch_is_found_in_its_files(installed: Path) -> None:
     lookup = Lookup(Sources(installed))
-    assert {need: answer for need in needs() if (answer := lookup.find(need)) is not Answer.FOUND} == {}
+    wanted = {**needs(), **attributes(), **lookups()}
+    assert {need: answer for need in wanted if (answer := lookup.find(need)) is not Answer.FOUND} == {}
+
+
+MOVED = [
+    ("symbolic_convert", "torch._dynamo.symbolic_convert:InstructionTranslatorBase.symbolic_locals"),
+    ("config", "torch._dynamo.config:suppress_errors"),
+]
+
+
+@pytest.mark.parametrize(("module", "need"), MOVED)
+def test_a_name_without_a_feature_is_reported_when_it_has_moved(installed: Path, module: str, need: str) -> None:
+    assert need in {**attributes(), **lookups()}
+    file, name = f"torch/_dynamo/{module}.py", re.split("[:.]", need)[-1]
+    changed = re.sub(rf"\b{name}\b", "moved_away", Sources(installed).text(file) or "")
+    assert Lookup(Sources(installed, {file: changed})).find(need) is Answer.MISSING
 
 
 def test_every_name_that_its_files_have_no_more_is_reported(installed: Path) -> None:

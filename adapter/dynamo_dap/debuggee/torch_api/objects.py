@@ -1,7 +1,7 @@
 """Describes the objects of torch that are read, by the attributes that the debugger uses.
 
-Only for type checks: nothing is imported, and no object is tested against them. A name that only some versions of torch
-have is read by ``getattr`` and is not listed.
+For type checks, and for ``tests/matrix/probe_sources.py``, which looks the attributes up in torch's files: no object is
+tested against them. A name that only some versions of torch have is read by ``getattr`` and is not listed.
 """
 
 from __future__ import annotations
@@ -77,8 +77,6 @@ class Tracer(Protocol):
 
     graph: Graph
     parent: Tracer | None
-    _name: str
-    _args: Any
     input_name_to_proxy: dict[str, Any]
 
 
@@ -222,3 +220,17 @@ class Tensor(Protocol):
 
     def detach(self) -> Any:
         """Return the same values without gradients."""
+
+
+CLASSES: dict[type, str] = {
+    Node: "torch.fx.node:Node",
+    Graph: "torch.fx.graph:Graph",
+    GraphModule: "torch.fx.graph_module:GraphModule",
+    Tracer: "torch._dynamo.output_graph:SubgraphTracer",
+    SideEffects: "torch._dynamo.side_effects:SideEffects",
+    ShapeEnv: "torch.fx.experimental.symbolic_shapes:ShapeEnv",
+    TracingContext: "torch._guards:TracingContext",
+    Output: "torch._dynamo.output_graph:OutputGraph",
+    Translator: "torch._dynamo.symbolic_convert:InstructionTranslatorBase",
+}
+"""The classes of torch that they describe, but for tensors, whose attributes are public."""
