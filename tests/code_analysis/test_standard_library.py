@@ -15,7 +15,7 @@ from dynamo_dap.debuggee.bytecode.instructions import Instruction, InstructionTa
 from dynamo_dap.debuggee.bytecode.stack_depth import StackDepths, effect, left, taken
 from tests.code_analysis.standard_library import standard_library_codes
 
-NOT_FOR_CODE = {"RESERVED", "ENTER_EXECUTOR", "INTERPRETER_EXIT", "<0>"}
+NOT_FOR_CODE = {"RESERVED", "ENTER_EXECUTOR", "INTERPRETER_EXIT", "TRACE_RECORD", "<0>"}
 
 
 @pytest.fixture(scope="module")

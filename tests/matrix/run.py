@@ -55,6 +55,19 @@ COMBINATIONS = (
 NEWEST_PYTHON = "3.13"
 """For a torch that is new: each has wheels for it."""
 
+_NO_PINNED_TRITON = ("3.15",)
+"""Pythons for which the Triton that ``pyproject.toml`` asks for has no wheel: they get the newest."""
+
+_REQUIREMENTS = """
+import sys
+from importlib.metadata import requires
+from packaging.requirements import Requirement
+_, package, extra = sys.argv
+for one in map(Requirement, requires(package)):
+    if one.marker is None or any(one.marker.evaluate({"extra": each}) for each in ("", extra)):
+        print(f"{one.name}{one.specifier}")
+"""
+
 _PROBE = """
 import importlib, json, pkgutil, platform
 import torch._dynamo
@@ -90,7 +103,9 @@ class Environment:
             self._pip(self.combination.torch)
         else:
             self._install_torch_without_cuda()
-        self._pip("--editable", f"{ROOT}[dev]")
+        self._pip("packaging")
+        self._pip("--no-deps", "--editable", ROOT)
+        self._pip(*self._requirements("dynamo-dap", "dev"))
         self._check_torch()
         self._ready.touch()
 
@@ -115,15 +130,15 @@ class Environment:
     def _install_torch_without_cuda(self) -> None:
         self._pip("--no-deps", self.combination.torch)
         self._pip("packaging")
-        program = (
-            "from importlib.metadata import requires\n"
-            "from packaging.requirements import Requirement\n"
-            "for one in map(Requirement, requires('torch')):\n"
-            "    if one.marker is None or one.marker.evaluate({'extra': ''}):\n"
-            "        print(f'{one.name}{one.specifier}')\n"
-        )
-        listed = subprocess.run([self.python, "-c", program], check=True, capture_output=True, text=True).stdout
-        self._pip(*(one for one in listed.split() if not one.startswith(_CUDA_PACKAGES)))
+        self._pip(*(one for one in self._requirements("torch", "") if not one.startswith(_CUDA_PACKAGES)))
+
+    def _requirements(self, package: str, extra: str) -> list[str]:
+        """Return what an installed package needs on this Python."""
+        command = [self.python, "-c", _REQUIREMENTS, package, extra]
+        needs = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+        if self.combination.python in _NO_PINNED_TRITON:
+            needs = ["triton" if one.startswith("triton") else one for one in needs]
+        return needs
 
     def _check_torch(self) -> None:
         if not self._import_torch().returncode:

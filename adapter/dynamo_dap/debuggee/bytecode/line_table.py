@@ -17,6 +17,7 @@ import itertools
 import linecache
 import opcode
 import os
+import sys
 import threading
 import warnings
 from bisect import bisect_left, bisect_right
@@ -26,11 +27,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_OPTIMIZED
 from types import CodeType
+from typing import Any
 
 from dynamo_dap.debuggee.wrapping.locks import Level, reentrant_lock
 from dynamo_dap.protocol.user_files import read_source
 
 _NAME_WHEN_COMPILING = "<dynamo-dap line table>"
+_MODULE: dict[str, Any] = {"module": _NAME_WHEN_COMPILING} if sys.version_info >= (3, 15) else {}
+"""The name that filters of warnings match; before Python 3.15 it is made from the file's name."""
 _COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"})
 _PROLOGUE = frozenset(
     opcode.opmap[name]
@@ -97,7 +101,7 @@ class LineTable:
     def _of_tree(self) -> tuple[frozenset[int], dict[tuple[str, int], int]]:
         """The beginnings of statements and the ends of functions."""
         with _own_warnings_silenced():
-            tree = ast.parse(self._text, _NAME_WHEN_COMPILING)
+            tree = ast.parse(self._text, _NAME_WHEN_COMPILING, **_MODULE)
         return frozenset(_statement_starts(tree)), _function_ends(tree, self._text_lines)
 
     @cached_property
@@ -325,7 +329,7 @@ def _read(path: str) -> str:
 def _make(path: str, text: str) -> LineTable:
     try:
         with _own_warnings_silenced():
-            code = compile(text, _NAME_WHEN_COMPILING, "exec", dont_inherit=True)
+            code = compile(text, _NAME_WHEN_COMPILING, "exec", dont_inherit=True, **_MODULE)
     except SyntaxError as error:
         where = f", line {error.lineno}" if error.lineno else ""
         raise LineTableError(f"{path}{where}: {error.msg}") from None

@@ -116,6 +116,10 @@ _EMPTY_SLOT = 0 if sys.version_info < (3, 13) else 1
 _NO_NAMED = 3
 """The operand of ``CALL_FUNCTION_EX`` that is an empty slot without named arguments, from Python 3.14 on."""
 _HAS_EMPTY_SLOT = frozenset({"CALL", "CALL_METHOD", "CALL_KW", *(["CALL_FUNCTION_EX"] * (sys.version_info >= (3, 11)))})
+_HAS_INDEX = frozenset(
+    {"FOR_ITER", "POP_ITER", "SEND", "END_SEND", "CLEANUP_THROW"} if sys.version_info >= (3, 15) else ()
+)
+"""Instructions with an index, or an empty slot, above their iterator."""
 
 
 class PatchRefused(Exception):
@@ -370,6 +374,8 @@ def _check_operands(instruction: Instruction, was: Instruction, old: DataFlow, n
         allowed.append([_EMPTY_SLOT])
     if instruction.name == "CALL_FUNCTION_EX":
         allowed.append([_EMPTY_SLOT, _NO_NAMED])
+    if instruction.name in _HAS_INDEX:
+        allowed.append([1])
     if not is_move(instruction) and empty not in allowed:
         raise PatchRefused(f"{where} would get an empty slot, which only a call may have below it")
     if not operands or is_move(instruction) or _takes_values(instruction):

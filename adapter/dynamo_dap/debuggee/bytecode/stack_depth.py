@@ -2,7 +2,7 @@
 
 ``dis.stack_effect`` gives only the difference. What an instruction takes matters while it is being executed: those
 slots may be empty or dangling by then, and only the slots below them are valid. The numbers follow the descriptions of
-the instructions in the documentation of ``dis``, Python 3.10 to 3.14; tests compare them with ``dis.stack_effect`` over
+the instructions in the documentation of ``dis``, Python 3.10 to 3.15; tests compare them with ``dis.stack_effect`` over
 the whole standard library.
 
 For the depth all paths are followed: falling through, jumps taken, and the handlers of the exception table (on Python
@@ -138,7 +138,7 @@ _TAKEN: dict[str, int | Callable[[int], int]] = {
     "RAISE_VARARGS": lambda count: count,
     "RERAISE": 3 if _VERSION < (3, 11) else lambda depth: 1 + depth,
     "POP_EXCEPT": 3 if _VERSION < (3, 11) else 1,
-    "WITH_EXCEPT_START": {(3, 10): 7, (3, 14): 5}.get(_VERSION, 4),
+    "WITH_EXCEPT_START": 5 if _VERSION >= (3, 14) else 7 if _VERSION == (3, 10) else 4,
     "CALL": _call,
     "CALL_FUNCTION": lambda count: count + 1,
     "CALL_FUNCTION_KW": lambda count: count + 2,
@@ -151,6 +151,9 @@ if _VERSION == (3, 12):
     _TAKEN["END_FOR"] = 2
 if _VERSION == (3, 10):
     _TAKEN["END_ASYNC_FOR"] = 7
+if _VERSION >= (3, 15):
+    # Above an iterator lies its index, or an empty slot.
+    _TAKEN |= {"FOR_ITER": 2, "POP_ITER": 2, "SEND": 3, "END_SEND": 3, "CLEANUP_THROW": 4}
 
 
 _RESUMABLE = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR

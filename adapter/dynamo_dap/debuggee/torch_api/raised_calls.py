@@ -147,11 +147,12 @@ def _has_function(code: types.CodeType, function: object) -> bool:
         one = left.pop()
         if one is function:
             return True
-        if id(one) in seen or not isinstance(one, types.FunctionType | types.MethodType):
+        # torch 2.15 has its function's ``apply`` as a builtin method, before as a method.
+        if id(one) in seen or not isinstance(one, types.FunctionType | types.MethodType | types.BuiltinMethodType):
             continue
         seen.add(id(one))
-        left += [one.__self__] if isinstance(one, types.MethodType) else one.__dict__.values()
-        for cell in one.__closure__ or ():
+        left += one.__dict__.values() if isinstance(one, types.FunctionType) else [one.__self__]
+        for cell in getattr(one, "__closure__", None) or ():
             with contextlib.suppress(ValueError):  # an empty cell
                 left.append(cell.cell_contents)
     return False
