@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from types import CodeType
 
 from dynamo_dap.debuggee.bytecode.constants import constant_text
-from dynamo_dap.debuggee.bytecode.instructions import BINARY_OPERATORS, Instruction
+from dynamo_dap.debuggee.bytecode.instructions import BINARY_OPERATORS, LOADS_OF_CONSTANTS, Instruction
 from dynamo_dap.debuggee.bytecode.stack_depth import StackDepths, UnknownInstruction, left, taken
 
 MAXIMUM_TEXT = 120
@@ -60,7 +60,7 @@ class Expression:
     def constant(self) -> object:
         """Return its constant, else ``NO_CONSTANT``."""
         made = self.instruction
-        return made.value if made is not None and made.name in _CONSTANTS else NO_CONSTANT
+        return made.value if made is not None and made.name in LOADS_OF_CONSTANTS else NO_CONSTANT
 
     @property
     def base(self) -> Expression | None:
@@ -174,7 +174,6 @@ MOVES = frozenset({"SWAP", "COPY", "ROT_TWO", "ROT_THREE", "ROT_FOUR", "ROT_N", 
 """Instructions that move or copy values on the stack."""
 _PARTS_OF_CALLS = frozenset({"PRECALL", "KW_NAMES"})
 _ATTRIBUTES = frozenset({"LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM"})
-_CONSTANTS = frozenset({"LOAD_CONST", "LOAD_SMALL_INT"})
 _UNPACKS = frozenset({"UNPACK_SEQUENCE", "UNPACK_EX"})
 _MAKE_FUNCTIONS = frozenset({"MAKE_FUNCTION", "SET_FUNCTION_ATTRIBUTE"})
 _CALLS = frozenset({"CALL", "CALL_FUNCTION", "CALL_FUNCTION_KW", "CALL_KW", "CALL_METHOD", "CALL_FUNCTION_EX"})
@@ -286,7 +285,7 @@ def _text(instruction: Instruction, texts: list[str], operands: tuple[Expression
     name = instruction.name
     if name == "PUSH_NULL":
         return "NULL"
-    if name in _CONSTANTS:
+    if name in LOADS_OF_CONSTANTS:
         return _constant_text(instruction)
     if name in _LOADS:
         return str(instruction.value)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from dynamo_dap.debuggee.bytecode.data_flow import NO_CONSTANT, DataFlow, Expression
-from dynamo_dap.debuggee.bytecode.instructions import Instruction
+from dynamo_dap.debuggee.bytecode.instructions import LOADS_OF_CONSTANTS, Instruction
 from dynamo_dap.debuggee.bytecode.stack_depth import StackDepths
 from dynamo_dap.debuggee.bytecode.symbolic_execution import Machine, Said, State, Vocabulary
 from dynamo_dap.debuggee.bytecode.written_values import Form
@@ -103,9 +103,7 @@ _BRANCHES = {
 """The branch taken without a jump."""
 
 
-_ONLY_LOADS = frozenset(
-    {"LOAD_CONST", "LOAD_SMALL_INT", "LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_GLOBAL", "PUSH_NULL", "NOP"}
-)
+_ONLY_LOADS = LOADS_OF_CONSTANTS | {"LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_GLOBAL", "PUSH_NULL", "NOP"}
 
 
 class _Walk:

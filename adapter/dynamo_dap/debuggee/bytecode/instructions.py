@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dis
 import opcode
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import CodeType
@@ -23,6 +24,10 @@ from dynamo_dap.debuggee.bytecode.constants import constant_text
 
 _CACHE = opcode.opmap.get("CACHE")
 _NO_INSTRUCTIONS = frozenset({opcode.opmap["EXTENDED_ARG"], _CACHE})
+LOADS_OF_CONSTANTS = frozenset(
+    {"LOAD_CONST", "LOAD_SMALL_INT"} | ({"LOAD_COMMON_CONSTANT"} if sys.version_info >= (3, 15) else set())
+)
+"""They load constants; Python 3.15 has one for None, True, False, -1 and the empty string."""
 _NAMES_WHERE_ITS_LOOP_WAITS = "END_ASYNC_FOR"
 """From Python 3.14 on its argument looks like a jump's, but it does not jump."""
 _JUMPS = frozenset((*opcode.hasjrel, *opcode.hasjabs)) - {opcode.opmap[_NAMES_WHERE_ITS_LOOP_WAITS]}

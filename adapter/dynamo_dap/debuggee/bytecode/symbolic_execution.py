@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from dynamo_dap.debuggee.bytecode import written_values
 from dynamo_dap.debuggee.bytecode.data_flow import DataFlow, Expression, is_move, is_subscript
-from dynamo_dap.debuggee.bytecode.instructions import Instruction, InstructionTable
+from dynamo_dap.debuggee.bytecode.instructions import LOADS_OF_CONSTANTS, Instruction, InstructionTable
 from dynamo_dap.debuggee.bytecode.written_values import (
     ATTRIBUTES,
     CELLS,
@@ -474,7 +474,7 @@ def _loaded(instruction: Instruction) -> Written | None:
     name, index, what = instruction.name, instruction.index, str(instruction.value)
     if name == "PUSH_NULL":
         return NULL
-    if name in ("LOAD_CONST", "LOAD_SMALL_INT"):
+    if name in LOADS_OF_CONSTANTS:
         return _constant(instruction.value, instruction.text, index)
     if name in _LOADS_OF_LOCALS:
         return plain(what, index, reads=frozenset({local(what)}))
