@@ -442,3 +442,124 @@ def test_a_resume_function_is_not_called_by_itself(tmp_path: Path) -> None:
     assert (mark["title"], mark["compiled"][:2]) == ("mark_dynamic(x, 0)", [2, 1]), "the rest of it compiles again"
     (resumed,) = [one for name, one in functions.items() if name.startswith("cut (resumed")]
     assert all("trials" not in size for size in resumed["sizes"])
+
+
+INPUTS = """\
+import json
+import random
+import sys
+
+import torch
+
+compiles = []
+
+
+def counting(graph, inputs):
+    compiles.append(graph)
+    return graph.forward
+
+
+@torch.compile(backend=counting)
+def sliced(x, n):
+    return x[:n] + 1
+
+
+@torch.compile(backend=counting)
+def scaled(x, n):
+    return x * n if n > 8 else x + n
+
+
+@torch.compile(backend=counting)
+def unrolled(x, *, n):
+    for number in range(n):
+        x = x + number
+    return x
+
+
+@torch.compile(backend=counting)
+def two(x, n):
+    return x.T @ x if x.shape[0] > x.shape[1] else x @ x.T
+
+
+@torch.compile(backend=counting)
+def square(x, n):
+    return x.trace() if x.shape[0] == x.shape[1] else x.sum() * n
+
+
+class Model(torch.nn.Module):
+    def forward(self, x, n):
+        return x.repeat(n, 1) + x.shape[1]
+
+
+model = torch.compile(Model(), backend=counting)
+FUNCTIONS = {"sliced": sliced, "scaled": scaled, "unrolled": unrolled, "two": two, "square": square, "model": model}
+
+
+def call(name, rows, columns, n):
+    x = torch.ones(rows, columns)
+    return unrolled(x, n=n) if name == "unrolled" else FUNCTIONS[name](x, n)
+
+
+for name in FUNCTIONS:
+    for sizes in ((3, 4, 5), (6, 4, 5), (6, 9, 7)):
+        call(name, *sizes)
+
+if len(sys.argv) > 1:
+    with open(sys.argv[1]) as file:
+        given = json.load(file)
+    answers = {}
+    for name in FUNCTIONS:
+        served = []
+        for sizes in given:
+            try:
+                with torch.compiler.set_stance("fail_on_recompile"):
+                    call(name, *sizes)
+                served.append(True)
+            except RuntimeError as error:
+                if "fail_on_recompile" not in str(error):
+                    raise
+                served.append(False)
+        before = len(compiles)
+        for sizes in given:
+            call(name, *sizes)
+        answers[name] = served, len(compiles) - before
+    with open(sys.argv[2], "w") as file:
+        json.dump(answers, file)
+"""
+
+
+def test_a_list_of_shapes_and_integers_compiles_as_forecast(tmp_path: Path) -> None:
+    program, given, answers = tmp_path / "program.py", tmp_path / "given.json", tmp_path / "answers.json"
+    program.write_text(INPUTS.replace("import torch\n", "import torch\n\n" + _LIMIT, 1), encoding="utf-8")
+    rng = random.Random(0)
+    inputs = [(rng.randint(0, 12), rng.randint(1, 12), rng.randint(1, 12)) for _ in range(200)]
+    given.write_text(json.dumps(inputs), encoding="utf-8")
+    subprocess.run([sys.executable, program, given, answers], check=True, timeout=DEADLINE)
+    options = [f"--input=x=({rows},{columns}), n={n}" for rows, columns, n in inputs]
+    ran = _forecast(program, "--json", *options, program.name)
+    assert ran.returncode == 0, ran.stderr
+    functions = json.loads(ran.stdout.splitlines()[-1])["functions"]
+    found = {one["name"].partition(".")[0].lower(): one["inputs"] for one in functions}
+    for name, (served, compiled) in json.loads(answers.read_text(encoding="utf-8")).items():
+        assert set(served) == {True, False}, f"{name} shows nothing"
+        assert [one.get("entry") is not None for one in found[name]] == served, name
+        assert sum(one["compiled"] for one in found[name]) == compiled, name
+    assert found["sliced"][0]["values"] == dict(zip(("x.shape[0]", "x.shape[1]", "n"), inputs[0], strict=True))
+
+
+_LIMIT = "torch._dynamo.config.recompile_limit = 100\n"
+
+
+def test_an_integer_is_varied_like_a_size(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(INPUTS, encoding="utf-8")
+    ran = _forecast(program, "--function", "scaled", "--vary", "n=0:20", "--calls", "9,3", program.name)
+    assert ran.returncode == 0, ran.stderr
+    lines = [" ".join(line.split()) for line in ran.stdout.splitlines()]
+    assert "9 to 20 compiles" in lines
+    assert "calls with 9: 1 compile; with 3: no compile" in lines
+    assert "tried: torch.compile(..., dynamic=True)" in lines
+    wrong = _forecast(program, "--function", "scaled", "--input", "x=3", program.name)
+    assert "it has no size x, only x.shape[0]" in wrong.stdout
+    refused = _forecast(program, "--input", "x=(3,a)", program.name)
+    assert refused.returncode == 2

@@ -20,6 +20,7 @@ from dynamo_dap.protocol.forecasts import (
     ForecastRun,
     ForecastTrial,
     FunctionForecast,
+    InputForecast,
     ServedRange,
     VariedSize,
     WarmUp,
@@ -50,6 +51,7 @@ def main(arguments: list[str]) -> int:
             options.range[0],
             options.range[1],
             options.calls,
+            options.inputs,
             options.warm_up,
         )
         status = run_program(options.python, msgspec.structs.replace(program, forecast=asked), prints_for_others=True)
@@ -95,6 +97,15 @@ def _parser() -> argparse.ArgumentParser:
         help="how often these sizes compile, one call after the other: 3,5,7",
     )
     parser.add_argument(
+        "--input",
+        metavar="INPUT",
+        type=_input,
+        action="append",
+        default=[],
+        dest="inputs",
+        help="which entry serves this input, and how often a list of them compiles: 'x=(3,4), n=7'; may be repeated",
+    )
+    parser.add_argument(
         "--warm-up",
         action="store_true",
         help="find the shortest list of calls after which no size of the range compiles",
@@ -126,6 +137,22 @@ def _sizes(text: str) -> list[int]:
     return [int(part) for part in parts]
 
 
+def _input(text: str) -> dict[str, int]:
+    """Return sizes and integers by name: ``x=(3,4), n=7, y.shape[0]=2``."""
+    values: dict[str, int] = {}
+    parts = [part for part in re.split(r",\s*(?![^(]*\))", text) if part.strip()]
+    for part in parts:
+        name, _, given = (piece.strip() for piece in part.partition("="))
+        sizes = [size.strip() for size in given.strip("()").split(",") if size.strip()]
+        if not name or not all(size.isdigit() for size in sizes) or not (given.startswith("(") or len(sizes) == 1):
+            raise argparse.ArgumentTypeError(f"give sizes and integers as in 'x=(3,4), n=7', not {text!r}")
+        if given.startswith("("):
+            values.update({f"{name}.shape[{number}]": int(size) for number, size in enumerate(sizes)})
+        else:
+            values[name] = int(sizes[0])
+    return values
+
+
 # -- text ----------------------------------------------------------------------------------------------------------
 
 
@@ -142,8 +169,9 @@ def _of_function(function: FunctionForecast) -> Iterator[str]:
     yield f"{function.name} ({Path(function.path).name}:{function.line}), {entries}"
     if function.problem is not None:
         yield f"  {function.problem}"
-    elif not function.sizes:
+    elif not function.sizes and not function.inputs:
         yield "  no tensor among its inputs: nothing to vary"
+    yield from _of_inputs(function.inputs)
     for size in function.sizes:
         seen = f", compiled with {', '.join(map(str, size.seen))}" if size.seen else ""
         yield f"  {_shortened(size.names, ' = ')}{seen}"
@@ -152,6 +180,19 @@ def _of_function(function: FunctionForecast) -> Iterator[str]:
             yield from _of_warm_up(size.warm_up)
         for trial in size.trials:
             yield from _of_trial(trial)
+
+
+def _of_inputs(inputs: Sequence[InputForecast]) -> Iterator[str]:
+    total = 0
+    for one in inputs:
+        sizes = ", ".join(f"{name}={size}" for name, size in one.values.items())
+        served = "compiles" if one.entry is None else f"served by {one.entry}"
+        yield f"  {sizes}: {served}"
+        if one.problem is not None:
+            yield f"    its call raises {one.problem}"
+        total += one.compiled or 0
+    if inputs and all(one.compiled is not None for one in inputs):
+        yield f"  called in this order: {_compiles(total)}"
 
 
 def _of_ranges(served: list[ServedRange], indentation: str) -> Iterator[str]:

@@ -30,6 +30,8 @@ class ForecastRun(Struct, rename="camel", omit_defaults=True):
     last: int = 128
     calls: list[int] = []
     """Sizes to call the function with, in this order."""
+    inputs: list[dict[str, int]] = []
+    """Inputs to look up and to call, each by the sizes and integers that change: ``{"x.shape[0]": 3, "n": 7}``."""
     warm_up: bool = False
     """Find a few calls after which nothing in the range compiles."""
 
@@ -87,6 +89,18 @@ class SizeForecast(Struct, rename="camel", omit_defaults=True):
     warm_up: WarmUp | None = None
 
 
+class InputForecast(Struct, rename="camel", omit_defaults=True):
+    """One of a list of inputs."""
+
+    values: dict[str, int]
+    entry: str | None = None
+    """The compile id of the entry that serves it before all calls; None: it compiles."""
+    compiled: int | None = None
+    """How many compiles its call caused, after those before it in the list; None without a call."""
+    problem: str | None = None
+    """What the call raised."""
+
+
 class FunctionForecast(Struct, rename="camel", omit_defaults=True):
     """One function that has cache entries."""
 
@@ -96,6 +110,7 @@ class FunctionForecast(Struct, rename="camel", omit_defaults=True):
     entries: list[str]
     """Compile ids, in the order in which torch tries them."""
     sizes: list[SizeForecast] = []
+    inputs: list[InputForecast] = []
     problem: str | None = None
     """Why nothing is known about it."""
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import CodeType
@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from dynamo_dap.debuggee.launch.varied_inputs import CannotForecast, VariedInputs, integers_in
 from dynamo_dap.debuggee.launch.warm_ups import Attempts, find_warm_up
 from dynamo_dap.debuggee.recording.function_names import function_of, name_of
 from dynamo_dap.debuggee.torch_api.call_conditions import enter_modes, modes
@@ -26,14 +27,12 @@ from dynamo_dap.debuggee.torch_api.compile_hooks import HOOKS, CompileObserver, 
 from dynamo_dap.debuggee.torch_api.compiled_calls import CompiledCall, call_in_progress, follow_calls
 from dynamo_dap.debuggee.torch_api.declarations import (
     Declaration,
-    DeclaredSize,
     compiled_as_dynamic,
     follows_calls,
     marks,
     maybe_marks,
     specified,
 )
-from dynamo_dap.debuggee.torch_api.dynamo_names import resume_function
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
 from dynamo_dap.debuggee.torch_api.guard_lookup import (
     as_given,
@@ -49,6 +48,7 @@ from dynamo_dap.protocol.forecasts import (
     ForecastRun,
     ForecastTrial,
     FunctionForecast,
+    InputForecast,
     ServedRange,
     SizeForecast,
     VariedSize,
@@ -71,7 +71,7 @@ class _Known:
     follows_calls: bool = False
     """Whether torch decided from call to call which sizes are dynamic."""
     seen: dict[str, list[int]] = field(default_factory=dict)
-    """By expression of a size: its values, one per compile."""
+    """By expression of a size, or name of an integer argument: its values, one per compile."""
 
 
 class _Compiles(CompileObserver):
@@ -96,9 +96,11 @@ class _Compiles(CompileObserver):
         if known.call is not None:
             known.call = replace(known.call, args=as_given(known.call.args), kwargs=as_given(known.call.kwargs))
         known.follows_calls = follows_calls()
-        for path, tensor in tensors_in(names):
-            for dimension, size in enumerate(tensor.shape):
-                known.seen.setdefault(f"{path}.shape[{dimension}]", []).append(int(size))
+        sizes = [
+            (f"{path}.shape[{at}]", int(size)) for path, one in tensors_in(names) for at, size in enumerate(one.shape)
+        ]
+        for name, size in (*sizes, *integers_in(compiling.code, names)):
+            known.seen.setdefault(name, []).append(size)
 
 
 _compiles = _Compiles()
@@ -113,12 +115,14 @@ def begin_forecast() -> None:
 def write_forecast(asked: ForecastRun) -> None:
     """Write the forecast: first the sizes that the cache entries match now, then each trial's result."""
     body, sizes = ask_entries(asked)
+    inputs = list(_input_lists(asked, body)) if asked.inputs else []
     path = Path(asked.path)
     path.write_bytes(msgspec.json.encode(body))
     callable_sizes = [size for size in sizes if size.can_be_called]
-    trials = [size.call_each for size in callable_sizes if asked.calls]
+    trials: list[Callable[[ForecastRun], None]] = [size.call_each for size in callable_sizes if asked.calls]
     trials += [size.find_warm_up for size in callable_sizes if asked.warm_up]
     trials += [size.call_declared for size in callable_sizes]
+    trials += [one.call_each for one in inputs]
     with _silence():
         for trial in trials:
             trial(asked)
@@ -173,10 +177,10 @@ def _sizes_of_function(
     try:
         with _as_the_call_began(known):
             _check_known(code, known)
-            for size in asked.sizes or list(_sizes_of(known, asked)):
+            for size in asked.sizes or ([] if asked.inputs else list(_sizes_of(known, asked))):
                 sizes.append(_Size(code, known, size))
                 found.sizes.append(sizes[-1].found)
-    except (FeatureMissing, _CannotForecast) as problem:
+    except (FeatureMissing, CannotForecast) as problem:
         found.problem = str(problem)
     if not sizes:
         yield found, None
@@ -184,22 +188,58 @@ def _sizes_of_function(
         yield found, one
 
 
-class _CannotForecast(Exception):
-    """A function or a size cannot be forecast; the text says why."""
+class _Inputs:
+    """A list of inputs of one function."""
+
+    def __init__(
+        self, code: CodeType, known: _Known, found: FunctionForecast, inputs: Sequence[dict[str, int]]
+    ) -> None:
+        self._known = known
+        self._found = found
+        ids = compile_ids_of(code)
+        self._inputs = [(VariedInputs(code, known.names, known.call, values), values) for values in inputs]
+        for varied, values in self._inputs:
+            number = varied.serving(values)
+            found.inputs.append(InputForecast(values, None if number is None else ids[number]))
+
+    def call_each(self, asked: ForecastRun) -> None:
+        """Call the function with these inputs, one after the other, and count what each compiles."""
+        if not all(varied.can_be_called for varied, _ in self._inputs):
+            return
+        with _as_the_call_began(self._known):
+            for (varied, values), one in zip(self._inputs, self._found.inputs, strict=True):
+                before = _compiles.count
+                try:
+                    varied.call(values)
+                except Exception as error:  # noqa: BLE001  (the program's function may raise anything)
+                    one.problem = named_first_line_of(error)
+                one.compiled = _compiles.count - before
+
+
+def _input_lists(asked: ForecastRun, body: ForecastBody) -> Iterator[_Inputs]:
+    """Yield the requested inputs for each function that has all of these sizes."""
+    for function, (code, known) in zip(body.functions, _wanted(asked), strict=True):
+        if function.problem is not None:
+            continue
+        try:
+            with _as_the_call_began(known):
+                yield _Inputs(code, known, function, asked.inputs)
+        except (CannotForecast, FeatureMissing) as problem:
+            function.problem = str(problem)
 
 
 def _check_known(code: CodeType, known: _Known) -> None:
     """Check that the newest compiled call would hit the cache now, also with our tensors.
 
-    Raises: _CannotForecast: it would not, so misses of other sizes would have another cause.
+    Raises: CannotForecast: it would not, so misses of other sizes would have another cause.
     """
     if is_shared(code):
-        raise _CannotForecast("several torch.compile calls compiled it, and each uses its own entries")
+        raise CannotForecast("several torch.compile calls compiled it, and each uses its own entries")
     if serving_entry(code, known.names) is None:
-        raise _CannotForecast("an object that its guards check has changed since its newest compile")
+        raise CannotForecast("an object that its guards check has changed since its newest compile")
     made = {id(tensor): with_size(tensor, {}) for _, tensor in tensors_in(known.names)}
     if serving_entry(code, {name: replaced(one, made) for name, one in known.names.items()}) is None:
-        raise _CannotForecast("its guards check properties of its tensors that copies lack, such as their identity")
+        raise CannotForecast("its guards check properties of its tensors that copies lack, such as their identity")
 
 
 @contextlib.contextmanager
@@ -219,19 +259,16 @@ _SET = {"grad", "default dtype", "float32 matmul precision", "deterministic"}
 
 def _sizes_of(known: _Known, asked: ForecastRun) -> Iterator[VariedSize]:
     """Yield the sizes that varied, equal ones together; if none varied, each size alone."""
-    present = set(_names_of(known))
+    tensors = tensors_in(known.names)
+    present = {f"{path}.shape[{at}]" for path, tensor in tensors for at in range(tensor.dim())}
+    present |= {name for name, one in known.names.items() if type(one) is int}
     varied = {name: sizes for name, sizes in known.seen.items() if len(set(sizes)) > 1 and name in present}
     groups: dict[tuple[int, ...], list[str]] = {}
     for name, sizes in varied.items():
         groups.setdefault(tuple(sizes), []).append(name)
-    alone = [[name] for name in known.seen if name in present] if not groups else []
+    alone = [[name] for name in known.seen if name in present and "." in name] if not groups else []
     for names in [*groups.values(), *alone][:_SIZES]:
         yield VariedSize(tuple(names), asked.first, asked.last)
-
-
-def _names_of(known: _Known) -> list[str]:
-    """Return the expressions of all sizes of a function's tensors."""
-    return [f"{path}.shape[{number}]" for path, tensor in tensors_in(known.names) for number in range(tensor.dim())]
 
 
 class _Size:
@@ -241,27 +278,15 @@ class _Size:
         self._code = code
         self._known = known
         self._size = size
-        tensors = dict(tensors_in(known.names))
-        self._dimensions: dict[int, tuple[Any, list[int]]] = {}
-        for name in size.names:
-            path, _, rest = name.rpartition(".shape[")
-            dimension = int(rest.rstrip("]")) if rest.rstrip("]").isdigit() else -1
-            if path not in tensors or not 0 <= dimension < tensors[path].dim():
-                raise _CannotForecast(f"it has no size {name}, only {', '.join(_names_of(known)) or 'none'}")
-            self._dimensions.setdefault(id(tensors[path]), (tensors[path], []))[1].append(dimension)
-
+        self._inputs = VariedInputs(code, known.names, known.call, size.names)
         seen = sorted(set(known.seen.get(size.names[0], [])))
-        self._declared = [_declared(name, tensors) for name in size.names]
+        self._declared = self._inputs.declared
         self.found = SizeForecast(list(size.names), seen, self._served())
 
     @property
     def can_be_called(self) -> bool:
-        """Return whether a call from ordinary Python got all tensors whose sizes are changed."""
-        call = self._known.call
-        if call is None or resume_function(self._code) is not None:
-            return False
-        given = {id(tensor) for _, tensor in tensors_in({"args": call.args, "kwargs": call.kwargs})}
-        return given.issuperset(self._dimensions)
+        """Return whether a call from ordinary Python got all tensors and integers that are changed."""
+        return self._inputs.can_be_called
 
     def call_each(self, asked: ForecastRun) -> None:
         """Call the function with the requested sizes, one after the other."""
@@ -277,6 +302,10 @@ class _Size:
         ends = [max(self._size.last - number, 2) for number in range(_EXAMPLES)]
         sizes = list(dict.fromkeys([*seen, *ends]))[:_SIZES]
         first, last = max(self._size.first, 2), max(self._size.last, *sizes)
+        if self._inputs.integers:
+            # Only this declaration is about integers, too.
+            self._try(compiled_as_dynamic(), sizes)
+            return
         trial = self._try(marks(self._declared), sizes)
         if not _is_one(trial, first):
             trial = self._try(marks(self._declared, first, last), sizes)
@@ -293,6 +322,9 @@ class _Size:
 
     def find_warm_up(self, asked: ForecastRun) -> None:
         """Find the shortest list of calls after which no size of the range compiles."""
+        if self._inputs.integers:
+            self.found.warm_up = WarmUp([], [], problem="it is found for sizes of tensors only")
+            return
         varying = maybe_marks(self._declared)
         attempts = Attempts(
             _empty_cache,
@@ -323,21 +355,12 @@ class _Size:
         except Exception as error:  # noqa: BLE001  (the program's function may raise anything)
             trial.problem = named_first_line_of(error)
 
-    def _others(self, size: int, declaration: Declaration | None = None) -> dict[int, Any]:
-        made = {}
-        for identity, (tensor, dimensions) in self._dimensions.items():
-            made[identity] = with_size(tensor, dict.fromkeys(dimensions, size))
-            if declaration is not None:
-                declaration.mark(made[identity], dimensions)
-        return made
-
     def _served(self, declaration: Declaration | None = None) -> list[ServedRange]:
         """Return the entry for each size of the range, with consecutive sizes merged."""
         ids = compile_ids_of(self._code)
         found: list[ServedRange] = []
         for size in range(self._size.first, self._size.last + 1):
-            others = self._others(size, declaration)
-            number = serving_entry(self._code, {key: replaced(one, others) for key, one in self._known.names.items()})
+            number = self._inputs.serving(self._values(size), declaration)
             entry = None if number is None else ids[number]
             if found and found[-1].entry == entry:
                 found[-1].last = size
@@ -356,19 +379,13 @@ class _Size:
 
     def _call(self, size: int, declaration: Declaration | None = None) -> int:
         """Call the function with a size; return the number of functions that this compiles."""
-        call, before = self._known.call, _compiles.count
-        if call is not None:
-            others = self._others(size, declaration)
-            args = tuple(replaced(one, others) for one in call.args)
-            kwargs = {name: replaced(one, others) for name, one in call.kwargs.items()}
-            with contextlib.nullcontext() if declaration is None else declaration.settings():
-                call.function(*args, **kwargs)
+        before = _compiles.count
+        with contextlib.nullcontext() if declaration is None else declaration.settings():
+            self._inputs.call(self._values(size), declaration)
         return _compiles.count - before
 
-
-def _declared(name: str, tensors: Mapping[str, Any]) -> DeclaredSize:
-    path, _, rest = name.rpartition(".shape[")
-    return DeclaredSize(path, int(rest.rstrip("]")), tensors[path].dim())
+    def _values(self, size: int) -> dict[str, int]:
+        return dict.fromkeys(self._size.names, size)
 
 
 def _sizes_served(served: Iterable[ServedRange]) -> frozenset[int]:
