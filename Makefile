@@ -13,7 +13,7 @@ NPM := PATH="$$PATH:$(abspath $(BIN))" npm --no-audit --no-fund
 TYPESCRIPT := vscode-extension tests/vscode
 TYPESCRIPT_READY := $(TYPESCRIPT:=/node_modules/.package-lock.json)
 
-.PHONY: help setup demo vscode test test-long test-all check check-typescript format unit unit-core unit-long generate test-vscode vscode-core vscode-long test-editors screenshots pictures docs package release tag bench bench-details walks soak test-matrix test-zoo test-gpu versions clean
+.PHONY: help setup demo vscode test test-long test-all check check-typescript format unit unit-core unit-long generate test-vscode vscode-core vscode-long test-editors screenshots pictures docs package release tag bench bench-details walks soak test-matrix test-zoo test-models test-gpu versions clean
 
 help:  ## Say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -169,6 +169,16 @@ $(ZOO_READY): tests/zoo/packages.txt
 test-zoo: $(READY) $(ZOO_READY)  ## Debug programs of other people's packages, and write docs/zoo.md
 	@$(BIN)/python -m tests.zoo.run $(ARGUMENTS)
 
+MODELS_READY := .models/.ready
+
+$(MODELS_READY): pyproject.toml
+	$(PYTHON) -m venv --clear .models
+	.models/bin/python -m pip install --quiet "$(TORCH)" --editable ".[dev]" transformers
+	@touch $@
+
+test-models: $(MODELS_READY)  ## Tests with models of transformers, which other tests do without
+	@.models/bin/python -m pytest -n 0 -m "" tests/models $(ARGUMENTS)
+
 test-gpu: $(READY)  ## Tests that need a GPU; a page of results. ARGUMENTS=--large measures a Llama of 1 B parameters too
 	@$(BIN)/python -m tests.gpu.run $(ARGUMENTS)
 
@@ -176,5 +186,5 @@ versions:  ## What each Python and torch of the matrix lacks, as a table
 	@$(PYTHON) tests/matrix/run.py --versions $(ARGUMENTS)
 
 clean:  ## Remove everything that was made
-	rm -rf $(ENVIRONMENT) .matrix .zoo .vscode-test $(TYPESCRIPT:=/node_modules) vscode-extension/out vscode-extension/wheel build dist site .pytest_cache .mypy_cache .ruff_cache tests/output
+	rm -rf $(ENVIRONMENT) .matrix .zoo .models .vscode-test $(TYPESCRIPT:=/node_modules) vscode-extension/out vscode-extension/wheel build dist site .pytest_cache .mypy_cache .ruff_cache tests/output
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

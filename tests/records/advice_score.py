@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.client.timeline import DEADLINE
-from tests.records import model_remedies, remedies
+from tests.models import model_remedies
+from tests.records import remedies
 from tests.records.remedies import Program
 
 _COUNTS = ("breaks", "recompiles", "limits")
@@ -80,7 +81,7 @@ def main() -> None:
     scores = []
     for module in modules:
         with tempfile.TemporaryDirectory() as folder:
-            found = ran(Path(folder), module.__name__.rpartition(".")[2])
+            found = ran(Path(folder), module.__name__)
         scores += [score(found[program.name], program) for program in module.PROGRAMS]
     lines += [each.row for each in scores]
     right = sum(each.is_named and each.helps for each in scores)

@@ -22,7 +22,7 @@ from tests.records.remedies import HEAD
 def main(folder: Path, name: str) -> None:
     """Print, by the name of the program, what the record says and what the remedy did; ``name`` is a module's."""
     found = {}
-    for program in importlib.import_module(f"tests.records.{name}").PROGRAMS:
+    for program in importlib.import_module(name).PROGRAMS:
         before, suggested, items = _run(folder, f"{program.name}_before", HEAD + program.text, None)
         setting = next((one for one in suggested if one.text == program.setting), None)
         after = None

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from tests.records import model_remedies
 from tests.records.advice_score import ran, score
 from tests.records.remedies import PROGRAMS, Program
 
@@ -17,27 +16,16 @@ PAGE = Path(__file__).parents[2] / "docs" / "advice-score.md"
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What one process recorded of all programs, before and after."""
-    return ran(tmp_path_factory.mktemp("programs"), "remedies")
-
-
-@pytest.fixture(scope="module")
-def found_of_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The same of models of transformers."""
-    pytest.importorskip("transformers", reason="the models are transformers'")
-    return ran(tmp_path_factory.mktemp("models"), "model_remedies")
+    return ran(tmp_path_factory.mktemp("programs"), "tests.records.remedies")
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda one: one.name)
 def test_the_advice_names_what_helps(found: dict[str, Any], program: Program) -> None:
-    _check(found[program.name], program)
+    check_advice(found[program.name], program)
 
 
-@pytest.mark.parametrize("program", model_remedies.PROGRAMS, ids=lambda one: one.name)
-def test_the_advice_on_a_model_names_what_helps(found_of_models: dict[str, Any], program: Program) -> None:
-    _check(found_of_models[program.name], program)
-
-
-def _check(one: dict[str, Any], program: Program) -> None:
+def check_advice(one: dict[str, Any], program: Program) -> None:
+    """Check that the report names what helps, and that it helps."""
     assert one["after"] is not None
     found = score(one, program)
     assert found.is_named, (one["settings"], one["advice"], one["titles"], one["lines"])
