@@ -115,7 +115,7 @@ def write_program(folder: Path) -> Path:
 def fixed_program(fixes: Sequence[tuple[str, str]]) -> str:
     """Return a program that compiles each function, by its name, with a fix; it prints an object for each."""
     parts = [_HEAD.replace("import torch\n", "import json\nimport torch\n", 1)]
-    parts.append("from torch.fx.experimental.symbolic_shapes import guard_or_false\n\n\n")
+    parts.append("from torch.fx.experimental.symbolic_shapes import guard_or_false, statically_known_true\n\n\n")
     cases = {case.name: case for case in CASES}
     for number, (name, fix) in enumerate(fixes):
         case = cases[name]
@@ -141,8 +141,9 @@ else:
 def _with_fix(case: DataCase, fix: str) -> str:
     lines = case.body.splitlines()
     at = next(number for number, line in enumerate(lines) if line.endswith(f"#@{case.name}"))
-    if fix.startswith("guard_or_false"):
-        lines[at] = re.sub(r"\bif (.+?)(:| else)", r"if guard_or_false(\1)\2", lines[at], count=1)
+    name = fix.partition("(")[0]
+    if name in ("guard_or_false", "statically_known_true"):
+        lines[at] = re.sub(r"\bif (.+?)(:| else)", rf"if {name}(\1)\2", lines[at], count=1)
     else:
         lines.insert(at, fix)
     return "\n".join(lines)

@@ -38,7 +38,7 @@ _AGENT_ONLY = frozenset({"breakpointLocations", "disassemble", "locations"})
 _EVALUATING = frozenset({"completions", "evaluate", "setExpression", TENSOR})
 _NOT_WATCHED = {
     "dataId": None,
-    "description": "only local variables of a function that Dynamo is tracing can be watched",
+    "description": "only variables of a function that Dynamo is tracing and their parts can be watched",
 }
 _NOTHING = msgspec.Raw(b"{}")
 _ONE_CONTINUED = msgspec.Raw(b'{"allThreadsContinued": false}')

@@ -8,10 +8,12 @@ long as the agent.
 
 from __future__ import annotations
 
+import ast
 import itertools
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
@@ -31,9 +33,13 @@ CHANGED = "write"
 ANY_ACCESS = "readWrite"
 
 
+PathStep = tuple[bool, Any]
+"""Whether it is an attribute, and its name or key."""
+
+
 @dataclass(frozen=True, slots=True)
 class WatchedVariable:
-    """A local variable of a function."""
+    """A local variable of a function, or a part of what it holds: ``self.scale``."""
 
     name: str
     function: str
@@ -54,6 +60,29 @@ class WatchedVariable:
         except msgspec.DecodeError:
             return None
         return cls(name, function, path, line)
+
+    @property
+    def is_path(self) -> bool:
+        """Whether it is a part of an object."""
+        return not self.name.isidentifier()
+
+    @property
+    def parts(self) -> tuple[str, tuple[PathStep, ...]]:
+        """The variable, and the steps from its value to the part; no steps for an expression that computes."""
+        try:
+            node: ast.expr = ast.parse(self.name, mode="eval").body
+        except (SyntaxError, ValueError):
+            return self.name, ()
+        steps: list[PathStep] = []
+        while not isinstance(node, ast.Name):
+            if isinstance(node, ast.Attribute):
+                steps.append((True, node.attr))
+            elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+                steps.append((False, node.slice.value))
+            else:
+                return self.name, ()
+            node = node.value
+        return node.id, tuple(reversed(steps))
 
     @property
     def data_id(self) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from dynamo_dap.debuggee.agent.breakpoints import WatchedVariable
 from dynamo_dap.debuggee.agent.eager_expressions import complete_python, evaluate_python, is_true_python
 from dynamo_dap.debuggee.agent.user_code import is_user_file
 from dynamo_dap.debuggee.torch_api.dynamo_names import user_function_name
@@ -157,6 +158,12 @@ class EagerFrame(Frame):
         value = evaluate_python(expression, context, self._frame.f_globals, names, self._console)
         self._assigned.update({name: names[name] for name in names.keys() - self._frame.f_locals.keys()})
         return value
+
+    def watched(self, name: str) -> WatchedVariable | None:
+        """Return a part of what a local variable holds; only such parts are watched in ordinary Python."""
+        variable = WatchedVariable.of(name, self._frame.f_code)
+        root, steps = variable.parts
+        return variable if steps and root in self._frame.f_code.co_varnames else None
 
     def is_true(self, expression: str) -> bool:
         """Evaluate a condition."""

@@ -35,6 +35,16 @@ class ChainingTracer:
     before: TraceFunction | None = None
 
 
+def chained(function: object) -> list[ChainingTracer]:
+    """Return the tracers that get a trace function's events, outermost first."""
+    found: list[ChainingTracer] = []
+    owner = getattr(function, "__self__", None)
+    while isinstance(owner, ChainingTracer) and owner not in found:
+        found.append(owner)
+        owner = getattr(owner.before, "__self__", None)
+    return found
+
+
 def trace_beneath(function: TraceFunction, set_it: Callable[[TraceFunction], None]) -> None:
     """Trace the calling thread by ``function``: below a ``ChainingTracer``, else by ``set_it``.
 

@@ -86,7 +86,7 @@ class CompileTimeEngine:
         lines = wanted and (self._watches_every_line or host.breakpoints.any_line(COMPILE_TIME))
         lines = lines or self._line_traces.are_lines_wanted or self.backward_passes.are_wanted()
         lines = lines or self._compile_stops.are_lines_wanted
-        watched = any(entry.access != GUARDED for entry in host.breakpoints.data)
+        watched = any(entry.access != GUARDED and not entry.variable.is_path for entry in host.breakpoints.data)
         # Instructions without a line, where a step by instruction may end, are reported with lines.
         each_instruction = watched or self._line_traces.are_instructions_wanted
         self._hooks.want(lines=lines, instructions=wanted and each_instruction)

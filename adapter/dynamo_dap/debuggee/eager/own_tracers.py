@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dynamo_dap.debuggee.agent.frames import walk
+from dynamo_dap.debuggee.agent.tracing import chained
 from dynamo_dap.debuggee.agent.user_code import is_debugger_file
 from dynamo_dap.debuggee.eager import pydevd_internals
 from dynamo_dap.debuggee.torch_api.import_hooks import when_imported
@@ -152,8 +153,16 @@ def suspend_tracing() -> Callable[[], None] | None:
 def _resume_tracing(function: Any) -> None:
     """Resume tracing like ``SetTrace``, but without the thread that it starts to make CPython look for trace functions.
 
-    ``sys.settrace`` makes it look, too; pydevd's library then installs the faster way to the same function.
+    ``sys.settrace`` makes it look, too; pydevd's library then installs the faster way to the same function. A
+    ``ChainingTracer`` that was set meanwhile stays.
     """
+    current: Any = sys.gettrace()
+    meanwhile, resumed = chained(current), chained(function)
+    if meanwhile and meanwhile[0] not in resumed:
+        if not resumed:
+            meanwhile[-1].before = function
+            return
+        meanwhile[-1].before, resumed[0].before = resumed[0].before, current
     tracing = importlib.import_module("pydevd_tracing")
     tracing._last_tracing_func_thread_local.tracing_func = function
     set_trace = tracing.TracingFunctionHolder._original_tracing or sys.settrace

@@ -38,11 +38,13 @@ from dynamo_dap.debuggee.trace.runs import (
     TracePoint,
     TraceProgress,
 )
+from dynamo_dap.debuggee.trace.user_frames import user_frame
 from dynamo_dap.debuggee.values.model import Deferred, Location, ScopeOfFrame, Value, Variable
 from dynamo_dap.protocol.sizes import FIXES_SCOPE
 
 _FURTHER = 4
 """Further checks that are tried with a fix at most."""
+_TRY_FIXES = "'Try Fixes for This Line' (fix) runs the program with it"
 _SIZE = re.compile(r"(?P<name>[A-Za-z_]\w*) (?:(?:<|>=) 0|(?:==|!=) -1)")
 """A condition that is decided if the number is 0 or more, as each size is."""
 
@@ -103,11 +105,17 @@ class TrialRun(SilentRun):
         self._host = host
         self._checks = checks
         self._untaken = untaken
+        self.has_guarded = False
+        """Whether ``untaken`` was also met with a condition on sizes only, on which ``guard_or_false`` guards."""
         self.truths: list[bool | None] = []
         """Whether the condition of the fix itself holds in this call, each time that its line begins."""
         self.is_complete = self._is_over = False
         self.met: _Met | None = None
         self.problem: str | None = None
+
+    def guarded(self) -> None:
+        """Note a guard at ``untaken``."""
+        self.has_guarded = True
 
     def is_over(self) -> bool:
         """Return whether a check cannot be made."""
@@ -139,6 +147,9 @@ class TrialRun(SilentRun):
         if not is_graph_break(exception):
             self.met = _Met(place, f"{type(exception).__name__}: {(str(exception).strip().splitlines() or [''])[0]}")
             return
+        # A library's code is not edited.
+        innermost = user_frame(innermost) if self._host.options.just_my_code else innermost
+        place = _Place.of(innermost)
         found = data_dependence_of(exception, innermost)
         if found is None:
             self.met = _Met(place, facts_of_break(exception).kind)
@@ -180,18 +191,37 @@ class Remedies:
         rows = []
         for check in _checks(place, condition.user_condition, condition.user_opposite, holds):
             rows.append(_row(check.statement, place, self._try(frame, call, [check])))
-        if frame.instructions[frame.index].name.startswith("POP_JUMP") and UNTAKEN.problem is None:
+        is_branch = frame.instructions[frame.index].name.startswith("POP_JUMP")
+        if is_branch and UNTAKEN.problem is None:
             untaken = _Check(place, f"guard_or_false({condition.user_condition})", condition.user_condition)
-            rows.append(_row(untaken.statement, place, self._try(frame, call, [], untaken)))
-        others = "torch.cond and statically_known_true: 'Try Fixes for This Line' (fix) runs the program with each"
-        return [*rows, Variable("other fixes", Value(others, kind="virtual"))]
+            guards: list[bool] = []
+            found = self._try(frame, call, [], untaken, guards)
+            rows.append(_row(untaken.statement, place, found))
+            # The two differ only in conditions on sizes.
+            known = found if not any(guards) else f"not tried at a stop, since a size decides it too: {_TRY_FIXES}"
+            rows.append(_row(f"statically_known_true({condition.user_condition})", place, known))
+        if is_branch and not _is_loop(place):
+            rows.append(_row("torch.cond", place, f"not tried at a stop, since it rewrites the branch: {_TRY_FIXES}"))
+        return rows
 
-    def _try(self, held: TracedFrame, call: CachedCall, checks: list[_Check], untaken: _Check | None = None) -> str:
-        """Trace the call with a fix, and with the checks that it needs besides; return the result."""
+    def _try(
+        self,
+        held: TracedFrame,
+        call: CachedCall,
+        checks: list[_Check],
+        untaken: _Check | None = None,
+        guards: list[bool] | None = None,
+    ) -> str:
+        """Trace the call with a fix, and with the checks that it needs besides; return the result.
+
+        ``guards`` gets, for each trace, whether ``guard_or_false`` guards on a size.
+        """
         own = len(checks)
+        guards = [] if guards is None else guards
         while True:
             run = TrialRun(self._host, replace(call, changes=tuple(each.statement for each in checks)), checks, untaken)
             self._trace(run, held)
+            guards.append(run.has_guarded)
             effect = _effect(run.truths, is_branch=untaken is not None)
             needed = [f"{each.statement} at {each.place.text}" for each in checks[own:]]
             besides = f", with {' and '.join(needed)}" if needed else ""
@@ -237,7 +267,7 @@ class Remedies:
 @contextlib.contextmanager
 def _untaken(run: TrialRun) -> Iterator[None]:
     untaken = run._untaken
-    with contextlib.nullcontext() if untaken is None else branch_not_taken(run, untaken.place.is_at):
+    with contextlib.nullcontext() if untaken is None else branch_not_taken(run, untaken.place.is_at, run.guarded):
         yield
 
 

@@ -156,6 +156,7 @@ def _add_engines(agent: Agent, crash_folder: str | None) -> None:
         import dis
 
         from dynamo_dap.debuggee.composition.compile_time_engine import CompileTimeEngine
+        from dynamo_dap.debuggee.eager.attribute_watch import AttributeWatch
         from dynamo_dap.debuggee.generated.engine import RunTimeEngine
         from dynamo_dap.debuggee.launch.entries import CountedEntries, known_of
         from dynamo_dap.debuggee.launch.recording import make_explorer, make_recorder
@@ -186,6 +187,7 @@ def _add_engines(agent: Agent, crash_folder: str | None) -> None:
         agent.add_engine(compile_time)
         run_time = RunTimeEngine(agent, crash_folder, compile_time.cached_calls, compile_time.backward_passes)
         agent.add_engine(run_time)
+        agent.add_engine(AttributeWatch(agent))
         agent.cache_entries = CountedEntries(run_time.codes, known_of(recorder.record), run_time)
         agent.call_saver = HeldCalls()
         never_compile_own_functions()

@@ -95,14 +95,17 @@ class DataDependence(NamedTuple):
         return self.condition if self.user_condition is None else self.user_condition
 
 
-def explained(facts: BreakFacts, dependence: DataDependence | None) -> BreakFacts:
-    """Return a break's facts, with the condition in the user's terms if it has one."""
+def explained(facts: BreakFacts, dependence: DataDependence | None, inside: TracedFrame | None = None) -> BreakFacts:
+    """Return a break's facts, with the condition in the user's terms if it has one; ``inside`` is a library's."""
     if dependence is None:
         return facts
     asked = f"Dynamo has to decide {dependence.text} while it traces, and it depends on data."
     made = [f"{symbol.text}." for symbol in dependence.symbols]
     known = [f"Known from torch._check: {', '.join(dependence.known)}."] if dependence.known else []
-    explanation = "\n".join([asked, *made, *known])
+    called = []
+    if inside is not None:
+        called = [f"This line calls {inside.code.co_name} at {PurePath(inside.path).name}:{inside.line}, which asks."]
+    explanation = "\n".join([asked, *called, *made, *known])
     return replace(facts, kind=f"Data-dependent condition: {dependence.text}", explanation=explanation)
 
 

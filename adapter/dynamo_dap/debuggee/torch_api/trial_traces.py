@@ -9,9 +9,11 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Generator, Iterator
+from typing import Any
 
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.retracing import Replay, current_replay
+from dynamo_dap.debuggee.torch_api.symbols import replaced
 from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame, running_frame
 from dynamo_dap.debuggee.wrapping.patches import Given, Outcome, Patches
 
@@ -45,8 +47,14 @@ def reporting_failure(replay: Replay, report: Callable[[TracedFrame, Exception],
 
 
 @contextlib.contextmanager
-def branch_not_taken(replay: Replay, is_here: Callable[[TracedFrame], bool]) -> Iterator[None]:
-    """Have conditions that depend on data be False where ``is_here`` says so, as ``guard_or_false`` does."""
+def branch_not_taken(
+    replay: Replay, is_here: Callable[[TracedFrame], bool], on_guard: Callable[[], None]
+) -> Iterator[None]:
+    """Have conditions that depend on data be False where ``is_here`` says so, as ``guard_or_false`` does.
+
+    ``on_guard`` is called for a condition there that depends on sizes only: ``guard_or_false`` guards on it, and
+    ``statically_known_true`` does not.
+    """
 
     def evaluate(
         environment: object, expression: object, *arguments: object, **named: object
@@ -55,7 +63,14 @@ def branch_not_taken(replay: Replay, is_here: Callable[[TracedFrame], bool]) -> 
         if current_replay() is replay and len(arguments) < _POSITION and named.get(_FALLBACK) is None:
             frame = running_frame(sys._getframe())
         is_asked = frame is not None and is_here(frame)
+        if is_asked and not _depends_on_data(expression, environment):
+            on_guard()
         yield Given((environment, expression, *arguments), {**named, _FALLBACK: False}) if is_asked else None
 
     with _patches.meanwhile(UNTAKEN.resolve(_SHAPES), "evaluate_expr", evaluate):
         yield
+
+
+def _depends_on_data(expression: Any, environment: Any) -> bool:
+    symbols = getattr(replaced(expression, environment), "free_symbols", ())
+    return any(environment.is_unbacked_symint(each) for each in symbols)

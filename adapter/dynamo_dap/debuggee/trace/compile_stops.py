@@ -73,6 +73,7 @@ from dynamo_dap.debuggee.trace.stop_texts import (
     specialized,
     user_error,
 )
+from dynamo_dap.debuggee.trace.user_frames import user_frame
 from dynamo_dap.debuggee.values.model import text_of_raised
 from dynamo_dap.debuggee.wrapping.weak_collections import WeakKeyDictionary
 from dynamo_dap.protocol.contract import (
@@ -205,8 +206,7 @@ class CompileStops(CompileObserver):
             raised = pending_symbols(exception, pending)
             innermost = frame_of_break(exception) or frame
             # Torch's own code may call the operation, for example in its wrapper of a custom operator.
-            user = next((each for each in innermost.with_callers() if is_user_file(each.path)), innermost)
-            self._stop_in_trace(UNSUPPORTED, user, raised, {"__reason__": raised.headline})
+            self._stop_in_trace(UNSUPPORTED, user_frame(innermost), raised, {"__reason__": raised.headline})
         elif is_error_of_program(exception):
             self._raised(compiling, frame, exception, error_behind(exception))
 
@@ -216,13 +216,14 @@ class CompileStops(CompileObserver):
         if compiling is None or not self._is_on(name):
             return
         if self._is_new(compiling, (name, *_where(innermost), facts.kind)):
-            dependence = data_dependence_of(exception, innermost)
-            facts = explained(facts, dependence)
+            user = user_frame(innermost) if self._host.options.just_my_code else innermost
+            dependence = data_dependence_of(exception, user)
+            facts = explained(facts, dependence, None if user is innermost else innermost)
             self._of(compiling).place = _where(innermost)
             error = error_being_raised(frame) if is_raised_by_user(exception) else None
             values = [] if dependence is None else self._values_in_call(dependence, innermost)
             raised = replace(graph_break(exception, facts, effect, error, values), condition=dependence)
-            self._stop_in_trace(name, innermost, raised, _names_of(facts))
+            self._stop_in_trace(name, innermost if dependence is None else user, raised, _names_of(facts))
 
     def _values_in_call(self, dependence: DataDependence, frame: TracedFrame) -> list[str]:
         """Return the numbers of a data-dependent branch in the traced call: ``n = 3``."""

@@ -17,6 +17,7 @@ from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.variable_trackers import is_tracker, is_unrealized, unwrapped
 from dynamo_dap.debuggee.trace.forms import form_family
 from dynamo_dap.debuggee.trace.traced_view import TracedView
+from dynamo_dap.debuggee.trace.watched_parts import watched_part
 from dynamo_dap.debuggee.wrapping.weak_collections import WeakKeyDictionary
 
 
@@ -53,7 +54,8 @@ class DataWatch:
                 continue
             code = user_function_of(frame.code)
             for entry in entries:
-                if entry.access != GUARDED and entry.variable.belongs_to(code):
+                variable = entry.variable
+                if entry.access != GUARDED and not variable.is_path and variable.belongs_to(code):
                     changes += self._look(entry, frame)
         return changes
 
@@ -71,7 +73,11 @@ class DataWatch:
 
 def watched_variable(frame: TracedFrame, name: str) -> WatchedVariable | None:
     """Return the local variable ``name`` of a traced function for a data breakpoint, or None."""
-    return WatchedVariable.of(name, user_function_of(frame.code)) if _tracker(frame, name) is not None else None
+    watched = WatchedVariable.of(name, user_function_of(frame.code))
+    if watched.is_path:
+        variable = watched.parts[0]
+        return watched_part(frame, _tracker(frame, variable), variable, name)
+    return watched if _tracker(frame, name) is not None else None
 
 
 def _tracker(frame: TracedFrame, name: str) -> Any:

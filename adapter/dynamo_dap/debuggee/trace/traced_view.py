@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from dynamo_dap.debuggee.agent.breakpoints import WatchedVariable
 from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
 from dynamo_dap.debuggee.history.sizes import ChildrenOfTensor
 from dynamo_dap.debuggee.torch_api.features import FeatureMissing
@@ -37,12 +38,39 @@ from dynamo_dap.debuggee.trace.graph_view import node_text, place_variable, user
 from dynamo_dap.debuggee.trace.placeholders import form_behind, is_placeholder
 from dynamo_dap.debuggee.trace.runs import current_run
 from dynamo_dap.debuggee.trace.sizes_view import sizes_of, sizes_of_unused
-from dynamo_dap.debuggee.values.model import EvaluationError, Fixed, Followed, Value, Variable, bounded_text
+from dynamo_dap.debuggee.trace.watched_parts import watched_part
+from dynamo_dap.debuggee.values.model import (
+    Children,
+    EvaluationError,
+    Fixed,
+    Followed,
+    Value,
+    Variable,
+    bounded_text,
+)
 from dynamo_dap.debuggee.values.python_values import View
 from dynamo_dap.debuggee.values.tensors import data_range, is_little, lazy_variable, little_data, printed_text
 
 _SUMMARY = 160
 """Characters of the summary: a source deep inside a library is long."""
+
+
+class _Parts(Followed):
+    """Parts of a traced value that data breakpoints can watch."""
+
+    def __init__(
+        self, frame: TracedFrame, tracker: Tracker, expression: str | None, children: Children | None, *more: Any
+    ) -> None:
+        super().__init__(children, *more)
+        self._frame = frame
+        self._tracker = tracker
+        self._expression = expression
+
+    def watched(self, name: str) -> WatchedVariable | None:
+        part = next((each.evaluate_name for each in self.named() if each.name == name), None)
+        if part is None or self._expression is None:
+            return None
+        return watched_part(self._frame, self._tracker, self._expression, part)
 
 
 class TracedView(View):
@@ -68,7 +96,7 @@ class TracedView(View):
         if tensor is not None and expression is not None:
             children = ChildrenOfTensor(self.frame, expression, shown.children, others, tensor, first)
             return replace(shown, children=children)
-        return replace(shown, children=Followed(shown.children, others, tensor, first))
+        return replace(shown, children=_Parts(self.frame, tracker, expression, shown.children, others, tensor, first))
 
     def seen(self, value: object) -> object:
         """Return the form of a tracker, of a computed SymInt or FakeTensor, or of a placeholder."""

@@ -140,6 +140,10 @@ class Watchable(Protocol):
         """The function that it belongs to."""
 
     @property
+    def is_path(self) -> bool:
+        """Whether it is a part of an object."""
+
+    @property
     def data_id(self) -> str:
         """DAP's ``dataId``."""
 

@@ -120,11 +120,12 @@ def data_breakpoint_info(
     elif arguments.frame_id is not None and pause is not None:
         watched = agent.references.frame(arguments.frame_id)[0].watched(arguments.name)
     if watched is None:
-        text = f"{arguments.name} cannot be watched: only local variables of a function that Dynamo is tracing can"
+        text = f"{arguments.name} cannot be watched: only variables of a traced function and their parts can"
         return DataBreakpointInfoResponseBody(data_id=None, description=text)
+    written = "changed by ordinary Python" if watched.is_path else "rebound or mutated"
     return DataBreakpointInfoResponseBody(
         data_id=watched.data_id,
-        description=f"{watched.name} in {watched.function}: guarded (read), rebound or mutated (write)",
+        description=f"{watched.name} in {watched.function}: guarded (read), {written} (write)",
         access_types=[GUARDED, CHANGED, ANY_ACCESS],
         can_persist=True,
     )

@@ -1,0 +1,11 @@
+"""Finds the user's function in a trace that is in a library's code. Tracing thread."""
+
+from __future__ import annotations
+
+from dynamo_dap.debuggee.agent.user_code import is_user_file
+from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
+
+
+def user_frame(innermost: TracedFrame) -> TracedFrame:
+    """Return the innermost function of the user's, else ``innermost`` itself."""
+    return next((each for each in innermost.with_callers() if is_user_file(each.path)), innermost)

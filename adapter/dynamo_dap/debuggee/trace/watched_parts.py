@@ -1,0 +1,27 @@
+"""Names a part of a traced value for a data breakpoint: ``self.scale`` in a submodule is ``self.layer.scale``.
+
+Held tracing thread.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dynamo_dap.debuggee.agent.breakpoints import WatchedVariable
+from dynamo_dap.debuggee.torch_api.generated_code import user_function_of
+from dynamo_dap.debuggee.torch_api.sources import user_expression
+from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
+from dynamo_dap.debuggee.torch_api.variable_trackers import is_tracker, source_of
+
+
+def watched_part(frame: TracedFrame, tracker: Any, expression: str, part: str) -> WatchedVariable | None:
+    """Return a part of an input for a data breakpoint, as the compiled function names it; None for other values.
+
+    ``expression`` names the input in ``frame``, and ``part`` is an expression that begins with it.
+    """
+    source = user_expression(source_of(tracker)) if is_tracker(tracker) else None
+    if source is None or not part.startswith(expression):
+        return None
+    outermost = list(frame.with_callers())[-1]
+    watched = WatchedVariable.of(source + part[len(expression) :], user_function_of(outermost.code))
+    return watched if watched.parts[1] else None

@@ -1,0 +1,131 @@
+"""Data breakpoints on attributes: the line of ordinary Python stops that changes what a guard checks."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.client import Session, Stop
+from tests.client.fixtures import Fixture
+from tests.records.test_data_breakpoints import watch
+from tests.records.test_graph_break_stops import info_of
+
+pytestmark = pytest.mark.timeout(300)
+
+PROGRAM = """\
+import torch
+from torch import nn
+
+
+class Adapter(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.base = nn.Linear(4, 4)
+        self.extra = nn.Linear(4, 4)
+        self.active = False
+        self.calls = 1
+
+    def forward(self, x):
+        y = self.base(x)  #@base
+        if self.active:
+            y = y + self.extra(x)
+        return y * self.calls
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = Adapter()
+        self.scale = 1.0
+        self.names = {"first": 1}
+
+    def forward(self, x):
+        x = self.layer(x)  #@forward
+        return x * self.scale * self.names["first"]
+
+
+def count(module, *_):
+    module._orig_mod.layer.calls += 1  #@hook
+
+
+class Schedule:
+    def __init__(self, model):
+        self.model = model
+
+    def step(self, epoch):
+        value = 1.0 / (epoch + 1)
+        setattr(self.model, "sc" + "ale", value)  #@schedule
+        return value
+
+
+def set_active(module, name, value):
+    for one in module.modules():
+        if hasattr(one, name):
+            vars(one)[name] = value  #@active
+
+
+torch.manual_seed(0)
+model = Model()
+compiled = torch.compile(model, backend="eager")
+compiled.register_forward_hook(count)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+schedule = Schedule(model)
+for epoch in range(3):
+    loss = compiled(torch.ones(2, 4)).sum()
+    loss.backward()
+    optimizer.step()
+    schedule.step(epoch)  #@loop
+    if epoch == 1:
+        set_active(model, "active", True)
+        model.eval()  #@eval
+    model.names["first"] += 0  #@same
+    print(epoch, loss.item())
+print(len(torch._dynamo.utils.counters["stats"]))
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    """A training loop in which a hook, a scheduler and an adapter set attributes."""
+    path = tmp_path / "train.py"
+    path.write_text(PROGRAM, encoding="utf-8")
+    return path
+
+
+def info(session: Session, stop: Stop, name: str) -> dict[str, Any]:
+    """What the client is informed about watching an attribute of ``self``."""
+    found = session.request("evaluate", {"expression": "self", "frameId": stop.frame.data.id, "context": "watch"})
+    arguments = {"variablesReference": found["variablesReference"], "name": name}
+    answer: dict[str, Any] = session.request("dataBreakpointInfo", arguments)
+    return answer
+
+
+def test_the_line_that_changes_an_attribute_stops(session: Session, program: Path) -> None:
+    alone = subprocess.run([sys.executable, program], capture_output=True, text=True, check=True)
+    session.launch(program, "forward", "base")
+    reported = [info(session, session.wait_for_stop("breakpoint", at="forward"), "scale")]
+    session.resume()
+    stop = session.wait_for_stop("breakpoint", at="base")
+    reported += [info(session, stop, name) for name in ("calls", "active", "training")]
+    session.set_breakpoints(program)
+    names = ["self.scale", "self.layer.calls", "self.layer.active", "self.layer.training"]
+    for name, one in zip(names, reported, strict=True):
+        assert one["description"].startswith(f"{name} in Model.forward")
+    made = watch(session, *({"dataId": one["dataId"], "accessType": "write"} for one in reported))
+    assert all(one["verified"] for one in made)
+    lines = Fixture(program)
+    changes = ["hook", "hook", "schedule", "active", "eval", "hook", "schedule"]
+    of_change = {"schedule": 0, "hook": 1, "active": 2, "eval": 3}
+    for change in changes:
+        session.resume()
+        stop = session.wait_for_stop("data breakpoint")
+        text = info_of(session, stop)["exceptionId"]
+        assert text.startswith(f"{names[of_change[change]]} was changed: "), text
+        assert text.endswith(f", at train.py:{lines.line(change)}"), text
+        assert stop.body["hitBreakpointIds"] == [made[of_change[change]]["id"]]
+    assert session.run_to_end() == 0
+    assert session.output("stdout") == alone.stdout
