@@ -110,6 +110,18 @@ test("the assert that fails a test of pytest", async ({ gestures, vscode, worksp
     await pictures("pytest", widget);
 });
 
+test("the time that compiling takes", async ({ gestures, vscode, workspace, pictures }) => {
+    await workspace.write("gated.py", GATED);
+    await gestures.do("open the file", () => vscode.openFile("gated.py"));
+    await gestures.do("Profile a Run of This File", () => vscode.command("Profile a Run of This File"));
+    const offer = vscode.page.locator(".notification-toast", { hasText: "The run is profiled." });
+    await gestures.do("Open the Flame Chart", () => offer.getByRole("button", { name: "Open the Flame Chart" }).click(LATE));
+    const chart = vscode.page.locator("iframe.webview.ready:visible").last().contentFrame().frameLocator("#active-frame");
+    const total = chart.getByText("gated", { exact: false }).first();
+    await expect(total).toBeVisible(LATE);
+    await pictures("compile-time", total);
+});
+
 /** The scale reaches zero at step 300. */
 const DECAY = `import torch
 
@@ -153,4 +165,17 @@ def loss(x):
 def test_loss():
     value = loss(torch.full((3,), 2.0)).item()
     assert value == 1.0
+`;
+
+const GATED = `import torch
+
+
+@torch.compile
+def gated(x):
+    gate = torch.sigmoid(x)
+    return x * gate
+
+
+gated(torch.ones(64))
+print("compiled")
 `;
