@@ -23,6 +23,7 @@ from typing import Any, Protocol
 
 from dynamo_dap.debuggee.torch_api.dynamo_names import is_dynamos_global
 from dynamo_dap.debuggee.torch_api.features import Feature
+from dynamo_dap.debuggee.torch_api.graph import is_higher_order, target_name
 from dynamo_dap.debuggee.torch_api.isolation import COMPILES, dynamo_off, isolated
 from dynamo_dap.debuggee.torch_api.objects import GraphModule, Output
 from dynamo_dap.debuggee.torch_api.swaps import Swap
@@ -397,8 +398,9 @@ def compile_by(backend: Callable[..., Any], graph: GraphModule, inputs: Sequence
     Raises:
         Exception: whatever the backend raises.
     """
-    if _has_dynamic_floats(graph) and DYNAMIC_FLOATS.problem is None:
-        inputs = _with_symbols(inputs)
+    has_floats = _has_dynamic_floats(graph)
+    if (has_floats or _has_loop(graph)) and DYNAMIC_FLOATS.problem is None:
+        inputs = _with_symbols(inputs, has_floats=has_floats)
     compiling = getattr(sys.modules["torch"].compiler, _COMPILING, contextlib.nullcontext)
     _copy_bodies(graph)
     with compiling():
@@ -428,14 +430,26 @@ def _has_dynamic_floats(graph: GraphModule) -> bool:
     )
 
 
-def _with_symbols(inputs: Sequence[Any]) -> list[Any]:
-    """Return fake inputs with a symbol for each such number: without one, AOTAutograd cannot trace that it is read."""
+def _has_loop(graph: GraphModule) -> bool:
+    """Whether a graph has a ``torch.while_loop``, which AOTAutograd traces with symbols only."""
+    return any(is_higher_order(node) and target_name(node).endswith("while_loop") for node in graph.graph.nodes)
+
+
+def _with_symbols(inputs: Sequence[Any], *, has_floats: bool) -> list[Any]:
+    """Return fake inputs that may have symbols.
+
+    If it ``has_floats``, such a number has one: without it, AOTAutograd cannot trace that the number is read.
+    """
     mode = DYNAMIC_FLOATS.resolve(_FAKE_MODE)(
         shape_env=DYNAMIC_FLOATS.resolve(_SHAPE_ENV)(), allow_non_fake_inputs=True
     )
     floats, constants = DYNAMIC_FLOATS.resolve(_FLOAT_SOURCE), DYNAMIC_FLOATS.resolve(_CONSTANT_SOURCE)
     return [
-        mode.from_tensor(each, static_shapes=True, source=floats(constants(f"input_{at}")) if each.dim() == 0 else None)
+        mode.from_tensor(
+            each,
+            static_shapes=True,
+            source=floats(constants(f"input_{at}")) if has_floats and each.dim() == 0 else None,
+        )
         if is_tensor(each)
         else each
         for at, each in enumerate(inputs)
