@@ -3,8 +3,8 @@
 A page's blocks, from top to bottom:
 
 - ```` ```python title="train.py" ```` writes a file.
-- ```` ```console ```` has commands (``$ dynamo-dap …``) with their output. A line ``...`` is any number of lines, and
-  ``…`` any text within a line. Seconds, the page's folder and runs of spaces are compared by their form only.
+- ```` ```console ```` has commands (``$ dynamo-dap …``, ``$ git …``) with their output. A line ``...`` is any number of
+  lines, and ``…`` any text within a line. Seconds, the page's folder and runs of spaces are compared by form only.
 - A command may set variables in front (``NAME=value dynamo-dap …``), read a file (``… < FILE``), or what ``printf``
   writes (``printf 'TEXT' | dynamo-dap …``).
 - Lines ``(dynamo) …`` are typed into the debugger that the last command started, also in later blocks of the page. Its
@@ -100,6 +100,7 @@ def _read_console(page: Page, text: str, line: int) -> None:
 
 
 _OWN = (sys.executable, "-m", "dynamo_dap")
+_GIT = ("git", "-c", "user.name=A", "-c", "user.email=a@example.com")
 
 
 def run_page(
@@ -118,13 +119,14 @@ def run_page(
     wrong = []
     for number, shown in enumerate(page.commands):
         arguments, settings, given = _parse(shown.text, folder)
-        assert arguments.pop(0) == "dynamo-dap", f"{page.path}:{shown.line}: only dynamo-dap is run"
+        program = {"dynamo-dap": command, "git": _GIT}.get(arguments.pop(0))
+        assert program is not None, f"{page.path}:{shown.line}: only dynamo-dap and git are run"
         if shown.is_session:
             script = folder / f".typed-{number}"
             script.write_text("".join(f"{line}\n" for line in shown.typed), encoding="utf-8")
             arguments += ["-x", str(script)]
         ran = subprocess.run(
-            [*command, *arguments],
+            [*program, *arguments],
             cwd=folder,
             env={**environment, **settings},
             input=given,

@@ -74,7 +74,8 @@ def test_most_pages_have_something_to_run() -> None:
 
 
 def test_every_command_is_run_by_some_page() -> None:
-    run = {re.split(r"dynamo-dap ", command.text)[1].split()[0] for page in _PAGES for command in page.commands}
+    commands = [command.text for page in _PAGES for command in page.commands if "dynamo-dap " in command.text]
+    run = {re.split(r"dynamo-dap ", command)[1].split()[0] for command in commands}
     assert run == set(COMMANDS)
 
 

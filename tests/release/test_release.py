@@ -25,6 +25,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]
 _VERSION = dynamo_dap.__version__
 _WHEEL = f"dynamo_dap-{_VERSION}-py3-none-any.whl"
 _DATA = {
+    "diff/page/diff.css",
     "explore/page/stages.css",
     "explore/page/stages.js",
     "profile/page/flame.css",

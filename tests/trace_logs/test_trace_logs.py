@@ -25,6 +25,7 @@ from dynamo_dap.trace_logs.entries import LogReader
 from dynamo_dap.trace_logs.logs import chosen_log, is_trace, read_ranks, read_trace
 from dynamo_dap.trace_logs.stages import stages_of
 from tests.client.timeline import DEADLINE
+from tests.structure.sources import ROOT
 from tests.trace_logs.conftest import PROGRAM, PROGRAMS, write_logs
 from tests.trace_logs.tlparse_output import TLPARSE, by_tlparse, by_us
 
@@ -61,6 +62,13 @@ def line_of(marker: str) -> int:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_as_tlparse_reads_it(logs: Path, tmp_path: Path, name: str) -> None:
     assert by_us(logs / name, tmp_path / "events.json") == by_tlparse(logs / name, tmp_path / "tlparse")
+
+
+@pytest.mark.skipif(TLPARSE is None, reason="tlparse is not installed")
+@pytest.mark.parametrize("torch", ["2.9", "2.13"])
+def test_logs_of_other_torch_versions_as_tlparse_reads_them(torch: str, tmp_path: Path) -> None:
+    folder = ROOT / "fixtures" / "traces" / f"torch-{torch}"
+    assert by_us(folder, tmp_path / "events.json") == by_tlparse(folder, tmp_path / "tlparse")
 
 
 @pytest.mark.long

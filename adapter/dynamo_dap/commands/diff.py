@@ -8,6 +8,7 @@ import shlex
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -15,33 +16,46 @@ import msgspec
 from dynamo_dap.diff.cache_trials import trials_of, with_answers
 from dynamo_dap.diff.caches import what_is_not_cached
 from dynamo_dap.diff.comparing import compare_runs
+from dynamo_dap.diff.html_page import html_page
 from dynamo_dap.diff.revisions import files_of_revision
 from dynamo_dap.diff.sides import CannotCompare, RunCommand, command_of, read_side, side_of
 from dynamo_dap.diff.text import print_caches, print_diff
-from dynamo_dap.records.report import report_console
+from dynamo_dap.protocol.output_files import check_output, write_output
+from dynamo_dap.records.file import UnreadableRecord
+from dynamo_dap.records.ranks import files_of_ranks
+from dynamo_dap.records.report import chosen_record, report_console
+from dynamo_dap.trace_logs.logs import is_trace, logs_of_ranks
 
 
 def main(arguments: list[str]) -> int:
     """Compare; return 0 if nothing differs, 1 if something does, 2 if the runs cannot be compared."""
     parser = _parser()
     options = parser.parse_args(arguments)
-    if options.revisions and options.b is not None:
-        parser.error("give one command with --revisions")
+    if (options.revisions or options.ranks) and options.b is not None:
+        parser.error("give one command with --revisions, and one job with --ranks")
+    if options.a is None and not options.ranks:
+        parser.error("give a record, a trace log or a command")
+    if options.html is not None and (options.json or options.caches):
+        parser.error("--html writes a page: without --json and --caches")
     try:
         with contextlib.ExitStack() as kept:
             return _compare(options, kept)
-    except CannotCompare as problem:
+    except (CannotCompare, UnreadableRecord) as problem:
         print(f"dynamo-dap: {problem}", file=sys.stderr)  # noqa: T201 - the user of a terminal reads it
         return 2
 
 
 def _compare(options: argparse.Namespace, kept: contextlib.ExitStack) -> int:
-    # Check both before the first run, which may take hours.
+    # Check everything before the first run, which may take hours.
+    if options.html is not None:
+        _check_page(options.html)
     sides: list[tuple[str, Path | RunCommand]] = []
     if options.revisions:
         for revision in options.revisions:
             folder = kept.enter_context(files_of_revision(revision))
             sides.append((f"{revision}: {options.a}", command_of(options.a, options.python, folder)))
+    elif options.ranks:
+        sides += _ranks(options.ranks, options.a)
     else:
         second = options.b if options.b is not None else options.a
         sides += [(given, side_of(given, options.python)) for given in (options.a, second)]
@@ -55,11 +69,31 @@ def _compare(options: argparse.Namespace, kept: contextlib.ExitStack) -> int:
     if options.values and not (one.has_values or other.has_values):
         raise CannotCompare("neither run has called a compiled graph whose values could be hashed; omit --values")
     diff = compare_runs(one, other)
-    if options.json:
+    if options.html is not None:
+        write_output(options.html, html_page(diff, (one, other)), is_private=True)
+        print(options.html)  # noqa: T201 - the user of a terminal reads it
+    elif options.json:
         sys.stdout.write(msgspec.json.encode(diff).decode() + "\n")
     else:
         print_diff(diff, (one, other), report_console())
     return 1 if diff.differs else 0
+
+
+def _check_page(path: Path) -> None:
+    try:
+        check_output(path)
+    except OSError as error:
+        raise CannotCompare(f"cannot write {path}: {error.strerror or error}") from None
+
+
+def _ranks(ranks: Sequence[int], given: str | None) -> Iterator[tuple[str, Path]]:
+    """Yield two ranks of a job: of a folder of trace logs, or of the job that a record belongs to."""
+    file = chosen_record(None if given is None else Path(given))
+    files = logs_of_ranks(file) if is_trace(file) else files_of_ranks(file)
+    for rank in ranks:
+        if rank not in files:
+            raise CannotCompare(f"{file} has no rank {rank}; there are: {', '.join(map(str, sorted(files)))}")
+        yield f"rank {rank}", files[rank]
 
 
 def report_caches(
@@ -110,7 +144,9 @@ def _parser() -> argparse.ArgumentParser:
         epilog="A command may begin with variables and an interpreter: "
         + shlex.quote("OMP_NUM_THREADS=1 old/bin/python train.py --epochs 1"),
     )
-    parser.add_argument("a", metavar="A", help="a record, a TORCH_TRACE folder or log, or a command in quotes")
+    parser.add_argument(
+        "a", metavar="A", nargs="?", help="a record, a TORCH_TRACE folder or log, or a command in quotes"
+    )
     parser.add_argument("b", metavar="B", nargs="?", help="the same; without it the command A runs twice")
     parser.add_argument(
         "--revisions", nargs=2, metavar=("OLD", "NEW"), help="run the command A with the files of two git revisions"
@@ -132,7 +168,15 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="with --caches: run B again with each setting of A that differs, and report whether that is a hit",
     )
+    parser.add_argument(
+        "--ranks",
+        nargs=2,
+        type=int,
+        metavar=("RANK", "OTHER"),
+        help="compare two ranks of a job: A is a folder of trace logs or a rank's record; default: the newest record",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--html", metavar="FILE", type=Path, help="write a page, which is one file")
     parser.add_argument(
         "--python", default=sys.executable, help="the interpreter of commands that name none; default: this one"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
@@ -30,6 +31,8 @@ _CONTEXT = 3
 _MOST_LINES = 200
 """Lines of one diff that are kept."""
 _LISTED = 20
+_DEVICE = re.compile(r"(?<=cuda:)\d+|(?<=device=)\d+|(?<=index=)\d+")
+"""The number of a device, which each rank has its own of."""
 
 
 def compare_runs(one: Run, other: Run) -> JsonDiff:
@@ -145,12 +148,16 @@ class _Records:
         started = [record.started for record in (one, other) if record.started is not None]
         self._is_one_torch = len({each.torch for each in started}) < 2
         self._are_alike = len({each.log is not None for each in started}) < 2
+        # A trace log may lack the callers of its only compile, and so the program.
+        self._know_programs = len(started) == 2 and all(each.program for each in started)
+        self._are_ranks = len({each.rank.number for each in started if each.rank is not None}) > 1
+        if self._are_ranks:
+            comparison.leave_out("the numbers of devices: each rank has its own")
         if not self._are_alike:
             comparison.leave_out("guards and skipped functions: a record and a trace log word them differently")
 
     def differences(self) -> Iterator[Difference]:
-        functions_b = _by_name(self._b)
-        functions_a = _by_name(self._a)
+        functions_a, functions_b = self._by_name(self._a), self._by_name(self._b)
         for key, function in functions_a.items():
             match = functions_b.get(key)
             if match is None:
@@ -163,6 +170,19 @@ class _Records:
                 yield Difference("function", text, function.name, place_in_b=function.place)
         if self._are_alike:
             yield from self._skipped()
+
+    def _by_name(self, record: Record) -> dict[tuple[str, str, int], CompiledFunction]:
+        """Return the functions by name, file and their number among those that share both."""
+        seen: Counter[tuple[str, str]] = Counter()
+        functions = {}
+        for function in record.functions:
+            key = function.name, "" if function.place is None else self._path(record, function.place.path)
+            functions[key[0], key[1], seen[key]] = function
+            seen[key] += 1
+        return functions
+
+    def _path(self, record: Record, path: str) -> str:
+        return normal_path(record, path, is_program_known=self._know_programs)
 
     def _skipped(self) -> Iterator[Difference]:
         first, second = (
@@ -245,13 +265,16 @@ class _Records:
     def _worded_alike(self, guards: Sequence[Guard]) -> dict[int, str]:
         """Return the comparable parts of guards, by their numbers."""
         if self._is_one_torch:
-            return dict(enumerate(map(normal_guard, guards)))
+            return {number: self._of_any_rank(normal_guard(guard)) for number, guard in enumerate(guards)}
         self._comparison.leave_out(
             "guards on torch's global state and on its own marks of tensors (_dynamo_...), and the types of objects in "
             "guards: two torch versions word them differently"
         )
         worded = enumerate(map(guard_of_any_torch, guards))
         return {number: text for number, text in worded if text is not None}
+
+    def _of_any_rank(self, text: str) -> str:
+        return _DEVICE.sub("…", text) if self._are_ranks else text
 
     def _graphs(
         self, function: CompiledFunction, one: Compile, other: Compile, graph: Graph | None, match: Graph | None
@@ -264,7 +287,7 @@ class _Records:
             yield Difference("graph", text, function.name, ids, one.place, other.place)
             return
         lines, lines_there = graph_lines(graph), graph_lines(match)
-        texts, texts_there = [text for text, _ in lines], [text for text, _ in lines_there]
+        texts, texts_there = ([self._of_any_rank(text) for text, _ in each] for each in (lines, lines_there))
         if len(lines) < graph.node_count or len(lines_there) < match.node_count:
             self._comparison.leave_out("nodes beyond those that a record keeps of a large graph")
             if graph.node_count != match.node_count and texts == texts_there:
@@ -316,7 +339,7 @@ class _Records:
                 (
                     found.reason,
                     line_identity(record, found.place),
-                    None if found.place is None else normal_path(record, found.place.path),
+                    None if found.place is None else self._path(record, found.place.path),
                 )
                 for found in compiled.breaks
             ]
@@ -356,18 +379,6 @@ def _is_same_break(one: tuple[object, ...] | None, other: tuple[object, ...] | N
     # Without its text (a trace log without sources), a line equals no other line.
     is_known = one[1] is not None and other[1] is not None
     return one[0] == other[0] and one[2] == other[2] and (not is_known or one[1] == other[1])
-
-
-def _by_name(record: Record) -> dict[tuple[str, str, int], CompiledFunction]:
-    """Return the functions by name, file and their number among those that share both."""
-    seen: Counter[tuple[str, str]] = Counter()
-    functions = {}
-    for function in record.functions:
-        path = "" if function.place is None else normal_path(record, function.place.path)
-        key = function.name, path
-        functions[key[0], key[1], seen[key]] = function
-        seen[key] += 1
-    return functions
 
 
 def _parts(function: CompiledFunction) -> dict[str, list[Compile]]:

@@ -54,14 +54,14 @@ def normal_output(line: str) -> str:
     return _TEMPORARY.sub("/tmp/...", _ADDRESSES.sub("0x...", _TIME.sub("# s", line)))
 
 
-def normal_path(record: Record, path: str) -> str:
+def normal_path(record: Record, path: str, *, is_program_known: bool = True) -> str:
     """Return a path relative to the program's folder: it is equal for two checkouts.
 
-    The program's own file gets one name in every run, since two versions of it may have different names.
+    The program's own file gets one name if both runs know it, since two versions of it may have different names.
     """
     started = record.started
     folder = started.cwd if started is not None else ""
-    if started is not None and started.program and str(Path(folder, started.program[0])) == path:
+    if is_program_known and started is not None and started.program and str(Path(folder, started.program[0])) == path:
         return PROGRAM
     if folder and path.startswith(folder.rstrip(os.sep) + os.sep):
         return path[len(folder.rstrip(os.sep)) + 1 :]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from rich.console import Console
 
 from dynamo_dap.diff.model import Difference, JsonCaches, JsonDiff, KeyPart
@@ -25,12 +27,12 @@ def print_caches(found: JsonCaches, run: Run, console: Console, names: tuple[str
     if found.not_cached:
         console.print(f"Missed: {len(found.not_cached)}, {seconds:.2f} s of {found.b.numbers.seconds:.2f} s.")
     for each in found.not_cached[:_MORE]:
-        code = _code(each.place, run) if each.place is not None else ""
+        code = code_at(each.place, run) if each.place is not None else ""
         where = "" if each.place is None else f"  {at(each.place)}{f'  {code}' if code else ''}"
         console.print(f"\n[{each.compile}] {each.function}{where}", markup=False)
         console.print(f"  {', '.join(each.results)}, {each.seconds:.2f} s", markup=False)
         lines = [f"Bypassed: {' '.join(reason.split())}" for reason in each.reasons]
-        lines += [_part_text(part, names) for part in each.parts]
+        lines += [part_text(part, names) for part in each.parts]
         lines += [each.text] if each.text else []
         lines += [f"  {line}" for line in each.diff[:_LINES]]
         for line in [*lines, *(f"Do ({_TRIED[each.served_when_tried]}): {advice}" for advice in each.advice)]:
@@ -43,7 +45,8 @@ def print_caches(found: JsonCaches, run: Run, console: Console, names: tuple[str
     _print_numbers(found, console, names)
 
 
-def _part_text(part: KeyPart, names: tuple[str, str]) -> str:
+def part_text(part: KeyPart, names: tuple[str, str] = ("A", "B")) -> str:
+    """Return a setting or a part of a key with its two values."""
     if part.in_a == part.in_b:
         return f"{part.name} differs"
     return f"{part.name}: {_short(part.in_a)} in {names[0]}, {_short(part.in_b)} in {names[1]}"
@@ -77,7 +80,7 @@ def print_diff(diff: JsonDiff, runs: tuple[Run, Run], console: Console) -> None:
     if diff.settings:
         console.print("\nSettings that differ at the first compile:")
     for setting in diff.settings[:_MORE]:
-        console.print(f"  {setting.name}: {_short(setting.in_a)} in A, {_short(setting.in_b)} in B", markup=False)
+        console.print(f"  {part_text(setting)}", markup=False)
     if len(diff.settings) > _MORE:
         console.print(f"  and {counted(len(diff.settings) - _MORE, 'other')}: --json")
     _print_numbers(diff, console)
@@ -90,22 +93,28 @@ def print_diff(diff: JsonDiff, runs: tuple[Run, Run], console: Console) -> None:
 def _print_places(difference: Difference, runs: tuple[Run, Run], console: Console) -> None:
     for name, place, run in zip("AB", (difference.place, difference.place_in_b), runs, strict=True):
         if place is not None:
-            code = _code(place, run)
+            code = code_at(place, run)
             console.print(f"  {name}: {at(place)}{f'  {code}' if code else ''}", markup=False)
 
 
-def _code(place: Place, run: Run) -> str:
+def code_at(place: Place, run: Run) -> str:
+    """Return the text of a line, if the run had the same."""
     return next((code for record in run.records if (code := recorded_line(record.sources, place))), "")
 
 
 def _print_numbers(diff: JsonDiff | JsonCaches, console: Console, names: tuple[str, str] = ("A", "B")) -> None:
-    one, other = diff.a.numbers, diff.b.numbers
     console.print(f"\n{'':<18}" + "".join(f"{name.removeprefix('the '):>10}" for name in names))
+    for name, one, other in numbers_of(diff):
+        console.print(f"{name:<18}{one:>10}  {other:>8}", markup=False)
+
+
+def numbers_of(diff: JsonDiff | JsonCaches) -> Iterator[tuple[str, str, str]]:
+    """Yield the rows of a table of both runs: the versions of torch if they differ, counts and seconds."""
+    one, other = diff.a.numbers, diff.b.numbers
     if diff.a.torch != diff.b.torch:
-        console.print(f"{'torch':<18}{diff.a.torch or '?':>10}  {diff.b.torch or '?'}", markup=False)
+        yield "torch", diff.a.torch or "?", diff.b.torch or "?"
     for name in _COUNTS:
-        console.print(f"{name:<18}{getattr(one, name):>10}{getattr(other, name):>10}")
-    console.print(f"{'compile time':<18}{one.seconds:>8.2f} s{other.seconds:>8.2f} s")
+        yield name, str(getattr(one, name)), str(getattr(other, name))
+    yield "compile time", f"{one.seconds:.2f} s", f"{other.seconds:.2f} s"
     for name in dict.fromkeys([*one.phases, *other.phases]):
-        first, second = one.phases.get(name, 0.0), other.phases.get(name, 0.0)
-        console.print(f"  {name:<16}{first:>8.2f} s{second:>8.2f} s", markup=False)
+        yield f"  {name}", f"{one.phases.get(name, 0.0):.2f} s", f"{other.phases.get(name, 0.0):.2f} s"

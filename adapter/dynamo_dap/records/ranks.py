@@ -98,6 +98,15 @@ def records_of_ranks(file: Path) -> dict[int, Record]:
     Raises:
         UnreadableRecord: it is not the record of a rank.
     """
+    return {number: read_record(path) for number, path in sorted(files_of_ranks(file).items())}
+
+
+def files_of_ranks(file: Path) -> dict[int, Path]:
+    """Return the file of each of these records.
+
+    Raises:
+        UnreadableRecord: it is not the record of a rank.
+    """
     one = program_of(file)
     if one.rank is None:
         raise UnreadableRecord(f"{file} is not the record of a rank of a distributed job")
@@ -107,7 +116,7 @@ def records_of_ranks(file: Path) -> dict[int, Record]:
         if rank is not None:
             files[rank] = path
     files[one.rank.number] = file
-    return {number: read_record(path) for number, path in sorted(files.items())}
+    return files
 
 
 def _rank_in(path: Path, other: Started) -> int | None:

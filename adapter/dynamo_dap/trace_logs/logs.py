@@ -175,7 +175,16 @@ def _started(log: Path, translation: Translation, process: int, rank: int | None
 
 
 def read_ranks(path: Path, mappings: Mappings = ()) -> dict[int, Record]:
-    """Return the records of all ranks in a folder of trace logs; for each rank, its most complete log.
+    """Return the records of all ranks in a folder of trace logs.
+
+    Raises:
+        UnreadableRecord: the folder has no log of a rank.
+    """
+    return {rank: read_trace(log, mappings) for rank, log in sorted(logs_of_ranks(path).items())}
+
+
+def logs_of_ranks(path: Path) -> dict[int, Path]:
+    """Return the most complete log of each rank in a folder of trace logs.
 
     Raises:
         UnreadableRecord: the folder has no log of a rank.
@@ -188,7 +197,7 @@ def read_ranks(path: Path, mappings: Mappings = ()) -> dict[int, Record]:
             chosen[rank] = log
     if not chosen:
         raise UnreadableRecord(f"{folder} has no log of a rank of a distributed job")
-    return {rank: read_trace(log, mappings) for rank, log in sorted(chosen.items())}
+    return chosen
 
 
 class WrongMapping(Exception):
