@@ -35,6 +35,7 @@ from dynamo_dap.terminal.client import Client, OnReverseRequest, PendingResponse
 from tests.client import processes, thread_events, zygote
 from tests.client.environments import need_inductor
 from tests.client.fixtures import Fixture
+from tests.client.forked_server import ForkedServer, start_server
 from tests.client.recorded_stream import RecordedStream
 from tests.client.timeline import DEADLINE, Timeline
 
@@ -465,10 +466,11 @@ class Session:
     # -- inside ----------------------------------------------------------------------------------------------------
 
     def _start_over_stdio(self) -> None:
+        self._server: ServerProcess | ForkedServer
         self._listens = False
         self.address = ("", 0)
         with self._standard_error.open("wb") as standard_error:
-            self._server = ServerProcess(environment=self._environment, standard_error=standard_error)
+            self._server = start_server(self._environment, standard_error)
         self.stream = RecordedStream(self._server.stream, self.timeline)
 
     def _start_over_tcp(self) -> None:

@@ -23,29 +23,32 @@ def main() -> None:
     connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
         connection.connect(address)
-        _ask(connection, arguments)
-        process = _receive(connection)
+        ask(connection, arguments, posix.environ, (0, 1, 2))
+        process = receive(connection)
     except OSError:
         process = 0
     if process <= 0:
         posix.execve(python, [python, *arguments], posix.environ)
     _forward_signals_to(process)
-    status = _receive(connection)
+    status = receive(connection)
     if posix.WIFSIGNALED(status):
         _die_of(posix.WTERMSIG(status))
     posix._exit(posix.WEXITSTATUS(status))
 
 
-def _ask(connection: _socket.socket, arguments: list[str]) -> None:
+def ask(
+    connection: _socket.socket, arguments: list[str], environment: dict[bytes, bytes], streams: tuple[int, int, int]
+) -> None:
+    """Request a process with these arguments, variables, and standard streams."""
     mask = posix.umask(0)
     posix.umask(mask)
-    request = marshal.dumps((arguments, posix.environ, posix.getcwd(), mask))
-    descriptors = b"".join(number.to_bytes(4, sys.byteorder) for number in (0, 1, 2))
+    request = marshal.dumps((arguments, environment, posix.getcwd(), mask))
+    descriptors = b"".join(number.to_bytes(4, sys.byteorder) for number in streams)
     connection.sendmsg([len(request).to_bytes(_NUMBER, "big")], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, descriptors)])
     connection.sendall(request)
 
 
-def _receive(connection: _socket.socket) -> int:
+def receive(connection: _socket.socket) -> int:
     """Return the next number; 0 when the zygote is gone."""
     data = b""
     while len(data) < _NUMBER:

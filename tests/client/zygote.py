@@ -1,15 +1,17 @@
-"""A process that has imported torch and Dynamo, and forks one for each program under test: the import takes seconds.
+"""Processes that fork one for each program and each server under test: what these import takes seconds.
 
 ``python()`` is the command to launch programs with: a substitute (``stand_in.py``) that a server starts as it would any
 interpreter, and whose place the forked process takes: same arguments, environment, working directory and standard
 descriptors, ``__main__`` anew, nothing compiled before. The bootstrap, the agent and debugpy start in it as they always
-do, in a program that has torch in ``sys.modules``, as one has that is attached to. The forked process leads a session
-of its own, like whatever a server starts; it is killed with its substitute, and its death is the substitute's. At its
-end it does not take the modules of torch apart, which takes longer than most programs.
+do, in a program that has torch in ``sys.modules``, as one has that is attached to. A program that a server starts also
+finds the agent's modules imported, and debugpy's if it is to use debugpy; every other program finds neither.
+``forked_server`` has servers forked from another zygote, which has imported only what they do. The forked process leads
+a session of its own, like whatever a server starts; it is killed with its substitute, and its death is the
+substitute's. At its end it does not take the modules of torch apart, which takes longer than most programs.
 
 What a fork could not do faithfully runs in the real interpreter: other options of Python, another environment for
 Python or torch to start with (``_READ_AT_THE_START``). A test about the start or the very end gives
-``python=[sys.executable]``.
+``python=[sys.executable]``, one about the start of a server ``transport="tcp"`` or a variable that Python reads.
 
 One zygote for a process that runs tests and each environment that Python starts with, made when first asked for; it
 ends when that process does, as its stdin does. It has one thread, with its loop in ``serve``, and so have the processes
@@ -22,6 +24,7 @@ import atexit
 import contextlib
 import gc
 import importlib.util
+import json
 import marshal
 import os
 import select
@@ -39,6 +42,7 @@ MARK = "DYNAMO_DAP_TEST_SESSION"
 """The environment variable by which ``processes`` finds what belongs to a session."""
 _MARK_LENGTH = 32
 _READ_AT_THE_START = ("PYTHON", "TORCH", "PYTORCH", "OMP_", "MKL_", "KMP_", "OPENBLAS_", "LD_", "LC_", "LANG", "TZ")
+_READ_AT_THE_START += ("PYDEVD", "DEBUGPY", "GEVENT")
 _IMPORTED = (
     "torch._dynamo.convert_frame",
     "torch._dynamo.backends.inductor",
@@ -54,12 +58,16 @@ _IMPORTED = (
     "functorch.compile",
 )
 """What a program imports that compiles something. Some are there in some versions of torch only."""
+_AGENT = ("dynamo_dap.debuggee.launch.launch", "dynamo_dap.debuggee.composition.compile_time_engine")
+_SERVER = ("dynamo_dap.command_line", "dynamo_dap.server.transports", "dynamo_dap.server.log")
+_RUN_SERVER = "import sys; del sys.path[0]; from dynamo_dap.command_line import main; sys.exit(main())\n"
 _NUMBER = 8
 
 Request = tuple[list[str], dict[bytes, bytes], str, int]
 """Arguments of the interpreter, environment, working directory, file mode mask."""
 
-_pythons: dict[frozenset[tuple[str, str]], str] = {}
+_folders: dict[tuple[str, frozenset[tuple[str, str]]], Path] = {}
+"""By what a zygote forks and the variables that it was started with."""
 
 
 def python(**variables: str) -> list[str]:
@@ -67,14 +75,19 @@ def python(**variables: str) -> list[str]:
 
     ``variables`` are those of the environment that Python or torch start with, where they are not those of the tests.
     """
-    key = frozenset(variables.items())
-    if key not in _pythons:
-        _pythons[key] = str(_start(variables))
-    return [_pythons[key]]
+    return [str(folder_of("program", variables) / "python")]
 
 
-def _start(variables: dict[str, str]) -> Path:
-    """Start a zygote and return the substitute for it."""
+def folder_of(kind: str, variables: dict[str, str]) -> Path:
+    """Return the folder of the zygote that forks a ``kind``, "program" or "server"; start it if it is the first."""
+    key = kind, frozenset(variables.items())
+    if key not in _folders:
+        _folders[key] = _start(kind, variables)
+    return _folders[key]
+
+
+def _start(kind: str, variables: dict[str, str]) -> Path:
+    """Start a zygote and return its folder."""
     folder = Path(tempfile.mkdtemp(prefix="dynamo-dap-zygote-"))
     address = folder / "socket"
     listener = socket.socket(socket.AF_UNIX)
@@ -82,7 +95,7 @@ def _start(variables: dict[str, str]) -> Path:
     listener.listen(64)
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-u", "-X", "frozen_modules=off", str(_compiled(folder)), str(listener.fileno())],
+            [sys.executable, "-u", "-X", "frozen_modules=off", str(_compiled(folder)), str(listener.fileno()), kind],
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,
@@ -93,7 +106,8 @@ def _start(variables: dict[str, str]) -> Path:
         )
     listener.close()
     atexit.register(_end, process, folder)
-    stand_in = folder / "python"
+    (folder / "server.py").write_text(_RUN_SERVER, encoding="utf-8")
+    substitute = folder / "python"
     command = [
         sys.executable,
         "-I",
@@ -104,9 +118,9 @@ def _start(variables: dict[str, str]) -> Path:
         sys.executable,
     ]
     quoted = " ".join("'" + part.replace("'", "'\\''") + "'" for part in command)
-    stand_in.write_text(f'#!/bin/sh\nexec {quoted} "$@"\n', encoding="utf-8")
-    stand_in.chmod(0o755)
-    return stand_in
+    substitute.write_text(f'#!/bin/sh\nexec {quoted} "$@"\n', encoding="utf-8")
+    substitute.chmod(0o755)
+    return folder
 
 
 def _compiled(folder: Path) -> Path:
@@ -151,6 +165,7 @@ class _Zygote:
 
     def __init__(self, listener: socket.socket) -> None:
         self._listener = listener
+        self.debugger: _Debugger | None = None
         self._stand_ins: dict[socket.socket, int] = {}
         """The process that was forked for each."""
         self._environment = dict(os.environb)
@@ -226,10 +241,11 @@ class _Zygote:
         os.environb.clear()
         os.environb.update(environment)
         _write_mark(self._mark_address, environment.get(MARK.encode(), b""))
-        sys._dynamo_dap_checks_locks = True  # type: ignore[attr-defined]  # read by debuggee.wrapping.locks
         sys.orig_argv = [sys.executable, *arguments]
         sys.argv = _split(arguments)[1]
         sys.path[0] = str(Path(sys.argv[0]).absolute().parent)
+        if self.debugger is not None:
+            self.debugger.give_to(sys.argv[0], environment)
 
     def _report_ends(self) -> None:
         for stand_in, process in list(self._stand_ins.items()):
@@ -310,6 +326,40 @@ def _write_mark(address: int | None, mark: bytes) -> None:
         memory.write(mark)
 
 
+class _Debugger:
+    """The modules of the agent and of debugpy, which only a program gets that a server starts."""
+
+    def __init__(self) -> None:
+        """Import and hide them."""
+        before = set(sys.modules)
+        for name in _AGENT:
+            importlib.import_module(name)
+        self._agent = _new_modules(before)
+        before = set(sys.modules)
+        sys.modules["dynamo_dap.debuggee.eager.pydevd_internals"].load()
+        self._debugpy = _new_modules(before)
+        for name in (*self._agent, *self._debugpy):
+            del sys.modules[name]
+        self._bootstrap = Path(str(self._agent[_AGENT[0]].__file__)).with_name("entry.py").resolve()
+
+    def give_to(self, program: str, environment: dict[bytes, bytes]) -> None:
+        """Have a program find them that is the bootstrap of a server's."""
+        launch = environment.get(b"DYNAMO_DAP_LAUNCH")
+        if launch is None or Path(program).resolve() != self._bootstrap:
+            return
+        sys.modules.update(self._agent)
+        if "debugpyAddress" in json.loads(launch):
+            sys.modules.update(self._debugpy)
+
+
+def _new_modules(before: set[str]) -> dict[str, types.ModuleType]:
+    return {
+        name: module
+        for name, module in sys.modules.items()
+        if name not in before and name.partition(".")[0] not in sys.stdlib_module_names
+    }
+
+
 def _import_all() -> None:
     # Made for one's own use by numpy's mathematics; a process that forks has one thread.
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
@@ -343,8 +393,14 @@ def _serve() -> Request:
     """Serve until a forked process, or the end, comes back."""
     listener = socket.socket(fileno=int(sys.argv[1]))
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    zygote = _Zygote(listener)
-    _import_all()
+    zygote = _Zygote(listener)  # before the imports, which change the environment
+    sys._dynamo_dap_checks_locks = True  # type: ignore[attr-defined]  # read by debuggee.wrapping.locks
+    if sys.argv[2] == "server":
+        for name in _SERVER:
+            importlib.import_module(name)
+    else:
+        _import_all()
+        zygote.debugger = _Debugger()
     gc.collect()
     gc.freeze()
     try:
