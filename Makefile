@@ -37,7 +37,13 @@ vscode: $(READY) $(TYPESCRIPT_READY)  ## Open a real VS Code with the extension 
 CORE := -m "not long"
 LONG := -m long
 
-test: check check-typescript unit-core vscode-core  ## Lint, types, the tests of every feature: before each commit
+# Their output comes in order, where make can do that.
+IN_ORDER := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
+
+test: $(READY) $(TYPESCRIPT_READY)  ## Lint, types, the tests of every feature: before each commit
+	@$(MAKE) --jobs=2 $(IN_ORDER) check check-typescript
+	@$(MAKE) unit-core
+	@$(MAKE) vscode-core
 
 test-long: unit-long vscode-long  ## The tests that "make test" leaves out
 

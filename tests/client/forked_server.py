@@ -16,6 +16,9 @@ from dynamo_dap.protocol.streams import ByteStream, PipeStream
 from dynamo_dap.terminal.client import ServerProcess
 from tests.client import stand_in, zygote
 
+_KILLED = 60.0
+"""Seconds in which the zygote reports that a killed server has ended."""
+
 
 def start_server(environment: Mapping[str, str], standard_error: IO[bytes]) -> ServerProcess | ForkedServer:
     """Start a server over stdio: a forked one, unless ``environment`` has what a Python reads when it starts."""
@@ -61,4 +64,4 @@ class ForkedServer:
         except TimeoutError:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.process_id, signal.SIGKILL)
-            self.wait(grace)
+            self.wait(_KILLED)

@@ -1,4 +1,4 @@
-"""A forked program is what the real interpreter would have made of it."""
+"""A forked program or server is what the real interpreter would have made of it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.client import processes, zygote
+from tests.client import Session, processes, zygote
+from tests.client.forked_server import start_server
 from tests.client.timeline import DEADLINE
+from tests.conftest import NewSession
 
 _FACTS = """\
 import json, os, signal, sys, threading
@@ -58,6 +60,59 @@ def test_a_forked_program_has_torch_already_and_nothing_compiled(tmp_path: Path)
         "print(had, len(torch._dynamo.utils.compilation_time_metrics), len(os.listdir('/proc/self/task')))\n"
     )
     assert run(zygote.python(), program).stdout == "True 0 1\n"
+
+
+_DEBUGGERS = """\
+import sys
+print(*(name in sys.modules for name in ("dynamo_dap.debuggee.trace", "pydevd", "msgspec")))
+"""
+
+
+def test_only_a_program_that_a_server_starts_finds_the_debugger_imported(session: Session, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(_DEBUGGERS)
+    assert run(zygote.python(), program).stdout == "False False False\n"
+    # as a child process of a debugged program inherits it
+    assert run(zygote.python(), program, env={**os.environ, "DYNAMO_DAP_LAUNCH": "{}"}).stdout == "False False False\n"
+    session.launch(program, python=zygote.python())
+    assert session.wait_for_exit() == 0
+    assert session.output("stdout") == "True True True\n"
+
+
+def test_debugpy_is_not_imported_for_a_program_that_does_without(session: Session, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(_DEBUGGERS)
+    session.launch(program, python=zygote.python(), eager=False)  # the option is what this is about
+    assert session.wait_for_exit() == 0
+    assert session.output("stdout") == "True False True\n"
+
+
+def test_a_server_is_forked_and_belongs_to_its_session(new_session: NewSession) -> None:
+    session = new_session()
+    session.initialize()
+    server = psutil.Process(session.server_process_id)
+    assert server.parent() != psutil.Process()  # but the zygote
+    assert [one.pid for one in processes.marked_with(session.mark)] == [server.pid]
+    session.close()
+    assert not server.is_running()
+
+
+def test_a_server_is_started_anew_where_python_would_read_a_variable(new_session: NewSession) -> None:
+    session = new_session(environment={"PYTHONOPTIMIZE": "1"})
+    session.initialize()
+    assert psutil.Process(session.server_process_id).parent() == psutil.Process()
+
+
+def test_a_forked_server_that_does_not_end_is_killed(tmp_path: Path) -> None:
+    mark = uuid.uuid4().hex
+    with (tmp_path / "stderr").open("wb") as standard_error:
+        server = start_server({**os.environ, processes.MARK: mark}, standard_error)
+    os.kill(server.process_id, signal.SIGSTOP)
+    with pytest.raises(TimeoutError):
+        server.wait(0.01)
+    server.end(0.01)
+    assert server.wait(DEADLINE) == -signal.SIGKILL
+    assert not processes.marked_with(mark)
 
 
 def test_what_it_could_not_do_is_done_by_the_real_interpreter(tmp_path: Path) -> None:
