@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from dynamo_dap.protocol.connection import RequestFailed
+from dynamo_dap.server.debuggee import _PATIENCE
 from tests.client import Session
 from tests.client.session import launch_configuration
 from tests.client.timeline import DEADLINE
@@ -32,6 +34,12 @@ def _slow_torch(folder: Path, seconds: float = SLOW_SECONDS) -> Path:
 
 def _progress(session: Session) -> list[str]:
     return [event["event"] for event in session.timeline.events if event["event"].startswith("progress")]
+
+
+def _slow_import(session: Session) -> str:
+    """Wait for the progress of the import, and return its id. On a busy machine the start before it has one, too."""
+    begun = session.timeline.expect_event("progressStart", lambda body: body["message"].startswith("importing torch"))
+    return begun["progressId"]
 
 
 def test_a_slow_interpreter_is_reported_until_the_program_is_there(session: Session, tmp_path: Path) -> None:
@@ -60,18 +68,16 @@ def test_a_slow_start_that_is_cancelled_ends_the_session(session: Session, tmp_p
 
 def test_a_slow_import_of_torch_is_reported(session: Session, tmp_path: Path) -> None:
     session.launch(_slow_torch(tmp_path), python=[sys.executable])
-    begun = session.timeline.expect_event("progressStart")
-    assert begun["message"] == "importing torch in the program"
-    session.timeline.expect_event("progressEnd")
+    begun = _slow_import(session)
+    assert session.timeline.expect_event("progressEnd")["progressId"] == begun
     assert session.wait_for_exit() == 0
     assert session.output("stdout") == "imported\n"
-    assert _progress(session) == ["progressStart", "progressEnd"]
+    assert _progress(session)[-1] == "progressEnd"
 
 
 def test_a_slow_import_that_is_cancelled_ends_the_program(session: Session, tmp_path: Path) -> None:
     session.launch(_slow_torch(tmp_path, 50), python=[sys.executable])
-    begun = session.timeline.expect_event("progressStart")
-    session.request("cancel", {"progressId": begun["progressId"]})
+    session.request("cancel", {"progressId": _slow_import(session)})
     assert session.wait_for_exit() != 0
     assert "imported" not in session.output("stdout")
 
@@ -81,8 +87,8 @@ def test_an_import_that_fails_is_no_longer_waited_for(session: Session, tmp_path
     write(tmp_path, "import time\ntime.sleep(3)\nraise ImportError('broken')\n", "torch.py")
     program.write_text("try:\n    import torch\nexcept ImportError:\n    pass\nimport time; time.sleep(60)\n")
     session.launch(program, python=[sys.executable])
-    session.timeline.expect_event("progressStart")
-    session.timeline.expect_event("progressEnd")
+    begun = _slow_import(session)
+    assert session.timeline.expect_event("progressEnd")["progressId"] == begun
     session.disconnect()
 
 
@@ -107,9 +113,11 @@ def test_waiting_for_a_program_to_come_is_reported(session: Session) -> None:
 
 
 def test_a_quick_start_is_not_spoken_of(session: Session) -> None:
+    began = time.monotonic()
     session.launch("plain")
     assert session.wait_for_exit() == 0
-    assert _progress(session) == []
+    # A machine may be so busy that the start is slow.
+    assert not _progress(session) or time.monotonic() - began > _PATIENCE
 
 
 def test_torch_looks_as_it_does_without_us_before_it_is_imported() -> None:
