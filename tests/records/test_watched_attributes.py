@@ -129,3 +129,23 @@ def test_the_line_that_changes_an_attribute_stops(session: Session, program: Pat
         assert stop.body["hitBreakpointIds"] == [made[of_change[change]]["id"]]
     assert session.run_to_end() == 0
     assert session.output("stdout") == alone.stdout
+
+
+def test_a_part_of_a_dict_is_refused(session: Session, tmp_path: Path) -> None:
+    program = tmp_path / "settings.py"
+    program.write_text(
+        "import torch\n\n\n"
+        "@torch.compile(backend='eager')\n"
+        "def f(x, settings):\n    return x * settings['scale']  #@scaled\n\n\n"
+        "f(torch.ones(2), {'scale': 2})\n",
+        encoding="utf-8",
+    )
+    session.launch(program, "scaled")
+    stop = session.wait_for_stop("breakpoint", at="scaled")
+    found = session.request("evaluate", {"expression": "settings", "frameId": stop.frame.data.id, "context": "watch"})
+    rows = session.request("variables", {"variablesReference": found["variablesReference"]})["variables"]
+    for row in rows:
+        arguments = {"variablesReference": found["variablesReference"], "name": row["name"]}
+        assert session.request("dataBreakpointInfo", arguments)["dataId"] is None
+    assert any("scale" in row["name"] for row in rows)
+    assert session.run_to_end() == 0

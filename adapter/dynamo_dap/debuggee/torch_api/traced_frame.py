@@ -260,6 +260,12 @@ class TracedFrame:
         written = {each.argval for each in tx.instructions if each.opname in ("STORE_FAST", "DELETE_FAST")}
         return {name: inputs[name] for name in absent if name not in written}
 
+    def is_reference_weak(self, name: str) -> bool:
+        """Return whether the outermost call's argument or global of that name can be held weakly."""
+        inputs = getattr(self.translator, "f_locals", None)
+        values = inputs if type(inputs) is dict and name in inputs else self.globals
+        return name in values and bool(getattr(type(values[name]), "__weakrefoffset__", 0))
+
     def globals_used(self) -> list[tuple[str, Any]]:
         """Return name and value of the globals that the code names, as the trace sees them."""
         names = [str(each.argval) for each in self.translator.instructions if each.opname in _GLOBAL_OPERATIONS]

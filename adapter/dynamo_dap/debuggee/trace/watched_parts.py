@@ -17,11 +17,13 @@ from dynamo_dap.debuggee.torch_api.variable_trackers import is_tracker, source_o
 def watched_part(frame: TracedFrame, tracker: Any, expression: str, part: str) -> WatchedVariable | None:
     """Return a part of an input for a data breakpoint, as the compiled function names it; None for other values.
 
-    ``expression`` names the input in ``frame``, and ``part`` is an expression that begins with it.
+    The watch holds the input weakly, which dicts, lists and tuples do not allow. ``expression`` names the input in
+    ``frame``, and ``part`` is an expression that begins with it.
     """
     source = user_expression(source_of(tracker)) if is_tracker(tracker) else None
     if source is None or not part.startswith(expression):
         return None
     outermost = list(frame.with_callers())[-1]
     watched = WatchedVariable.of(source + part[len(expression) :], user_function_of(outermost.code))
-    return watched if watched.parts[1] else None
+    root, steps = watched.parts
+    return watched if steps and outermost.is_reference_weak(root) else None

@@ -120,7 +120,9 @@ def data_breakpoint_info(
     elif arguments.frame_id is not None and pause is not None:
         watched = agent.references.frame(arguments.frame_id)[0].watched(arguments.name)
     if watched is None:
-        text = f"{arguments.name} cannot be watched: only variables of a traced function and their parts can"
+        text = (
+            f"{arguments.name} cannot be watched: only variables of a traced function and attributes of its objects can"
+        )
         return DataBreakpointInfoResponseBody(data_id=None, description=text)
     written = "changed by ordinary Python" if watched.is_path else "rebound or mutated"
     return DataBreakpointInfoResponseBody(
