@@ -76,7 +76,7 @@ def test_a_saved_cache(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert "aot_autograd" in printed
     path.write_bytes(path.read_bytes()[:-1])
     assert main([str(path)]) == 1
-    assert "is torn" in capsys.readouterr().err
+    assert "is damaged" in capsys.readouterr().err
 
 
 class _Hostile:

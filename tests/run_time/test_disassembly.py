@@ -118,7 +118,7 @@ def test_code_that_is_gone() -> None:
         for document in (graph, listing):
             with pytest.raises(RequestError, match="was freed"):
                 document.text()
-        with pytest.raises(RequestError, match=f"generated code {name} does not exist"):
+        with pytest.raises(RequestError, match=f"generated code {name} was freed"):
             _disassemble(host, reference, 1)
         (made,) = host.engine.set_instruction_breakpoints([InstructionBreakpoint(instruction_reference=reference)])
         assert not made.verified

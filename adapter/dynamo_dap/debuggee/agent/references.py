@@ -75,7 +75,8 @@ class ReferenceTable:
         if found is not None:
             return found
         is_old = 0 < number <= self._last
-        text = f"{what} {number} belongs to an earlier stop" if is_old else f"unknown {what} {number}"
+        gone = f"{what} {number} is not kept: it belongs to an earlier stop, or newer ones took its place"
+        text = gone if is_old else f"unknown {what} {number}"
         raise RequestError(text, error_id=ErrorId.UNKNOWN_REFERENCE)
 
     def frame(self, number: int) -> tuple[Frame, Pause]:

@@ -193,7 +193,7 @@ class Taker:
         await _until_readable(self._giver)
         text, descriptors, _, _ = socket.recv_fds(self._giver, _LARGEST, 1)
         if not descriptors:
-            raise OSError("the offer was withdrawn")
+            raise OSError("it is not offered under this token, or was withdrawn")
         return text, socket.socket(fileno=descriptors[0])
 
 
