@@ -297,4 +297,4 @@ def test_a_run_without_caches_cannot_be_compared(tmp_path: Path, capsys: pytest.
     path = tmp_path / "program.py"
     path.write_text(COLD.replace("@torch.compile", '@torch.compile(backend="eager")'))
     assert main(["--caches", str(path)]) == 2
-    assert "nothing is known of caches" in capsys.readouterr().err
+    assert "reports no caches" in capsys.readouterr().err
