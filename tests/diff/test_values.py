@@ -121,7 +121,7 @@ def test_the_first_operation_and_the_first_gradient_that_differ_are_named(tmp_pa
     assert found.text.startswith("the backward pass of call 1 of ")
     assert "score gives another gradient of weight" in found.text
     (found,) = _values(one, _run(tmp_path / "b.py", SCORE.replace("manual_seed(0)", "manual_seed(1)"), "0 0"))
-    assert found.text.startswith("call 1 of score is given")
+    assert found.text.startswith("call 1 of score gets another")
     assert "another x; compiled results" in found.text
     assert found.text.endswith("before it are the same")
     (found,) = _values(one, _run(tmp_path / "b.py", SCORE.replace("(10, 20, 30)", "(10, 20)"), "0 0"))
