@@ -1,8 +1,8 @@
 """Chooses the tests that ``make test`` leaves out, from the durations of a run.
 
-``pytest --junitxml=FILE`` measures; ``python -m tests.durations FILE > tests/long.txt`` chooses. A test function is
-long if one of its cases, or all of them together, take longer than the limits. Each file keeps its quickest test, but
-for those of ``_LONG_FILES``.
+``pytest --junitxml=FILE`` measures; ``python -m tests.durations FILE > tests/long.txt`` chooses. The report of a core
+run has no durations of long tests, so what it chooses joins the list. A test function is long if one of its cases, or
+all of them together, take longer than the limits. Each file keeps its quickest test, but for those of ``_LONG_FILES``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,13 @@ from pathlib import Path
 LONG = Path(__file__).parent / "long.txt"
 _CASE_SECONDS = 4.0
 _FUNCTION_SECONDS = 8.0
-_LONG_FILES = ("tests.soak.", "tests.compile_time.test_walks", "tests.compile_time.test_value_stops")
+_LONG_FILES = (
+    "tests.soak.",
+    "tests.compile_time.test_walks",
+    "tests.compile_time.test_value_stops",
+    "tests.records.test_facts_of_compiles",
+    "tests.eager.test_peer",
+)
 """Beginnings of module names. All their tests may be long: others of ``make test`` have the same features."""
 
 
@@ -35,6 +41,8 @@ def chosen(report: Path) -> list[str]:
         by_file[test.partition("::")[0]][test] = each
     found = []
     for file, tests in by_file.items():
+        if file.startswith("tests.structure."):  # they hold the rules for every change
+            continue
         long = [test for test, each in tests.items() if max(each) > _CASE_SECONDS or sum(each) > _FUNCTION_SECONDS]
         if len(long) == len(tests) and not file.startswith(_LONG_FILES):
             long.remove(min(tests, key=lambda test: sum(tests[test])))
