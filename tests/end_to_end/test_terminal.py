@@ -641,7 +641,7 @@ def test_cache_entries_at_the_prompt(environment: dict[str, str]) -> None:
         "[0/0] compiled by eager",
         "last miss: factor == 2 (was 2, is 3)",
         "'fn' has no such cache entry; there are: 0/1, 0/0, 1/0",
-        "1 forgotten",
+        "1 removed",
         "(dynamo) entries fn",
         "[0/1] compiled by eager",
         "2 forgotten",

@@ -139,10 +139,11 @@ class Screen:
             line.append(" at ").append(_place(frame), "cyan")
         if thread is not None:
             line.append(f"  [thread {thread}]", "dim")
+        if explanation.strip():
+            # One text: ``say`` marks the later lines, which may come from the program.
+            line.append(f"\n{explanation.strip()}")
         self.say("")
         self.say(line)
-        if explanation.strip():
-            self.say(Text(explanation.strip()))
 
     def excerpt(
         self,
