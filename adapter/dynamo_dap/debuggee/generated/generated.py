@@ -118,9 +118,12 @@ class GeneratedCode:
         self.stops: Mapping[int, tuple[LineBreakpoint, ...]] = {}
         """Its stops, by offset (``breakpoints.Plan.stops``): kept here because every instruction reads them."""
 
-    def drop_facts(self) -> None:
-        """Drop the facts of the compile, with its graph: the code is freed. Sources still refer to this object."""
-        for name in _OF_COMPILE:
+    def drop_facts(self, names: tuple[str, ...] = _OF_COMPILE) -> None:
+        """Drop the facts of the compile, with its graph: the code is freed. Sources still refer to this object.
+
+        Also called while the interpreter ends, when this module's globals may be gone: it reads none.
+        """
+        for name in names:
             self.__dict__.pop(name, None)
         self.facts = self.backward_facts = None
 

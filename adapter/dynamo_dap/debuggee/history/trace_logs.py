@@ -60,8 +60,10 @@ class SavedTraces:
         saved.is_dropped = True
         for each in list(saved.traced_calls):
             each.drop()
-        with contextlib.suppress(ValueError):
+        try:  # noqa: SIM105  (the interpreter may be ending, and this module's globals be gone)
             self.all.remove(saved)
+        except ValueError:
+            pass
 
     def close(self) -> None:
         """Forget all."""
