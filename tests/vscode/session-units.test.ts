@@ -5,7 +5,7 @@ import { expect, test } from "@playwright/test";
 import { briefValue } from "../../vscode-extension/src/editor/brief-value.js";
 import { afterAssignment } from "../../vscode-extension/src/editor/mentioned-names.js";
 import { FailedLogs } from "../../vscode-extension/src/session/failed-logs.js";
-import { withRelativePaths } from "../../vscode-extension/src/session/links-in-texts.js";
+import { placesIn, withRelativePaths } from "../../vscode-extension/src/session/links-in-texts.js";
 
 test("a logpoint that has no value yet belongs to the statement after the assignment", () => {
     const lines = ["def f(x):", "    y = g(", "        x,", "    )", "    # then", "    if y:", "        z = y", "    return z"];
@@ -19,6 +19,10 @@ test("paths below the workspace are relative, so that VS Code links them in a re
     const text = "at /w/a b/m.py:9\nat /w/a bc/m.py:9\nat /w/a b/m.py";
     expect(withRelativePaths(text, "/w/a b")).toBe("at ./m.py:9\nat /w/a bc/m.py:9\nat /w/a b/m.py");
     expect(withRelativePaths("at /m.py:9", "/")).toBe("at ./m.py:9");
+    expect(placesIn("Recompile: f\nat /w/m.py:9\nlook at /w/m.py:8\nat C:\\m.py:7")).toEqual([
+        { path: "/w/m.py", line: 9 },
+        { path: "C:\\m.py", line: 7 },
+    ]);
 });
 
 test("a log message failed if none of its hits had a value", () => {

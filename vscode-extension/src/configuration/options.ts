@@ -8,6 +8,7 @@ export const DEBUG_TYPE = "dynamo";
 export interface DynamoConfiguration extends DebugConfiguration {
     program?: string;
     module?: string;
+    connect?: { host?: string; port?: number | string };
     args?: string | string[];
     env?: Record<string, string | null>;
     cwd?: string;

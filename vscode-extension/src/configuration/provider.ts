@@ -41,6 +41,10 @@ class Resolver implements vscode.DebugConfigurationProvider {
         if (configuration.__adapter !== undefined) {
             return configuration;
         }
+        // VS Code puts the text of a command into the configuration.
+        if (typeof configuration.connect?.port === "string" && /^\d+$/.test(configuration.connect.port)) {
+            configuration.connect.port = Number(configuration.connect.port);
+        }
         const found = [...problems(configuration, this.schemas), ...missingFiles(configuration)];
         if (found.length > 0) {
             // VS Code shows the error in a dialog that offers to open launch.json.
@@ -75,6 +79,9 @@ export function registerConfigurations(extensionPath: string, schemas: Configura
         ),
         vscode.commands.registerCommand("dynamo.askModule", () =>
             vscode.window.showInputBox({ prompt: vscode.l10n.t("Module to debug, as after python -m"), placeHolder: "package.module" }),
+        ),
+        vscode.commands.registerCommand("dynamo.askPort", () =>
+            vscode.window.showInputBox({ prompt: vscode.l10n.t("Port that the program gave to dynamo_dap.listen()"), placeHolder: "5678" }),
         ),
     );
 }

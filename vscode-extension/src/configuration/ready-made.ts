@@ -35,7 +35,27 @@ export const torchrun: vscode.DebugConfiguration = {
     args: ["--standalone", "--nproc-per-node=2", "${file}"],
 };
 
-export const all: readonly vscode.DebugConfiguration[] = [currentFile, currentModule, pytest, torchrun];
+/** Keeps each compile's stages, for "Explore Stages". */
+const explored: vscode.DebugConfiguration = {
+    ...currentFile,
+    name: vscode.l10n.t("Debug torch.compile: current file, with its stages"),
+    explore: true,
+};
+
+const triton: vscode.DebugConfiguration = {
+    ...currentFile,
+    name: vscode.l10n.t("Debug torch.compile: Triton kernels on the CPU"),
+    triton: "interpret",
+};
+
+const attach: vscode.DebugConfiguration = {
+    name: vscode.l10n.t("Debug torch.compile: attach"),
+    type: DEBUG_TYPE,
+    request: "attach",
+    connect: { host: "127.0.0.1", port: "${command:dynamo.askPort}" },
+};
+
+export const all: readonly vscode.DebugConfiguration[] = [currentFile, currentModule, pytest, torchrun, explored, triton, attach];
 
 /** The file on disk behind `uri`. For one that has no name yet VS Code asks for it; undefined when the user declines. */
 export async function savedFile(uri: vscode.Uri): Promise<vscode.Uri | undefined> {

@@ -3,6 +3,7 @@
 import * as vscode from "vscode";
 
 import { compiledDefinitions, type CompiledDefinition } from "./compiled-functions.js";
+import { registerStopFixes } from "./stop-fixes.js";
 import { isTestFile, testFunctions, type TestFunction } from "./test-functions.js";
 
 const PYTHON_FILES: vscode.DocumentSelector = { language: "python", scheme: "file" };
@@ -29,10 +30,11 @@ class CodeLenses implements vscode.CodeLensProvider {
     }
 }
 
-/** Registers the provider. */
+/** Registers the providers, also of the fixes at a stop. */
 export function registerCodeLenses(): vscode.Disposable {
     const provider = new CodeLenses();
     return vscode.Disposable.from(
+        registerStopFixes(),
         vscode.languages.registerCodeLensProvider(PYTHON_FILES, provider),
         vscode.workspace.onDidChangeConfiguration((event) => {
             if (event.affectsConfiguration(SETTING)) {

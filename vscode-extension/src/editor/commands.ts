@@ -2,15 +2,17 @@
 
 import * as vscode from "vscode";
 
-import { currentFile, pytest, savedFile } from "../configuration/ready-made.js";
+import { all, currentFile, pytest, savedFile } from "../configuration/ready-made.js";
 
 /**
- * Registers `dynamo.debugFile` (URI of the file), `dynamo.debugFunction` (URI, line to stop at, mode),
+ * Registers `dynamo.debugFile` (URI of the file), `dynamo.debugAs`, which asks for a ready-made configuration,
+ * `dynamo.debugFunction` (URI, line to stop at, mode),
  * `dynamo.debugTest` (URI, pytest's id of the test in that file) and `dynamo.stopWhereSet` (lines to stop at).
  */
 export function registerCommands(): vscode.Disposable {
     return vscode.Disposable.from(
         vscode.commands.registerCommand("dynamo.debugFile", (uri?: vscode.Uri) => debugFile(uri, {})),
+        vscode.commands.registerCommand("dynamo.debugAs", debugAs),
         vscode.commands.registerCommand("dynamo.debugFunction", debugFunction),
         vscode.commands.registerCommand("dynamo.debugTest", debugTest),
         vscode.commands.registerCommand("dynamo.stopWhereSet", (lines: { uri: string; line: number }[]) => {
@@ -38,6 +40,15 @@ async function debugFile(uri: vscode.Uri | undefined, options: object): Promise<
     if (file !== undefined) {
         const folder = vscode.workspace.getWorkspaceFolder(file);
         await vscode.debug.startDebugging(folder, { ...currentFile, program: file.fsPath, ...options });
+    }
+}
+
+async function debugAs(): Promise<void> {
+    const chosen = await vscode.window.showQuickPick(all.map((configuration) => ({ label: configuration.name, configuration })), { title: vscode.l10n.t("Debug As") });
+    if (chosen !== undefined) {
+        const document = vscode.window.activeTextEditor?.document;
+        const folder = document === undefined ? undefined : vscode.workspace.getWorkspaceFolder(document.uri);
+        await vscode.debug.startDebugging(folder ?? vscode.workspace.workspaceFolders?.[0], { ...chosen.configuration });
     }
 }
 

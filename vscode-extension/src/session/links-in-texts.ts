@@ -18,3 +18,8 @@ export function withRelativePaths(text: string, folder: string): string {
     });
     return lines.join("\n");
 }
+
+/** The places in lines like "at /folder/train.py:9". */
+export function placesIn(text: string): { path: string; line: number }[] {
+    return [...text.matchAll(/^at ([/\\].*|[A-Z]:.*):(\d+)$/gm)].map(([, path = "", line]) => ({ path, line: Number(line) }));
+}

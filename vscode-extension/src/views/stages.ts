@@ -39,7 +39,19 @@ async function openFirst(stages: ExploredStages): Promise<void> {
         }
     }
     // Last, so that the cursor is in it.
-    await show(vscode.Uri.file(explored.place.path), vscode.ViewColumn.One);
+    const editor = await show(vscode.Uri.file(explored.place.path), vscode.ViewColumn.One);
+    selectLineWithKernel(stages, editor);
+}
+
+/** Moves the cursor to the first line that a kernel computes, unless it is in a line with counterparts: they light up. */
+function selectLineWithKernel(stages: ExploredStages, editor: vscode.TextEditor): void {
+    const counterparts = (line: number): string[] => (stages.find(editor.document, line + 1)?.counterparts ?? []).map(({ stage }) => stage);
+    const lines = Array.from({ length: editor.document.lineCount }, (_, line) => line);
+    const first = lines.find((line) => counterparts(line).includes("forward-kernels"));
+    if (first !== undefined && counterparts(editor.selection.active.line).length === 0) {
+        editor.selection = new vscode.Selection(first, 0, first, 0);
+        editor.revealRange(editor.selection, vscode.TextEditorRevealType.InCenterIfOutsideViewport);
+    }
 }
 
 async function openChosen(stages: ExploredStages): Promise<void> {
@@ -57,7 +69,7 @@ async function openChosen(stages: ExploredStages): Promise<void> {
     }
 }
 
-async function show(address: vscode.Uri, viewColumn: vscode.ViewColumn): Promise<void> {
+async function show(address: vscode.Uri, viewColumn: vscode.ViewColumn): Promise<vscode.TextEditor> {
     const document = await vscode.workspace.openTextDocument(address);
-    await vscode.window.showTextDocument(document, { preview: false, viewColumn });
+    return vscode.window.showTextDocument(document, { preview: false, viewColumn });
 }

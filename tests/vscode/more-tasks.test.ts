@@ -1,0 +1,173 @@
+/** Further tasks of a user, from an empty profile: kernels, compile time, ranks, Triton, a notebook, attaching. */
+
+import { spawn, type ChildProcess } from "node:child_process";
+import { createInterface } from "node:readline";
+
+import { at } from "./harness/debug-panes.js";
+import type { Gestures } from "./harness/gestures.js";
+import { test } from "./harness/newcomer.js";
+import { python } from "./harness/python.js";
+import { expect } from "./harness/test.js";
+import type { Workbench } from "./harness/workbench.js";
+import type { Workspace } from "./harness/workspace.js";
+
+const LATE = { timeout: 240_000 };
+
+test.use({ profile: "empty", settings: {} });
+test.beforeEach(() => {
+    test.setTimeout(10 * 60_000);
+});
+
+/** Takes three gestures, and a fourth for the port of a program that listens. */
+async function debugAs(name: string, line: number, gestures: Gestures, vscode: Workbench, port?: number): Promise<void> {
+    await gestures.do("click left of the line", () => vscode.editor.setBreakpoint(line));
+    await gestures.do("Debug As…", () => vscode.command("torch.compile: Debug As"));
+    await gestures.do(name, () => vscode.quickInput.choose(name));
+    if (port !== undefined) {
+        await gestures.do("its port", () => vscode.quickInput.answer(String(port)));
+    }
+}
+
+test("the kernel of a line", async ({ gestures, vscode, workspace, pictures }) => {
+    await workspace.write("gated.py", GATED);
+    await gestures.do("open the file", () => vscode.openFile("gated.py"));
+    await debugAs("with its stages", 11, gestures, vscode);
+    await expect(vscode.debug.row("call-stack", "<module>", "gated.py", "11:")).toBeVisible(LATE);
+    await gestures.do("Ctrl+Alt+E", () => vscode.page.keyboard.press("Control+Alt+e"));
+    const kernels = vscode.page.locator(".editor-group-container", { has: vscode.page.locator(".tab.active", { hasText: "forward-kernels of" }) });
+    const marked = kernels.locator(".view-overlays .cdr[class*='ced-']").first();
+    await expect(marked, "the kernel of the line").toBeVisible(LATE);
+    await pictures("kernel", marked);
+});
+
+test("the time that compiling takes", async ({ gestures, vscode, workspace, pictures }) => {
+    await workspace.write("gated.py", GATED);
+    await gestures.do("open the file", () => vscode.openFile("gated.py"));
+    await gestures.do("Profile a Run of This File", () => vscode.command("Profile a Run of This File"));
+    const offer = vscode.page.locator(".notification-toast", { hasText: "The run is profiled." });
+    await gestures.do("Open the Flame Chart", () => offer.getByRole("button", { name: "Open the Flame Chart" }).click(LATE));
+    const chart = vscode.page.locator("iframe.webview.ready:visible").last().contentFrame().frameLocator("#active-frame");
+    const total = chart.getByText("gated", { exact: false }).first();
+    await expect(total).toBeVisible(LATE);
+    await pictures("compile-time", total);
+});
+
+test("both ranks of a job of torchrun", async ({ gestures, vscode, workspace, pictures }) => {
+    await workspace.write("ranks.py", RANKS);
+    await gestures.do("open the file", () => vscode.openFile("ranks.py"));
+    await debugAs("torchrun", 9, gestures, vscode);
+    const row = (rank: number): ReturnType<Workbench["debug"]["row"]> => vscode.debug.row("call-stack", `rank ${rank}`);
+    await expect(row(0).first()).toBeVisible(LATE);
+    await expect(row(1).first()).toBeVisible(LATE);
+    await pictures("ranks", row(1).first());
+});
+
+test("the values inside a Triton kernel", async ({ gestures, vscode, workspace, pictures }) => {
+    const line = await workspace.line("triton_programs/vector_add.py", "call");
+    await gestures.do("open the file", () => vscode.openFile("triton_programs/vector_add.py"));
+    await debugAs("Triton kernels on the CPU", line, gestures, vscode);
+    await vscode.debug.waitForStop(at("add_kernel", "vector_add.py", line));
+    const block = await vscode.debug.reveal("variables", "mask =");
+    await expect(block).toContainText("[4]");
+    await pictures("triton", block);
+});
+
+test("a compiled function that a cell of a notebook calls", async ({ gestures, vscode, workspace, pictures, server }) => {
+    await workspace.write("scaling.py", SCALING);
+    const [kernel, port] = await listening(workspace, server.environment, "-c", NOTEBOOK);
+    try {
+        await gestures.do("open the file", () => vscode.openFile("scaling.py"));
+        await debugAs("attach", 6, gestures, vscode, port);
+        await vscode.debug.waitForStop(at("scale", "scaling.py", 6));
+        const value = await vscode.debug.reveal("variables", "y =");
+        await expect(value).toContainText("[2.0, 2.0]");
+        await pictures("notebook", value);
+    } finally {
+        kernel.kill("SIGKILL");
+    }
+});
+
+test("a stop in a program that runs already", async ({ gestures, vscode, workspace, pictures, server }) => {
+    const [program, port] = await listening(workspace, server.environment, "listening.py");
+    try {
+        const line = await workspace.line("listening.py", "return");
+        await gestures.do("open the file", () => vscode.openFile("listening.py"));
+        await debugAs("attach", line, gestures, vscode, port);
+        await vscode.debug.waitForStop(at("compute", "listening.py", line));
+        const value = await vscode.debug.reveal("variables", "y =");
+        await expect(value).toContainText("f32[2]");
+        await pictures("attach", value);
+    } finally {
+        program.kill("SIGKILL");
+    }
+});
+
+/** Starts Python with a program that prints the port at which it listens. */
+async function listening(workspace: Workspace, environment: NodeJS.ProcessEnv, ...program: string[]): Promise<[ChildProcess, number]> {
+    const env = { ...process.env, ...environment };
+    const started = spawn(python(), program, { cwd: workspace.folder, env, stdio: ["ignore", "pipe", "inherit"] });
+    for await (const line of createInterface({ input: started.stdout })) {
+        const port = /^listening on .*:(\d+)$/.exec(line)?.[1];
+        if (port !== undefined) {
+            started.stdout.resume();
+            return [started, Number(port)];
+        }
+    }
+    throw new Error("the program ended before it listened");
+}
+
+const GATED = `import torch
+
+
+@torch.compile
+def gated(x):
+    gate = torch.sigmoid(x)
+    return x * gate
+
+
+gated(torch.ones(64))
+print("compiled")
+`;
+
+const RANKS = `import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+
+
+@torch.compile(backend="eager")
+def step(x):
+    y = x * 2
+    return y.sum()
+
+
+step(torch.ones(4))
+dist.destroy_process_group()
+`;
+
+const SCALING = `import torch
+
+
+@torch.compile(backend="eager")
+def scale(x):
+    y = x * 2
+    return y.sum() + y.mean()
+`;
+
+/** What a person types into cells, in a real kernel of Jupyter: the second cell runs again and again. */
+const NOTEBOOK = `
+import time
+from jupyter_client.manager import start_new_kernel
+
+manager, client = start_new_kernel()
+client.execute("import dynamo_dap, scaling, torch; print('listening on %s:%s' % dynamo_dap.listen(0))")
+while True:
+    message = client.get_iopub_msg(timeout=120)
+    text = message["content"].get("text", "")
+    if text.startswith("listening"):
+        print(text, end="", flush=True)
+        break
+while True:
+    client.execute("dynamo_dap.wait_for_client(); scaling.scale(torch.ones(2)).item()")
+    time.sleep(1)
+`;

@@ -1,0 +1,46 @@
+/** At a stop at a recompile: what to do is a link above the stopped line, and among the actions of Ctrl+. */
+
+import { expect, test } from "./harness/test.js";
+
+/** The language server starts with the window, beside everything else. */
+const LATE = { timeout: 150_000 };
+const FILE = "sizes.py";
+const PROGRAM = `import torch
+
+
+@torch.compile(backend="eager")
+def total(x):
+    y = x * 2
+    return y.sum()
+
+
+for size in (3, 5):
+    print(total(torch.ones(size)).item())
+`;
+
+test("a recompile's fix is one click away at the stop", async ({ vscode, workspace, picture }) => {
+    const { debug, editor, page } = vscode;
+    await workspace.write(FILE, PROGRAM);
+    await vscode.openFile(FILE);
+    await editor.setBreakpoint(1);
+    await vscode.startDebugging();
+    await debug.waitForStop(/<module> sizes.py 1:/);
+    await (await debug.reveal("breakpoints", "Recompiles")).getByRole("checkbox").click();
+    await debug.press("F5");
+    await debug.waitForStop(/^total sizes.py/);
+    const fix = "Mark size 0 of x as dynamic before the call (maybe_mark_dynamic)";
+    const link = editor.area.locator(".codelens-decoration a", { hasText: `${fix} (not tried)` });
+    await expect(link).toBeVisible(LATE);
+    await expect(editor.area.locator(".codelens-decoration a", { hasText: "Try" }).first(), "or is tried first").toBeVisible();
+    // VS Code has put the cursor into the stopped line, which is not the guard's.
+    await page.keyboard.press("Control+.");
+    const menu = page.locator(".action-widget", { hasText: fix });
+    await expect(menu).toBeVisible();
+    await picture("stop-fixes");
+    await page.keyboard.press("Escape");
+    await link.click();
+    await expect.poll(() => editor.text()).toContain("torch._dynamo.maybe_mark_dynamic(");
+    await debug.press("F5");
+    await debug.waitForEnd();
+    await expect(link, "the stop is over").toHaveCount(0);
+});

@@ -1,0 +1,133 @@
+/** Offers the fixes of a stop at a graph break or a recompile at the stopped line: as links above it, and by Ctrl+. */
+
+import type { DebugProtocol } from "@vscode/debugprotocol";
+import * as vscode from "vscode";
+
+import { DEBUG_TYPE } from "../configuration/options.js";
+import { placesIn } from "../session/links-in-texts.js";
+
+const PYTHON_FILES: vscode.DocumentSelector = { language: "python", scheme: "file" };
+const SOURCE = "torch.compile";
+const APPLY = "dynamo.applyStopFix";
+const MOST_LINKS = 4;
+
+/** What the descriptions of stops begin with whose lines may have fixes. */
+const FIXABLE = /^(Graph break|Recompile|fullgraph)/;
+const RESUMING = new Set(["continue", "next", "stepIn", "stepOut", "stepBack", "reverseContinue", "goto", "restart", "terminate", "disconnect"]);
+
+/** A stop, and the lines that it names: of the break, or of the guards that failed. Lines are counted from 0. */
+interface FixableStop {
+    uri: vscode.Uri;
+    line: number;
+    named: vscode.Location[];
+}
+
+class StopFixes implements vscode.CodeLensProvider, vscode.CodeActionProvider {
+    private readonly changed = new vscode.EventEmitter<void>();
+    private stop: FixableStop | undefined;
+    private fixes: vscode.CodeAction[] = [];
+    private isAsking = false;
+
+    readonly onDidChangeCodeLenses = this.changed.event;
+
+    /** Takes a stop of a session. */
+    async take(session: vscode.DebugSession, body: DebugProtocol.StoppedEvent["body"]): Promise<void> {
+        this.forget();
+        if (!FIXABLE.test(body.description ?? "")) {
+            return;
+        }
+        const wanted: DebugProtocol.StackTraceArguments = { threadId: body.threadId ?? 0, levels: 1 };
+        const { stackFrames } = (await session.customRequest("stackTrace", wanted)) as DebugProtocol.StackTraceResponse["body"];
+        const [top] = stackFrames;
+        if (top?.source?.path !== undefined) {
+            const stopped = { path: top.source.path, line: top.line };
+            const named = [stopped, ...placesIn(body.text ?? "")].map(({ path, line }) => new vscode.Location(vscode.Uri.file(path), new vscode.Position(line - 1, 0)));
+            this.stop = { uri: vscode.Uri.file(stopped.path), line: stopped.line - 1, named };
+            await this.refresh();
+        }
+    }
+
+    forget(): void {
+        this.stop = undefined;
+        this.fixes = [];
+        this.changed.fire();
+    }
+
+    /** Asks for the fixes again: the language server reads what the program records while it runs. */
+    async refresh(): Promise<void> {
+        const { stop } = this;
+        if (stop === undefined || this.isAsking) {
+            return;
+        }
+        this.isAsking = true;
+        const found = await Promise.all(stop.named.map(fixesAt)).finally(() => {
+            this.isAsking = false;
+        });
+        if (stop === this.stop) {
+            const titles = new Map(found.flat().map((fix) => [fix.title, fix]));
+            this.fixes = [...titles.values()];
+            this.changed.fire();
+        }
+    }
+
+    provideCodeLenses(document: vscode.TextDocument): vscode.CodeLens[] {
+        const { stop } = this;
+        if (stop?.uri.toString() !== document.uri.toString()) {
+            return [];
+        }
+        const at = new vscode.Range(stop.line, 0, stop.line, 0);
+        return this.fixes.slice(0, MOST_LINKS).map((fix) => {
+            const title = fix.edit === undefined || fix.title.includes("(tried:") ? fix.title : vscode.l10n.t("{0} (not tried)", fix.title);
+            return new vscode.CodeLens(at, { title: `$(lightbulb) ${title}`, command: APPLY, arguments: [fix] });
+        });
+    }
+
+    /** Offers them at the stopped line, too, if the finding is at another one. */
+    provideCodeActions(document: vscode.TextDocument, range: vscode.Range): vscode.CodeAction[] {
+        const { stop } = this;
+        const isHere = stop?.uri.toString() === document.uri.toString() && range.start.line <= stop.line && stop.line <= range.end.line;
+        return isHere && !this.isAsking ? this.fixes.filter((fix) => !isAbout(fix, stop.line)) : [];
+    }
+}
+
+/** Returns the language server's fixes of a line. */
+async function fixesAt({ uri, range }: vscode.Location): Promise<vscode.CodeAction[]> {
+    const found = await vscode.commands.executeCommand<vscode.CodeAction[] | undefined>("vscode.executeCodeActionProvider", uri, range, vscode.CodeActionKind.QuickFix.value);
+    return (found ?? []).filter(({ diagnostics }) => diagnostics?.some(({ source }) => source === SOURCE));
+}
+
+function isAbout({ diagnostics }: vscode.CodeAction, line: number): boolean {
+    return diagnostics?.some(({ range }) => range.start.line === line) ?? false;
+}
+
+/** Registers the links and `dynamo.applyStopFix`, which takes a fix. */
+export function registerStopFixes(): vscode.Disposable {
+    const fixes = new StopFixes();
+    return vscode.Disposable.from(
+        vscode.languages.registerCodeLensProvider(PYTHON_FILES, fixes),
+        vscode.languages.registerCodeActionsProvider(PYTHON_FILES, fixes, { providedCodeActionKinds: [vscode.CodeActionKind.QuickFix] }),
+        vscode.languages.onDidChangeDiagnostics(() => void fixes.refresh()),
+        vscode.commands.registerCommand(APPLY, async ({ edit, command }: vscode.CodeAction) => {
+            if (edit !== undefined) {
+                await vscode.workspace.applyEdit(edit);
+            }
+            if (command !== undefined) {
+                await vscode.commands.executeCommand(command.command, ...((command.arguments ?? []) as unknown[]));
+            }
+        }),
+        vscode.debug.registerDebugAdapterTrackerFactory(DEBUG_TYPE, {
+            createDebugAdapterTracker: (session): vscode.DebugAdapterTracker => ({
+                onWillReceiveMessage: (message: DebugProtocol.Request): void => {
+                    if (RESUMING.has(message.command)) {
+                        fixes.forget();
+                    }
+                },
+                onDidSendMessage: (message: DebugProtocol.StoppedEvent): void => {
+                    if (message.type === "event" && message.event === "stopped") {
+                        void fixes.take(session, message.body);
+                    }
+                },
+            }),
+        }),
+    );
+}
