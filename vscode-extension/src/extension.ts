@@ -8,6 +8,7 @@ import { registerBreakpointDiagnosis } from "./editor/breakpoint-diagnosis.js";
 import { registerFailedLogpoints } from "./editor/failed-logpoints.js";
 import { registerCodeLenses } from "./editor/code-lens.js";
 import { registerCommands } from "./editor/commands.js";
+import { registerComparedRuns } from "./editor/compared-runs.js";
 import { registerFailingCompiles } from "./editor/failing-compiles.js";
 import { registerForecasts } from "./editor/forecasts.js";
 import { registerInlineValues } from "./editor/inline-values.js";
@@ -74,6 +75,7 @@ export function activate(context: vscode.ExtensionContext): void {
         registerWalkthrough(context),
         registerSavedCalls(),
         registerFailingCompiles(),
+        registerComparedRuns(),
         registerForecasts(compiles),
         registerCodeLenses(),
         registerInlineValues(),
@@ -97,8 +99,6 @@ export function activate(context: vscode.ExtensionContext): void {
         registerStageMarks(stages),
         registerRankTerminals(),
         registerWhatIf(),
-        vscode.commands.registerCommand("dynamo.refresh", () => {
-            compiles.refresh();
-        }),
+        vscode.commands.registerCommand("dynamo.refresh", () => { compiles.refresh(); }),
     );
 }

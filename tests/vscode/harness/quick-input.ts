@@ -36,6 +36,13 @@ export class QuickInput {
         await expect(this.input).toBeHidden();
     }
 
+    /** Answers one of several questions, which has this title. */
+    async answerOneOf(title: string, text: string): Promise<void> {
+        await expect(this.page.locator(".quick-input-title", { hasText: title })).toBeVisible();
+        await this.input.fill(text);
+        await this.input.press("Enter");
+    }
+
     /** Answers the dialog of "Save As", which writes its own proposal into the box when it is ready. */
     async saveAs(path: string): Promise<void> {
         await expect(this.input, "the dialog proposes a name").toHaveValue(/./);

@@ -23,6 +23,11 @@ export class ReadOnlyTexts implements vscode.TextDocumentContentProvider, vscode
 
     /** Opens a text under a name, whose ending determines the language. */
     async show(name: string, text: string): Promise<void> {
+        await vscode.window.showTextDocument(this.add(name, text), { preview: true, viewColumn: vscode.ViewColumn.Beside });
+    }
+
+    /** Returns where VS Code reads a text, also in a diff editor. */
+    add(name: string, text: string): vscode.Uri {
         this.opened += 1;
         // The last part of the path is the title; compiles have a slash in their ids.
         const uri = vscode.Uri.from({ scheme: this.scheme, path: `/${this.opened}/${name.replaceAll("/", "∕")}` });
@@ -30,6 +35,6 @@ export class ReadOnlyTexts implements vscode.TextDocumentContentProvider, vscode
         for (const old of [...this.texts.keys()].slice(0, -MOST_KEPT)) {
             this.texts.delete(old);
         }
-        await vscode.window.showTextDocument(uri, { preview: true, viewColumn: vscode.ViewColumn.Beside });
+        return uri;
     }
 }

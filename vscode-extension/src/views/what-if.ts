@@ -6,16 +6,16 @@ import { DEBUG_TYPE } from "../configuration/options.js";
 import { showInformation } from "../notifications.js";
 import { requestKeep, requestWhatIf, WHAT_IF_EVENT, type WhatIfBody } from "../session/requests.js";
 import { errorText, stoppedFrame } from "../session/stopped-frame.js";
+import { ReadOnlyTexts } from "./read-only-texts.js";
 
 const SCHEME = "dynamo-what-if";
 const COMPARE = vscode.l10n.t("Compare");
-const MOST_KEPT = 20;
 
 /** Registers `dynamo.compareWhatIf` and `dynamo.keepWhatIf`. What was compared can be read when the program has ended. */
 export function registerWhatIf(): vscode.Disposable {
     const graphs = new Graphs();
     return vscode.Disposable.from(
-        vscode.workspace.registerTextDocumentContentProvider(SCHEME, graphs),
+        graphs.texts,
         vscode.debug.onDidReceiveDebugSessionCustomEvent(({ event, body }) => {
             if (event === WHAT_IF_EVENT) {
                 void graphs.report(body as WhatIfBody);
@@ -26,14 +26,9 @@ export function registerWhatIf(): vscode.Disposable {
     );
 }
 
-class Graphs implements vscode.TextDocumentContentProvider {
-    private readonly texts = new Map<string, string>();
+class Graphs {
+    readonly texts = new ReadOnlyTexts(SCHEME);
     private newest: WhatIfBody | undefined;
-    private count = 0;
-
-    provideTextDocumentContent(uri: vscode.Uri): string {
-        return this.texts.get(uri.path) ?? "";
-    }
 
     /** Reports that a trace with changes is over. */
     async report(body: WhatIfBody): Promise<void> {
@@ -60,25 +55,15 @@ class Graphs implements vscode.TextDocumentContentProvider {
     }
 
     private async open(body: WhatIfBody): Promise<void> {
-        const changed = this.document(vscode.l10n.t("changed by the debugger"), body.graph);
+        const changed = this.texts.add(`${vscode.l10n.t("changed by the debugger")}.py`, body.graph);
         const name = `${body.function} [${body.compileId}]`;
         if (body.programGraph === undefined) {
             await vscode.window.showTextDocument(changed, { preview: true, viewColumn: vscode.ViewColumn.Beside });
             void showInformation(vscode.l10n.t("The program's own graph of {0} is complete only after its trace continues.", name));
             return;
         }
-        const programs = this.document(vscode.l10n.t("the program's graph"), body.programGraph);
+        const programs = this.texts.add(`${vscode.l10n.t("the program's graph")}.py`, body.programGraph);
         await vscode.commands.executeCommand("vscode.diff", programs, changed, vscode.l10n.t("{0}: the program ↔ changed by the debugger", name));
-    }
-
-    private document(name: string, text: string): vscode.Uri {
-        this.count += 1;
-        const uri = vscode.Uri.from({ scheme: SCHEME, path: `/${this.count}/${name}.py` });
-        this.texts.set(uri.path, text);
-        for (const old of [...this.texts.keys()].slice(0, -MOST_KEPT)) {
-            this.texts.delete(old);
-        }
-        return uri;
     }
 }
 
