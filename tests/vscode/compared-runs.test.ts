@@ -27,7 +27,7 @@ test("a difference of two runs opens in a diff editor, at its line", async ({ vs
     await vscode.quickInput.choose("the graph of scaled differs");
     const diff = page.locator(".monaco-diff-editor");
     await expect(diff.locator(".editor.original .view-lines")).toContainText("x * 2");
-    await expect(diff.locator(".editor.modified .view-lines")).toContainText("x * 3");
+    await expect(diff.locator(".editor.modified .lines-content > .view-lines")).toContainText("x * 3");
     await expect(page.locator(".tab.active", { hasText: "scaled.py" }), "the user's line is beside it").toBeVisible();
     await picture("compared-runs");
 });

@@ -1,4 +1,4 @@
-/** Further tasks of a user, from an empty profile: kernels, compile time, ranks, Triton, a notebook, attaching. */
+/** Further tasks of a user, from an empty profile: kernels, ranks, Triton, a notebook, attaching. */
 
 import { spawn, type ChildProcess } from "node:child_process";
 import { createInterface } from "node:readline";
@@ -38,18 +38,6 @@ test("the kernel of a line", async ({ gestures, vscode, workspace, pictures }) =
     const marked = kernels.locator(".view-overlays .cdr[class*='ced-']").first();
     await expect(marked, "the kernel of the line").toBeVisible(LATE);
     await pictures("kernel", marked);
-});
-
-test("the time that compiling takes", async ({ gestures, vscode, workspace, pictures }) => {
-    await workspace.write("gated.py", GATED);
-    await gestures.do("open the file", () => vscode.openFile("gated.py"));
-    await gestures.do("Profile a Run of This File", () => vscode.command("Profile a Run of This File"));
-    const offer = vscode.page.locator(".notification-toast", { hasText: "The run is profiled." });
-    await gestures.do("Open the Flame Chart", () => offer.getByRole("button", { name: "Open the Flame Chart" }).click(LATE));
-    const chart = vscode.page.locator("iframe.webview.ready:visible").last().contentFrame().frameLocator("#active-frame");
-    const total = chart.getByText("gated", { exact: false }).first();
-    await expect(total).toBeVisible(LATE);
-    await pictures("compile-time", total);
 });
 
 test("both ranks of a job of torchrun", async ({ gestures, vscode, workspace, pictures }) => {

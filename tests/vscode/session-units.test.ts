@@ -23,6 +23,7 @@ test("paths below the workspace are relative, so that VS Code links them in a re
         { path: "/w/m.py", line: 9 },
         { path: "C:\\m.py", line: 7 },
     ]);
+    expect(placesIn("at ./m.py:9", "/w")).toEqual([{ path: "/w/m.py", line: 9 }]);
 });
 
 test("a log message failed if none of its hits had a value", () => {

@@ -32,7 +32,8 @@ test("a recompile's fix is one click away at the stop", async ({ vscode, workspa
     const link = editor.area.locator(".codelens-decoration a", { hasText: `${fix} (not tried)` });
     await expect(link).toBeVisible(LATE);
     await expect(editor.area.locator(".codelens-decoration a", { hasText: "Try" }).first(), "or is tried first").toBeVisible();
-    // VS Code has put the cursor into the stopped line, which is not the guard's.
+    // The stopped line is not the guard's.
+    await editor.area.locator(".view-line", { hasText: "@torch.compile" }).click();
     await page.keyboard.press("Control+.");
     const menu = page.locator(".action-widget", { hasText: fix });
     await expect(menu).toBeVisible();

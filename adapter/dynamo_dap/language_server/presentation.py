@@ -13,7 +13,6 @@ from typing import Any
 from lsprotocol.types import (
     CodeAction,
     CodeActionDisabled,
-    CodeActionKind,
     CodeDescription,
     CodeLens,
     Command,
@@ -39,6 +38,8 @@ from dynamo_dap.records.text_report import print_report
 from dynamo_dap.records.texts import counted
 
 SOURCE = "torch.compile"
+QUICK_FIX = "quickfix.torchCompile"
+"""The kind of the code actions, by which an editor's extension finds them among those of others."""
 _SEVERITIES = {
     Kind.GRAPH_BREAK: DiagnosticSeverity.Warning,
     Kind.RECOMPILE: DiagnosticSeverity.Information,
@@ -121,7 +122,7 @@ def trial_of(fix: Fix, diagnostic: Diagnostic, uri: str) -> CodeAction:
     """Return the action that tries a fix on a copy."""
     title = f"Try this fix: {fix.title}"
     place = {"uri": uri, "line": diagnostic.range.start.line, "title": fix.title}
-    return CodeAction(title, CodeActionKind.QuickFix, [diagnostic], command=Command(title, TRY_FIX, arguments=[place]))
+    return CodeAction(title, QUICK_FIX, [diagnostic], command=Command(title, TRY_FIX, arguments=[place]))
 
 
 STOP_WHERE_SET = "dynamo.stopWhereSet"
@@ -142,7 +143,7 @@ def stop_of(finding: Finding, diagnostic: Diagnostic, document_of: DocumentOf) -
         return None
     title = f"Stop where {changed.name} is set ({counted(len(places), 'breakpoint')})"
     return CodeAction(
-        title, CodeActionKind.QuickFix, [diagnostic], command=Command(title, STOP_WHERE_SET, arguments=[places])
+        title, QUICK_FIX, [diagnostic], command=Command(title, STOP_WHERE_SET, arguments=[places])
     )
 
 
@@ -152,7 +153,7 @@ def action_of(fix: Fix, diagnostic: Diagnostic, positions: Positions, trial: Tri
     A fix that is proven to help is preferred; one that changes results is not offered.
     """
     edit = workspace_edit(fix, positions)
-    action = CodeAction(fix.title, CodeActionKind.QuickFix, [diagnostic], edit=edit, is_preferred=False)
+    action = CodeAction(fix.title, QUICK_FIX, [diagnostic], edit=edit, is_preferred=False)
     if trial is not None:
         action.title = f"{fix.title} (tried: {trial.in_short()})"
         action.is_preferred = trial.is_proven

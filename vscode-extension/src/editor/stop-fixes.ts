@@ -5,11 +5,14 @@ import * as vscode from "vscode";
 
 import { DEBUG_TYPE } from "../configuration/options.js";
 import { placesIn } from "../session/links-in-texts.js";
+import { onDisk } from "../session/stopped-frame.js";
 
 const PYTHON_FILES: vscode.DocumentSelector = { language: "python", scheme: "file" };
-const SOURCE = "torch.compile";
+/** The language server's own kind of quick fixes. */
+const KIND = vscode.CodeActionKind.QuickFix.append("torchCompile");
 const APPLY = "dynamo.applyStopFix";
 const MOST_LINKS = 4;
+const WHOLE_LINE = 10_000;
 
 /** What the descriptions of stops begin with whose lines may have fixes. */
 const FIXABLE = /^(Graph break|Recompile|fullgraph)/;
@@ -22,11 +25,19 @@ interface FixableStop {
     named: vscode.Location[];
 }
 
+/** A fix, and the line of the finding. */
+interface FoundFix {
+    fix: vscode.CodeAction;
+    line: number;
+}
+
 class StopFixes implements vscode.CodeLensProvider, vscode.CodeActionProvider {
     private readonly changed = new vscode.EventEmitter<void>();
     private stop: FixableStop | undefined;
-    private fixes: vscode.CodeAction[] = [];
+    private fixes: FoundFix[] = [];
     private isAsking = false;
+    /** Whether the record changed since the last question. */
+    private isStale = false;
 
     readonly onDidChangeCodeLenses = this.changed.event;
 
@@ -40,8 +51,8 @@ class StopFixes implements vscode.CodeLensProvider, vscode.CodeActionProvider {
         const { stackFrames } = (await session.customRequest("stackTrace", wanted)) as DebugProtocol.StackTraceResponse["body"];
         const [top] = stackFrames;
         if (top?.source?.path !== undefined) {
-            const stopped = { path: top.source.path, line: top.line };
-            const named = [stopped, ...placesIn(body.text ?? "")].map(({ path, line }) => new vscode.Location(vscode.Uri.file(path), new vscode.Position(line - 1, 0)));
+            const stopped = { path: onDisk(top.source.path), line: top.line };
+            const named = [stopped, ...placesIn(body.text ?? "")].map(({ path, line }) => new vscode.Location(vscode.Uri.file(path), new vscode.Range(line - 1, 0, line - 1, WHOLE_LINE)));
             this.stop = { uri: vscode.Uri.file(stopped.path), line: stopped.line - 1, named };
             await this.refresh();
         }
@@ -55,19 +66,21 @@ class StopFixes implements vscode.CodeLensProvider, vscode.CodeActionProvider {
 
     /** Asks for the fixes again: the language server reads what the program records while it runs. */
     async refresh(): Promise<void> {
-        const { stop } = this;
-        if (stop === undefined || this.isAsking) {
+        this.isStale = true;
+        if (this.isAsking) {
             return;
         }
         this.isAsking = true;
-        const found = await Promise.all(stop.named.map(fixesAt)).finally(() => {
-            this.isAsking = false;
-        });
-        if (stop === this.stop) {
-            const titles = new Map(found.flat().map((fix) => [fix.title, fix]));
-            this.fixes = [...titles.values()];
-            this.changed.fire();
+        while (this.isStale && this.stop !== undefined) {
+            this.isStale = false;
+            const { stop } = this;
+            const found = await Promise.all(stop.named.map((at) => fixesAt(at).catch(() => [])));
+            if (stop === this.stop) {
+                this.fixes = [...new Map(found.flat().map((one) => [one.fix.title, one])).values()];
+                this.changed.fire();
+            }
         }
+        this.isAsking = false;
     }
 
     provideCodeLenses(document: vscode.TextDocument): vscode.CodeLens[] {
@@ -76,7 +89,7 @@ class StopFixes implements vscode.CodeLensProvider, vscode.CodeActionProvider {
             return [];
         }
         const at = new vscode.Range(stop.line, 0, stop.line, 0);
-        return this.fixes.slice(0, MOST_LINKS).map((fix) => {
+        return this.fixes.slice(0, MOST_LINKS).map(({ fix }) => {
             const title = fix.edit === undefined || fix.title.includes("(tried:") ? fix.title : vscode.l10n.t("{0} (not tried)", fix.title);
             return new vscode.CodeLens(at, { title: `$(lightbulb) ${title}`, command: APPLY, arguments: [fix] });
         });
@@ -86,18 +99,14 @@ class StopFixes implements vscode.CodeLensProvider, vscode.CodeActionProvider {
     provideCodeActions(document: vscode.TextDocument, range: vscode.Range): vscode.CodeAction[] {
         const { stop } = this;
         const isHere = stop?.uri.toString() === document.uri.toString() && range.start.line <= stop.line && stop.line <= range.end.line;
-        return isHere && !this.isAsking ? this.fixes.filter((fix) => !isAbout(fix, stop.line)) : [];
+        return isHere && !this.isAsking ? this.fixes.filter(({ line }) => line !== stop.line).map(({ fix }) => fix) : [];
     }
 }
 
 /** Returns the language server's fixes of a line. */
-async function fixesAt({ uri, range }: vscode.Location): Promise<vscode.CodeAction[]> {
-    const found = await vscode.commands.executeCommand<vscode.CodeAction[] | undefined>("vscode.executeCodeActionProvider", uri, range, vscode.CodeActionKind.QuickFix.value);
-    return (found ?? []).filter(({ diagnostics }) => diagnostics?.some(({ source }) => source === SOURCE));
-}
-
-function isAbout({ diagnostics }: vscode.CodeAction, line: number): boolean {
-    return diagnostics?.some(({ range }) => range.start.line === line) ?? false;
+async function fixesAt({ uri, range }: vscode.Location): Promise<FoundFix[]> {
+    const found = await vscode.commands.executeCommand<vscode.CodeAction[] | undefined>("vscode.executeCodeActionProvider", uri, range, KIND.value);
+    return (found ?? []).filter(({ kind }) => kind !== undefined && KIND.contains(kind)).map((fix) => ({ fix, line: range.start.line }));
 }
 
 /** Registers the links and `dynamo.applyStopFix`, which takes a fix. */
@@ -124,7 +133,10 @@ export function registerStopFixes(): vscode.Disposable {
                 },
                 onDidSendMessage: (message: DebugProtocol.StoppedEvent): void => {
                     if (message.type === "event" && message.event === "stopped") {
-                        void fixes.take(session, message.body);
+                        // A program may have ended before it answers.
+                        fixes.take(session, message.body).catch(() => {
+                            fixes.forget();
+                        });
                     }
                 },
             }),

@@ -19,7 +19,8 @@ export function withRelativePaths(text: string, folder: string): string {
     return lines.join("\n");
 }
 
-/** The places in lines like "at /folder/train.py:9". */
-export function placesIn(text: string): { path: string; line: number }[] {
-    return [...text.matchAll(/^at ([/\\].*|[A-Z]:.*):(\d+)$/gm)].map(([, path = "", line]) => ({ path, line: Number(line) }));
+/** The places in lines like "at /folder/train.py:9", or "at ./train.py:9" in `folder`. */
+export function placesIn(text: string, folder = ""): { path: string; line: number }[] {
+    const found = [...text.matchAll(/^at (\.?[/\\].*|[A-Z]:.*):(\d+)$/gm)];
+    return found.map(([, path = "", line]) => ({ path: path.startsWith(".") ? folder + path.slice(1) : path, line: Number(line) }));
 }

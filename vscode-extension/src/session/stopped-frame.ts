@@ -49,6 +49,11 @@ export async function evaluated(expression: string, frame: StoppedFrame): Promis
     return { ...frame, reference: found.variablesReference };
 }
 
+/** A path that a request of ours got: in a remote window VS Code makes an address of it. */
+export function onDisk(path: string): string {
+    return path.includes("://") ? vscode.Uri.parse(path).path : path;
+}
+
 /** What a request that was refused says. */
 export function errorText(problem: unknown): string {
     return problem instanceof Error ? problem.message : String(problem);

@@ -10,6 +10,7 @@ import { DEBUG_TYPE } from "../configuration/options.js";
 import type { Compiles } from "../session/compiles.js";
 import { stopAt } from "../editor/commands.js";
 import type { Compile } from "../session/requests.js";
+import { onDisk } from "../session/stopped-frame.js";
 import { findingsOf, merged, type Finding } from "./finding-list.js";
 import { openPlace, placeText } from "./links.js";
 import { makeNode, PullTree, type TreeNode } from "./pull-tree.js";
@@ -113,7 +114,7 @@ class Findings implements vscode.Disposable {
         const [top] = answer.stackFrames;
         const [title = "", ...details] = (body.text ?? "").split("\n");
         if (top?.source?.path !== undefined) {
-            this.stopped.push({ title, details, place: { path: top.source.path, line: top.line }, severity: "error", isRecorded: false });
+            this.stopped.push({ title, details, place: { path: onDisk(top.source.path), line: top.line }, severity: "error", isRecorded: false });
         }
     }
 }
