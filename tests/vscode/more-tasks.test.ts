@@ -68,8 +68,8 @@ test("a compiled function that a cell of a notebook calls", async ({ gestures, v
         await debugAs("attach", 6, gestures, vscode, port);
         // The kernel has threads of its own, which are shown, too.
         await expect(vscode.debug.row("call-stack", "scale", "scaling.py", "6:")).toBeVisible(LATE);
-        const value = await vscode.debug.reveal("variables", "y =");
-        await expect(value).toContainText("[2.0, 2.0]");
+        const value = await vscode.debug.reveal("variables", "x =");
+        await expect(value).toContainText("[1.0, 1.0]");
         await pictures("notebook", value);
     } finally {
         kernel.kill("SIGKILL");
