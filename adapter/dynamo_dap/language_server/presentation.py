@@ -142,9 +142,7 @@ def stop_of(finding: Finding, diagnostic: Diagnostic, document_of: DocumentOf) -
     if changed is None or not places:
         return None
     title = f"Stop where {changed.name} is set ({counted(len(places), 'breakpoint')})"
-    return CodeAction(
-        title, QUICK_FIX, [diagnostic], command=Command(title, STOP_WHERE_SET, arguments=[places])
-    )
+    return CodeAction(title, QUICK_FIX, [diagnostic], command=Command(title, STOP_WHERE_SET, arguments=[places]))
 
 
 def action_of(fix: Fix, diagnostic: Diagnostic, positions: Positions, trial: Trial | None) -> CodeAction:
