@@ -644,7 +644,7 @@ def test_cache_entries_at_the_prompt(environment: dict[str, str]) -> None:
         "1 removed",
         "(dynamo) entries fn",
         "[0/1] compiled by eager",
-        "2 forgotten",
+        "2 removed",
         "(dynamo) entries",
         "Model.forward",
         "again 3.0",
