@@ -5,6 +5,7 @@ import { createInterface } from "node:readline";
 
 import { at } from "./harness/debug-panes.js";
 import type { Gestures } from "./harness/gestures.js";
+import { GATED } from "./harness/programs.js";
 import { test } from "./harness/newcomer.js";
 import { python } from "./harness/python.js";
 import { expect } from "./harness/test.js";
@@ -104,19 +105,6 @@ async function listening(workspace: Workspace, environment: NodeJS.ProcessEnv, .
     }
     throw new Error("the program ended before it listened");
 }
-
-const GATED = `import torch
-
-
-@torch.compile
-def gated(x):
-    gate = torch.sigmoid(x)
-    return x * gate
-
-
-gated(torch.ones(64))
-print("compiled")
-`;
 
 const RANKS = `import torch
 import torch.distributed as dist

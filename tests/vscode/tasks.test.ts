@@ -5,6 +5,7 @@ import { join } from "node:path";
 
 import { at } from "./harness/debug-panes.js";
 import { Gestures } from "./harness/gestures.js";
+import { GATED } from "./harness/programs.js";
 import { test } from "./harness/newcomer.js";
 import { repository } from "./harness/places.js";
 import { expect } from "./harness/test.js";
@@ -165,17 +166,4 @@ def loss(x):
 def test_loss():
     value = loss(torch.full((3,), 2.0)).item()
     assert value == 1.0
-`;
-
-const GATED = `import torch
-
-
-@torch.compile
-def gated(x):
-    gate = torch.sigmoid(x)
-    return x * gate
-
-
-gated(torch.ones(64))
-print("compiled")
 `;

@@ -20,7 +20,7 @@ def jump_in(frame: TracedFrame, facts: CodeFacts, path: str, line: int) -> Jump:
     if target is None:
         raise WriteRefused(f"no line of {name}, which is traced, begins there")
     if frame.next_index is None:
-        raise WriteRefused(f"{name} returns: a jump inside it is no longer possible")
+        raise WriteRefused(f"{name} is returning: none of its lines can run again")
     here = frame.index
     begin = all(map(facts.begins_statement, (line, frame.line)))
     if not begin or facts.first_of_line(frame.line) != here:
