@@ -91,8 +91,8 @@ def _requirements(required: list[str]) -> list[dict[str, Any]]:
         assert name is not None
         ranges.setdefault(name[0].lower().replace("_", "-"), []).append(requirement)
     components = []
-    for name, texts in sorted(ranges.items()):
-        component = _component(name, None, None, f"pkg:pypi/{name}")
+    for package, texts in sorted(ranges.items()):
+        component = _component(package, None, None, f"pkg:pypi/{package}")
         component["properties"] = [{"name": "dynamo-dap:requirement", "value": text} for text in texts]
         components.append(component)
     return components

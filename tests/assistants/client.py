@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from mcp import Client, MCPError, StdioServerParameters
-from mcp.client.session import ClientRequestContext
 from mcp_types import ListRootsResult, Root, TextContent
+from pydantic import FileUrl
 
 from dynamo_dap.protocol.contract import EDITOR_VARIABLE, RECORDS_VARIABLE
 from tests.client import processes, zygote
@@ -73,12 +73,12 @@ def environment(folder: Path, mark: str) -> dict[str, str]:
 
 @contextlib.asynccontextmanager
 async def assistant(
-    folder: Path, *, roots: list[Path] | None = None, mode: str = "auto", editor: str | None = None
+    folder: Path, *, roots: list[Path] | None = None, mode: Any = "auto", editor: str | None = None
 ) -> AsyncIterator[Assistant]:
     """A client whose server runs in ``folder``, perhaps in an editor; without ``roots`` it has no such thing."""
 
-    async def list_roots(_: ClientRequestContext) -> ListRootsResult:
-        return ListRootsResult(roots=[Root(uri=path.as_uri()) for path in roots or []])
+    async def list_roots(*_: Any, **__: Any) -> ListRootsResult:
+        return ListRootsResult(roots=[Root(uri=FileUrl(path.as_uri())) for path in roots or []])
 
     mark = uuid.uuid4().hex
     server = StdioServerParameters(

@@ -41,7 +41,7 @@ from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 from dynamo_dap.debuggee.torch_api.trackers.forms import Known, TensorForm
 from dynamo_dap.protocol.types import SourceBreakpoint
 from tests.benchmarks.compared_lines import ComparedLines
-from tests.compile_time.test_cached_calls import every_cached_call
+from tests.compile_time.test_cached_calls import EveryCall, every_cached_call
 from tests.run_time.in_process import ScriptedHost
 
 LIBRARIES = ("/transformers/", "/torch_geometric/")
@@ -197,11 +197,11 @@ def traced_visits(visits: Visits) -> Iterator[None]:
         last[0] = (id(self), line)
         visits[self.f_code.co_filename, line].append(_kept(dict(_values(TracedFrame(self)))))
 
-    InstructionTranslatorBase.starts_line = starts_line  # type: ignore[method-assign]
+    InstructionTranslatorBase.starts_line = starts_line
     try:
         yield
     finally:
-        InstructionTranslatorBase.starts_line = original  # type: ignore[method-assign]
+        InstructionTranslatorBase.starts_line = original
 
 
 def _values(frame: TracedFrame) -> Iterator[tuple[str, Any]]:
@@ -245,7 +245,7 @@ def measure(name: str) -> list[Comparison]:
     model.eval()
     found: list[Comparison] = []
     visits: Visits = defaultdict(list)
-    with torch.no_grad(), every_cached_call(), traced_visits(visits):
+    with torch.no_grad(), every_cached_call(EveryCall), traced_visits(visits):
         compiled = torch.compile(model, backend="eager")
         first_trace = 0.0
         for size in SIZES:
@@ -258,7 +258,7 @@ def measure(name: str) -> list[Comparison]:
             one.first_trace = first_trace
             found.append(one)
     found[-1].costs = _costs(compiled, model, arguments(SIZES[-1]), visits.keys())
-    with torch.no_grad(), every_cached_call():
+    with torch.no_grad(), every_cached_call(EveryCall):
         # Apart, since noting the values costs more than the trace.
         compiled(**arguments(SIZES[-1]))
         found[-1].retraced, _ = _timed_call(compiled, arguments(SIZES[-1]))
@@ -418,11 +418,11 @@ def seconds_of_one_value(nodes: int) -> tuple[float, float]:
         original(self, line)
         look(self)
 
-    InstructionTranslatorBase.starts_line = starts_line  # type: ignore[method-assign]
+    InstructionTranslatorBase.starts_line = starts_line
     try:
         torch.compile(chain, backend="eager")(torch.ones(8))
     finally:
-        InstructionTranslatorBase.starts_line = original  # type: ignore[method-assign]
+        InstructionTranslatorBase.starts_line = original
     return taken[0], min(_seconds(chain, {"x": torch.ones(8)}) for _ in range(5))
 
 

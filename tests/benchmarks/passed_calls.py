@@ -10,6 +10,7 @@ import argparse
 import statistics
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -28,7 +29,7 @@ class Kind:
     """Fields of a breakpoint, its row in ``make bench``, and how many milliseconds it is to cost at most."""
 
     row: str
-    fields: dict[str, str]
+    fields: dict[str, Any]
     aim: float | None = None
 
 

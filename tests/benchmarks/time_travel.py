@@ -150,7 +150,7 @@ class LoggedTraces:
 
         def look(stop: SeenStop) -> Move | None:
             if stop.frame.position.line == self._last and stop.stop.past is not None and not found:
-                files = [tracemalloc.Filter(True, each.__file__) for each in (trace_log, snapshots, trace_changes)]
+                files = [tracemalloc.Filter(True, str(each.__file__)) for each in (trace_log, snapshots, trace_changes)]
                 taken = tracemalloc.take_snapshot().filter_traces(files).statistics("filename")
                 found.append((sum(each.size for each in taken), stop.stop.past.timeline(0, 1).total))
             return None

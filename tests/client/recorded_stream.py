@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from dynamo_dap.protocol.framing import FrameParser, FramingError
+from dynamo_dap.protocol.framing import FrameParser, FramingError, MessageTooLarge
 from dynamo_dap.protocol.streams import ByteStream
 from tests.client.schema import problems_of
 from tests.client.timeline import Timeline
@@ -47,7 +47,12 @@ class RecordedStream:
         """Close the stream."""
         self._stream.close()
 
-    def _take(self, body: bytes, sent: bool) -> None:
+    def abandon(self) -> None:
+        """Release the stream in a forked process."""
+        self._stream.abandon()
+
+    def _take(self, body: bytes | MessageTooLarge, sent: bool) -> None:
+        assert isinstance(body, bytes), "a message is too large"
         message = json.loads(body)
         self._timeline.record(sent, message)
         if not sent or self._check_sent:

@@ -101,5 +101,6 @@ class StrictClient:
         parser = FrameParser()
         while data := self._server.stream.read():
             for body in parser.feed(data):
+                assert isinstance(body, bytes), "a message is too large"
                 self._received.put(json.loads(body))
         self._received.put(_END)

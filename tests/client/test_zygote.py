@@ -9,6 +9,7 @@ import subprocess
 import sys
 import uuid
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -35,7 +36,7 @@ sys.exit(7)
 """
 
 
-def run(python: list[str], program: Path, *arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
+def run(python: list[str], program: Path, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
     command = [*python, "-u", "-X", "frozen_modules=off", str(program), *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=False, **options)
 

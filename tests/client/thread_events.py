@@ -36,7 +36,7 @@ def problems_of(entries: Iterable[Entry]) -> list[str]:
         elif message.get("event") == "stopped":
             if body.get("threadId") in unanswered.values():
                 found.append(f"a stop came before the answer to what let its thread go on: {entry}")
-            stopped.add(body.get("threadId"))
+            stopped.add(body["threadId"])
         elif message.get("event") == "continued":
             stopped.clear()
         elif message.get("event") == "thread" and body["reason"] == "started" and body["threadId"] in stopped:

@@ -48,7 +48,7 @@ def _folded(entries: list[Entry]) -> list[Entry]:
     folded: list[Entry] = []
     for entry in entries:
         before = folded[-1].message if folded else {}
-        body, body_before = entry.message.get("body"), before.get("body")
+        body, body_before = entry.message.get("body") or {}, before.get("body") or {}
         if (
             entry.message.get("event") == before.get("event") == "output"
             and body.get("category") == body_before.get("category")

@@ -37,12 +37,15 @@ import tempfile
 import threading
 import types
 from pathlib import Path
+from typing import Any
 
 MARK = "DYNAMO_DAP_TEST_SESSION"
 """The environment variable by which ``processes`` finds what belongs to a session."""
 _MARK_LENGTH = 32
-_READ_AT_THE_START = ("PYTHON", "TORCH", "PYTORCH", "OMP_", "MKL_", "KMP_", "OPENBLAS_", "LD_", "LC_", "LANG", "TZ")
-_READ_AT_THE_START += ("PYDEVD", "DEBUGPY", "GEVENT")
+_READ_AT_THE_START = (
+    *("PYTHON", "TORCH", "PYTORCH", "OMP_", "MKL_", "KMP_", "OPENBLAS_", "LD_", "LC_", "LANG", "TZ"),
+    *("PYDEVD", "DEBUGPY", "GEVENT"),
+)
 _IMPORTED = (
     "torch._dynamo.convert_frame",
     "torch._dynamo.backends.inductor",
@@ -179,7 +182,8 @@ class _Zygote:
     def serve(self) -> None:
         """Fork until stdin ends. Raises ``_Forked`` in the forked processes."""
         while True:
-            ready, _, _ = select.select([0, self._woken, self._listener, *self._stand_ins], [], [])
+            awaited: list[Any] = [0, self._woken, self._listener, *self._stand_ins]
+            ready, _, _ = select.select(awaited, [], [])
             if self._woken in ready:
                 self._woken.recv(4096)
                 self._report_ends()

@@ -166,7 +166,7 @@ def test_what_is_swapped_between_show_and_run_does_not_run(
     """The record is read once; the program is compared again before each run."""
 
     class Swaps(Terminal):
-        def readline(self, *_: Any) -> str:
+        def readline(self, *_: Any) -> Any:
             self.swap()
             return "y\n"
 

@@ -38,7 +38,8 @@ class EveryLine(BackwardPasses):
         self._trace(kept, ReplayRun(self._in_backward(kept, run)))
 
     def _report_failure(self, call: CachedCall, problem: Exception) -> None:
-        self._host.failure = problem
+        host: Any = self._host  # a scripted one
+        host.failure = problem
 
 
 @contextmanager

@@ -174,11 +174,11 @@ def _hooks(seen: Observation, watch: Callable[[TracedFrame], None] | None) -> It
         if watch is not None:
             watch(TracedFrame(self))
 
-    base.step, base.starts_line = counting_step, watching_line  # type: ignore[method-assign]
+    base.step, base.starts_line = counting_step, watching_line
     try:
         yield
     finally:
-        base.step, base.starts_line = step, starts_line  # type: ignore[method-assign]
+        base.step, base.starts_line = step, starts_line
 
 
 def _listing(code: types.CodeType) -> str:

@@ -62,7 +62,7 @@ class EveryCall(CachedCallStops):
         self.visits = ProgressOfTraces()
         stops: Any = self
         super().__init__(host, self.logs, stops, lambda call: None)
-        self.count = 0
+        self.followed = 0
 
     def walk(self, attempt: Attempt) -> None:
         """Go through a saved trace."""
@@ -74,7 +74,7 @@ class EveryCall(CachedCallStops):
         return True
 
     def stop_in(self, call: CachedCall, known: CallFacts | None) -> CallFacts | None:
-        self.count += 1
+        self.followed += 1
         return super().stop_in(call, None)
 
     def _report_failure(self, call: CachedCall, problem: Exception) -> None:
@@ -85,7 +85,7 @@ Kind = TypeVar("Kind", bound=EveryCall)
 
 
 @contextmanager
-def every_cached_call(kind: type[Kind] = EveryCall) -> Iterator[Kind]:  # type: ignore[assignment]
+def every_cached_call(kind: type[Kind]) -> Iterator[Kind]:
     """Replay every cached call."""
     host: Any = ScriptedHost(lambda stop: None, mode="both")
     calls = kind(host)
@@ -113,9 +113,9 @@ def test_nothing_changes(program: Any) -> None:
     alone = parts(observe(program, runs=3))
     looker = Looker(lazy=True)
     seen = EachLine(lambda frame: looker(frame) if retraced_call() is not None else None)
-    with every_cached_call() as calls:
+    with every_cached_call(EveryCall) as calls:
         watched = parts(observe(program, watch=seen, runs=3))
-    assert calls.count, "the cache served no call"
+    assert calls.followed, "the cache served no call"
     assert looker.shown
     for name, value in alone.items():
         assert watched[name] == value, name
@@ -147,14 +147,14 @@ def test_nothing_changes_when_traces_end_early(program: Any) -> None:
         nonlocal count, ended, limit
         if retraced_call() is None:
             return
-        if calls.count > limit:
-            count, limit = 0, calls.count
+        if calls.followed > limit:
+            count, limit = 0, calls.followed
         count += 1
         if count == limit:
             ended += 1
             frame.end_trace()
 
-    with every_cached_call() as calls:
+    with every_cached_call(EveryCall) as calls:
         watched = parts(observe(program, watch=EachLine(look), runs=6))
     assert ended >= 3
     for name, value in alone.items():
@@ -229,7 +229,7 @@ class Keeping(EveryCall):
         self._seen: list[Any] = []
 
     def stop_in(self, call: CachedCall, known: CallFacts | None) -> CallFacts | None:
-        self.count += 1
+        self.followed += 1
         if not isinstance(known, TracedCall):
             return CachedCallStops.stop_in(self, call, known)
         self._is_tracing_only = True
@@ -605,10 +605,10 @@ class Calls:
 
 @pytest.fixture
 def scaler(monkeypatch: pytest.MonkeyPatch) -> Calls:
-    host: Any = ScriptedHost(lambda stop: calls.stops.append(stop.stop.description), mode="both")
+    host: Any = ScriptedHost(lambda stop: calls.stops.append(str(stop.stop.description)), mode="both")
     host.eager_debugger = NoEagerDebugger()
     calls = Calls(host)
-    original = cached_calls.trace_again
+    original = vars(cached_calls)["trace_again"]
 
     def trace_again(replay: Replay, **options: Any) -> Any:
         calls.traced += 1

@@ -60,7 +60,7 @@ LEFT = [
 
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_what_is_decided_is_what_an_evaluation_gives(dynamic: bool) -> None:
-    def look(frame: Any) -> tuple[dict[str, object], dict[str, bool], list[object]]:
+    def look(frame: Any) -> tuple[dict[str, object], dict[str, bool], list[str]]:
         before = frame.state()
         found: dict[str, object] = {each: truth(frame, each, {"own": 0}) for each in PLAIN}
         left = [each for each in LEFT if truth(frame, each, {}) is not None]

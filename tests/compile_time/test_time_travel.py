@@ -116,7 +116,7 @@ class BackAndForth:
 
     def _there_and_back(self) -> Iterator[Move | None]:
         first, *_, last = visited = list(self._visited)
-        found = {last}
+        found: set[Position | None] = {last}
         while not found >= {first}:
             yield Move(StepKind.BACK_TO_BREAKPOINT)
             found.add(self._here)
@@ -257,7 +257,7 @@ class AcrossBreaks:
                 return None
             self._moves = self._there_and_back()
         else:
-            self._is_at_beginning = "beginning" in stop.stop.description
+            self._is_at_beginning = "beginning" in str(stop.stop.description)
             for name, (expected, found) in different(self._visited[self._line], state_of(stop)).items():
                 if name.startswith(("stack", "value of ")) and name in self._visited[self._line]:
                     self.differences.append(
@@ -303,7 +303,7 @@ def branches_around_llama(compiled: Compiled) -> list[Any]:
         return [run(model, torch.arange(6).reshape(1, 6) + number) for number in range(3)]
 
 
-CALLS = {branches: 6, programs.graph_break: 2, branches_around_llama: 3}
+CALLS: dict[Program, int] = {branches: 6, programs.graph_break: 2, branches_around_llama: 3}
 
 
 @pytest.mark.parametrize("program", CALLS, ids=lambda each: each.__name__)

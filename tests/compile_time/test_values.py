@@ -463,7 +463,7 @@ def test_torch_is_not_imported_for_looking() -> None:
 
 def _with_attribute() -> torch.Tensor:
     tensor = torch.ones(2)
-    tensor.note = "kept"  # type: ignore[attr-defined]
+    tensor.note = "kept"
     return tensor
 
 

@@ -195,7 +195,7 @@ class Walk:
         trace, at = here
         assert (stop.frame.name, stop.frame.position.line) == (trace[at].function, trace[at].line)
         expected, found = trace[at].state, state_of(stop)
-        if " back" not in stop.stop.description:
+        if " back" not in str(stop.stop.description):
             self._running = position.compile_id
         elif position.compile_id != self._running:
             expected, found = _looked_at(expected, found)

@@ -194,7 +194,7 @@ def position_of(stop: SeenStop) -> Position | None:
     """Return where a trace is held; None in generated code."""
     if stop.stop.engine != COMPILE_TIME:
         return None
-    origin = stop.stop.origin
+    origin: Any = stop.stop.origin
     if origin.call is not None:
         return Position(origin.identity.compile_id, 0, origin.call.number or -1, origin.position)
     return Position(origin.identity.compile_id, origin.identity.attempt, 0, origin.position)
@@ -214,7 +214,7 @@ def state_of(stop: SeenStop) -> State:
     frame = traced_frames(stop)[0]._frame
     for name, node in tensors_of(frame):
         try:
-            value = frame.real_value(node)
+            value: Any = frame.real_value(node)
             state[f"value of {name}"] = str(value.tolist() if value.numel() < _FEW else value.sum().item())
         except NoRealValue as problem:
             state[f"value of {name}"] = str(problem)
@@ -227,7 +227,8 @@ def state_of(stop: SeenStop) -> State:
 
 def frame_is_of_cached_call(stop: SeenStop) -> bool:
     """Whether the held call hits the cache."""
-    return stop.stop.origin.call is not None
+    origin: Any = stop.stop.origin
+    return origin.call is not None
 
 
 _OF_CALLERS = 3

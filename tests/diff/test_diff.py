@@ -123,7 +123,8 @@ def _run(path: Path, text: str, variables: str = "") -> Run:
     path.parent.mkdir(exist_ok=True)
     path.write_text(text)
     given = f"{variables}{path}"
-    return read_side(given, command_of(given, *python()))
+    (interpreter,) = python()
+    return read_side(given, command_of(given, interpreter))
 
 
 def _edited(text: str, edits: tuple[tuple[str, str], ...]) -> str:

@@ -99,7 +99,8 @@ for each in threads:
 def _run(path: Path, text: str, arguments: str = "", *, with_values: bool = True, variables: str = "") -> Run:
     path.write_text(text)
     given = f"{variables}{path} {arguments}"
-    return read_side(given, command_of(given, *python()), with_values=with_values)
+    (interpreter,) = python()
+    return read_side(given, command_of(given, interpreter), with_values=with_values)
 
 
 def _values(one: Run, other: Run) -> list[Difference]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ METADATA = ("shape", "stride", "dtype", "device", "layout", "requires_grad")
 UNTOUCHED = " (unrealized)"
 
 
-def shown(tree: Tree) -> dict[str, object]:
+def shown(tree: Tree) -> dict[str, Any]:
     """The text, type and children of a value: what an eye sees of it, without what only a trace knows, or has not."""
     return {
         "text": tree.text.removesuffix(UNTOUCHED).partition(" = ")[0],

@@ -64,7 +64,7 @@ class Screen:
         self._screen.select_graphic_rendition = lambda *attributes, private=False: None
         self._stream = pyte.ByteStream(self._screen)
         self._master, slave = pty.openpty()
-        termios.tcsetwinsize(slave, (50, 160))
+        termios.__dict__["tcsetwinsize"](slave, (50, 160))
         self._process = subprocess.Popen(
             [sys.executable, "-c", _LOGIN, *command],
             cwd=folder,

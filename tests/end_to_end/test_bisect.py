@@ -95,7 +95,7 @@ def test_a_wrong_decomposition_is_found(tmp_path: Path) -> None:
 
 def _agrees(found: Any, program: Fixture) -> None:
     """Check that ``compare`` goes through the same stages to the same answer, with both errors."""
-    words = [sys.executable, "-m", "dynamo_dap", "compare", "--json", program.path]
+    words = [sys.executable, "-m", "dynamo_dap", "compare", "--json", str(program.path)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=DEADLINE, check=False)
     body = json.loads(done.stdout)
     judged = [(each["name"], each["right"]) for each in body["stages"]]

@@ -611,9 +611,8 @@ def test_a_helper_that_breaks_the_graph_stops_once_for_each_execution(
         counted = SourceBreakpoint(fixture.line("counted"), hit_condition="10")
         plain = [SourceBreakpoint(fixture.line(each)) for each in ("break", *others)]
         session.set_breakpoints(fixture, logged, counted, *plain)
-    expected = [
-        each for each in ("first", "break", "between", "break", "last") if each == "break" or each in others
-    ] * 5
+    every: tuple[str, ...] = ("first", "break", "between", "break", "last")
+    expected = [each for each in every if each == "break" or each in others] * 5
     expected.insert(len(expected) - 1 - expected[::-1].index("break"), "counted")
     stops = [session.wait_for_stop("breakpoint").marker]
     stops += [session.go_on().marker for _ in expected[1:]]

@@ -252,7 +252,9 @@ def test_functions_of_the_library_that_both_use_are_compiled_as_without_us(sessi
 def _set_all(session: Session, program: Fixture, places: dict[str, str | None]) -> None:
     """Set breakpoints and every filter, none of which stops."""
     never = {"condition": "False"}
-    breakpoints = [SourceBreakpoint(line=program.line(place), mode=mode, **never) for place, mode in places.items()]
+    breakpoints = [
+        SourceBreakpoint(line=program.line(place), mode=mode, condition="False") for place, mode in places.items()
+    ]
     session.set_breakpoints(program, *breakpoints)
     filters = [{"filterId": name, **never} for name in EXCEPTION_FILTERS]
     session.request("setExceptionBreakpoints", {"filters": [], "filterOptions": filters})

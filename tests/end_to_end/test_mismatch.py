@@ -388,7 +388,7 @@ def test_the_command_compares_without_a_debugger(tmp_path: Path) -> None:
 
 def test_a_program_that_fails_has_its_own_status(tmp_path: Path) -> None:
     program = program_of("import sys\nprint('ran', sys.argv[1:])\nsys.exit(7)\n", tmp_path)
-    command = [sys.executable, "-m", "dynamo_dap", "compare", program.path, "--json", "x"]
+    command = [sys.executable, "-m", "dynamo_dap", "compare", str(program.path), "--json", "x"]
     run = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=False)
     printed, answer, *_ = run.stdout.splitlines()
     assert (run.returncode, printed) == (7, "ran ['--json', 'x']")
@@ -658,7 +658,7 @@ def test_a_custom_operator_that_does_not_do_what_it_declares(
 
 
 def untouched_by(program: Fixture, *arguments: str) -> str:
-    command = [sys.executable, program.path, *arguments]
+    command = [sys.executable, str(program.path), *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=True).stdout
 
 

@@ -77,7 +77,7 @@ class Strict:
 
     def _run_in_terminal(self, arguments: dict[str, Any]) -> dict[str, Any]:
         environment = {**self.environment, **{name: text for name, text in arguments.get("env", {}).items() if text}}
-        quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        quiet: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         self.program = subprocess.Popen(arguments["args"], cwd=arguments["cwd"], env=environment, **quiet)
         return {}
 

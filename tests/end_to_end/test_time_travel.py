@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeGuard
 
 import pytest
 
@@ -31,7 +32,7 @@ def _lines(fixture: Fixture) -> list[int]:
     )
 
 
-def _is_statement(node: ast.AST) -> bool:
+def _is_statement(node: ast.AST) -> TypeGuard[ast.stmt]:
     return isinstance(node, ast.stmt) and not isinstance(node, ast.FunctionDef)
 
 

@@ -513,7 +513,7 @@ def test_it_has_no_effect(session: Session, observed: Fixture, place: str, name:
         before = len(session.timeline.events)
         session.resume("continue")
         session.timeline.wait_until(
-            lambda before=before: any(  # type: ignore[misc]
+            lambda before=before: any(
                 event["event"] in ("stopped", "terminated") for event in session.timeline.events[before:]
             ),
             "the next stop, or the end",

@@ -89,9 +89,12 @@ def marked_lines(program: str) -> dict[str, int | None]:
     found: dict[str, int | None] = {}
     for node in ast.parse(text).body:
         decorators = " ".join(map(ast.unparse, getattr(node, "decorator_list", [])))
-        is_case = isinstance(node, ast.FunctionDef) and ("wrong" in decorators or "torch.compile" in decorators)
-        if is_case or (isinstance(node, ast.ClassDef) and node.name == "Switched"):
-            name = f"{node.name}.forward" if isinstance(node, ast.ClassDef) else node.name
+        name = None
+        if isinstance(node, ast.FunctionDef) and ("wrong" in decorators or "torch.compile" in decorators):
+            name = node.name
+        elif isinstance(node, ast.ClassDef) and node.name == "Switched":
+            name = f"{node.name}.forward"
+        if name is not None:
             within = range(node.lineno, (node.end_lineno or node.lineno) + 1)
             line = next((line for line in within if lines[line - 1].endswith("# wrong")), None)
             found[name] = named.get(name, line)

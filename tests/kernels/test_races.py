@@ -21,7 +21,7 @@ def launch(session: Session, *names: str, condition: str | None = None, program:
     with session.launching(program, **OPTIONS, args=list(names)):
         chosen = {"filters": ["race"]}
         if condition is not None:
-            chosen = {"filters": [], "filterOptions": [{"filterId": "race", "condition": condition}]}  # type: ignore[dict-item,list-item]
+            chosen = {"filters": [], "filterOptions": [{"filterId": "race", "condition": condition}]}  # type: ignore[list-item]
         session.request("setExceptionBreakpoints", chosen)
 
 

@@ -217,12 +217,13 @@ class Editor:
         """Return the hover at a place: line from 1, column from 0."""
         params = types.HoverParams(types.TextDocumentIdentifier(path.as_uri()), types.Position(line - 1, column))
         found = self._await(self._client.text_document_hover_async(params))
-        return None if found is None else found.contents.value  # type: ignore[union-attr]
+        return None if found is None else found.contents.value
 
     def lenses(self, path: Path) -> list[types.CodeLens]:
         """Return the lenses of a file."""
         params = types.CodeLensParams(types.TextDocumentIdentifier(path.as_uri()))
-        return list(self._await(self._client.text_document_code_lens_async(params)) or [])
+        found = self._await(self._client.text_document_code_lens_async(params))
+        return list(found or [])
 
     def actions(self, path: Path, diagnostic: types.Diagnostic) -> dict[str, types.CodeAction]:
         """Return the code actions for a diagnostic, by title."""
@@ -287,7 +288,7 @@ def edited(text: str, edits: list[types.TextEdit]) -> str:
 
     spans = [(offset(one.range.start), offset(one.range.end), number, one) for number, one in enumerate(edits)]
     for start, end, _, one in sorted(spans, key=lambda span: span[:3], reverse=True):
-        text = text[:start] + str(one.new_text) + text[end:]  # type: ignore[union-attr]
+        text = text[:start] + str(one.new_text) + text[end:]
     return text
 
 

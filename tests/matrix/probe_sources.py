@@ -313,7 +313,7 @@ def lookups() -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for path in sorted(Path(debuggee.__path__[0]).rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
-        constants = {
+        constants: dict[str, object] = {
             name: one.value.value
             for one in tree.body
             if isinstance(one, ast.Assign) and isinstance(one.value, ast.Constant)

@@ -104,14 +104,14 @@ class Environment:
         else:
             self._install_torch_without_cuda()
         self._pip("packaging")
-        self._pip("--no-deps", "--editable", ROOT)
+        self._pip("--no-deps", "--editable", str(ROOT))
         self._pip(*self._requirements("dynamo-dap", "dev"))
         self._check_torch()
         self._ready.touch()
 
     def test(self, arguments: list[str]) -> int:
         """Run the tests; return pytest's exit code."""
-        command = [self.python, "-m", "pytest", *(arguments or ["-n", "2", *TESTS])]
+        command = [str(self.python), "-m", "pytest", *(arguments or ["-n", "2", *TESTS])]
         return subprocess.run(command, cwd=ROOT, check=False, stdout=sys.stderr).returncode
 
     def version_row(self) -> str:
@@ -124,7 +124,7 @@ class Environment:
         return f"| {python} | {torch.partition('+')[0]} | {tried} | {count} | {names} | {off} |"
 
     def _pip(self, *arguments: str) -> None:
-        command = [sys.executable, "-m", "pip", "--python", self.python, "install", "--quiet", *arguments]
+        command = [sys.executable, "-m", "pip", "--python", str(self.python), "install", "--quiet", *arguments]
         subprocess.run(command, check=True)
 
     def _install_torch_without_cuda(self) -> None:
@@ -134,7 +134,7 @@ class Environment:
 
     def _requirements(self, package: str, extra: str) -> list[str]:
         """Return what an installed package needs on this Python."""
-        command = [self.python, "-c", _REQUIREMENTS, package, extra]
+        command = [str(self.python), "-c", _REQUIREMENTS, package, extra]
         needs = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
         if self.combination.python in _NO_PINNED_TRITON:
             needs = ["triton" if one.startswith("triton") else one for one in needs]

@@ -81,8 +81,8 @@ def test_the_phases_are_those_of_compile_times(tmp_path: Path) -> None:
     """Each as often and as long as torch says, with Inductor; a second run is served by the caches, and says so."""
     need_inductor("the program")
     program = written(tmp_path, INDUCTOR)
-    cache = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
-    printed, profile = profiled(program.path, tmp_path, **cache)
+    cache = str(tmp_path / "cache")
+    printed, profile = profiled(program.path, tmp_path, TORCHINDUCTOR_CACHE_DIR=cache)
     reported = json.loads(next(line for line in printed.splitlines() if line.startswith("{")))
     phases = {name: spent / 1e9 for name, (_, spent) in phase_times(profile).items()}
     of_torch = {name: float(spent) for name, spent in reported["torch"].items() if name not in _IN_THE_INTERPRETER}
@@ -104,7 +104,7 @@ def test_the_phases_are_those_of_compile_times(tmp_path: Path) -> None:
     }
     assert (profile.hits, profile.misses) == (5, 0)
     assert [one.count > 0 and 0 < one.microseconds < 1000 for one in profile.guards] == [True]
-    _, again = profiled(program.path, tmp_path, **cache)
+    _, again = profiled(program.path, tmp_path, TORCHINDUCTOR_CACHE_DIR=cache)
     assert {(one.cache, one.state) for one in again.caches} == {("AOTAutograd cache", "hit")}
 
 
@@ -226,7 +226,8 @@ def _validate_speedscope(content: Any) -> dict[int, float]:
     """Every event closes what was opened last; return the time in each frame itself of the active profile."""
     itself: dict[int, float] = {}
     for number, one in enumerate(content["profiles"]):
-        stack, last = [], one["startValue"]
+        stack: list[Any] = []
+        last = one["startValue"]
         for event in one["events"]:
             assert event["at"] >= last
             if stack and number == content["activeProfileIndex"]:

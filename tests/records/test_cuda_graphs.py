@@ -163,10 +163,7 @@ def test_recordings_are_followed_through_torchs_own_tree(session: Session, tmp_p
     }
     assert functions["parts"].cuda_graphs[-1].times == 2
     causes = {
-        name: cause
-        for name, compiled in functions.items()
-        for one in compiled.cuda_graphs
-        if (cause := one.cause) is not None
+        name: one.cause for name, compiled in functions.items() for one in compiled.cuda_graphs if one.cause is not None
     }
     assert causes == {
         "sized": words.SIZE,

@@ -104,7 +104,7 @@ class ScriptedHost:
         self.failure: BaseException | None = None
         self.engine: RunTimeEngine
         self._script = script
-        self._decider = Decider(self)  # type: ignore[arg-type]
+        self._decider = Decider(self)
 
     def hold(self, stop: Stop) -> None:
         if self.is_holding or self.failure is not None:
@@ -190,7 +190,7 @@ class ScriptedHost:
 def debugging(script: Callable[[SeenStop], Action], **options: Any) -> Iterator[ScriptedHost]:
     """Debug what runs inside; what went wrong in ``script`` comes out at the end."""
     host = ScriptedHost(script, **options)
-    engine = RunTimeEngine(host)
+    engine = RunTimeEngine(host)  # type: ignore[arg-type]  # it plays the agent's part
     host.engine = engine
     engine.arm()
     try:

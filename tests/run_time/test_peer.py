@@ -160,7 +160,7 @@ def test_the_truth_in_the_middle_of_a_call() -> None:
 
     def script(stop: SeenStop) -> str | None:
         if "resumed" in stop.name and not ours:
-            caller = next(frame for frame in stop.frames[1:] if frame.name == "broken (generated #0)")
+            caller: Any = next(frame for frame in stop.frames[1:] if frame.name == "broken (generated #0)")
             values = caller._values
             ours.append((values.generated.table[values.index].name, len(values.stack())))
             expected = values.generated.depths.before(values.index) - values.operands_in_use

@@ -164,7 +164,7 @@ def test_instructions_are_reported_at_every_call() -> None:
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="there are no tool ids before Python 3.12")
 def test_the_debuggers_tool_id_is_left_alone() -> None:
-    monitoring = sys.monitoring
+    monitoring: Any = sys.__dict__["monitoring"]
     owner = "somebody's debugger"
     reported: list[int] = []
     function = compiled(programs.branching)
@@ -197,7 +197,7 @@ def test_the_debuggers_tool_id_is_left_alone() -> None:
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="there are no tool ids before Python 3.12")
 def test_without_a_free_tool_id_we_say_so() -> None:
-    monitoring = sys.monitoring
+    monitoring: Any = sys.__dict__["monitoring"]
     for number in (3, 4):
         monitoring.use_tool_id(number, "somebody")
     try:

@@ -158,7 +158,7 @@ class _Replacing:
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
-        handle = register_bytecode_hook(self.hook)  # type: ignore[no-untyped-call]
+        handle = register_bytecode_hook(self.hook)
         try:
             yield
         finally:

@@ -135,7 +135,7 @@ def test_a_caller_in_the_middle_of_a_call_shows_what_is_its_own() -> None:
 
     def look(stop: SeenStop) -> Any:
         names = [frame.name for frame in stop.frames]
-        caller = next(frame for frame in stop.frames[1:] if frame.name == "broken (generated #0)")
+        caller: Any = next(frame for frame in stop.frames[1:] if frame.name == "broken (generated #0)")
         stack = next(scope for scope in caller.scopes() if scope.name == "Value Stack").children
         place = caller._running
         return names, place.generated.table[place.index].name, {one.name: one.value.text for one in stack.named()}
@@ -386,7 +386,7 @@ def test_a_caller_cannot_be_written_in_the_middle_of_its_call() -> None:
     function = compiled(programs.counting())
 
     def look(stop: SeenStop) -> Any:
-        caller = next(frame for frame in stop.frames[1:] if "generated #0" in frame.name)
+        caller: Any = next(frame for frame in stop.frames[1:] if "generated #0" in frame.name)
         stack = caller._values.stack()
         if not stack:
             return "empty"

@@ -106,7 +106,7 @@ def test_what_nobody_takes_is_ended() -> None:
         assert programs[1][0].recv(1) == b""
         with pytest.raises(NotTaken):
             await Taker(targets[1]).take(None)
-        for program, _ in programs:
-            program.close()
+        for pair in programs:
+            pair[0].close()
 
     giving(scenario)

@@ -25,7 +25,7 @@ ACTIONS = 20
 pytestmark = pytest.mark.timeout(120 + 30 * LIVES)
 
 
-class Lives(stateful.RuleBasedStateMachine):  # type: ignore[misc]
+class Lives(stateful.RuleBasedStateMachine):
     """The rules by which lives are drawn."""
 
     life: Life

@@ -202,7 +202,7 @@ def test_what_torch_drops_is_gone_as_without_a_debugger(session: Session, tmp_pa
 def test_sessions_leave_nothing_in_a_server(tmp_path: Path) -> None:
     server = TcpServer("--listen", "127.0.0.1:0")
     program = write(tmp_path, "print('ran')")
-    sizes = []
+    sizes: list[Size] = []
     for number in range(CYCLES):
         client = server.connect()
         client.run(program, server.token)

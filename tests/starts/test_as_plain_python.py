@@ -15,6 +15,7 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -202,7 +203,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     }.items():
         (root / name).parent.mkdir(exist_ok=True)
         (root / name).write_bytes(text)
-    for link, target in {
+    links: dict[str, str | Path] = {
         "links/script.py": "../script.py",
         "links/whole.py": root / "script.py",
         "links/twice.py": "script.py",
@@ -210,7 +211,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "links/app": "../app.pyz",
         "beside.py": "script.py",
         "linked": "bin",
-    }.items():
+    }
+    for link, target in links.items():
         (root / link).symlink_to(target)
     (root / "links" / "sibling.py").write_text("raise ImportError('of the link')", encoding="utf-8")
     for name in ("compiled.pyc", "compiled", "folder_of_bytecode/__main__.pyc"):
@@ -310,7 +312,11 @@ def test_it_is_so_in_a_session_too(session: Session, name: str, root: Path) -> N
     start = Start(**{**vars(start), "stdin": ""})
     expected = _run([*start.command()], start, root)
     environment = {name: value.format(root=root) for name, value in start.environment.items()}
-    launch = {"python": [sys.executable, *start.options], "program": start.program, "module": start.module}
+    launch: dict[str, Any] = {
+        "python": [sys.executable, *start.options],
+        "program": start.program,
+        "module": start.module,
+    }
     launch |= {"args": list(start.arguments), "cwd": str(root / start.folder)}
     launch["env"] = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONUTF8": "1", "PYTHONUNBUFFERED": "", **environment}
     path = IN_SESSION[name]

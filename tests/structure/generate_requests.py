@@ -146,7 +146,7 @@ def _comments(struct: type[Struct]) -> dict[str, str]:
     (defined,) = ast.parse(textwrap.dedent(source.getsource(struct))).body
     assert isinstance(defined, ast.ClassDef)
     return {
-        field.target.id: text.value.value
+        field.target.id: str(text.value.value)
         for field, text in itertools.pairwise(defined.body)
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
         if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)

@@ -158,7 +158,7 @@ def explanations_in_python(path: Path) -> Iterator[Text]:
     source = path.read_text(encoding="utf-8")
     tree = ast.parse(source)
     for node, line in _docstrings(tree):
-        yield Text(path, line, node.value)
+        yield Text(path, line, str(node.value))
     docstrings = {id(node) for node, _ in _docstrings(tree)}
     for statement in ast.walk(tree):
         text = statement.value if isinstance(statement, ast.Expr) else None

@@ -27,9 +27,9 @@ def _written_out(tree: ast.Module) -> Iterator[str]:
             yield from (f"{node.lineno}: {name}" for name in names)
         elif isinstance(node, ast.Call):
             called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-            names = {"error_id", "id"} if called == "ErrorMessage" else {"error_id"}
+            keywords = {"error_id", "id"} if called == "ErrorMessage" else {"error_id"}
             for keyword in node.keywords:
-                if keyword.arg in names and isinstance(keyword.value, ast.Constant):
+                if keyword.arg in keywords and isinstance(keyword.value, ast.Constant):
                     yield f"{node.lineno}: the number of a failure"
 
 

@@ -373,5 +373,5 @@ def _private_names(module: Module) -> list[tuple[str, int]]:
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and " " not in node.value:
             text = node.value.replace(":", ".")
         if text is not None and _PRIVATE_OF_TORCH.fullmatch(text) and "\n" not in text:
-            found.append((text, node.lineno))
+            found.append((text, getattr(node, "lineno", 0)))
     return found

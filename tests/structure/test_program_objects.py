@@ -23,8 +23,9 @@ _COMPARING = (ast.In, ast.NotIn, ast.Eq, ast.NotEq)
 
 
 def _is_type(node: ast.expr) -> bool:
-    is_call = isinstance(node, ast.Call) and getattr(node.func, "id", None) == "type" and len(node.args) == 1
-    return is_call and not isinstance(node.args[0], ast.Constant)  # type(None)
+    if not (isinstance(node, ast.Call) and getattr(node.func, "id", None) == "type" and len(node.args) == 1):
+        return False
+    return not isinstance(node.args[0], ast.Constant)  # type(None)
 
 
 def _questions(tree: ast.Module) -> Iterator[int]:
@@ -46,7 +47,7 @@ def _questions(tree: ast.Module) -> Iterator[int]:
         else:
             asks = isinstance(node, ast.Attribute) and node.attr == "__class__"
         if asks:
-            yield node.lineno
+            yield getattr(node, "lineno", 0)
 
 
 def test_types_are_compared_by_identity() -> None:

@@ -10,11 +10,13 @@ import runpy
 import sys
 from collections import Counter
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 
-def _lines_of(module, function):
+def _lines_of(module: str, function: str) -> tuple[str | None, range]:
     """Return the file of a function and the numbers of its lines."""
-    found = importlib.import_module(module)
+    found: Any = importlib.import_module(module)
     for name in function.split("."):
         found = getattr(found, name)
     found = inspect.unwrap(found)
@@ -22,19 +24,19 @@ def _lines_of(module, function):
     return inspect.getsourcefile(found), range(first, first + len(source))
 
 
-def main():
+def main() -> None:
     """Run the program and write its lines."""
     result, program, *also = sys.argv[1:]
     sys.path[0] = str(Path(program).parent)
-    places = [(program, range(1, 1_000_000)), *([_lines_of(*also)] if also else [])]
-    counts = Counter()
+    places: list[tuple[str | None, range]] = [(program, range(1, 1_000_000)), *([_lines_of(*also)] if also else [])]
+    counts: Counter[tuple[str, int]] = Counter()
 
-    def at_line(frame, event, argument):
+    def at_line(frame: FrameType, event: str, argument: Any) -> Any:
         if event == "line":
             counts[frame.f_code.co_filename, frame.f_lineno] += 1
         return at_line
 
-    def at_call(frame, event, argument):
+    def at_call(frame: FrameType, event: str, argument: Any) -> Any:
         path = frame.f_code.co_filename
         return at_line if any(path == file and frame.f_code.co_firstlineno in lines for file, lines in places) else None
 

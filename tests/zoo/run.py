@@ -71,7 +71,7 @@ def executed_lines(program: Path, python: Path = PYTHON) -> Counter[Line]:
     """Return how often each line runs without torch.compile, of the program and the function that it names."""
     also = next((line.split()[2:] for line in program.read_text().splitlines() if line.startswith("# also: ")), [])
     with tempfile.NamedTemporaryFile("r", suffix=".json") as file:
-        command = [python, Path(__file__).with_name("executed.py"), file.name, program, *also]
+        command: list[str | Path] = [python, Path(__file__).with_name("executed.py"), file.name, program, *also]
         environment = {**os.environ, "TORCHDYNAMO_DISABLE": "1"}
         subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, timeout=_SECONDS, check=True)
         return Counter({(path, line): count for path, line, count in json.load(file)})
