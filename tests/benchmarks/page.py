@@ -1,7 +1,7 @@
-"""What ``make bench`` found, as the page of figures: ``python -m tests.benchmarks.page bench.json [NEWER.json ...]``.
+"""Writes ``docs/figures.md`` from results of ``make bench``.
 
-Writes ``docs/figures.md``. Rows that a newer file has as well are taken from that one, so that a part can be measured
-again; rows of a quick run are refused, since they give no figures to quote.
+Run ``python -m tests.benchmarks.page bench.json [NEWER.json ...]``. The newest file with a row gives its figures, so
+that a part can be measured again. Rows of a quick run are refused, since they give no figures to quote.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from tests.benchmarks.table import number
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "figures.md"
 _HEAD = """# Figures
 
-This page shows the debugger's cost and response times. `make bench` measures each row and its baseline in turns, in one
-run, and also writes `bench.json`. A figure without a unit is a ratio; *quarters* are those between which half of the
-measurements lie. A row that misses its aim says below what was tried. `make bench ARGUMENTS=NAME` measures one row or
-group, and `python -m tests.benchmarks.page bench.json` writes this page.
+This page shows the debugger's cost and response times. `make bench` measures each row and its baseline alternately, in
+one run, and also writes `bench.json`. A figure without a unit is a ratio; *plain* is the program without a debugger.
+Half of the measurements lie between the *quartiles*. Below the table are notes on each figure that misses its target.
+`make bench ARGUMENTS=NAME` measures one row or group. `python -m tests.benchmarks.page bench.json` writes this page.
 """
 
 
@@ -43,30 +43,28 @@ def page(bodies: Sequence[dict[str, Any]]) -> str:
         _HEAD,
         f"Measured on {measured}: {versions}, {machine['system']} with {machine['processors']} processors.",
         "",
-        "| row | what | figure | quarters | aim | beside |",
+        "| row | what | figure | quartiles | target | for comparison |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
     rows = [(row, found[row.key]) for row in ROWS if row.key in found]
-    lines += [_line(each) for _, each in rows]
+    lines += [_line(row.label, each) for row, each in rows]
     missed = [(row, each) for row, each in rows if each["reached"] is False]
     if missed:
-        lines += ["", "## Rows that miss their aim", ""]
+        lines += ["", "## Figures that miss their target", ""]
         lines += [f"- `{row.key}`: {row.tried or 'nothing was tried yet.'}" for row, _ in missed]
     return "\n".join([*lines, ""])
 
 
-def _line(row: dict[str, Any]) -> str:
+def _line(what: str, row: dict[str, Any]) -> str:
     unit = f" {row['unit']}" if row["unit"] else ""
     aim = "" if row["aim"] is None else f"{row['aim_is']} {row['aim']:g}{unit}"
     if row["not_measured"]:
-        return f"| `{row['row']}` | {row['what']} | not measured: {row['not_measured']} | | {aim} | |"
+        return f"| `{row['row']}` | {what} | not measured: {row['not_measured']} | | {aim} | |"
     reached = {True: "", False: ", missed", None: ""}[row["reached"]]
     low, high = map(number, row["quarters"])
     quarters = f"{low} to {high}" if row["count"] > 1 else "measured once"
     beside = ", ".join(f"{name} {number(value)}" for name, value in row["beside"].items())
-    return (
-        f"| `{row['row']}` | {row['what']} | {number(row['median'])}{unit} | {quarters} | {aim}{reached} | {beside} |"
-    )
+    return f"| `{row['row']}` | {what} | {number(row['median'])}{unit} | {quarters} | {aim}{reached} | {beside} |"
 
 
 if __name__ == "__main__":

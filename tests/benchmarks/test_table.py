@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,8 +12,11 @@ from typing import Any
 import pytest
 
 from tests.benchmarks.figures import Measured, Row, reported
-from tests.benchmarks.page import page
+from tests.benchmarks.page import PAGE, page
 from tests.benchmarks.rows import MEASURES, ROWS
+
+_MACHINE = {"python": "3.11", "torch": "2.13", "debugpy": "1.8", "system": "Linux", "processors": 2}
+_NO_ROWS = {"began": "2026-11-23T12:00:00+00:00", "machine": _MACHINE, "quick": False}
 
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -77,11 +81,10 @@ def test_the_median_is_compared_with_the_aim(row: Row, figures: list[float], rea
 
 
 def test_the_page_has_the_newest_of_each_row_and_what_was_tried_for_those_that_miss() -> None:
-    machine = {"python": "3.11", "torch": "2.13", "debugpy": "1.8", "system": "Linux", "processors": 2}
     first, second = [next(row for row in ROWS if row.key == key) for key in ("encoder.idle", "opening.list")]
 
     def body(quick: bool, *rows: dict[str, Any]) -> dict[str, Any]:
-        return {"began": "2026-11-23T12:00:00+00:00", "machine": machine, "quick": quick, "rows": [*rows]}
+        return {**_NO_ROWS, "quick": quick, "rows": [*rows]}
 
     older = body(
         False, reported(first, Measured(first.key, [3.0]), ""), reported(second, Measured(second.key, [3.0]), "")
@@ -90,7 +93,18 @@ def test_the_page_has_the_newest_of_each_row_and_what_was_tried_for_those_that_m
     text = page([older, newer])
     assert "| 1 | 1 to 1 | at most 1.02 |" in text
     assert "| 3 ms | measured once | at most 50 ms |" in text
-    assert "miss their aim" not in text
+    assert "miss their target" not in text
     assert f"- `{first.key}`: " in page([older])
     with pytest.raises(ValueError, match="quick"):
         page([older, body(True)])
+
+
+def test_the_published_page_has_the_texts_of_the_rows() -> None:
+    """The page's figures may be older than the rows' texts, but its texts are not edited by hand."""
+    published = PAGE.read_text(encoding="utf-8")
+    known = {row.key: row for row in ROWS}
+    assert published.startswith(page([{**_NO_ROWS, "rows": []}]).partition("Measured on")[0])
+    for key, label in re.findall(r"^\| `([\w.-]+)` \| (.*?) \|", published, re.MULTILINE):
+        assert label == known[key].label
+    for key, tried in re.findall(r"^- `([\w.-]+)`: (.*)$", published, re.MULTILINE):
+        assert tried == known[key].tried

@@ -14,7 +14,7 @@ from dynamo_dap.protocol.contract import EXCEPTION_FILTERS
 from tests.structure.sources import guides
 
 _GUIDES = "\n".join(page.read_text(encoding="utf-8") for page in guides())
-_TABLE = _GUIDES.partition("## The guides' tools")[2].partition("\n## ")[0]
+_TABLE = _GUIDES.partition("## Counterparts of torch's tools")[2].partition("\n## ")[0]
 _USED = re.compile(r"\bdynamo-dap ([a-z][a-z-]*)((?: --[a-z-]+)*)")
 _CODE = "\n".join(re.findall(r"```.*?```|`[^`\n]+`", _GUIDES, re.DOTALL))
 

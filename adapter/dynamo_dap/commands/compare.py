@@ -1,7 +1,7 @@
 """``dynamo-dap compare``: runs a program, and prints line by line how compiled graphs differ from Dynamo's.
 
 Compares calls 1, 2, 4, 8, ... of each compiled graph, or each N-th, in the program's own process, without a stop. The
-debugger's command ``compare`` prints the same table. Main thread of the command.
+debugger's command ``compare`` prints the same table. Runs on the command's main thread.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dynamo_dap.records.program import add_program, given_program, read_options,
 
 _WIDTH = 120
 _TEXT = 44
-"""Shown characters of a line's text."""
+"""The width of the column with the source line."""
 DIFFERS = 1
 """Exit status if the program ended well and something differs."""
 NOT_COMPARED = 3
@@ -91,8 +91,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="dynamo-dap compare",
         description="Run a program and compare the results of compiled graphs with those of Dynamo's graphs, line by "
-        "line. The exit status is the program's. If that is 0: 1 if something differs, 3 if a call or all could not "
-        "be compared.",
+        "line. The exit status is the program's. If the program succeeds, it is 1 if something differs, and 3 if some "
+        "call could not be compared.",
     )
     parser.add_argument(
         "--every",
@@ -110,7 +110,7 @@ def _parser() -> argparse.ArgumentParser:
 def _count(text: str) -> int:
     number = int(text)
     if number < 1:
-        raise argparse.ArgumentTypeError("give a number from 1 on")
+        raise argparse.ArgumentTypeError("give a number of at least 1")
     return number
 
 
@@ -129,7 +129,7 @@ def _print(found: Sequence[ComparisonBody], *, as_json: bool, with_lines: bool) 
         return
     for each in found:
         print_comparison(each, console, with_lines=with_lines or not (each.compared and each.same))
-    console.print(f"[dim]in no call compared: {', '.join(NEVER_COMPARED)}[/dim]")
+    console.print(f"[dim]never compared: {', '.join(NEVER_COMPARED)}[/dim]")
     console.print(_summary(found))
 
 
@@ -167,8 +167,8 @@ def print_comparison(body: ComparisonBody, console: Console, *, with_lines: bool
     if lines:
         what = "gradients" if body.is_backward else "results"
         console.print(
-            f"[dim]largest differences of the {what} of each line; graph: Dynamo's graph against ordinary Python; "
-            "compiled: the compiled graph against Dynamo's[/dim]"
+            f"[dim]Columns show the largest difference in each line's {what}. graph: Dynamo's graph against ordinary "
+            "Python. compiled: the compiled graph against Dynamo's graph.[/dim]"
         )
     if body.not_compared:
         console.print(f"[dim]not compared: {escape(', '.join(body.not_compared))}[/dim]")
@@ -198,7 +198,7 @@ def _print_place(body: ComparisonBody, console: Console) -> None:
 
 def _print_difference(body: ComparisonBody, console: Console) -> None:
     """Print what differs, the stages that were tried, and the wrong operation with both errors."""
-    # No number where something else than the results' values differs: the verdict names it.
+    # Print no number if something other than a value differs: the verdict names it.
     numbers = f": {_numbers(body.outputs)}" if body.lines and body.outputs.largest != 0.0 else ""
     console.print(f"[red]Differs[/red]{numbers}. Cause: {escape(body.verdict)}")
     if body.path is not None and not body.lines:

@@ -1,6 +1,6 @@
 """``dynamo-dap forecast``: runs a program, and reports which sizes would hit torch's cache afterwards.
 
-Main thread of the command.
+Runs on the command's main thread.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from dynamo_dap.records.program import add_program, given_program, read_options,
 
 _SIZE = re.compile(r"(?P<names>[^=]+)=(?P<first>\d+):(?P<last>\d+)")
 _MOST = 100_000
-"""How many sizes are tried at most."""
+"""The largest range, in sizes."""
 _RANGES = 8
-"""Up to so many ranges are listed one by one; more are merged by entry."""
+"""The most ranges to list one by one; more are merged by entry."""
 _NAMED = 2
 _PROGRESSION = 3
-"""A progression of at least so many sizes is shown as ``4, 6 … 40``."""
+"""The shortest progression that is shown as ``4, 6 … 40``."""
 
 
 def main(arguments: list[str]) -> int:
@@ -70,8 +70,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="dynamo-dap forecast",
         description="Run a program, and report which sizes of its inputs match a cache entry at the end, and which "
-        "would compile. For these, try mark_dynamic, dynamic=True and shapes_spec until one entry serves all: the "
-        "function is called again after the program. The exit status is the program's.",
+        "would compile. For sizes that would compile, it tries mark_dynamic, dynamic=True and shapes_spec until one "
+        "entry serves all. It calls the function again after the program. The exit status is the program's.",
     )
     parser.add_argument("--function", metavar="NAME", help="only functions of this name: fn, Model.forward")
     parser.add_argument(
@@ -87,14 +87,14 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FIRST:LAST",
         type=_range,
         default=(0, 128),
-        help="the range of each size that varied in the program, without --vary; default: 0:128",
+        help="without --vary: the range to try for each size that varied in the program; default: 0:128",
     )
     parser.add_argument(
         "--calls",
         metavar="SIZES",
         type=_sizes,
         default=[],
-        help="how often these sizes compile, one call after the other: 3,5,7",
+        help="call the function with these sizes in order, and count the compiles: 3,5,7",
     )
     parser.add_argument(
         "--input",
@@ -103,7 +103,7 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         dest="inputs",
-        help="which entry serves this input, and how often a list of them compiles: 'x=(3,4), n=7'; may be repeated",
+        help="report which entry serves this input: 'x=(3,4), n=7'; if repeated, also count the compiles of the list",
     )
     parser.add_argument(
         "--warm-up",
@@ -237,9 +237,9 @@ def _of_warm_up(found: WarmUp) -> Iterator[str]:
     if found.problem is not None:
         yield f"    no warm-up found: {found.problem}"
         return
-    reason = f"no entry serves two of {_listed(found.apart)}" if len(found.apart) > 1 else ""
+    reason = f"{_listed(found.apart)} each need their own entry" if len(found.apart) > 1 else ""
     if found.first_is_static:
-        reason = "; ".join(filter(None, [reason, "the entry of a first call serves its own size only"]))
+        reason = "; ".join(filter(None, [reason, "the first compile is static, so its entry serves one size"]))
     bound = f"at least {found.least} {'call is' if found.least == 1 else 'calls are'} needed"
     if not found.sizes:
         yield f"    no warm-up found: {bound}{f' ({reason})' if reason else ''}"

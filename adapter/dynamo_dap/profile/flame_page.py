@@ -1,6 +1,6 @@
 """Shows a profile as one page with a flame chart, for a browser and for VS Code.
 
-The page loads nothing, and only our own script may run, whatever the program's names are. Pure, except that it reads
+The page loads nothing, and names from the program cannot inject a script. Pure, except that it reads
 the files in ``page/``.
 """
 
@@ -16,7 +16,7 @@ from dynamo_dap.records.html_shell import data_element, html_shell, page_file
 from dynamo_dap.records.texts import counted
 
 _CALLS = 40_000
-"""How many calls of a thread are drawn: the longest."""
+"""The most calls drawn for each thread; the longest are kept."""
 _COLORS = ("#7cb7ff", "#c297ff", "#4ac26b", "#ffb77c", "#ff9bce", "#d4a72c", "#6cd2d6", "#ff8182", "#9fd8a0", "#b4a8d8")
 _PALE = "#afb8c1"
 _HOW = (
@@ -43,7 +43,7 @@ def flame_page(profile: Profile) -> Iterator[str]:
 
 
 def _data(profile: Profile) -> tuple[dict[str, Any], int]:
-    """Return the script's data, in microseconds, and how many calls are left out."""
+    """Return the page's data, with times in microseconds, and the number of calls left out."""
     stages = stage_times(profile, profile.main)
     calls, own, total = frame_times(profile)
     stage_of: dict[int, str] = {}

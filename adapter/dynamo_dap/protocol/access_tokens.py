@@ -1,8 +1,8 @@
 """Passes a listening program's access token to a debugger of the same user through a file.
 
 The listening program writes it to a file that only its user can read; a server that attaches on the same machine looks
-there. Any thread of either process; a file lives from ``listen`` to the end of the program. If the program dies without
-removing it, the next reader does.
+there. Runs on any thread of either process. A file lives from ``listen`` to the end of the program. If the program dies
+without removing the file, the next reader removes it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ _DIRECTORY_NAME = "dynamo-dap"
 
 
 def write_token_file(host: str, port: int, token: str) -> Path:
-    """Write the token of the program that listens at ``host`` and ``port``; return the file, to be removed at its end.
+    """Write the token of the program that listens at ``host`` and ``port`` to a file; return its path.
+
+    The caller removes the file when the program ends.
 
     Raises: OSError: no directory of the user is writable.
     """
@@ -73,7 +75,7 @@ def _writable_directory() -> Path:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             if is_private(directory, stat.S_ISDIR) and os.access(directory, os.W_OK):
                 return directory
-    raise OSError("found no directory that only this user can read, to keep an access token in")
+    raise OSError("cannot store the access token: no private directory is writable")
 
 
 def _read(path: Path) -> dict[str, Any] | None:
@@ -107,9 +109,9 @@ def _is_alive(pid: object) -> bool:
 
 
 def _same_host(listening: str, wanted: str) -> bool:
-    """Return whether a program that listens at one address is reached by the other.
+    """Return whether connecting to ``wanted`` reaches a program that listens at ``listening``.
 
-    A token must never be sent to another machine, so an address for every interface only means loopback.
+    A token must never be sent to another machine, so a wildcard address (``0.0.0.0``) matches loopback only.
     """
     if listening == wanted:
         return True

@@ -1,6 +1,6 @@
-"""Defines the messages about saving a call: the request ``RECORD_CALL`` of ``contract``, and a run for it.
+"""Defines the messages for saving a call: the request ``RECORD_CALL``, and a run of ``dynamo-dap record-call``.
 
-Structs; any thread.
+Structs, for any thread.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class LostValue(Struct, rename="camel"):
     path: str
     """Its place, as the program would write it."""
     text: str
-    """Its class."""
+    """The class of the value."""
     reason: str
 
 

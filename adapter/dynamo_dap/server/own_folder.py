@@ -1,7 +1,7 @@
-"""Makes temporary folders of this server, for its user only. Used on the loop.
+"""Makes temporary folders that only the server's user can read. Runs on the event loop.
 
-In one of them a launched program notes which generated code it executes, so that a crash can be located. It is made
-when the program starts, and removed when its ``Debuggee`` is closed.
+In one of them a launched program notes which generated code it executes, so that a crash can be located. The folder is
+made when the program starts, and removed when its ``Debuggee`` is closed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PREFIX = "dynamo-dap-"
 _NAME = re.compile(_PREFIX + r"(\d+)-\w+")
 _LONGEST = 60
 _STALE_SECONDS = 3600.0
-"""Age from which a folder counts as a dead server's. A live server in a container has another process id there."""
+"""Age from which a folder counts as a dead server's: a live server in a container has another process id inside."""
 
 
 def make_folder() -> Path:
@@ -40,7 +40,7 @@ def _parent() -> str:
     try:
         return tempfile.gettempdir()
     except FileNotFoundError:
-        # Python gives the same error if no file can be opened: raise that one instead.
+        # Python also reports FileNotFoundError if no descriptor is free. Open a file to raise the real error.
         os.close(os.open(os.devnull, os.O_RDONLY))
         raise
 
@@ -77,7 +77,7 @@ class CrashFolder:
         return {CRASH_CELL_VARIABLE: str(self._path)}
 
     def last_words(self, process_id: int | None) -> tuple[str, str] | None:
-        """Return where in generated code the process died, with the listing; None if it was in none."""
+        """Return where in generated code the process died, with the listing; None if it died elsewhere."""
         if self._path is None or process_id is None:
             return None
         site = read_crash(str(self._path), process_id)

@@ -1,6 +1,6 @@
 """Holds the state of a terminal session: program, stopped threads, selected frame; waits for stops.
 
-All on the prompt's thread; the client's reader thread only puts events into a queue. A ``Debugger`` lives as long as
+Runs on the prompt's thread; the client's reader thread only puts events into a queue. A ``Debugger`` lives as long as
 the command; each run of the program has its own server and client.
 """
 
@@ -123,7 +123,7 @@ class Debugger:
         return self._client
 
     def begin(self) -> None:
-        """Start a server and the program, until breakpoints can be set.
+        """Start a server and the program; return when breakpoints can be set.
 
         Raises:
             RequestFailed: the program cannot be started; the text says why.
@@ -212,7 +212,7 @@ class Debugger:
             self._take_continued(None if everything else thread_id)
 
     def leave_inner_frames(self) -> bool:
-        """Run until the selected frame is the innermost; return whether it is then still at its line.
+        """Step out to the selected frame; return whether it is still at the same line.
 
         If something else stops the thread, or the line is done, show that stop.
         """
@@ -348,7 +348,7 @@ class Debugger:
             self.screen.problem(str(failed))
 
     def drain(self, grace: float = 0.0) -> None:
-        """Handle the waiting events, and those within ``grace`` seconds of each other."""
+        """Handle the waiting events; with ``grace``, also each that follows within that many seconds."""
         with contextlib.suppress(queue.Empty):
             while grace or not self._events.empty():
                 self._take(self._events.get(timeout=grace or None))
@@ -555,7 +555,7 @@ class Debugger:
             self._forget_frames()
             self.sources.forget()
         else:
-            self.screen.note(f"thread {thread_id} stopped as well: 'thread {thread_id}' goes there")
+            self.screen.note(f"thread {thread_id} also stopped; type 'thread {thread_id}' to select it")
         self.state = State.STOPPED
 
     def _take_continued(self, thread_id: int | None) -> None:
@@ -577,7 +577,7 @@ class Debugger:
 
     def _take_closed(self, problem: str | None) -> None:
         if self.state is not State.ENDED:
-            self.screen.problem(problem or "the server is gone")
+            self.screen.problem(problem or "the debug server ended; type 'restart' to run the program again")
             self.end()
 
     def _forget_stops(self) -> None:

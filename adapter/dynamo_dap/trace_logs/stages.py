@@ -1,7 +1,7 @@
 """Collects the stages of compiles from a trace log: graphs, output code and kernels, for ``dynamo-dap explore``.
 
 A log has the texts of graphs and code, not the objects: parts are linked by the names that torch wrote in these texts.
-One thread per log.
+Runs on one thread per log.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _PREVIOUS = {
     "forward-post-grad": ("joint-passes", "forward"),
     "backward-post-grad": ("backward",),
 }
-"""The earlier documents whose node names a graph has kept."""
+"""For each graph: the earlier documents whose node names it keeps."""
 _TANGENT = re.compile(r"\btangents_\d+\b")
 _DEFINITION = re.compile(r"^(?P<name>\w+) = async_compile\.(?P<kind>\w+)\(")
 _FRAGMENT = re.compile(r"^#\s+%(?P<node>\w+) : .*= call_function\[")
@@ -65,7 +65,7 @@ class StagesInLog:
     """Collects documents while a log is read."""
 
     def __init__(self, mapped: PathMap, function: str | None = None, bound: int = BOUND) -> None:
-        """Collect those of compiles whose name contains ``function``; of all without one."""
+        """Collect the documents of compiles whose name contains ``function``; None: of all."""
         self._mapped = mapped
         self._function = function
         self._left = bound
@@ -75,7 +75,7 @@ class StagesInLog:
         """Whether documents were left out, since they would not fit in memory."""
 
     def take(self, entry: Entry, translation: Translation) -> None:
-        """Take a document in, if the entry has one."""
+        """Collect the entry's document, if it has one."""
         name = entry.name or entry.kind
         if name != _CODE and name not in _GRAPHS and name not in _BEFORE:
             return
@@ -170,7 +170,7 @@ class StagesInLog:
 
 
 def _kernels(lines: list[str]) -> Iterator[tuple[str, int, int, str, list[str]]]:
-    """Yield the kernels of output code: name, first and last line, how it is compiled, nodes that torch names above."""
+    """Yield each kernel of output code: name, first and last line, compiler, and the nodes in the comment above it."""
     begun: tuple[str, int, str] | None = None
     fragment: list[str] = []
     for number, line in enumerate(lines, 1):

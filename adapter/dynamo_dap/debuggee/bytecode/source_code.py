@@ -1,6 +1,6 @@
 """Finds functions and classes in a source file's text, and the names that code reads. Runs none of it.
 
-Pure functions; any thread, any process.
+Pure functions for any thread and process.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 _ANNOTATIONS = __future__.annotations.compiler_flag
 _IN_FUNCTION = inspect.CO_NEWLOCALS
-"""A flag of functions' code, which classes' code lacks."""
+"""A flag that is set on functions' code, not on classes' code."""
 
 
 def codes_in(text: str, path: str) -> list[types.CodeType]:
@@ -27,7 +27,7 @@ def codes_in(text: str, path: str) -> list[types.CodeType]:
 
 
 def named_codes_in(text: str, path: str) -> list[tuple[str, types.CodeType]]:
-    """Return the same with the qualified name of each: Python 3.10 has none in the code.
+    """Return every function's qualified name and code: in Python 3.10 code has no qualified name.
 
     Raises:
         SyntaxError: it is not Python.
@@ -51,7 +51,7 @@ def _below(code: types.CodeType) -> Iterator[types.CodeType]:
 
 
 def alike(codes: list[types.CodeType], name: str, line: int) -> list[types.CodeType]:
-    """Return the functions with a name that begin at a line: lambdas can share it."""
+    """Return the functions called ``name`` that begin at ``line``: lambdas can share both."""
     return [each for each in codes if each.co_name == name and each.co_firstlineno == line]
 
 
@@ -77,7 +77,7 @@ def all_names(code: types.CodeType) -> set[str]:
 
 
 def class_statement(text: str, qualified_name: str, lines: set[int]) -> ast.ClassDef | None:
-    """Return the statement that makes a class; of several with one name, the one that contains one of ``lines``."""
+    """Return the ``class`` statement of a name; of several, the last, preferably around one of ``lines``."""
     parts = [part for part in qualified_name.split(".") if part != "<locals>"]
     found = list(_statements(ast.parse(text), parts))
     inside = [each for each in found if any(each.lineno <= line <= (each.end_lineno or 0) for line in lines)]
@@ -97,7 +97,7 @@ def _statements(tree: ast.AST, parts: list[str]) -> Iterator[ast.ClassDef]:
 
 
 def compiled_class(statement: ast.ClassDef, path: str) -> types.CodeType:
-    """Return code that makes the class; annotations stay texts, so that their names are not needed."""
+    """Return code that defines the class, with annotations kept as strings, so that their names are not needed."""
     module = ast.Module([statement], [])
     code: types.CodeType = compile(module, path, "exec", flags=_ANNOTATIONS, dont_inherit=True)
     return code

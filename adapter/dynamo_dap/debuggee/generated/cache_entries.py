@@ -1,6 +1,6 @@
 """Describes the cache entries of compiled functions, as a response's body and as text, and removes them.
 
-Read from torch's tables at each request, on any thread: the agent's reader thread, or the program's own. ``Known`` has
+Each request reads torch's tables, on the agent's reader thread or a thread of the program. ``Known`` has
 the facts of other packages about a compile (its graphs, why an entry was missed).
 """
 
@@ -67,10 +67,10 @@ class Known:
 
 
 class CacheEntries:
-    """Reads and removes them. Implements ``agent.engine.EntryReader``."""
+    """Reads and removes cache entries. Implements ``agent.engine.EntryReader``."""
 
     def __init__(self, codes: GeneratedCodes, known: Known, counted: Callable[[], bool]) -> None:
-        """Take ``codes``, which number functions and entries; ``counted`` returns whether ``hits`` count calls."""
+        """Take ``codes``, the generated codes; ``counted`` returns whether calls are being counted."""
         self._codes = codes
         self._known = known
         self._counted = counted
@@ -101,7 +101,7 @@ class CacheEntries:
         """Remove an entry, or (None) all of a function; return how many.
 
         Raises:
-            NoSuchEntry: there is none, or not now.
+            NoSuchEntry: the entry does not exist, or cannot be removed now.
         """
         code = next((reference() for number, reference in self._ids.values() if number == function_id), None)
         if code is None:
@@ -212,7 +212,7 @@ def _resumes(resumes: Sequence[tuple[str, CodeType]], caller: CodeType) -> list[
 
 
 _OFFSET = re.compile(r"__resume_at_(\d+)")
-"""Where it continues, in the compiled function."""
+"""The bytecode offset at which a resume function continues the compiled function."""
 _WHEN = {
     "IF_FALSE": ("true", "false"),
     "IF_TRUE": ("false", "true"),
@@ -223,7 +223,7 @@ _WHEN = {
 
 
 def _sides_of_branches(code: CodeType, offsets: set[int]) -> dict[int, tuple[int | None, str]]:
-    """Return line and tested value of each of ``offsets`` that is a side of a branch with both sides in it."""
+    """Return each side's line and tested value, for branches with both sides in ``offsets``."""
     try:
         instructions = traced_instructions(code)
     except FeatureMissing:
@@ -299,7 +299,7 @@ def _function_lines(function: CachedFunction) -> Iterator[str]:
 
 def _entry_lines(entry: CacheEntry, path: str) -> Iterator[str]:
     """Yield the lines of one entry of a function in the file ``path``."""
-    calls = "" if entry.calls is None else f", {_counted(entry.calls, 'call', 'calls')} served since they are counted"
+    calls = "" if entry.calls is None else f", {_counted(entry.calls, 'call', 'calls')} since counting began"
     yield f"[{entry.compile_id}] compiled by {entry.backend}{calls}"
     if (miss := entry.last_miss) is not None:
         yield f"  last miss: {_miss(miss)}"

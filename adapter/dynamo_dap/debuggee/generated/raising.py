@@ -24,7 +24,7 @@ _NEVER_RAISES = frozenset({"POP_TOP", "STORE_FAST", "RETURN_VALUE", "SWAP", "COP
 
 
 class RaisedExceptions:
-    """The exception filter's memory, for each thread."""
+    """Keeps, per thread, the raising instruction's operands and the last reported exception."""
 
     def __init__(self) -> None:
         self._threads = threading.local()
@@ -52,7 +52,7 @@ class RaisedExceptions:
         return operands
 
     def is_new(self, generated: GeneratedCode, index: int, exception: BaseException) -> bool:
-        """Return whether to report an exception: not the end of a loop, nor one reported in an earlier frame."""
+        """Return whether to report an exception. Ends of loops, and exceptions already reported, do not count."""
         name = generated.table[index].name
         if name in _RERAISES or (name in _LOOP_INSTRUCTIONS and isinstance(exception, StopIteration)):
             return False

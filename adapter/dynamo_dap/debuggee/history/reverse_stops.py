@@ -1,7 +1,8 @@
 """Finds the stops of steps through a trace's past: breakpoints, data breakpoints, exceptions.
 
-A reverse step makes the trace's stops in reverse order. For data breakpoints that were set later, it compares the
-values in the trace's log. Tracing thread; made for one stop, or for one walk through a saved trace.
+A reverse step visits the trace's stops in reverse order. For data breakpoints that were set later, it compares the
+values in the trace's log. Runs on the tracing
+thread. An instance lives for one stop, or for one walk through a saved trace.
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ class StopsInThePast:
         return self._holding(known, frame, frame.index)
 
     def _watched_at(self, at: int) -> list[tuple[DataEntry, TracedFrame]]:
-        """Return the data breakpoints, with their functions, that the instruction of a snapshot may concern."""
+        """Return data breakpoints whose variable the snapshot's instruction may have changed, with their functions."""
         if not self._watched or at + 1 >= self._past.end:
             return []
         snapshot, after = self._past.snapshot(at), self._past.snapshot(at + 1)
@@ -142,7 +143,7 @@ class StopsInThePast:
 
 
 class StopsOfCall(StopsInThePast):
-    """Conditions that stop a call in the saved trace of its cache entry, with hit counts and log messages."""
+    """Finds the stops of a cached call in its saved trace; counts hits and logs messages."""
 
     def __init__(
         self,

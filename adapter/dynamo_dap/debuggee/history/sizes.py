@@ -1,6 +1,6 @@
 """Changes tensor sizes in a trace to symbolic or static: ``x.shape[0] = symbolic``.
 
-Held tracing thread.
+Runs on the held tracing thread.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SHAPE = "shape"
 
 
 class ChildrenOfTensor(Followed):
-    """A traced tensor whose sizes can be set."""
+    """The children of a traced tensor; ``shape`` can be set."""
 
     def __init__(
         self,
@@ -41,11 +41,11 @@ class ChildrenOfTensor(Followed):
         self._expression = expression
 
     def can_write(self, name: str) -> bool:
-        """Return whether ``name`` is the tensor's sizes."""
+        """Return whether ``name`` is ``shape``, the only child that can be set."""
         return name == _SHAPE
 
     def write(self, name: str, expression: str) -> Value:
-        """Set all sizes, or each: ``symbolic``, ``(symbolic, 4)``."""
+        """Set all sizes to one value (``symbolic``), or each to its own (``(symbolic, 4)``)."""
         if name != _SHAPE:
             raise WriteRefused(f"'{name}' of a tensor cannot be set: assign another tensor")
         raise ChangeAsked(assignment(self._frame, f"{self._expression}.{name}", expression))
@@ -54,7 +54,7 @@ class ChildrenOfTensor(Followed):
 def sizes_in(text: str, frame: TracedFrame) -> tuple[SizeChange, ...]:
     """Return the sizes that an assignment sets; empty for any other assignment.
 
-    Raises: CannotChange: the sizes are impossible.
+    Raises: CannotChange: the tensor cannot get these sizes; the text says why.
     """
     target, value = _assigned(text)
     dimension = None
@@ -81,7 +81,7 @@ def sizes_in(text: str, frame: TracedFrame) -> tuple[SizeChange, ...]:
         if not are_known or (_wanted(part) == SYMBOLIC) != is_symbolic(tensor.size()[at])
     ]
     if not changed:
-        raise CannotChange("its sizes are that already")
+        raise CannotChange("the tensor already has these sizes")
     return tuple(size_change(frame, tensor, source, at, _wanted(part)) for at, part in changed)
 
 

@@ -1,6 +1,6 @@
 """Decides which child processes to debug, and rewrites their command lines to start under the debugger.
 
-Pure functions of commands and stacks; used on whichever thread starts a process.
+Pure functions of commands and stacks. They run on the thread that starts the process.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _WORKER = re.compile(r"from multiprocessing\.spawn import spawn_main")
 """Multiprocessing's command for a function of the program; other code on a command line belongs to a tool."""
 _COMPILE_WORKER = re.compile(r"(^|/)torch[./]_inductor[./]compile_worker")
 _TOOLS = frozenset({"pip", "ensurepip", "venv"})
-"""Modules that run as programs without any code of the user."""
+"""Modules that run as programs without user code."""
 
 _OWN = frozenset({"dynamo_dap", "debugpy", "pydevd", "_pydev_bundle", "_pydevd_bundle"})
 _MEANS = frozenset({"os", "subprocess", "multiprocessing", "concurrent", "asyncio", "threading", "pty", "contextlib"})
@@ -35,7 +35,7 @@ def is_for_program(maker: types.FrameType | None, *, is_fork: bool) -> bool:
     """Return whether the process that the frame ``maker`` starts runs the user's program.
 
     torch, Triton and the standard library start processes for their own purposes: probes, compile workers, bookkeeping.
-    A fork by the standard library continues the program, whichever module asked for it.
+    A process that the standard library forks runs the program's code, whichever module started it.
     """
     while maker is not None:
         name = str(maker.f_globals.get("__name__", ""))
@@ -80,7 +80,7 @@ def debugged_command(command: Sequence[Argument], entry: str, invitation_file: s
         return None
     if target in (["-c"], ["-m"]) or target[-1] == entry or not _is_users(target):
         return None
-    # The server reads its output like this process's: it must not wait in a buffer either.
+    # The server also reads the child's output, so the child must not buffer it.
     unbuffered = ["-u"] if getattr(sys.__stdout__, "write_through", False) else []
     return [*own, *unbuffered, entry, "--child", invitation_file, *target, *rest]
 

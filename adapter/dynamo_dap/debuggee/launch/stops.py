@@ -2,7 +2,7 @@
 
 ``sys.breakpointhook`` is replaced once, for the life of the process, and called on whichever thread calls
 ``breakpoint()``. Without a client it does nothing: a program must not hang in an invisible prompt. A pause uses a
-pending call, so that it needs no trace function and costs nothing before. The agent's reader thread requests it for the
+pending call, which needs no trace function and costs nothing until then. The agent's reader thread requests it for the
 main thread. ``stopOnEntry`` traces the main thread until the program's first line.
 """
 
@@ -55,7 +55,7 @@ def _hold(agent: Agent, frame: types.FrameType, reason: str, description: str) -
 def pause_eager(agent: Agent, ident: int) -> bool:
     """Pause the main thread at its next Python instruction, if ``ident`` is its identifier.
 
-    Return False for any other thread. A thread inside a trace is left to the engine, whose stop shows more.
+    Return False for any other thread. The engine stops a thread inside a trace, and shows its symbolic state.
     """
     if ident != threading.main_thread().ident:
         return False

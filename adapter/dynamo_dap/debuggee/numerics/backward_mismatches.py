@@ -1,6 +1,6 @@
 """Stops where a compiled call's gradients differ from eager: the exception filter ``mismatch`` in backward passes.
 
-A call whose values match is kept until the program's own backward pass has passed through it. The gradients that the
+A call whose values match is kept until the program's backward pass has run through it. The gradients that the
 call added to its inputs are then compared with those of Dynamo's graph. If one differs, the thread is held at the
 forward line whose backward is wrong, before ``backward()`` returns. Runs on the calling thread and on autograd's
 threads; a kept call lives as long as the program's autograd graph.
@@ -47,13 +47,13 @@ class BackwardMismatches:
     """Compares the gradients of calls. One for each process."""
 
     def __init__(self, host: Host, passes: BackwardPasses) -> None:
-        """Start without calls; ``passes`` holds threads at lines of calls."""
+        """Start without calls; ``passes`` stops threads at lines of a call."""
         self._host = host
         self._passes = passes
         self._reported: set[str] = set()
 
     def expect(self, call: GraphCall, cached_call: CachedCall, comparison: Comparison) -> None:
-        """Compare the gradients of a call after the program's own backward pass has passed through it."""
+        """Compare the gradients of a call after the program's backward pass has run through it."""
         if GRADIENTS.problem is not None or is_backward_compiled() or not needs_gradients(outputs_of(call)):
             return
         try:
@@ -67,7 +67,7 @@ class BackwardMismatches:
             self._report_once(cached_call, problem)
 
     def _came_back(self, expected: _Expected, ended: BackwardPass) -> None:
-        """Compare a backward pass. Never raises: autograd would pass it to the program."""
+        """Compare a finished backward pass. Never raise: autograd would pass the exception to the program."""
         if self._host.is_holding or MISMATCH not in self._host.breakpoints.exception_filters:
             return
         try:
@@ -89,7 +89,7 @@ class BackwardMismatches:
         fault: Fault,
         worst: GradientOfInput,
     ) -> None:
-        """Trace the call again, and hold it at the line whose backward is wrong."""
+        """Replay the call, and stop at the line whose backward is wrong."""
         call, states = expected.call, list(expected.kept.states)
         body = self._host.comparison = body_of_backward(expected.kept, comparison, fault)
         with self._host.holding(), preserved_global_state():
@@ -102,7 +102,7 @@ class BackwardMismatches:
             if fault.node is not None:
                 visit = visit_that_makes(lines, fault.node)
             if visit is None:
-                raise NoRealValue(f"{body.verdict} Its line is unknown")
+                raise NoRealValue(f"{body.verdict} The line that caused it is unknown")
             names: dict[str, object] = {
                 "__value__": worst.returned,
                 "__expected__": comparison.expected(worst),

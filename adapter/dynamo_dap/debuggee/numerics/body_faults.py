@@ -33,7 +33,7 @@ class ComparedBody:
     """One operator's body, in Dynamo's graph and in a compiled one."""
 
     def __init__(self, graph: ReplayedGraph, node: Any, random: Iterable[Callable[[], None]], exact: ExactRuns) -> None:
-        """Compare the operator of ``node``; ``node`` is the operator, or an item of its result.
+        """Take ``node``, which is the operator or an item of its result; compare nothing yet.
 
         ``exact`` are the graph's runs in float64.
         """
@@ -78,7 +78,7 @@ class ComparedBody:
         }
 
     def _expected(self) -> tuple[str, dict[Any, Any]]:
-        """Return the name of the body that runs, and each operation's result, unless a later one writes to it."""
+        """Return which body runs, and the results of its operations that no later operation overwrites."""
         seen: dict[Any, tuple[Any, int, Any]] = {}
         bodies = {id(getattr(self._graph.module, name)): name for name in self._names}
         ran: list[str] = []
@@ -144,13 +144,13 @@ def _copied(body: GraphModule, graph: Any, operands: list[Any]) -> dict[Any, Any
     """Copy the operations of a body to the end of a graph; return the copies.
 
     Raises:
-        NoRealValue: it has bodies of its own.
+        NoRealValue: the body contains further bodies or tensors.
     """
     inputs = [node for node in body.graph.nodes if node.op == "placeholder"]
     copies: dict[Any, Any] = dict(zip(inputs, operands, strict=True))
     for node in body.graph.nodes:
         if node.op == "get_attr":
-            raise NoRealValue("it has bodies or tensors of its own")
+            raise NoRealValue("the operator's body contains further bodies or tensors")
         if node.op not in ("placeholder", "output"):
             copies[node] = graph.node_copy(node, copies.__getitem__)
             copies[node].meta = {}
@@ -158,7 +158,7 @@ def _copied(body: GraphModule, graph: Any, operands: list[Any]) -> dict[Any, Any
 
 
 def _longer(body: GraphModule, wanted: list[Any]) -> tuple[Any, int]:
-    """Return a body that also returns the results of ``wanted``, and the number of its own results before these."""
+    """Return a body that also returns the results of ``wanted``, and the position at which these begin."""
     torch = sys.modules["torch"]
     copies: dict[Any, Any] = {}
     graph = torch.fx.Graph()

@@ -1,8 +1,7 @@
-"""Reports the answers of torch's caches of compiled graphs, with the parts of the key.
+"""Reports hits and misses of torch's graph caches, with the parts of each key.
 
-Torch writes an event for each lookup. Newer versions leave the parts of the AOTAutograd key out of it: these are
-computed with torch's own pickler. Hooks are installed once, for the life of the process; they run on the thread that
-compiles.
+Torch writes an event for each lookup. Newer versions omit the parts of the AOTAutograd key, so this module computes
+them with torch's pickler. Hooks are installed once, for the life of the process. They run on the compiling thread.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _PARTS = "_get_debug_lines_for_cache_key"
 LOOKUPS = Feature("lookups in caches of compiled graphs", _LOGGER, _INSTANT, _COMPILE_ID)
 
 CACHES = {"autograd_cache": "AOTAutograd cache", "fx_graph_cache": "FX graph cache"}
-"""The names of torch's events, and ours."""
+"""Begins of torch's event names, each with the cache's name in reports."""
 STATES = ("hit", "miss", "bypass", "disabled")
 
 

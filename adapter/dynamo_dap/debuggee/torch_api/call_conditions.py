@@ -1,6 +1,6 @@
 """Reads and sets a compiled call's conditions besides its arguments: backend, modes, changed settings.
 
-Read on the thread that makes the call or is held in its trace; set on the thread that repeats a saved call.
+The thread that makes the call, or is held in its trace, reads them. The thread that repeats a saved call sets them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _DEVICES = ("cpu", "cuda")
 
 
 def backend_of(function: Any) -> tuple[object, dict[str, object]]:
-    """Return the name of a registered backend, else the function; and Inductor's options."""
+    """Return the backend, by name if it is registered, and Inductor's options."""
     function = unwrapped_backend(function)
     name = getattr(function, "compiler_name", None) or getattr(function, "__name__", None)
     if type(function).__name__ == "_TorchCompileWrapper" and not function.kwargs:
@@ -75,14 +75,14 @@ def modes() -> dict[str, str]:
 
 
 def _at_the_beginning(name: str, now: object) -> object:
-    """Return the modes at the beginning of a trace: Dynamo sets the function's modes while it traces."""
+    """Return a mode at the beginning of the trace, or ``now`` outside of a trace: tracing changes modes."""
     context = AMBIENT.resolve(_RUNNING).try_get() if AMBIENT.problem is None else None
     state = {} if context is None else context.global_context.global_state
     return state[name][1] if name in state else now
 
 
 def enter_modes(modes: Mapping[str, str], enter: Callable[[Any], object]) -> None:
-    """Set modes and defaults; pass those that end again to ``enter`` as contexts.
+    """Set modes and defaults; pass those that are context managers to ``enter``.
 
     Raises:
         ValueError: torch has no such mode or value.
@@ -134,7 +134,7 @@ def changed_settings() -> dict[str, object]:
 
 
 def _is_from_environment(entry: object, now: object) -> bool:
-    """Return whether a setting has torch's own value for this machine."""
+    """Return whether a setting has the value that an environment variable gave it."""
     return getattr(entry, "env_value_default", None) is now
 
 

@@ -69,7 +69,7 @@ GRAPHS = Feature("the record of graphs", _BACKEND)
 GUARDS = Feature("the record of guards", _BUILD_GUARDS)
 SKIPS = Feature("the record of skipped functions", _HANDLE_SKIP)
 SPECIALIZATIONS = Feature("which sizes were specialized", _REPLACEMENT)
-GUARD_REQUESTS = Feature("stopping when a guard is asked for", _ADD_GUARD)
+GUARD_REQUESTS = Feature("the exception filter Guards", _ADD_GUARD)
 
 
 @dataclass(eq=False)
@@ -79,7 +79,7 @@ class FrameCompile:
     compile_id: str
     code: types.CodeType
     frame: Any
-    """The frame about to be run, with ``f_code``, ``f_locals``, ``f_globals``: no Python frame, it has not begun."""
+    """The frame about to be run: ``f_code``, ``f_locals``, ``f_globals``. It is not a Python frame yet."""
     one_graph: bool
     """``fullgraph=True``"""
     backend: Any
@@ -103,7 +103,7 @@ class CompileObserver:
     """The events of compiles: one method each. Observers override those that they list in ``want``."""
 
     feature = "watching compiles"
-    """The feature's name for users, in the message that it is off after a failure."""
+    """The feature's name in the message that a failure turned the feature off."""
 
     def compile_began(self, compiling: FrameCompile) -> None:
         """Observe a compile that begins, or that torch is about to refuse for the recompile limit."""
@@ -112,13 +112,13 @@ class CompileObserver:
         """Observe the end of a compile."""
 
     def recompiles(self, compiling: FrameCompile, entries: list[Any], reasons: list[str]) -> None:
-        """Observe that no cache entry matches this call: torch's entries, and for each the reason."""
+        """Observe that no cache entry matches this call; ``reasons`` has one reason for each of ``entries``."""
 
     def limit_exceeded(self, compiling: FrameCompile, limit: str) -> None:
-        """Observe that the function has too many compiles, by the setting of the name ``limit``."""
+        """Observe that the function has more compiles than torch's setting ``limit`` allows."""
 
     def attempt_restarted(self, compiling: FrameCompile, reason: str) -> None:
-        """Observe that Dynamo abandons the analysis and will restart it."""
+        """Observe that Dynamo abandons an attempt and will restart the analysis."""
 
     def graph_broke(self, frame: TracedFrame, reason: str, exception: object) -> None:
         """Observe a graph break, once it is certain. Reported once, before torch logs it."""
@@ -160,12 +160,12 @@ class CompileObserver:
         """Observe the first request for a guard."""
 
     def cuda_graph_met(self, compiling: FrameCompile | None, facts: CudaGraphFacts) -> None:
-        """Observe an event of a CUDA graph; outside of a compile if the program runs or for a backward pass."""
+        """Observe an event of a CUDA graph; ``compiling`` is None in a run of the program and for a backward pass."""
 
 
 P = ParamSpec("P")
 Event = Callable[..., None]
-"""A method of ``CompileObserver``, as that class has it."""
+"""An unbound method of ``CompileObserver``."""
 
 
 class CompileHooks:
@@ -200,7 +200,7 @@ class CompileHooks:
                 if event in events and patches is not None:
                     wanted[observer] = patches.guarded(getattr(observer, event.__name__), None)
                 self._wanted[event] = wanted
-            # Each event is one of a compile.
+            # Every event belongs to a compile, so any observer needs the hook of compiles as well.
             is_any = any(self._wanted.values())
             for name, hook in _HOOKS.items():
                 needed = any(self._wanted[event] for event in hook.events)
@@ -255,7 +255,7 @@ class CompileHooks:
                 method(*facts, **named_facts)
 
     def is_reported(self, event: Event) -> bool:
-        """Return whether there is an observer."""
+        """Return whether an observer wants ``event``."""
         return bool(self._wanted.get(event))
 
     def enter(self, compiling: FrameCompile) -> None:
@@ -395,7 +395,7 @@ def _cleanup(hooks: CompileHooks, /, output: object, *_: object, **__: object) -
 
 def _passes(exception: BaseException, frame: types.FrameType) -> bool:
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_OWN):
-        frame = frame.f_back  # the history cleans up in torch's place
+        frame = frame.f_back  # the history may call cleanup instead of torch
     traceback = exception.__traceback__
     while traceback is not None and traceback.tb_frame is not frame:
         traceback = traceback.tb_next

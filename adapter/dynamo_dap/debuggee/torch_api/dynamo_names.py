@@ -3,7 +3,7 @@
 A resume function (``torch_dynamo_resume_in_fn_at_51``) runs the rest of a user's function after a graph break; its own
 arguments are a saved value stack and the frames around it. Generated code has temporaries. Dynamo adds compiled graphs,
 resume functions and other objects for generated code to the globals of the user's module. All of these variables are
-shown in a separate group. Pure functions over code objects and names; any thread.
+shown in a separate group. Pure functions of code objects and names, for any thread.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ GROUP = "of Dynamo"
 
 _RESUME_NAME = re.compile(r"torch_dynamo_resume_in_(?P<function>.+)_at_(?P<line>\d+)$")
 _LOCAL = re.compile(r"___|__nested_|__resume_frame_values|__is_tracing_resume_prologue$")
-"""Names that resume functions begin with: the saved stack, context managers, frames around."""
+"""Prefixes of the locals that Dynamo adds to resume functions: the saved stack, context managers, callers."""
 _GLOBAL = re.compile(
     r"__(?:builtins_dict_|compiled_fn_|gen_rand_values_|import_|optimizer_|warnings_warn_wrapper_)\w+$"
     r"|__(?:resume|comprehension_\w+)_at_\d+\w*$"
@@ -102,9 +102,9 @@ def is_dynamos_global(name: str) -> bool:
 
 
 def dynamos_locals(code: CodeType, original: CodeType | None = None) -> Callable[[str], bool]:
-    """Return the prefix of Dynamo's local variables in a frame of ``code``.
+    """Return a function that decides whether a local name in ``code`` is Dynamo's.
 
-    ``original`` is the code that it was generated from, if known.
+    ``original`` is the code that ``code`` was generated from, if known.
     """
     if original is None and is_generated(code.co_filename):
         original = original_of(code)
@@ -120,7 +120,7 @@ def dynamos_locals(code: CodeType, original: CodeType | None = None) -> Callable
 
 
 def parted(variables: Iterable[T], is_dynamos: Callable[[T], bool]) -> tuple[list[T], list[T]]:
-    """Split ``found`` into the user's and Dynamo's variables, in their order."""
+    """Split ``variables`` into the user's and Dynamo's, and keep their order."""
     users: list[T] = []
     dynamos: list[T] = []
     for variable in variables:

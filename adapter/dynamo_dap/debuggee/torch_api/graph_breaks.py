@@ -1,8 +1,8 @@
 """Parses torch's report of a graph break, and describes the effect on the function. Runs on the compiling thread.
 
 ``torch._dynamo.exc.format_graph_break_message`` makes the text: the kind of break, then ``Explanation:``, ``Hint:`` and
-``Developer debug context:``, then a link with the id in torch's registry of graph breaks. A break that happened while
-another one was handled has both texts, the first one first.
+``Developer debug context:``, then a link with the id in torch's registry of graph breaks. If Dynamo
+breaks again while it handles a break, the message has both texts in that order.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class BreakFacts:
     consequence: str | None
     """The kind of the break that this one caused: ``graph break in loop``."""
     at_fsdp_hook: bool
-    """Whether it is a hook of FSDP, which keeps Dynamo out."""
+    """Whether the graph broke at one of FSDP's hooks, which Dynamo may not trace."""
 
 
 def facts_of_break(exception: object) -> BreakFacts:
@@ -96,13 +96,13 @@ _BREAKS = frozenset({"Unsupported", "UserError", "StepUnsupported"})
 
 
 def is_graph_break(problem: object) -> bool:
-    """Return whether an exception is torch's for code that it cannot trace, judged by its name."""
+    """Return whether an exception is one that torch raises for untraceable code, judged by its class name."""
     kinds = type.__dict__["__mro__"].__get__(type(problem))
     return any(kind.__name__ in _BREAKS and kind.__module__.startswith("torch.") for kind in kinds)
 
 
 def was_logged(problem: object) -> bool:
-    """Return whether torch has logged a graph break: it handles the same one in each inlined function."""
+    """Return whether torch has logged this graph break: Dynamo handles a break once in each inlined function."""
     return bool(getattr(problem, "logged", False))
 
 
@@ -115,7 +115,7 @@ def is_control_flow(problem: BaseException) -> bool:
 
 
 def frame_of_break(exception: BaseException) -> TracedFrame | None:
-    """Return the innermost traced function at the first exception; None if only the handler's function was traced.
+    """Return the innermost traced function at the first exception; None if no exception passed a traced function.
 
     The first exception is the context of the break that it caused.
     """
@@ -127,7 +127,7 @@ def frame_of_break(exception: BaseException) -> TracedFrame | None:
 
 
 def _led_to(exception: BaseException) -> BaseException | None:
-    """Return the exception that this one became."""
+    """Return the earlier exception that became this one, or None."""
     if exception.__cause__ is not None:
         return exception.__cause__
     earlier, text = exception.__context__, str(getattr(exception, "msg", ""))
@@ -146,7 +146,7 @@ ERROR_EFFECT = "graph breaks are errors here (fullgraph=True): the program gets 
 
 
 def effect_of_break(frame: TracedFrame, reason: str, facts: BreakFacts) -> str:
-    """Describe how a function runs after its trace has handled a break, for torch's logged ``reason``."""
+    """Describe how a function runs after a graph break; ``reason`` is the text that torch logged."""
     if reason.startswith("Failed to handle graph break gracefully"):
         if _LOOP in (facts.kind, facts.consequence):
             return "a graph break in a loop: the function is skipped and runs eagerly as a whole"

@@ -1,8 +1,8 @@
 """Lets the debugger call torch without effect on the program.
 
 Torch's modes, hooks and global switches would affect the debugger's own calls. These contexts turn them off on the
-calling thread and restore them. ``isolated`` combines them, always in the same order. Entered on the held thread, for
-the length of one look.
+calling thread and restore them. ``isolated`` combines them, always in the same order. The held thread enters them for
+one look.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MODES = "torch.utils._python_dispatch:_disable_current_modes"
 _TORCH_FUNCTION = "torch._C:DisableTorchFunction"
 
 _RESET = "torch._dynamo:reset_code_caches"
-"""What ``reset`` does first."""
+"""The function that ``torch._dynamo.reset`` calls first."""
 _TRANSFORMS = "torch._functorch.pyfunctorch:temporarily_clear_interpreter_stack"
 _DEPTH = "torch._C._functorch:get_dynamic_layer_stack_depth"
 
@@ -46,7 +46,7 @@ _METRICS_CONTEXT = "torch._dynamo.metrics_context:MetricsContext"
 _NUMBERS = "torch._dynamo.bytecode_transformation:_unique_id_counter"
 _GRAPH_NUMBERS = "torch.fx.graph_module:_loader.next_id"
 COMPILES = (_LOCK, _COUNTERS, _TIMES, _SUMS, _METRICS, _METRICS_CONTEXT, _NUMBERS, _GRAPH_NUMBERS, _EVAL_FRAME, _STANCE)
-"""Names for a compile that the program does not notice; features that compile declare them too."""
+"""Torch's names that an unnoticed compile needs; every feature that compiles lists them as well."""
 COMPILES_APART = Feature("compiling for looking only", *COMPILES)
 
 
@@ -60,13 +60,13 @@ def isolated(
     compiles: bool = False,
     keeps_numbers: Callable[[], bool] = lambda: False,
 ) -> Iterator[contextlib.ExitStack]:
-    """Run our code without effect on the program; its cleanup goes onto the given stack.
+    """Run our code without effect on the program. The yielded stack runs its cleanup.
 
-    Nothing is compiled, and random states and global switches are always restored. In addition, ``modes`` turns off the
-    program's modes, ``transforms`` those of torch.func, and ``gradients`` the recording of gradients; ``resets``
-    refuses to reset Dynamo, for code that the user writes. ``compiles``: it compiles, under the compile lock. Torch's
-    logs and counts do not include it. If ``keeps_numbers`` returns true at the end, the program keeps the result, and
-    its numbers in names stay counted.
+    Calls in our code are not compiled. Random states and global switches are always restored. In addition, ``modes``
+    turns off the program's modes, ``transforms`` those of torch.func, and ``gradients`` the recording of gradients;
+    ``resets`` refuses to reset Dynamo, for code that the user writes. With ``compiles`` our code may itself run a
+    compile: it holds the compile lock, and torch's logs and counts do not include that compile. If ``keeps_numbers``
+    returns true at the end, the program keeps the compiled result, so the counters of its names are not reset.
     """
     with contextlib.ExitStack() as stack:
         stack.enter_context(dynamo_off())
@@ -133,7 +133,7 @@ def dynamo_off() -> Iterator[None]:
 def not_reset() -> Iterator[None]:
     """Refuse ``torch._dynamo.reset()`` on this thread, which traces.
 
-    torch frees objects that it then uses, and the program crashes.
+    Otherwise torch would free objects that the trace still uses, and the program would crash.
     """
     if RESETTING.problem is not None:
         yield
@@ -142,7 +142,7 @@ def not_reset() -> Iterator[None]:
 
     def refuse() -> Generator[None, Outcome, None]:
         if threading.get_ident() == thread:
-            error = "Dynamo cannot be reset while it traces: at a stop in ordinary Python it can"
+            error = "Dynamo cannot be reset while it traces. Reset it at a stop in ordinary Python."
             raise Refusal(RuntimeError(error))
         yield None
 
@@ -164,7 +164,7 @@ def _enter_eager() -> None:
 
 
 def is_dynamo_off() -> bool:
-    """Return whether this thread is inside ``dynamo_off``: compiles are then the debugger's own."""
+    """Return whether this thread is inside ``dynamo_off``. Only the debugger compiles there."""
     stance = sys.modules["torch._dynamo.eval_frame"]._stance
     return type(stance) is _StanceOfThreads and threading.get_ident() in stance.eager_threads
 
@@ -186,12 +186,12 @@ def _leave_eager() -> None:
 def change_stance(stance: object, only_if: object = None) -> Any:
     """Set a stance of torch for the process, and return the one before.
 
-    With ``only_if`` nothing changes unless that one is in force: the program may have chosen another since.
+    With ``only_if``, set it only if that stance is still in force: the program may have changed it.
     """
     DYNAMO_OFF.require()
     module = sys.modules["torch._dynamo.eval_frame"]
     with _stance_lock:
-        # An expression that is being evaluated keeps its thread's own.
+        # A thread that evaluates an expression keeps its stance.
         holder, name = (module._stance, "before") if type(module._stance) is _StanceOfThreads else (module, "_stance")
         before = getattr(holder, name)
         if only_if is None or before is only_if:
@@ -215,9 +215,9 @@ def data_reading() -> Iterator[None]:
 
 
 def uncompiled_data_reading() -> contextlib.AbstractContextManager[object]:
-    """Do the same with plain tensors, in code that Dynamo skips anyway (``skipping.never_compile``).
+    """Read or reduce plain tensors, in code that Dynamo skips anyway (``skipping.never_compile``).
 
-    It is entered at each call of a compiled graph, and its cost grows only with what it turns off.
+    Every call of a compiled graph enters it, so it turns off only what is on.
     """
     torch = sys.modules["torch"]
     if not torch._C._len_torch_dispatch_stack() and not torch._C._len_torch_function_stack():
@@ -274,15 +274,15 @@ def preserved_global_state() -> Iterator[None]:
 
 
 def global_state() -> list[Callable[[], None]]:
-    """Return a function that restores the present random states and global switches."""
+    """Return functions that restore the present random states and global switches."""
     return [*random_states(), *switches()]
 
 
 def random_states() -> list[Callable[[], None]]:
-    """Return a function that restores the present states of all random number generators that are in use."""
+    """Return functions that restore every random number generator in use."""
     torch = sys.modules["torch"]
     state = random.getstate()
-    # Each replay reads it. The generator's own methods are not Python code that Dynamo would compile.
+    # Each replay reads the state. The generator's methods are C code, which needs no ``dynamo_off``.
     with uncompiled_data_reading():
         tensor_state = torch.default_generator.get_state()
     restore = [lambda: random.setstate(state), lambda: _set_torch_state(torch, tensor_state)]
@@ -318,7 +318,7 @@ def _set_cuda_states(torch: Any, states: Any) -> None:
 
 
 def switches() -> list[Callable[[], None]]:
-    """Return a function that restores the present global switches of torch."""
+    """Return a list with the function that restores torch's present global switches."""
     torch = sys.modules["torch"]
     grad = torch.is_grad_enabled()
     dtype = torch.get_default_dtype()
@@ -390,9 +390,9 @@ def _restored_statistics(keeps_numbers: Callable[[], bool]) -> Iterator[None]:
 
 
 class _GraphNumbers:
-    """The debugger's numbers for the names of graphs' code, ``<eval_with_key>.5``; they never end up in the program's.
+    """Numbers the debugger's graph code (``<eval_with_key>.5``) apart from the program's.
 
-    Torch counts with one of two counters: with ours while any thread runs code of ours.
+    While any thread runs our code, torch uses our counter instead of its own.
     """
 
     def __init__(self) -> None:
@@ -401,7 +401,7 @@ class _GraphNumbers:
         self._other = 1_000_000_000
 
     def change(self, by: int) -> None:
-        """Count the threads that run code of ours."""
+        """Change the number of threads that run our code; swap the counters at the first and last."""
         with self._lock:
             if self._threads + by == 0 or self._threads == 0:
                 loader: Any = sys.modules["torch.fx.graph_module"]._loader

@@ -1,7 +1,7 @@
 """Computes real values of a paused trace: its graph's nodes run on the call's own inputs.
 
-A ``RealValues`` lives as long as its trace, and holds the results of its nodes. Tracing thread, while the program is
-held.
+A ``RealValues`` lives as long as its trace, and holds the results of its nodes. Runs on
+the tracing thread, while the program is held.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class RealValues:
         try:
             return self._runner_of(output, tracer).value_of(nodes, node, self.limits, reachable)
         finally:
-            self.reachable = outer  # it refers to the trace, which would keep itself alive
+            self.reachable = outer  # ``reachable`` refers to the trace and would keep it alive
 
     def cheap_value_of(self, node: Any, reachable: Wanted) -> object:
         """Return the value of ``node`` in this call if that takes about a millisecond; None if it may take longer.
@@ -140,7 +140,7 @@ class RealValues:
         return self._unwritten_input(node)
 
     def _unwritten_input(self, node: Any) -> object:
-        """Return an input of the call, which nothing computes, if the graph so far has only read its inputs."""
+        """Return an input of the call; None if the graph so far may have written to an input."""
         output: Any = self._trace()
         if node.op != "placeholder" or node.graph is not output.root_tracer.graph:
             return None
@@ -162,7 +162,7 @@ class RealValues:
         return is_cheap
 
     def as_written(self, value: Any, reachable: Wanted) -> Any:
-        """Return a program's tensor with the graph's writes so far to memory that it shares.
+        """Return a tensor of the program, updated with what the graph so far wrote to its memory.
 
         Raises:
             NoRealValue: it is unknown; the text says why.
@@ -198,7 +198,7 @@ _CHEAP_ELEMENTS = 16384
 
 
 def _only_reads(node: Any) -> bool:
-    """Return whether a node is an operation of torch's that changes none of its operands, by name and options."""
+    """Return whether a node is an operation of torch's that, by its name and options, changes no operand."""
     has_flag = any(each is True for each in (*node.args, *node.kwargs.values()))  # of F.relu(x, True), say
     return _is_operation_of_torch(node) and not written_by(node) and not has_flag
 
@@ -233,7 +233,7 @@ def _is_operation_of_torch(node: Any) -> bool:
 def _check_path(output: Any, node: Node) -> None:
     """Check that the replay of a cached call agrees with its cache entry up to ``node``.
 
-    Raises: NoRealValue: it does not, since the program computes something else.
+    Raises: NoRealValue: they differ, so the program computes another value.
     """
     call = retraced_call()
     problem = None if call is None else PATHS.why_not_valid(call, output.root_tracer.graph)
@@ -311,8 +311,8 @@ def set_version(placeholder: Any, version: int | None) -> None:
 def _operand(tracer: Any, placeholder: Any) -> Any:
     """Return the node around a higher-order operator's body that the body captured as ``placeholder``.
 
-    What the operator passes to its body has none: a slice, a carried value, a gradient. Its FakeTensor proves nothing:
-    torch uses an output's FakeTensor for the gradient as well.
+    Values that the operator itself makes for its body have no such node: a slice, a carried value, a gradient. The
+    placeholder's FakeTensor does not identify it: torch uses an output's FakeTensor for the gradient as well.
     """
     lifted = getattr(tracer, "lifted_freevars", {})
     outer = next((outer.node for outer, inner in lifted.items() if inner.node is placeholder), None)

@@ -1,4 +1,4 @@
-"""Reads the numbers that ``torch.multiprocessing`` gives its processes. On the thread that starts one."""
+"""Reads the rank that ``torch.multiprocessing`` gives each process. Runs on the thread that starts the process."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ _MODULE = "torch.multiprocessing.spawn"
 
 
 def rank_of_spawned(maker: types.FrameType | None) -> Rank | None:
-    """Return the number of the process made in the frame ``maker``; None if torch gives it none.
+    """Return the rank of the process that ``maker`` starts; None if torch does not number it.
 
-    ``spawn`` and ``start_processes`` pass it to the function that they run: nearly every program uses it as the rank.
+    ``spawn`` and ``start_processes`` pass the number to the function that they run; nearly every program uses it as
+    the rank.
     """
     number = of = None
     while maker is not None:

@@ -1,6 +1,6 @@
 """Finds calls that use a compile although it is not valid for them: a guard is missing, or was filtered out.
 
-While ``compile_records.NOTED_PATHS`` is wanted, each compile leaves a ``TracedPath``: the operations of its graph,
+While a feature uses ``compile_records.NOTED_PATHS``, each compile stores a ``TracedPath``: the operations of its graph,
 before a backend changes them, and the constants that the trace took from the program. A replay of a later call is
 compared with that path. Noted on the compiling thread, compared on the thread of the call; a path lives as long as its
 function.
@@ -76,7 +76,7 @@ class NotValid:
     changed: tuple[tuple[str, object, object], ...]
     """Constants: expression, value at the compile, value in the call."""
     position: int | None
-    """The replay's first operation that differs from the compile's; None so far."""
+    """The replay's first operation that differs from the compile's; None if none has differed yet."""
     compiled: Operation | None
     """The compile's operation there; None after its end."""
     replayed: Operation | None
@@ -91,12 +91,10 @@ class NotValid:
         """The reason as the end of a sentence."""
         parts = [f"{name} was {before!r} when it was compiled and is {now!r} now" for name, before, now in self.changed]
         if not parts and self.has_stale_tensor:
-            parts.append(
-                f"{_described(self.replayed)} takes a tensor as a constant, which the program has replaced since"
-            )
+            parts.append(f"{_described(self.replayed)} uses a constant tensor that the program has since replaced")
         elif not parts:
             parts.append(f"the compile ran {_described(self.compiled)}, this call reaches {_described(self.replayed)}")
-        return f"this call was served by a compile that is not valid for it: {'; '.join(parts)}; no guard checks it"
+        return f"this call hit a cache entry that is not valid for it: {'; '.join(parts)}. No guard checks this"
 
 
 def _described(operation: Operation | None) -> str:
@@ -138,9 +136,9 @@ class TracedPaths:
         return self._paths.get(id(original), {}).get(str(entry.compile_id))
 
     def why_not_valid(self, call: CachedCall, graph: Any = None, *, is_complete: bool = False) -> NotValid | None:
-        """Return why the compile that serves ``call`` is not valid for it; None without evidence.
+        """Return why the cache entry that ``call`` hit is not valid for the call; None without evidence.
 
-        ``graph`` (``torch.fx.Graph``) belongs to a replay of the call, complete or so far. None is not a proof: a
+        ``graph`` (``torch.fx.Graph``) is from a finished or a running replay of the call. None is not a proof: a
         compile that was not noted is not compared.
         """
         frame = call.frame
@@ -164,7 +162,7 @@ class TracedPaths:
         return NotValid(changed, position, compiled, operation, unproven, stale is not None)
 
     def why_trace_not_valid(self, call: CachedCall, trace: CompleteTrace) -> NotValid | None:
-        """Return why the compile that serves ``call`` is not valid for it, by a replay that ended."""
+        """Return why the cache entry that ``call`` hit is not valid for the call, according to a finished replay."""
         return self.why_not_valid(call, trace.output.graph)
 
 
@@ -227,7 +225,7 @@ def _flat(value: Any, numbers: Mapping[object, object]) -> Iterator[object]:
 
 
 ORIGINALS = "_dynamo_dap_originals"
-"""The program's tensors, by name, for whose copies a replay's graph runs."""
+"""The program's tensors whose copies a replay's graph uses, by name."""
 
 
 def _tensors_of(graph: Graph) -> dict[str, Any]:
@@ -289,7 +287,7 @@ def _constants(given: Mapping[str, object], output: Output) -> Iterator[Constant
         try:
             code = compile(name, "<source>", "eval")
             value = eval(code, scope)
-        except Exception:  # noqa: BLE001  (a source without an expression, or one whose object is gone, says nothing)
+        except Exception:  # noqa: BLE001  (a source that cannot be evaluated proves nothing)
             continue
         if is_exactly(value, _PLAIN):
             yield Constant(user_expression(guard.originating_source) or name, code, value)
@@ -300,7 +298,7 @@ def _changed(constants: Sequence[Constant], call: CachedCall) -> Iterator[tuple[
     for each in constants:
         try:
             now = eval(each.source, scope)
-        except Exception:  # noqa: BLE001  (what cannot be found says nothing)
+        except Exception:  # noqa: BLE001  (a source that cannot be evaluated proves nothing)
             continue
         if not _is_same(each.value, hint_of(now) if is_symbolic(now) else now):
             yield each.expression, each.value, now

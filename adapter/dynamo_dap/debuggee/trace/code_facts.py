@@ -1,4 +1,4 @@
-"""Finds the instructions of traced code that begin a line of the user, and those that begin the function.
+"""Finds where user lines begin in traced code, and where the function begins.
 
 Computed once per code object, from the instructions as Dynamo interprets them, on the tracing thread; kept, with the
 code object, for the life of the process.
@@ -25,7 +25,7 @@ class CodeFacts:
         starts = _line_starts(instructions)
         entries = [index for index in starts if _is_entry_only(instructions, index, starts)]
         self.line_starts = frozenset(starts) - frozenset(entries)
-        """Where a user's line begins, also by a jump back to it; without the hidden operations on entry."""
+        """Where a user line begins, also after a backward jump; without CPython's hidden entry operations."""
         self.first_line_start = min(self.line_starts, default=-1)
         self._first_of_line: dict[int, int] = {}
         for index in sorted(self.line_starts, reverse=True):
@@ -36,13 +36,13 @@ class CodeFacts:
         self._statement_starts = _statement_starts(code)
 
     def is_resume_prologue(self, index: int) -> bool:
-        """Return whether an instruction restores a resume function's state; it belongs to no line of the user."""
+        """Return whether an instruction restores a resume function's state, and so belongs to no user line."""
         return index <= self._resume_prologue_mark
 
     def begins_line(self, index: int, came_from: int) -> bool:
         """Return whether a user's line begins at ``index``, coming from instruction ``came_from`` (-1: elsewhere).
 
-        As for CPython's own line events, control that stays on a line begins it again only by jumping back.
+        As in CPython's line events, a line begins again only after a backward jump.
         """
         if index not in self.line_starts or self.is_resume_prologue(index):
             return False
@@ -62,8 +62,8 @@ class CodeFacts:
         """Return whether control only returns to the line at ``index`` within a statement.
 
         That happens at a call whose arguments have their own lines, and at the exit of a ``with``. The value stack is
-        then deeper (``depth``) than when the line began. ``depths`` remembers that by line, for queries in the order in
-        which the code runs.
+        then deeper (``depth``) than when the line began. ``depths`` stores the depth of each line; query in execution
+        order.
         """
         known = self._depth_of_line if depths is None else depths
         if index == self._first_of_line.get(line):
@@ -111,7 +111,7 @@ def _statement_starts(code: types.CodeType) -> frozenset[int] | None:
 
 
 class CodeFactsCache:
-    """Facts by code object, found by identity: equality of code objects is by value."""
+    """Caches ``CodeFacts`` by identity: code objects of different functions may be equal."""
 
     def __init__(self) -> None:
         self._facts: dict[int, CodeFacts] = {}

@@ -46,7 +46,7 @@ def _raised(
     *,
     links: Sequence[str | None] = (),
 ) -> RaisedException:
-    """Build a stop's text. ``links`` (lines with places and addresses) become DAP's stack trace, which clients link."""
+    """Build a stop's text. ``links`` (lines with places and addresses) become DAP's stack trace, with links."""
     text = bounded_text("\n".join(line for line in lines if line), _MAXIMUM_LENGTH)
     name = kind.rpartition(".")[2] or None
     trace = bounded_text("\n".join(line for line in links if line), _MAXIMUM_LENGTH) or None
@@ -59,7 +59,7 @@ def graph_break(
 ) -> RaisedException:
     """Report a graph break: its cause, its effect on the function, hints, then torch's context.
 
-    ``error`` is the user's error behind the break; ``values`` are its data in this call.
+    ``error`` is the user's error behind the break; ``values`` are the data of this call on which it depends.
     """
     headline = f"Graph break: {facts.kind}" + (f" [{facts.identifier}]" if facts.identifier else "")
     lines = [
@@ -117,7 +117,7 @@ def not_finite(
 ) -> RaisedException:
     """Report in three lines the NaN or Inf of a call, its line, and the cause.
 
-    ``made`` is None if the operations of Dynamo's graph make none; ``state`` are values that had one before the call.
+    ``made`` is None if Dynamo's graph makes no NaN or Inf; ``state`` is the parameter that had one before the call.
     ``changed`` are inputs that may have changed since the call began; ``because`` names the operands that caused it.
     """
     shown = _SHOWN_KINDS[kind]
@@ -145,7 +145,7 @@ def not_finite(
 def not_finite_input(name: str, given: Given, where: str) -> RaisedException:
     """Report an input that had a NaN before the call, and the line of the caller."""
     had = f"input {name} has {given.text}"
-    what = f"The call returns a NaN of its inputs: {had}."
+    what = f"The call returns a NaN that came from its inputs: {had}."
     cause = "Cause: the data, or the code that made the data before the call."
     return _raised(f"NaN: {had}", [what, f"Where: {where}", cause])
 

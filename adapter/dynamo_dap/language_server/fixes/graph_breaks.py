@@ -1,8 +1,8 @@
 """Fixes graph breaks; each fix is offered only if the record says that it helps. Pure.
 
 - a call of ``torch._dynamo.graph_break()`` is removed;
-- a setting that torch's hint names is made below the imports;
-- ``torch._check`` before a branch on a size that depends on data, in the direction of every recorded call;
+- a setting that torch's hint names is set below the imports;
+- ``torch._check`` is added before a data-dependent branch that went the same way in every recorded call;
 - if the record does not have the direction of such a branch: see ``data_dependence``;
 - a function that is cut into several graphs runs eagerly (``@torch.compiler.disable``);
 - a call that prints or logs moves to the end of its function: the graph stays whole.
@@ -136,7 +136,7 @@ def _prints_the_same_later(situation: Situation, statement: ast.stmt | None) -> 
 
 
 def _is_branched_on(situation: Situation) -> bool:
-    """Return whether the captured number is tested at once: then the graph breaks there instead."""
+    """Return whether the program branches on the captured number; the graph would break at that branch instead."""
     document = situation.document
     statement = document.statement_at(situation.line)
     function = document.function_around(situation.line)
@@ -168,7 +168,7 @@ def _promised(situation: Situation, found: GraphBreak) -> Iterator[Fix]:
 
 
 def _is_about_a_number(found: GraphBreak) -> bool:
-    """Return whether the branch is on a symbolic number; nothing can be promised to Dynamo about a tensor."""
+    """Return whether the branch is on a symbolic number: ``torch._check`` cannot assert anything about a tensor."""
     context, message = found.context or "", found.message or ""
     return "SymNodeVariable" in context or "Could not guard on data-dependent expression" in message
 
@@ -202,7 +202,7 @@ _DESCRIPTORS = frozenset(
 
 
 def _disabled(situation: Situation) -> Iterator[Fix]:
-    """Offer it for an inlined function that has its own graphs: those go, the break at its call stays."""
+    """Offer to disable an inlined function that has its own graphs. These go; the break at its call stays."""
     document = situation.document
     function = document.function_around(situation.line)
     if not isinstance(function, ast.FunctionDef) or not _is_inlined(situation, function):
@@ -234,7 +234,7 @@ def _is_generator(function: ast.FunctionDef) -> bool:
 
 
 def _is_inlined(situation: Situation, function: Function) -> bool:
-    """Return whether a compiled function broke inside ``function``, which alone is compiled and breaks again."""
+    """Return whether a caller that inlined ``function`` broke in it, so that Dynamo compiles it separately."""
     stacks = [other.stack for other in situation.others if len(other.stack) > 1]
     inside = range(first_line(function), (function.end_lineno or function.lineno) + 1)
     return any(situation.document.line_of(stack[-1].place) in inside for stack in stacks)
@@ -398,7 +398,7 @@ def _is_constant(text: str) -> bool:
 
 
 def _graph_is_cut(situation: Situation) -> bool:
-    """Return whether both sides of the break have operations, and those below change no tensor in place."""
+    """Return whether both sides of the break have operations, and no operation after the break works in place."""
     rest = _rest(situation)
     if not rest or any(one.breaks for one in rest):
         return False
