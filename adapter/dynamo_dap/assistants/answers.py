@@ -1,4 +1,4 @@
-"""Builds tools' answers: bounded text, and data where an assistant can use it. Pure."""
+"""Builds tools' answers: bounded text, and data where an assistant can use it. It is pure."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 The editor's extension listens on a local socket that ``EDITOR_VARIABLE`` names. It gets one line of JSON and starts a
 session whose debug adapter is our socket. The socket lies in a folder that only this user can enter, so the network
-cannot reach it. On the worker thread of the new session; both sockets are gone once it has begun.
+cannot reach it. Runs on the worker thread of the new session; both sockets are gone once it has begun.
 """
 
 from __future__ import annotations

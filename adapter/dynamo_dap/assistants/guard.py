@@ -1,7 +1,7 @@
 """Runs one of our commands, and ends it with all its children when this process's stdin is closed.
 
 This process runs between the server for assistants and the command, so that nothing survives when the server or its
-client is killed. Main thread, and one that reads stdin.
+client is killed. Runs on the main thread, and one that reads stdin.
 """
 
 from __future__ import annotations

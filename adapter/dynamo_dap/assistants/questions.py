@@ -1,6 +1,6 @@
 """Offers tools that answer questions about a program, from the newest record or by running a command.
 
-On the server's event loop. The assistant reads the docstrings and descriptions of parameters.
+Runs on the server's event loop. The assistant reads the docstrings and descriptions of parameters.
 """
 
 from __future__ import annotations

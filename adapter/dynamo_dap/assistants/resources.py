@@ -1,6 +1,6 @@
 """Offers pages to read: records, graphs, generated code, explored stages and kernels.
 
-On worker threads of the server. It reads only files that our commands wrote for the client's roots.
+Runs on worker threads of the server. It reads only files that our commands wrote for the client's roots.
 """
 
 from __future__ import annotations

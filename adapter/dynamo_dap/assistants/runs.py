@@ -1,6 +1,6 @@
 """Runs our commands, each as a process under a guard. A client waits for the end in several calls.
 
-On the server's event loop; a run lives until its end is reported, or the server ends.
+Runs on the server's event loop; a run lives until its end is reported, or the server ends.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Decides which programs an assistant may run: those below the roots that its client named.
 
-On the server's event loop; lives as long as the server.
+Runs on the server's event loop; lives as long as the server.
 """
 
 from __future__ import annotations

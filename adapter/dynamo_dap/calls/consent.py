@@ -1,7 +1,7 @@
 """Shows what replaying a saved call runs, and remembers which content the user agreed to.
 
 The text, the digest and the replay come from one ``Snapshot``. Names and settings outside an allow list are refused,
-until the user allows them by name. Imports nothing that a folder names. Any process.
+until the user allows them by name. Imports nothing that a folder names. Runs in any process.
 """
 
 from __future__ import annotations

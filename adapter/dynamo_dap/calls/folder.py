@@ -2,7 +2,7 @@
 
 ``call.json`` is a table of values, none of which is code. Replayed code is in the source files, and the table names it
 by file and line. A folder may come from anybody. Reading it runs nothing and imports nothing. Before running it, the
-user agrees once per content (``consent``). Any process; a ``SavedCall`` lives as long as its reader.
+user agrees once per content (``consent``). Runs in any process; a ``SavedCall`` lives as long as its reader.
 """
 
 from __future__ import annotations

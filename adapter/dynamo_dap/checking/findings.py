@@ -1,4 +1,4 @@
-"""Finds the problems in a program's records: each once, under a key that stays equal when lines move. Pure."""
+"""Finds the problems in a program's records: each once, under a key that stays equal when lines move. It is pure."""
 
 from __future__ import annotations
 

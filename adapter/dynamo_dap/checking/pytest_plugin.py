@@ -1,8 +1,9 @@
 """Checks in pytest what each test compiles, by assertions or in a report.
 
 ``@pytest.mark.compiles(graphs=1, breaks=0)`` fails a test that compiles otherwise, the fixture ``compiles`` reports
-compiles to the test, and ``--torch-compile-report`` lists every test. Tests that use none of these import nothing. Main
-thread of the test process; with pytest-xdist of each worker, whose lists are merged in the printing process.
+compiles to the test, and ``--torch-compile-report`` lists every test. Tests that use none of these import nothing. Runs
+on the main thread of the test process; with pytest-xdist, of each worker, whose lists are merged in the printing
+process.
 """
 
 from __future__ import annotations

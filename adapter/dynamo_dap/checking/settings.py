@@ -1,6 +1,6 @@
 """Reads a check's limits, from the command line and ``pyproject.toml``, and its baseline file.
 
-Main thread of the command, once at its beginning and once at its end.
+Runs on the command's main thread, once at its beginning and once at its end.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """``dynamo-dap bisect``: finds the wrong stage of a compile, down to the pass, decomposition or lowering.
 
 The program runs repeatedly, each time in its own process with a time limit: uncompiled, then with one more stage each
-time. In the first wrong stage, torch's ``CompilerBisector`` disables parts, by bisection. Main thread of the command.
+time. In the first wrong stage, torch's ``CompilerBisector`` disables parts, by bisection. Runs on the command's main
+thread.
 """
 
 from __future__ import annotations

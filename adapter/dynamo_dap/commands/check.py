@@ -1,6 +1,6 @@
 """``dynamo-dap check``: runs a program, and fails if it compiles worse than its limits or baseline.
 
-Main thread of the command; the program runs as a process of its own, with this terminal.
+Runs on the command's main thread; the program runs as a process of its own, with this terminal.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""``dynamo-dap diff``: finds the first place where two runs of torch.compile differ. Main thread of the command."""
+"""``dynamo-dap diff``: finds the first place where two runs of torch.compile differ.
+
+Runs on the command's main thread.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """``dynamo-dap doctor``: reports what works in an environment, and what to do about the rest.
 
 Asks the program's interpreter in a child process, and runs a small program under a real server: it must stop while
-Dynamo traces it, and again in a cached call. Main thread of the command.
+Dynamo traces it, and again in a cached call. Runs on the command's main thread.
 """
 
 from __future__ import annotations

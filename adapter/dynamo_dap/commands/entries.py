@@ -1,6 +1,6 @@
 """``dynamo-dap entries``: runs a program, then prints torch's cache entries of each function.
 
-Main thread of the command.
+Runs on the command's main thread.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """``dynamo-dap explore``: runs a program or reads a trace log, and shows compiles from the user's lines to kernels.
 
-The stages are saved beside the working directory's records; without a program, the newest are shown. Main thread of the
-command.
+The stages are saved beside the working directory's records; without a program, the newest are shown. Runs on the
+command's main thread.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """``dynamo-dap fix``: tries the known fixes for a line, prints each result, and applies a proven one.
 
-Main thread of the command.
+Runs on the command's main thread.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Adds the further checks that a fix needs: the trace continues after it, and reaches another data condition. Pure."""
+"""Adds the further checks that a fix needs: the trace continues after it, and reaches another data condition.
+
+It is pure.
+"""
 
 from __future__ import annotations
 

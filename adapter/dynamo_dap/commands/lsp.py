@@ -1,4 +1,4 @@
-"""``dynamo-dap lsp``: starts the language server, which an editor ends. Main thread of the command."""
+"""``dynamo-dap lsp``: starts the language server, which an editor ends. Runs on the command's main thread."""
 
 from __future__ import annotations
 

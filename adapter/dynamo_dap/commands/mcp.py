@@ -1,4 +1,7 @@
-"""``dynamo-dap mcp``: reads the command line, then serves an assistant. Main thread of the server's own process."""
+"""``dynamo-dap mcp``: reads the command line, then serves an assistant.
+
+Runs on the main thread of the server's own process.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """``dynamo-dap minify``: runs torch's minifier until there is a small program that fails alike.
 
 The program runs until a compile fails. Then torch's minifier makes the graph smaller in that process, where the
-program's own backends and lowerings are known. The result runs once, to see whether it fails without the program. Main
-thread of the command; a thread reads the process's output.
+program's own backends and lowerings are known. The result runs once, to see whether it fails without the program. Runs
+on the command's main thread; a thread reads the process's output.
 """
 
 from __future__ import annotations

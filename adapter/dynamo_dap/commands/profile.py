@@ -1,6 +1,6 @@
 """``dynamo-dap profile``: runs a program, prints where compile time went, and writes files for trace viewers.
 
-The program runs in its own process, without a stop, and is recorded as well. Main thread of the command.
+The program runs in its own process, without a stop, and is recorded as well. Runs on the command's main thread.
 """
 
 from __future__ import annotations

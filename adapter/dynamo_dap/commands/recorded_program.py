@@ -1,8 +1,8 @@
 """Reads the program of a record, and asks for permission to run it again.
 
 Anybody may have written a record, and it names a command. Only a command that a process of this user signed runs
-without a question. Any other is shown, and the user agrees once per content. Main thread of a command, or the language
-server's.
+without a question. Any other is shown, and the user agrees once per content. Runs on a command's main thread, or the
+language server's.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """``dynamo-dap report``: prints a report on a record or on torch's trace logs, and tries its suggestions.
 
-Each candidate is one run of the recorded program: with an edit on a copy, or with a setting of torch. Main thread of
-the command.
+Each candidate is one run of the recorded program: with an edit on a copy, or with a setting of torch. Runs on the
+command's main thread.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """``dynamo-dap record-call`` saves a call of a compiled function to a folder; ``dynamo-dap replay`` makes it again.
 
-The folder's code is shown, and runs only after the user has agreed, once per content. Main thread of the command.
+The folder's code is shown, and runs only after the user has agreed, once per content. Runs on the command's main
+thread.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """``dynamo-dap schema``: prints the JSON Schema of each command's ``--json``, made from its types.
 
-Main thread of the command.
+Runs on the command's main thread.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 The edit is made on a copy that only these runs see; the user's files stay unchanged. The trial compares the counts of
 the records, the exit status, the output, the results of compiled calls, and the final values of ``__main__``. Numbers
-are equal within a tolerance. A program that fails without the edit is compared with an eager run. Main thread of a
-command, or a worker thread of the language server.
+are equal within a tolerance. A program that fails without the edit is compared with an eager run. Runs on a command's
+main thread, or a worker thread of the language server.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Removes from the texts of a run what varies between processes. Pure, except that it reads source lines."""
+"""Removes from the texts of a run what varies between processes. It is pure, except that it reads source lines."""
 
 from __future__ import annotations
 

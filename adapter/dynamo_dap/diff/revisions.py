@@ -1,6 +1,6 @@
 """Writes the files of a git revision to a temporary folder, and leaves the user's checkout and repository alone.
 
-Main thread of the command. It runs git, with the repository of the working directory.
+Runs on the command's main thread. It runs git, with the repository of the working directory.
 """
 
 from __future__ import annotations

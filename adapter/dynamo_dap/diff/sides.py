@@ -1,4 +1,4 @@
-"""Reads one side of a comparison: a record, a trace log, or a command to run. Main thread of the command."""
+"""Reads one side of a comparison: a record, a trace log, or a command to run. Runs on the command's main thread."""
 
 from __future__ import annotations
 

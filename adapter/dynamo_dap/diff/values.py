@@ -1,4 +1,4 @@
-"""Finds the first value that differs between two runs. Pure."""
+"""Finds the first value that differs between two runs. It is pure."""
 
 from __future__ import annotations
 

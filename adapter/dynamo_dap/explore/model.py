@@ -1,6 +1,6 @@
 """Models a compile's stages as documents, whose parts know what they were made from.
 
-Plain values, as in ``records.model``. Any thread.
+Plain values, as in ``records.model``. Runs on any thread.
 """
 
 from __future__ import annotations

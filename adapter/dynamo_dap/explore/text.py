@@ -1,6 +1,6 @@
 """Prints explored compiles in a terminal: the stages, which kernels compute which line, a stage with its changes.
 
-Main thread of the command.
+Runs on the command's main thread.
 """
 
 from __future__ import annotations

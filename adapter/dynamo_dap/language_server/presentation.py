@@ -1,4 +1,4 @@
-"""Converts findings to diagnostics, fixes to code actions, and compiled functions to lenses. Pure.
+"""Converts findings to diagnostics, fixes to code actions, and compiled functions to lenses. It is pure.
 
 A finding is at its code's present line, as long as the code is unchanged.
 """

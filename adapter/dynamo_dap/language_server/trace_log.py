@@ -1,6 +1,6 @@
 """Reads the trace log that the user's settings name, piece by piece, so that the editor never waits for a large one.
 
-On pygls's event loop.
+Runs on pygls's event loop.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Tries fixes for the editor's user, one at a time, with progress; keeps results until the code changes.
 
-On the language server's event loop; a worker thread waits for the program's processes.
+Runs on the language server's event loop; a worker thread waits for the program's processes.
 """
 
 from __future__ import annotations

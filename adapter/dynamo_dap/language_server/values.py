@@ -1,4 +1,4 @@
-"""Makes inlay hints at assignments, and hovers, from the values of names while functions were traced. Pure."""
+"""Makes inlay hints at assignments, and hovers, from the values of names while functions were traced. It is pure."""
 
 from __future__ import annotations
 

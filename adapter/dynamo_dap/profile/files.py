@@ -1,4 +1,7 @@
-"""Writes a profile's files: for VS Code and Chrome (``.cpuprofile``), speedscope, pstats, and our own. Any thread.
+"""Writes a profile's files: for VS Code and Chrome (``.cpuprofile``), speedscope, pstats, and our own.
+
+Runs on any thread.
+
 
 The first two have their formats from the V8 engine and from speedscope's published schema. A ``.cpuprofile`` has one
 time line, so it contains only the main thread. Speedscope's file contains all threads.

@@ -1,7 +1,7 @@
 """Defines a profile: each thread's call tree, own times, and the order in which calls ran.
 
-Written once, when the debugged program ends, and read by the command. Structs; any thread. Times are in nanoseconds,
-from the beginning of the process.
+Written once, when the debugged program ends, and read by the command. The structs are for any thread. Times are in
+nanoseconds, from the beginning of the process.
 """
 
 from __future__ import annotations

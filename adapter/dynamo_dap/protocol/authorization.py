@@ -1,7 +1,7 @@
 """Connects a program to a server that waits for it (``"listen"`` of ``attach``), perhaps on another machine.
 
 The program makes every connection to the server's one address, and begins each with ``AUTHORIZE``: a firewall has to
-allow only this connection, in this direction. Structs and functions of one socket; any process, any thread.
+allow only this connection, in this direction. The structs and functions of one socket are for any process and thread.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Defines the bisection of a compile: its parts, the halving of one, and the report of a run of ``dynamo-dap bisect``.
 
-``bisect`` runs whole programs, ``compare`` compiles one graph again: both go through the same parts. Any process, any
-thread.
+``bisect`` runs whole programs, ``compare`` compiles one graph again: both go through the same parts. Runs in any
+process, on any thread.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Defines requests and answers about torch's cache entries: ``ENTRIES`` and ``FORGET`` of ``contract``.
 
-Structs; any thread.
+The structs are for any thread.
 """
 
 from __future__ import annotations

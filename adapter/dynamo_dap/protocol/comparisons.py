@@ -1,6 +1,6 @@
 """Defines the result of ``compare`` and of the filter ``mismatch`` for a call: lines, stages, what was not compared.
 
-The debugged program makes it, clients print it. Plain values; any process, any thread.
+The debugged program makes it, clients print it. The values are plain, for any process and thread.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Defines the result of ``dynamo-dap forecast``: sizes that hit torch's cache entries, and the next compiles.
 
-Structs; any thread.
+The structs are for any thread.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Digests of inputs and outputs of compiled graphs, for ``dynamo-dap diff --values``.
 
-The program writes one line of JSON for each call. Plain values; any process, any thread.
+The program writes one line of JSON for each call. The values are plain, for any process and thread.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Writes the log file that ``DYNAMO_DAP_LOG`` names, readable only by its owner and without secrets.
 
-The server and the debugged program each write to it. Any thread; a handler lives as long as its process.
+The server and the debugged program each write to it. Runs on any thread; a handler lives as long as its process.
 """
 
 from __future__ import annotations

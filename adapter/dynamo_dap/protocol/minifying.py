@@ -1,4 +1,4 @@
-"""Defines a run of ``dynamo-dap minify``, and its report. Structs; any process, any thread."""
+"""Defines a run of ``dynamo-dap minify``, and its report. The structs are for any process and thread."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Writes the files that a user asks for, but never over a file that dynamo-dap did not write.
 
-Our files are recognized by their beginning or end: each format names its generator there. Any thread; stateless.
+Our files are recognized by their beginning or end: each format names its generator there. Runs on any thread;
+stateless.
 """
 
 from __future__ import annotations

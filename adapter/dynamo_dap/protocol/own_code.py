@@ -1,7 +1,7 @@
 """Starts code of this package in another Python, without modules of the current folder.
 
 Python puts the current folder first on the path of ``-c`` and ``-m``. Another person's ``msgspec.py`` or ``dynamo_dap``
-there would run. Stateless.
+there would run. Has no state.
 """
 
 from __future__ import annotations

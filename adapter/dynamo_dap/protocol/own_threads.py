@@ -1,6 +1,6 @@
 """Makes the debugger's own threads: daemon threads that other Python debuggers in the process leave alone.
 
-Called on any thread; a thread lives as long as its target runs.
+Runs on any thread; a thread lives as long as its target runs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reads and writes files in this user's private folder. Any thread; stateless."""
+"""Reads and writes files in this user's private folder. Runs on any thread; stateless."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Identifies a process of a distributed job, and defines the messages of ranks that stop together.
 
-Also defines how a child process learns the address for a session. Structs and pure functions; any process, any thread.
+Also defines how a child process learns the address for a session. The structs and pure functions are for any process
+and thread.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Defines the messages for saving a call: the request ``RECORD_CALL``, and a run of ``dynamo-dap record-call``.
 
-Structs, for any thread.
+The structs are for any thread.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Defines the messages of the request ``TENSOR`` of ``contract``, which shows a tensor.
 
-Structs; any thread.
+The structs are for any thread.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Opens files that a user names, or that lie where the debugger looks, without blocking.
 
-Opening a pipe without a writer would block. Any thread; stateless.
+Opening a pipe without a writer would block. Runs on any thread; stateless.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Gives advice on the findings of a record, the most costly first. Pure, except that it reads the user's lines.
+"""Gives advice on the findings of a record, the most costly first. It is pure, except that it reads the user's lines.
 
 Torch reports one failed guard and one graph break at a time. Here the values of one object are merged over all calls,
 and a break is merged over all functions that it cuts.

@@ -1,4 +1,7 @@
-"""Prints what saved compiles hold: torch's saved caches, and exported programs. Pure, but for the user's lines."""
+"""Prints what saved compiles hold: torch's saved caches, and exported programs.
+
+It is pure, but for the user's lines.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Finds the lines that change a guarded value: assignments to the attribute, key or global variable.
 
 It reads syntax only, so a line may change another object's attribute of the same name. Files that have changed since
-the recording are left out. Any thread.
+the recording are left out. Runs on any thread.
 """
 
 from __future__ import annotations

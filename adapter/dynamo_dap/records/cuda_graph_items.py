@@ -1,4 +1,4 @@
-"""Advises on CUDA graphs that torch skips or records again, or whose outputs it overwrites. Pure."""
+"""Advises on CUDA graphs that torch skips or records again, or whose outputs it overwrites. It is pure."""
 
 from __future__ import annotations
 

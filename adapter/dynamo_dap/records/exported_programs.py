@@ -1,6 +1,6 @@
 """Reads programs that ``torch.export.save`` wrote, without torch: what they hold, and which inputs they accept.
 
-The file is an archive with JSON, and may come from anybody: nothing of it is unpickled or run. One thread.
+The file is an archive with JSON, and may come from anybody: nothing of it is unpickled or run. Runs on one thread.
 """
 
 from __future__ import annotations

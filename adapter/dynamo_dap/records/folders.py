@@ -1,6 +1,6 @@
 """Finds record files: the user's cache has a folder for each working directory, which keeps the newest.
 
-``DYNAMO_DAP_RECORDS`` names another folder for all of them. Any process.
+``DYNAMO_DAP_RECORDS`` names another folder for all of them. Runs in any process.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Makes the frame of all our HTML pages: one document with one content security policy.
 
-The page loads nothing, and no script but ours runs, whatever its texts contain. Pure.
+The page loads nothing, and no script but ours runs, whatever its texts contain. It is pure.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reads the user's names from torch's names of graph inputs. Pure; any thread."""
+"""Reads the user's names from torch's names of graph inputs. Its functions are pure, for any thread."""
 
 from __future__ import annotations
 

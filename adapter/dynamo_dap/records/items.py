@@ -1,4 +1,4 @@
-"""Defines one piece of advice, and helpers for its kinds. Pure."""
+"""Defines one piece of advice, and helpers for its kinds. It is pure."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Defines the data about each compile, for views (custom DAP requests), record files and reports.
 
 Plain values, without references to the debugged program. Names on the wire are in camelCase; unknown fields are left
-out. Any thread. A record can have a million of the small structs, so Python's garbage collector does not track them
-(``gc=False``): they cannot form cycles.
+out. Runs on any thread. A record can have a million of the small structs, so Python's garbage collector does not track
+them (``gc=False``): they cannot form cycles.
 """
 
 from __future__ import annotations

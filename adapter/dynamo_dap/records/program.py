@@ -1,6 +1,6 @@
 """Parses, describes and starts the program of a subcommand that runs without a debugger.
 
-Main thread of the command.
+Runs on the command's main thread.
 """
 
 from __future__ import annotations

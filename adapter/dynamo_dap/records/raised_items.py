@@ -1,4 +1,4 @@
-"""Advises on calls that raised while their compiled code ran. Pure."""
+"""Advises on calls that raised while their compiled code ran. It is pure."""
 
 from __future__ import annotations
 

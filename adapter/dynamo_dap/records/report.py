@@ -1,6 +1,6 @@
 """``dynamo-dap report``: shows the newest record of the working directory as a summary, JSON or page, or by tlparse.
 
-Main thread of the command.
+Runs on the command's main thread.
 """
 
 from __future__ import annotations

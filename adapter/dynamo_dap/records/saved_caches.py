@@ -1,6 +1,6 @@
 """Reads files of ``torch.compiler.save_cache_artifacts`` without torch: what they hold, and for which inputs.
 
-An entry is a pickle, which may come from anybody: its opcodes are listed, and none is carried out. One thread.
+An entry is a pickle, which may come from anybody: its opcodes are listed, and none is carried out. Runs on one thread.
 """
 
 from __future__ import annotations

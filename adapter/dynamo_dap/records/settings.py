@@ -1,6 +1,6 @@
 """Finds the torch settings that torch's hints in a record name.
 
-Pure. A setting needs no edit, so it also helps with library code. Only a trial shows whether it helps: see
+It is pure. A setting needs no edit, so it also helps with library code. Only a trial shows whether it helps: see
 ``commands.fix``.
 """
 

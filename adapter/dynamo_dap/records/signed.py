@@ -1,4 +1,4 @@
-"""Signs the command in a record, which proves that the user's own process wrote it. Any process."""
+"""Signs the command in a record, which proves that the user's own process wrote it. Runs in any process."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Explains why input sizes are static or dynamic: one line per size that varies, and one per kind of the others.
 
-Any thread.
+Runs on any thread.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Writes the report as text: counts, advice, and each compile. Pure, except that it reads the user's lines.
+"""Writes the report as text: counts, advice, and each compile. It is pure, except that it reads the user's lines.
 
 ``dynamo-dap report`` prints it; the editor shows it for one function or the whole program.
 """

@@ -1,6 +1,6 @@
 """Connects to a backend: the agent or debugpy, which run in the debugged program and speak DAP.
 
-Used on the loop. Lives as long as its connection, which is never longer than the debugged process.
+Runs on the event loop. Lives as long as its connection, which is never longer than the debugged process.
 """
 
 from __future__ import annotations

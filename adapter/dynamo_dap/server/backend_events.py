@@ -1,9 +1,9 @@
 """Passes a backend's events on to the client, and tracks which backend has stopped which thread.
 
-Used on the loop; one per run of the debugged program. The server reads only events about its own state: breakpoint ids,
-stopped threads, the end of the program. It passes all others on unread. Exactly one backend owns a stopped thread: the
-one that reported it stopped. Threads stop and resume individually. The other backend may stop a resumed thread before
-the first one has answered the resuming request: events about such a thread wait for that answer.
+Runs on the event loop; one per run of the debugged program. The server reads only events about its own state:
+breakpoint ids, stopped threads, the end of the program. It passes all others on unread. Exactly one backend owns a
+stopped thread: the one that reported it stopped. Threads stop and resume individually. The other backend may stop a
+resumed thread before the first one has answered the resuming request: events about such a thread wait for that answer.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The server assigns its own breakpoint ids: one breakpoint may be set in both backends, and keeps its id when ``restart``
 sets it again in a new process. A line breakpoint with a mode goes only to the backend of that mode. Each exception
-filter belongs to one backend. Used on the loop, one memory per session; it outlives the debugged process.
+filter belongs to one backend. Runs on the event loop, one memory per session; it outlives the debugged process.
 """
 
 from __future__ import annotations

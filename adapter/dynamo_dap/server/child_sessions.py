@@ -3,7 +3,7 @@
 A child connects, sends the token from the invitation file, and the address at which it listens for a debugger. The
 server asks the client to start a session that attaches there; that session may run in another server process. The child
 waits for some seconds, while its connection to this server is open. If no session comes for one child, later children
-of the same run do not wait. Used on the loop; lives as long as one run of the program.
+of the same run do not wait. Runs on the event loop; lives as long as one run of the program.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Represents the IDE in a session: its capabilities, and messages to it. Used on the loop; one per IDE connection."""
+"""Represents the IDE in a session: its capabilities, and messages to it.
+
+Runs on the event loop; one per IDE connection.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Accepts programs that connect to a waiting session (``"listen"`` of ``attach``): one, or a job's ranks.
 
 The first wanted program becomes this session's. For each further rank the client starts another session, whose server
-takes over the connection. Ranks may connect from any machine and at any time during this session. Used on the loop;
-lives as long as the session's program.
+takes over the connection. Ranks may connect from any machine and at any time during this session. Runs on the event
+loop; lives as long as the session's program.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Manages one run of the debugged program, from the start (or the connection) to the end.
 
-Used on the loop. A session that restarts the program has one after another. A launched program has a process that the
-server owns and, unless it runs without debugging, an agent that speaks DAP. An attached program has only the agent.
+Runs on the event loop. A session that restarts the program has one after another. A launched program has a process that
+the server owns and, unless it runs without debugging, an agent that speaks DAP. An attached program has only the agent.
 There may also be debugpy (``debugpy_side``).
 """
 

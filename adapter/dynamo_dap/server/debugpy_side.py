@@ -3,7 +3,7 @@
 Made if the session debugs ordinary Python; lives as long as its ``Debuggee``. A launched program's debugpy connects to
 the server (``launching.listeners``), which speaks to it as debugpy's own adapter does. A program that already listens
 for debugpy has such an adapter, a process that ``debugpy.listen`` started. The server evaluates code through it, which
-loads the agent into the program. If debugpy fails, the session goes on without it. Used on the loop.
+loads the agent into the program. If debugpy fails, the session goes on without it. Runs on the event loop.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Clients ask for ``scopes`` and then for the ``variables`` of the first one. debugpy gets one request for both
 (``LOCALS_ALONG``); the client's second request is answered here. The variables are used once, within a tenth of a
 second. They are dropped at each request that may change a value or resume a thread, at its answer, and after a stop,
-since other threads of the program have run. Used on the loop, one per session.
+since other threads of the program have run. Runs on the event loop, one per session.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 The meeting is in the server process of the session that started the job, or attached to its first rank. Each rank's
 session connects, perhaps from another server process. It reports its stops and its user's commands, and the meeting
-makes the other ranks follow. Only the meeting decides, in the order of the reports. Used on the loop; lives as long as
-the run of the program. When it closes, each rank runs on by itself.
+makes the other ranks follow. Only the meeting decides, in the order of the reports. Runs on the event loop; lives as
+long as the run of the program. When it closes, each rank runs on by itself.
 """
 
 from __future__ import annotations

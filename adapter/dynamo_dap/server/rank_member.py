@@ -1,8 +1,8 @@
 """Connects a rank's session to the meeting of ranks that stop together (``rank_meeting``).
 
-Reports the session's stops to the meeting, and carries out the meeting's decisions. Used on the loop; lives as long as
-the session's program. The meeting's requests to this session take the same way as the client's, so that the client
-learns which thread resumes.
+Reports the session's stops to the meeting, and carries out the meeting's decisions. Runs on the event loop; lives as
+long as the session's program. The meeting's requests to this session take the same way as the client's, so that the
+client learns which thread resumes.
 """
 
 from __future__ import annotations

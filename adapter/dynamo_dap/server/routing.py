@@ -1,7 +1,7 @@
 """Decides which backend gets a request, and tracks requests without an answer.
 
-Used on the loop, one per session. Answers are passed on in plain callbacks, not in tasks. So a response leaves before
-the events that followed it, without a further turn of the loop.
+Runs on the event loop, one per session. Answers are passed on in plain callbacks, not in tasks. So a response leaves
+before the events that followed it, without a further turn of the loop.
 """
 
 from __future__ import annotations

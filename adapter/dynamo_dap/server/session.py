@@ -1,7 +1,7 @@
 """Manages one IDE connection: its phases, its program, and its end.
 
-Used on the loop; lives as long as the connection. Several may exist at once (over TCP); they share nothing. Connections
-call it back, and each request whose handler is a coroutine runs as a task.
+Runs on the event loop; lives as long as the connection. Several may exist at once (over TCP); they share nothing.
+Connections call it back, and each request whose handler is a coroutine runs as a task.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Starts a debuggee: launches a job, as the server's child or in a terminal, or connects to a listening program.
 
-Used on the loop, as tasks.
+Runs on the event loop, as tasks.
 """
 
 from __future__ import annotations

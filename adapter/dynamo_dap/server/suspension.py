@@ -1,6 +1,6 @@
 """Recognizes a program that a signal has suspended, and answers from what it reported before.
 
-Such a program answers nothing until it gets SIGCONT. Used on the loop; lives as long as its session.
+Such a program answers nothing until it gets SIGCONT. Runs on the event loop; lives as long as its session.
 """
 
 from __future__ import annotations

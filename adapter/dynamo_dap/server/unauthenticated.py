@@ -1,7 +1,7 @@
 """Limits connections that have not shown a token yet: their number and their time.
 
 Each program on the machine can connect to our ports. A silent connection must block neither the port nor the process,
-whose file descriptors all ports share. Used on the loop; lives as long as its port.
+whose file descriptors all ports share. Runs on the event loop; lives as long as its port.
 """
 
 from __future__ import annotations

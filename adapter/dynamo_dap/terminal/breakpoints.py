@@ -1,6 +1,6 @@
 """Keeps a terminal session's breakpoints as typed, for example ``model.py:12 hit >= 3 if x.dim() == 2 log seen {x}``.
 
-They have numbers for the user, and are set again when the program restarts. Used on the prompt's thread, which also
+They have numbers for the user, and are set again when the program restarts. Runs on the prompt's thread, which also
 handles the server's events about them.
 """
 

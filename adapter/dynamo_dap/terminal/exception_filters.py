@@ -1,6 +1,6 @@
 """Holds the exception filters of a terminal session, and recognizes exceptions that are about to end the program.
 
-Used on the prompt's thread; lives as long as the ``Debugger``.
+Runs on the prompt's thread; lives as long as the ``Debugger``.
 """
 
 from __future__ import annotations

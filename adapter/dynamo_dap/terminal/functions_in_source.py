@@ -1,4 +1,4 @@
-"""Finds functions and classes in the lines of a source file. Pure functions; any thread."""
+"""Finds functions and classes in the lines of a source file. Its functions are pure, for any thread."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Keeps a prompt's state between commands, and asks the user questions.
 
-Used on the prompt's thread; lives as long as the debugger, across restarts of the program.
+Runs on the prompt's thread; lives as long as the debugger, across restarts of the program.
 """
 
 from __future__ import annotations

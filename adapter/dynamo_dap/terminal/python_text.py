@@ -1,4 +1,4 @@
-"""Checks whether typed text is Python, and whether a statement is complete. Pure functions; any thread."""
+"""Checks whether typed text is Python, and whether a statement is complete. Its functions are pure, for any thread."""
 
 from __future__ import annotations
 

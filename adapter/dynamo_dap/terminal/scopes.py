@@ -1,4 +1,4 @@
-"""Finds scopes and values by the names that a user types. Used on the prompt's thread."""
+"""Finds scopes and values by the names that a user types. Runs on the prompt's thread."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Prints what the user sees, with rich: stops, source excerpts, stacks, values, the program's output.
 
-Used on the prompt's thread. It gets protocol types from any source.
+Runs on the prompt's thread. It gets protocol types from any source.
 """
 
 from __future__ import annotations

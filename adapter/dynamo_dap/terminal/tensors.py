@@ -1,6 +1,6 @@
 """Shows a tensor as text, page by page: rows that fit the screen, statistics, a one-line histogram.
 
-Used on the prompt's thread; a ``Shown`` lives until another tensor is shown.
+Runs on the prompt's thread; a ``Shown`` lives until another tensor is shown.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Runs typed lines: a command, an expression, a statement, or a block of them.
 
 A line is Python if its first word is not a command, or if it is a call or an assignment. A command that pdb lacks
-yields to a variable of its name. Used on the prompt's thread.
+yields to a variable of its name. Runs on the prompt's thread.
 """
 
 from __future__ import annotations

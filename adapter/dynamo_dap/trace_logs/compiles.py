@@ -1,4 +1,4 @@
-"""Translates one log's entries into the events of a record. One thread.
+"""Translates one log's entries into the events of a record. Runs on one thread.
 
 The record has the same form as one of our own files: reports, advice, checks and views treat both alike. What
 torch's log lacks (values of names, lines traced) stays empty. Details are left out beyond a bound, so that a log of

@@ -1,6 +1,6 @@
 """Lists and extracts a trace log's content for each compile: graphs, guards, code, artifacts, chromium events.
 
-Streams the log, and decodes only the requested payload. One thread.
+Streams the log, and decodes only the requested payload. Runs on one thread.
 """
 
 from __future__ import annotations

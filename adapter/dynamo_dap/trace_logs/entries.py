@@ -1,4 +1,4 @@
-"""Reads the entries of one torch log as a stream, in bounded memory. One thread.
+"""Reads the entries of one torch log as a stream, in bounded memory. Runs on one thread.
 
 An entry is a line with glog's prefix (``V1124 18:58:20.614000 7084 torch/_dynamo/utils.py:2350] ``) and JSON; an entry
 with ``has_payload`` continues in lines that begin with a tab. A log may be cut off or torn: everything else is counted

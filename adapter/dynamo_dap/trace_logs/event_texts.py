@@ -1,4 +1,4 @@
-"""Parses the texts in torch's log: guards, graph breaks, reasons of recompiles. Pure."""
+"""Parses the texts in torch's log: guards, graph breaks, reasons of recompiles. It is pure."""
 
 from __future__ import annotations
 

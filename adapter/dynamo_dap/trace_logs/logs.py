@@ -1,4 +1,4 @@
-"""Finds torch's trace logs in a folder, and reads one as a record. Any process; one thread per log.
+"""Finds torch's trace logs in a folder, and reads one as a record. Runs in any process, on one thread per log.
 
 Paths of the machine that wrote a log are mapped to files here. A file here counts as the same source only if it
 contains every line that the log quotes: then the record gets its digests, and editors mark its lines.

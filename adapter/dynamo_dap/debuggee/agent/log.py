@@ -1,6 +1,6 @@
 """Logs unexpected exceptions of the debugger inside the debugged program, to a file on request.
 
-The environment variable ``DYNAMO_DAP_LOG`` names the file. Any thread.
+The environment variable ``DYNAMO_DAP_LOG`` names the file. Runs on any thread.
 """
 
 from __future__ import annotations

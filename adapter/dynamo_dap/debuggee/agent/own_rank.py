@@ -1,4 +1,4 @@
-"""Finds this process's rank in a distributed job, and provides the name ``rank`` in conditions. Any thread.
+"""Finds this process's rank in a distributed job, and provides the name ``rank`` in conditions. Runs on any thread.
 
 A launcher sets it in the environment; ``torch.multiprocessing.spawn`` numbers its processes; any other program passes
 it to its process group.

@@ -1,4 +1,4 @@
-"""Reports how a changed trace's graph differs from the program's. Any thread."""
+"""Reports how a changed trace's graph differs from the program's. Runs on any thread."""
 
 from __future__ import annotations
 

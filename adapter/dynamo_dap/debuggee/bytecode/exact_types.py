@@ -1,7 +1,7 @@
 """Checks a value's type without running code of its class or metaclass.
 
 ``type(value) in types`` compares by ``==``, which a metaclass may define. A set or dictionary needs a hash, which the
-class may lack. ``isinstance`` reads ``__class__``, which may be a property that raises. Any thread.
+class may lack. ``isinstance`` reads ``__class__``, which may be a property that raises. Runs on any thread.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Finds which lines of a source file have code, and which function each belongs to.
 
 The file is read and compiled, never executed, so a breakpoint can be placed before (or without) the program loading it.
-Pure; any thread may call it. Tables are immutable and cached as long as the file's time and size stay the same. The
-beginnings of statements and the ends of functions are computed from the text at first use: most breakpoints need only
-the code.
+Its functions are pure; any thread may call them. Tables are immutable and cached as long as the file's time and size
+stay the same. The beginnings of statements and the ends of functions are computed from the text at first use: most
+breakpoints need only the code.
 
 A function, here, is what the user wrote with ``def``, ``async def`` or ``lambda``: comprehensions, generator
 expressions and the bodies of classes inside functions count as lines of the function around them. Bodies of classes at

@@ -3,7 +3,7 @@
 The interpreter trusts its bytecode: what a compiler would never write can end the process. So a patch is refused unless
 the stack has the depth that each instruction needs, on every path. No instruction may read a local variable that may
 not be set. Instructions that rely on the kind of their operands (a list to append to, an empty slot below a call) must
-still get these. Pure; any thread.
+still get these. Its functions are pure, for any thread.
 """
 
 from __future__ import annotations

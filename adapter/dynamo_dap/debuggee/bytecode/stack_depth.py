@@ -7,7 +7,8 @@ the whole standard library.
 
 For the depth all paths are followed: falling through, jumps taken, and the handlers of the exception table (on Python
 3.10: of the blocks that ``SETUP_FINALLY`` and ``SETUP_WITH`` open). Nothing depends on what was executed so far, so the
-answer also holds after an exception, after a jump, and for a frame that is inspected halfway through. Pure; any thread.
+answer also holds after an exception, after a jump, and for a frame that is inspected halfway through. Its functions are
+pure, for any thread.
 """
 
 from __future__ import annotations

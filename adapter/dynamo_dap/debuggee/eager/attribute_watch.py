@@ -5,7 +5,8 @@ on, its object is known, and the attribute is compared after each line of the us
 a change by it belongs to the user's line that called it. The thread's trace function is replaced only while such a
 breakpoint is set; each event is passed on to the previous one.
 
-Main thread only, on which training loops run. ``arm`` and ``close`` are called on any thread. Objects are held weakly.
+Runs on the main thread only, on which training loops run. ``arm`` and ``close`` are called on any thread. Objects are
+held weakly.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ With ``sys.settrace`` each call and line of a traced thread is slower, with or w
 debugpy show when it needs the main thread: for a breakpoint, an exception filter, a step, a pause. Uncaught exceptions
 are reported to it without tracing. Other threads are traced from their start, as debugpy does by itself.
 
-Made for one session. Called on debugpy's own threads, and on the main thread when the agent passes on a step. The main
+Made for one session. Runs on debugpy's own threads, and on the main thread when the agent passes on a step. The main
 thread's tracing is always changed on the main thread itself.
 
 While Dynamo compiles, debugpy's tracing is off as well: Dynamo is plain Python and takes twice as long under it.

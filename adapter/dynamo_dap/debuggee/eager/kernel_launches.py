@@ -1,8 +1,8 @@
 """Decides which launches of compiled kernels are also interpreted.
 
 These are launches of kernels with breakpoints or steps, or every launch while an exception filter for kernels is on.
-Stops after a launch whose results differ from the interpreter's. Made once per process; called on the threads that
-launch kernels, and quick if nothing is set.
+Stops after a launch whose results differ from the interpreter's. Made once per process; runs on the threads that launch
+kernels, and quick if nothing is set.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 One program of a launch is debugged as ordinary Python: the one that the option ``tritonProgram`` selects, else the
 first. In the others debugpy is disabled, unless breakpoints have conditions, which choose the program themselves. Made
-once per process that interprets kernels; called on the threads that launch them.
+once per process that interprets kernels; runs on the threads that launch them.
 """
 
 from __future__ import annotations

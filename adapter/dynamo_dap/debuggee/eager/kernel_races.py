@@ -1,7 +1,7 @@
 """Finds and explains races between the programs of a kernel's launch, while the filter ``race`` is on.
 
-One for a process that interprets kernels; called on the threads that launch them. Accesses are kept from the beginning
-of a launch, or from setting the filter, to the end of the launch.
+One for a process that interprets kernels; runs on the threads that launch them. Accesses are kept from the beginning of
+a launch, or from setting the filter, to the end of the launch.
 """
 
 from __future__ import annotations

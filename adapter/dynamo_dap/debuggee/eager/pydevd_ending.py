@@ -1,6 +1,6 @@
 """Makes debugpy end completely and at once: its threads with the connection, the connection with its threads.
 
-pydevd's functions are wrapped once per process. On pydevd's own threads, and on those that end its session.
+pydevd's functions are wrapped once per process. Runs on pydevd's own threads, and on those that end its session.
 """
 
 from __future__ import annotations

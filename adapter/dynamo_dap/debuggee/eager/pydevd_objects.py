@@ -1,8 +1,8 @@
 """Keeps debugpy from running code of the program's classes while it shows a value.
 
 debugpy reads ``__class__``, calls ``isinstance`` and ``hasattr``, and looks classes up in dictionaries. A class may
-define what each of these runs. Only ``__repr__`` is called, whose text users expect. For the life of the process; on
-the threads that debugpy has stopped. Uses debugpy's private names, as ``pydevd_internals`` does.
+define what each of these runs. Only ``__repr__`` is called, whose text users expect. Lives as long as the process; runs
+on the threads that debugpy has stopped. Uses debugpy's private names, as ``pydevd_internals`` does.
 """
 
 from __future__ import annotations

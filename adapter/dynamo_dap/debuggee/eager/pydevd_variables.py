@@ -1,7 +1,7 @@
 """Makes debugpy show variables through a ``Presentation``, and answer our own request about tensors.
 
-For the life of the process; its functions run on the threads that debugpy has stopped. Uses debugpy's private names, as
-``pydevd_internals`` does.
+Lives as long as the process; its functions run on the threads that debugpy has stopped. Uses debugpy's private names,
+as ``pydevd_internals`` does.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Limits how long one variable's ``__repr__`` may run, so that it delays no other row.
 
 debugpy calls the ``__repr__`` of the program's classes while it answers ``variables``. A class whose ``__repr__`` was
-interrupted is not called again, or each step would wait for it. On the threads that debugpy has stopped; for the life
-of the process.
+interrupted is not called again, or each step would wait for it. Runs on the threads that debugpy has stopped; lives as
+long as the process.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Torch clears an attempt's objects when it abandons it. For a logged attempt this is delayed until nobody can go back to
 it. An attempt that ended at a graph break is the trace of the part before the break: the next attempt traces the same
-part and compiles it. Tracing thread; lives until ``close``.
+part and compiles it. Runs on the tracing thread; lives until ``close``.
 """
 
 from __future__ import annotations

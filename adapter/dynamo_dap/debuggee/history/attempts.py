@@ -4,8 +4,8 @@ Each has its own past. When Dynamo abandons an attempt and restarts, the user ca
 but no step leads there. The part after a graph break is a separate trace. Steps back from its beginning lead to the end
 of the attempt before the break, or of the saved trace of the cache entry that ran before, with this call's inputs. The
 saved trace is used for cached calls, and if Dynamo continued at the break without a restart, so that the attempt is
-lost. Tracing thread, except ``TraceLogs.want``; attempts live until the function or the call that they lead to has
-ended.
+lost. Runs on the tracing thread, except ``TraceLogs.want``; attempts live until the function or the call that they lead
+to has ended.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Finds local variables from before a graph break for the resumed function.
 
 Dynamo passes to a resume function only the variables that it uses. The others keep their value from the last statement
-before the break. Tracing thread, while it is held.
+before the break. Runs on the tracing thread, while it is held.
 """
 
 from __future__ import annotations

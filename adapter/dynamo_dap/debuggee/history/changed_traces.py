@@ -1,8 +1,8 @@
 """Changes traces: the user changes a variable or jumps, in a trace separate from the held one.
 
 The held trace stays unchanged. Its call is replayed (``retracing``) from its arguments up to the user's change. There
-an assignment is traced as if the function contained it, or the interpreter continues at another line. Tracing thread,
-under Dynamo's compile lock; nothing here outlives such a trace.
+an assignment is traced as if the function contained it, or the interpreter continues at another line. Runs on the
+tracing thread, under Dynamo's compile lock; nothing here outlives such a trace.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Finds the present call of a compiled function on a held thread, with its arguments. On that thread."""
+"""Finds the present call of a compiled function on a held thread, with its arguments. Runs on that thread."""
 
 from __future__ import annotations
 

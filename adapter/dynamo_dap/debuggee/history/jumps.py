@@ -1,4 +1,4 @@
-"""Finds the statements to which the user may jump in a traced function. Held tracing thread."""
+"""Finds the statements to which the user may jump in a traced function. Runs on the held tracing thread."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 The call is traced again in isolation with each fix in place: ``torch._check`` before the line, as if the function
 contained it there, or the branch not taken, as with ``guard_or_false``. The trace continues from there to its end or to
-the next graph break. If that is another condition on data, the check that holds in this call is tried as well. Held
-tracing thread, under Dynamo's compile lock; nothing here outlives the scope.
+the next graph break. If that is another condition on data, the check that holds in this call is tried as well. Runs on
+the held tracing thread, under Dynamo's compile lock; nothing here outlives the scope.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Stores a trace's snapshots: the state of Dynamo's interpreter before each instruction.
 
 Half of the instructions only push a value, or do nothing visible: only their position is noted. Their state is the next
-full snapshot's, without the values pushed since. Tracing thread; they live as long as the trace's log (``trace_log``).
+full snapshot's, without the values pushed since. Runs on the tracing thread; they live as long as the trace's log
+(``trace_log``).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Steps through a held trace's past: backwards, and forwards again to the present.
 
 The trace's log (``history.trace_log``) has its state at every line. A step back restores one of these states, and the
-thread is held there as usual; before Dynamo continues, the present state is restored. Tracing thread; a ``Past`` lives
-as long as its log.
+thread is held there as usual; before Dynamo continues, the present state is restored. Runs on the tracing thread; a
+``Past`` lives as long as its log.
 """
 
 from __future__ import annotations

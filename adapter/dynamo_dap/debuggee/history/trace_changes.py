@@ -1,7 +1,7 @@
 """Notes Dynamo's in-place changes while it traces: contents, attributes, lazy values, iterators.
 
-A ``Change`` holds the state of one of Dynamo's objects before a change, and swaps it with the present state. Tracing
-thread; lives as long as the log of the trace (``trace_log``).
+A ``Change`` holds the state of one of Dynamo's objects before a change, and swaps it with the present state. Runs on
+the tracing thread; lives as long as the log of the trace (``trace_log``).
 """
 
 from __future__ import annotations

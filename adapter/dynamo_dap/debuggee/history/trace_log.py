@@ -3,7 +3,7 @@
 Names and the value stack are copied before an instruction runs, or derived from the next copy (``snapshots``). State
 that Dynamo changes in place (contents of containers, attributes, lazy values) is copied before the change. ``show``
 puts the past into Dynamo's own objects, so that all readers of the trace see it. Later it restores the present, with
-which tracing continues. Tracing thread; a log lives as long as its attempt.
+which tracing continues. Runs on the tracing thread; a log lives as long as its attempt.
 """
 
 from __future__ import annotations

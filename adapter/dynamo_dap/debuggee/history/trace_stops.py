@@ -1,7 +1,7 @@
 """Holds a thread in a trace, and in its past wherever the user goes.
 
-The trace runs, or is a cached call's saved trace, which the thread walks through. One for each process. Tracing thread,
-under Dynamo's compile lock.
+The trace runs, or is a cached call's saved trace, which the thread walks through. One for each process. Runs on the
+tracing thread, under Dynamo's compile lock.
 """
 
 from __future__ import annotations

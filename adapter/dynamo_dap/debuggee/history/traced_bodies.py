@@ -2,7 +2,8 @@
 
 At the end of the body of ``torch.cond``, checkpointing, ``map`` and others, torch rebuilds its graph (inputs are
 ordered, replaced and added) and binds the body's results to the operator's. For steps back into the body, this module
-keeps its graph and values after its last instruction. Tracing thread; lives as long as the trace's log (``trace_log``).
+keeps its graph and values after its last instruction. Runs on the tracing thread; lives as long as the trace's log
+(``trace_log``).
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 The call is replayed up to the user's first change, which is made there. Each later change starts a new replay with all
 changes, so that one that Dynamo cannot trace leaves nothing behind. Such a trace stops like any other. At its end the
-result is discarded, and the held trace continues without stops. Tracing thread, under Dynamo's compile lock: there is
-one such trace at a time.
+result is discarded, and the held trace continues without stops. Runs on the tracing thread, under Dynamo's compile
+lock: there is one such trace at a time.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Writes the stages of one compile as documents, and finds the origin of each part.
 
-Called on the compiling thread, or on the thread that first runs a backward pass. Each explored compile has one
+Runs on the compiling thread, or on the thread that first runs a backward pass. Each explored compile has one
 ``StageDocuments``, which keeps texts and names, no torch object.
 """
 

@@ -1,6 +1,6 @@
 """Offers ``listen``, ``connect``, ``wait_for_client`` and ``breakpoint`` to programs started without the debugger.
 
-Any thread of the program. The program outlives the debugger.
+Runs on any thread of the program. The program outlives the debugger.
 """
 
 from __future__ import annotations

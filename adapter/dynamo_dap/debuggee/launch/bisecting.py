@@ -1,6 +1,6 @@
 """Runs the program as one run of a bisection, and writes its result: counts, queries, and the check.
 
-Main thread of a process that is made for this run.
+Runs on the main thread of a process that is made for this run.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Connects this process to a waiting debug server, at a given address or at the environment's.
 
-Any thread of the program connects; the server's messages arrive on the connection's reader thread. An unwanted rank of
-a job gets no agent. The program outlives the debugger, and runs without one if none is there.
+Runs on any thread of the program connects; the server's messages arrive on the connection's reader thread. An unwanted
+rank of a job gets no agent. The program outlives the debugger, and runs without one if none is there.
 """
 
 from __future__ import annotations

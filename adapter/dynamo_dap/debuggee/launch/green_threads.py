@@ -1,7 +1,7 @@
 """Ends debugging just before gevent or eventlet replaces Python's threads.
 
 The debugger's own threads would wait on locks that switch between green threads, and the program would hang at its end.
-Nothing is imported; the hooks are installed when the program imports either package. On the thread that patches.
+Nothing is imported; the hooks are installed when the program imports either package. Runs on the thread that patches.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Runs the user's program in a process of a server, or in its child: under the agent, or only recorded.
 
-Main thread of the debugged process. The agent connects back to the server, authenticates with its token, and waits
-until the client has set its breakpoints.
+Runs on the main thread of the debugged process. The agent connects back to the server, authenticates with its token,
+and waits until the client has set its breakpoints.
 """
 
 from __future__ import annotations

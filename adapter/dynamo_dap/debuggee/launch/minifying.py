@@ -1,6 +1,6 @@
 """Runs the program until a compile fails, minifies the graph in its process, and ends the program.
 
-Main thread of a process made for this run; minifying runs on the compiling thread.
+Runs on the main thread of a process made for this run; minifying runs on the compiling thread.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Makes this process's agent when it is first needed, and adds engines when the program imports torch.
 
-Any thread; the agent lives as long as the process.
+Runs on any thread; the agent lives as long as the process.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Runs a program as ``python`` would: a file, a module, or code, as ``__main__``.
 
-Main thread. The program's traceback shows no frame of the debugger, and the user's file and lines for generated code.
-The program exits as without a debugger.
+Runs on the main thread. The program's traceback shows no frame of the debugger, and the user's file and lines for
+generated code. The program exits as without a debugger.
 """
 
 from __future__ import annotations

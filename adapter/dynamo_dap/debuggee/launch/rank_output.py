@@ -2,7 +2,7 @@
 
 ``sys.stdout`` and ``sys.stderr`` of a rank write through a stream of ours, line by line, from before its program runs
 to its end. Output of C code bypasses it, and so does the output of a rank with a file (torchrun's ``--redirects``,
-``--tee``). Any thread of the program.
+``--tee``). Runs on any thread of the program.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 The interpreter's functions that start processes are wrapped. A Python that runs the user's program starts with
 ``entry.py --child``, and gets the run instead of a debugger's invitation. A worker of multiprocessing's fork server
-gets it in its first data; other forks inherit the recorder. Called on whichever thread starts a process. For the life
-of the process.
+gets it in its first data; other forks inherit the recorder. Runs on whichever thread starts a process. For the life of
+the process.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Saves the call of a stop or, for ``dynamo-dap record-call``, the call that compiles a function.
 
-On the held thread, or the compiling thread.
+Runs on the held thread, or the compiling thread.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Makes the inputs of a compiled call again with other sizes and other integers, for forecasts.
 
-A size is named ``x.shape[0]``, an integer argument by its name. Main thread after the program's end.
+A size is named ``x.shape[0]``, an integer argument by its name. Runs on the main thread after the program's end.
 """
 
 from __future__ import annotations

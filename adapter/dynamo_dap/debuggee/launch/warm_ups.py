@@ -2,8 +2,8 @@
 
 A region is all sizes that one entry serves if it is compiled with the size dynamic. Two sizes in different regions need
 an entry each, and a call adds at most one entry: so there are at least as many calls as regions. A first call makes an
-entry of its own size only, which adds a call if every region has several sizes. Each list is tried with an
-empty cache. Main thread after the program's end.
+entry of its own size only, which adds a call if every region has several sizes. Each list is tried with an empty cache.
+Runs on the main thread after the program's end.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Gives advice at a stop about failed guards, as reports do later. Compiling thread."""
+"""Gives advice at a stop about failed guards, as reports do later. Runs on the compiling thread."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Converts torch's objects into data of the record: bounded, and without references to those objects.
 
-Compiling thread.
+Runs on the compiling thread.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Profiles each part of each compile, and writes the profile when the program ends.
 
-Called on the threads that compile; each has its own tree, so no lock is needed. It notes the time whenever something
+Runs on the threads that compile; each has its own tree, so no lock is needed. It notes the time whenever something
 begins or ends, and adds up; it also keeps the order of events, up to a bound. The profiler's own cost is measured at
 the end, by noting many events in a discarded tree.
 """

@@ -1,4 +1,4 @@
-"""Collects the facts about a compiled call that raised, for the record. On the thread that makes the call."""
+"""Collects the facts about a compiled call that raised, for the record. Runs on the thread that makes the call."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 The user has agreed to run what the folder names. Source files are compiled under their paths in the folder, so that
 breakpoints are set there. Only the named functions and classes of the user's modules are made; the rest of a file does
-not run. Main thread of its own process; everything that is rebuilt lives as long as that.
+not run. Runs on the main thread of its own process; everything that is rebuilt lives as long as that.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 The code is followed without running it: from the names in a function's instructions to its globals and the modules that
 it uses, and so on. So the folder contains more than one trace used, and the repeated call can take another path. Values
-are read as the debugger reads them: no method of a user's class is called. On the held thread, or the thread that makes
-the call; a ``CallWriter`` lives for one call.
+are read as the debugger reads them: no method of a user's class is called. Runs on the held thread, or the thread that
+makes the call; a ``CallWriter`` lives for one call.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ The compile proceeds as usual.
 When torch puts its generated code into a cache entry, the other code replaces it; as soon as that runs, the entry gets
 the generated code. A cached call runs the entry's code already, and CPython cannot make a running frame run other code.
 But the call has done nothing yet, and begins with a call of the compiled graph. If the other code differs only in its
-graph, this one call gets that graph. Tracing thread; lives until the call has begun.
+graph, this one call gets that graph. Runs on the tracing thread; lives until the call has begun.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Reads and removes torch's cache entries: their guards, generated code, and memory.
 
-Any thread; only the code of removed entries is kept here. Reading has no effect on the program: no guard is evaluated.
-Entries are removed in torch's own way, as when a guarded object has been freed.
+Runs on any thread; only the code of removed entries is kept here. Reading has no effect on the program: no guard is
+evaluated. Entries are removed in torch's own way, as when a guarded object has been freed.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Torch raises ``GuardOnDataDependentSymNode`` for such a branch, with the condition as a sympy expression: ``Eq(u0, 3)``.
 A symbol ``u0`` represents a number that the program computes from data: ``mask.nonzero().shape[0]``, ``x.item()``. An
-operation that makes a symbol must return it: otherwise torch raises ``PendingUnbackedSymbolNotFound``. Read only,
-compiling thread, while the exception is handled.
+operation that makes a symbol must return it: otherwise torch raises ``PendingUnbackedSymbolNotFound``. Reads only, on
+the compiling thread, while the exception is handled.
 """
 
 from __future__ import annotations

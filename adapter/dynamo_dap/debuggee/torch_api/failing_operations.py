@@ -1,7 +1,8 @@
 """Finds the operation with which a graph begins to fail, as a start for torch's minifier.
 
 Torch's minifier removes parts of a graph and compiles the rest, hundreds of times for a large graph. Here bisection
-finds the first failing operation, which is then tried alone, on its operands in the graph. On the thread that minifies.
+finds the first failing operation, which is then tried alone, on its operands in the graph. Runs on the thread that
+minifies.
 """
 
 from __future__ import annotations

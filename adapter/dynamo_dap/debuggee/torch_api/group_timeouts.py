@@ -2,7 +2,7 @@
 
 While a rank is held, others may already wait for it, and a wait cannot be extended once it has begun. So every group
 waits up to a day while a debugger is attached, and gets the program's timeout again afterwards. Functions of torch are
-wrapped once, when the program has imported them. On whichever thread makes a group; ``waiting`` and
+wrapped once, when the program has imported them. Runs on whichever thread makes a group; ``waiting`` and
 ``restore_timeouts`` on the debugger's own.
 """
 

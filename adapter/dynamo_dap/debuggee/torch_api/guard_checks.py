@@ -2,7 +2,7 @@
 
 Torch's own ``guard_count`` has checks twice, and a trace's guards include some that no call is checked for. Here a
 check counts once, and the marks of one tensor (such as ``_dynamo_dynamic_indices``) count as one. No guard is
-evaluated. Any thread; nothing is kept.
+evaluated. Runs on any thread; nothing is kept.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reads the guards of a trace so far, and those that the shape environment will add. Read only.
+"""Reads the guards of a trace so far, and those that the shape environment will add. Reads only.
 
 A ``Guard`` names a check of ``GuardBuilder`` and a source; its expression is made only after tracing. Here it is
 derived from the check's name and the real object, if that can be read without running user code. The guards of a

@@ -2,7 +2,7 @@
 
 When a compile fails, torch writes a script that minifies its graph, for a separate run. Here a fork of the process runs
 that script. If an attempt kills the fork, another one forks for each attempt. A process that uses an accelerator cannot
-fork, and minifies itself. On the thread that compiles; the process ends then, so nothing is restored.
+fork, and minifies itself. Runs on the thread that compiles; the process ends then, so nothing is restored.
 """
 
 from __future__ import annotations

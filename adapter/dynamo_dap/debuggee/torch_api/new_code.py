@@ -1,7 +1,7 @@
 """Calls hooks with each code object that Dynamo has generated, before anything else gets it.
 
 Torch's own ``register_bytecode_hook`` times each hook: the program would find ``bytecode_hooks_0`` among its compile
-times. So the hooks run where the result of a compile is made. Compiling thread.
+times. So the hooks run where the result of a compile is made. Runs on the compiling thread.
 """
 
 from __future__ import annotations

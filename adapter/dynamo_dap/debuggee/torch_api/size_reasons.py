@@ -2,8 +2,8 @@
 
 Torch decides this once per tensor, in ``torch._dynamo.variables.builder``, and keeps the policy (``DimDynamic``) of a
 size but not the reason for it. The reasons are derived from the inputs of the decision: the marks on the tensor, the
-settings, the sizes of earlier calls. If these do not explain a policy, no reason is given. Read only, compiling thread;
-the results hold no object of torch.
+settings, the sizes of earlier calls. If these do not explain a policy, no reason is given. Reads only, on the compiling
+thread; the results hold no object of torch.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Sets torch's configs, stance, logs and caches, as environment variables or programs do.
 
 A setting applies to every thread, and overrides the program's own; each function returns a function that reverts it.
-Called on the thread that imports Dynamo, or on the agent's reader thread. Log records come on the program's threads.
+Runs on the thread that imports Dynamo, or on the agent's reader thread. Log records come on the program's threads.
 """
 
 from __future__ import annotations

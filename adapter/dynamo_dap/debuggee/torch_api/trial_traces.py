@@ -1,7 +1,7 @@
 """Lets a replay end at its first graph break, with the facts of the break, and answers a condition on data in it.
 
 A trial traces a call again with something changed at a condition that depends on data, to see how far the trace gets.
-Held tracing thread; everything holds for one replay.
+Runs on the held tracing thread; everything holds for one replay.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Stops at events instead of lines: graph breaks, recompiles, backend failures, specializations, guards, CUDA graphs.
 
-Each is an exception filter of the client. Part of the compile-time engine; called on the compiling thread. A restarted
+Each is an exception filter of the client. Part of the compile-time engine; runs on the compiling thread. A restarted
 analysis repeats events: an event stops once in each compile.
 """
 

@@ -7,7 +7,7 @@ purpose. A run belongs to one thread, and lives as long as its trace; the progra
 Dynamo restarts the analysis of a frame from the top (a graph break, a size that has to be specialized): the same
 instructions are traced again, in the same order, up to the point where the attempts differ. Positions are counted from
 the start of an attempt, so that an attempt can be fast-forwarded to where the previous one was, and breakpoints that
-were hit before are recognised. Tracing thread only, under Dynamo's compile lock, unless stated otherwise.
+were hit before are recognised. Runs on the tracing thread only, under Dynamo's compile lock, unless stated otherwise.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Names a part of a traced value for a data breakpoint: ``self.scale`` in a submodule is ``self.layer.scale``.
 
-Held tracing thread.
+Runs on the held tracing thread.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Observes launches of Triton kernels in Inductor's code, including the user's own kernels.
 
 Inductor launches its kernels by itself. Wrapped when the program imports that part of Inductor, for the life of the
-process; on the threads that launch kernels.
+process; runs on the threads that launch kernels.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 The interpreter works on copies of the arguments; the launch then goes on unchanged. Installed when the program imports
 Triton, for the life of the process. The interpreter patches the language that kernels are written in, for all threads.
-So it runs one launch at a time, and compiles on other threads wait meanwhile. Nothing else in Triton changes. On the
-threads that launch kernels.
+So it runs one launch at a time, and compiles on other threads wait meanwhile. Nothing else in Triton changes. Runs on
+the threads that launch kernels.
 """
 
 from __future__ import annotations

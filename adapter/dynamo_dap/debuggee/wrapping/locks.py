@@ -3,7 +3,7 @@
 A thread that holds a lock takes only further ones of higher levels (``Level``), so no two threads can wait for each
 other. A lock may be tried in any order, because nobody waits then. Dynamo's compile lock comes before all levels but
 ``LENT``: a tracing thread holds it while it takes ours. The tests check our order (``check_order``); otherwise these
-are plain locks of Python. Any thread; most locks live as long as the process.
+are plain locks of Python. Runs on any thread; most locks live as long as the process.
 """
 
 from __future__ import annotations

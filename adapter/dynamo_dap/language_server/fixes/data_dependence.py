@@ -5,7 +5,7 @@
 - ``guard_or_false`` and ``statically_known_true``: the branch is not taken while Dynamo traces;
 - ``torch.cond``: both branches are in the graph.
 
-Pure.
+It is pure.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Marks a size that recompiles by ``torch._dynamo.maybe_mark_dynamic``, before the first compiled call. Pure.
+"""Marks a size that recompiles by ``torch._dynamo.maybe_mark_dynamic``, before the first compiled call. It is pure.
 
 This is torch's own advice: if the size is specialized after all, nothing changes. Only tensors can be marked, and a
 later call may pass something else, so each mark is below an ``isinstance``. The next compile shows which sizes share

@@ -1,7 +1,7 @@
 """Finds a program's processes outside the server's process groups: the ranks that a launcher started.
 
 torchrun lets each rank lead its own session, and cannot end the ranks when it is killed. Read from ``/proc``; without
-that, none are found. Used on the loop.
+that, none are found. Runs on the event loop.
 """
 
 from __future__ import annotations

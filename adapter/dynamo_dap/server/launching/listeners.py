@@ -1,7 +1,7 @@
 """Listens on loopback for a started program's agent and debugpy, and authenticates them.
 
-Used on the loop. Each expected process has its own random token; a connection without a valid token gets a failure
-response and is closed. debugpy sends its token only when asked.
+Runs on the event loop. Each expected process has its own random token; a connection without a valid token gets a
+failure response and is closed. debugpy sends its token only when asked.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Manages the debugged program as a process: the server's interface to it, and a child process of the server.
 
-The child's output is captured (console ``internalConsole``). Used on the loop; one thread per child waits for its end
-and posts it. Lives from the start of the program to the end of the session, or to the restart.
+The child's output is captured (console ``internalConsole``). Runs on the event loop; one thread per child waits for its
+end and posts it. Lives from the start of the program to the end of the session, or to the restart.
 """
 
 from __future__ import annotations

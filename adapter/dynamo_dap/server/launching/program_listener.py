@@ -1,7 +1,7 @@
 """Listens for programs that connect by themselves, perhaps from other machines: one address for all.
 
-Used on the loop. Unlike the other listeners, this one reads only a connection's first message, so that it can pass the
-socket to another process. A connection without an expected token is refused and reported.
+Runs on the event loop. Unlike the other listeners, this one reads only a connection's first message, so that it can
+pass the socket to another process. A connection without an expected token is refused and reported.
 """
 
 from __future__ import annotations

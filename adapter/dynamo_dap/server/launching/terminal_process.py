@@ -1,7 +1,7 @@
 """Runs a debugged program in a terminal of the IDE (consoles ``integratedTerminal`` and ``externalTerminal``).
 
-The IDE runs ``supervisor.py`` there, which starts the program and reports over its own connection. Used on the loop;
-lives as long as that connection.
+The IDE runs ``supervisor.py`` there, which starts the program and reports over its own connection. Runs on the event
+loop; lives as long as that connection.
 """
 
 from __future__ import annotations

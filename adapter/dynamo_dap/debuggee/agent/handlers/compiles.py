@@ -1,8 +1,8 @@
 """Handles custom requests about compiles and generated code.
 
-Served on the agent's reader thread, while the program runs or is held; a request about a compile in progress is served
-on the thread that is held in its trace. The answers come from the engines and the recorder: the agent itself knows
-nothing of compiles.
+Runs on the agent's reader thread, while the program runs or is held; a request about a compile in progress is served on
+the thread that is held in its trace. The answers come from the engines and the recorder: the agent itself knows nothing
+of compiles.
 """
 
 from __future__ import annotations
