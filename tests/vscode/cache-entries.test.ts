@@ -37,7 +37,7 @@ test("cache entries are shown with guards and code, and forgotten", { tag: "@pic
     await debug.press("F5");
     await debug.waitForStop(at("main", FILE, end));
     await compiles.show("Cache");
-    await expect(compiles.row("Cache", "0/2"), "it was compiled again").toContainText("1 call since counted");
+    await expect(compiles.row("Cache", "0/2"), "it was compiled again").toContainText("1 call since counting began");
     const function_ = await compiles.reveal("Cache", "2 entries");
     await function_.hover();
     await function_.getByRole("button", { name: "Remove All Cache Entries of This Function" }).click();

@@ -11,8 +11,8 @@ const LATE = { timeout: 150_000 };
 test("a run of the file is recorded, and its report is a page in an editor", async ({ vscode, picture }) => {
     const { page } = vscode;
     await vscode.openFile("graph_break.py");
-    await vscode.command("torch.compile: Record a Run of This File");
-    const told = page.locator(".notification-toast", { hasText: "The run is recorded." });
+    await vscode.command("torch.compile: Record This File");
+    const told = page.locator(".notification-toast", { hasText: "Record written." });
     await expect(told).toBeVisible(LATE);
     await expect(page.locator(".codelens-decoration a", { hasText: /^2 graphs, 1 break/ }).first()).toBeVisible(LATE);
     await told.getByRole("button", { name: "Open Report" }).click();
@@ -28,8 +28,8 @@ test("a run of the file is recorded, and its report is a page in an editor", asy
 test("a run of the file is profiled: a flame chart that leads to lines, and VS Code's own table", async ({ vscode, workspace, picture }) => {
     const { editor, page } = vscode;
     await vscode.openFile("graph_break.py");
-    await vscode.command("torch.compile: Profile a Run of This File");
-    const told = page.locator(".notification-toast", { hasText: "The run is profiled." });
+    await vscode.command("torch.compile: Profile This File");
+    const told = page.locator(".notification-toast", { hasText: "Profile written." });
     await expect(told).toBeVisible(LATE);
     await expect(page.locator(".codelens-decoration a", { hasText: /^traced 3 times/ })).toBeVisible(LATE);
     expect((await readdir(workspace.folder)).filter((name) => name.includes("profile")), "nothing among the user's files").toEqual([]);
@@ -52,7 +52,7 @@ test("a run of the file is profiled: a flame chart that leads to lines, and VS C
     await expect(editor.area.locator(".view-line", { hasText: "train_step" }).first()).toBeVisible();
     // Not as text: VS Code has an editor of its own for it.
     await vscode.openFile("graph_break.py");
-    await vscode.command("torch.compile: Profile a Run of This File");
+    await vscode.command("torch.compile: Profile This File");
     await told.getByRole("button", { name: "Open the Table" }).click(LATE);
     await expect(page.locator(".tab.active", { hasText: "graph_break.cpuprofile" })).toBeVisible(LATE);
     const table = page.frameLocator("iframe.webview.ready >> visible=true").frameLocator("#active-frame");
@@ -74,7 +74,7 @@ test("the fixes of the line with the cursor are tried", async ({ vscode, workspa
     lines.push("    print('doubled')", "    return y + 1", "", "", "print(double(torch.ones(2)).sum().item())", "");
     await workspace.write("doubling.py", lines.join("\n"));
     await vscode.openFile("doubling.py");
-    await vscode.command("torch.compile: Record a Run of This File");
+    await vscode.command("torch.compile: Record This File");
     await expect(page.locator(".codelens-decoration a", { hasText: /^2 graphs, 1 break/ }).first()).toBeVisible(LATE);
     await editor.goToLine(7);
     await vscode.command("torch.compile: Try Fixes for This Line");

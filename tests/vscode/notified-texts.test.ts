@@ -15,13 +15,13 @@ test("a program's text offers no command", async ({ vscode, workspace }) => {
     await editor.setBreakpoint(3);
     await vscode.startDebugging();
     await debug.waitForStop(at("<module>", "says.py", 3));
-    await vscode.command("View Tensor of an Expression");
+    await vscode.command("View Tensor Expression");
     await vscode.quickInput.answer("note");
     const told = page.locator(".notification-toast", { hasText: "note is not a tensor" });
     await expect(told).toContainText("[Show the tensor] (command:workbench.action.terminal.new)");
     await expect(told.locator(".notification-list-item-message a")).toHaveCount(0);
 
-    await vscode.command("View Tensor of an Expression");
+    await vscode.command("View Tensor Expression");
     const expression = "torch.ones(2) # <img src=x onerror=alert(1)>";
     await vscode.quickInput.answer(expression);
     const tensor = page.locator("iframe.webview.ready:visible").last().contentFrame().frameLocator("#active-frame");

@@ -73,7 +73,7 @@ test("an instruction of generated code is patched from the next call on, and tak
     const constant = (await editor.lineWith("LOAD_CONST         3")) - 1;
     await vscode.command("Patch This Instruction");
     await vscode.quickInput.answer(`${constant}: LOAD_CONST 30`);
-    await expect(page.locator(".notification-toast")).toContainText("From the next call on: LOAD_CONST 30. Dynamo generated LOAD_CONST 3.");
+    await expect(page.locator(".notification-toast")).toContainText("Patched: the next call runs LOAD_CONST 30 instead of LOAD_CONST 3.");
     await debug.press("F5");
     await debug.waitForStop(/^record \(generated #1: #0 patched\) /);
     await expect.poll(() => editor.text()).toContain("[patched, was LOAD_CONST 3]");

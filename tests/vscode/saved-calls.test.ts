@@ -20,7 +20,7 @@ test("a call is saved at a stop, and debugged without the program", async ({ vsc
     await saved.getByRole("button", { name: "Debug It" }).click();
 
     const dialog = page.locator(".monaco-dialog-box");
-    await expect(dialog).toContainText("runs the code that is shown");
+    await expect(dialog).toContainText("the code shown here is run");
     await expect(page.locator(".view-lines").first()).toContainText("def scale(tensor, factor):");
     await workspace.remove(FILE);
     await dialog.getByRole("button", { name: "Run This Code" }).click();

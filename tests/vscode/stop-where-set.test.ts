@@ -38,7 +38,7 @@ test("a finding of a recompile sets a breakpoint where the attribute changes, an
     await compiles.show("Findings");
     const finding = compiles.row("Findings", "Recompiled: self.active");
     await expect(finding).toBeVisible({ timeout: 150_000 });
-    const click = finding.getByRole("button", { name: "Stop Where It Is Set" });
+    const click = finding.getByRole("button", { name: "Stop at Assignment" });
     await expect(async () => {
         await finding.hover();
         await expect(click, "the record says where it is set").toBeVisible({ timeout: 1000 });

@@ -114,8 +114,8 @@ test("the assert that fails a test of pytest", async ({ gestures, vscode, worksp
 test("the time that compiling takes", async ({ gestures, vscode, workspace, pictures }) => {
     await workspace.write("gated.py", GATED);
     await gestures.do("open the file", () => vscode.openFile("gated.py"));
-    await gestures.do("Profile a Run of This File", () => vscode.command("Profile a Run of This File"));
-    const offer = vscode.page.locator(".notification-toast", { hasText: "The run is profiled." });
+    await gestures.do("Profile This File", () => vscode.command("Profile This File"));
+    const offer = vscode.page.locator(".notification-toast", { hasText: "Profile written." });
     await gestures.do("Open the Flame Chart", () => offer.getByRole("button", { name: "Open the Flame Chart" }).click(LATE));
     const chart = vscode.page.locator("iframe.webview.ready:visible").last().contentFrame().frameLocator("#active-frame");
     const total = chart.getByText("gated", { exact: false }).first();

@@ -166,7 +166,7 @@ test("a tensor of generated code, by an expression", async ({ vscode, workspace,
     expect(await colours(mask.locator("#picture canvas"))).toBe(2);
     await picture("tensor-generated");
 
-    await vscode.command("View Tensor of an Expression");
+    await vscode.command("View Tensor Expression");
     await vscode.quickInput.answer("x[0] - 1");
     await expect(vscode.page.locator(".tab.active", { hasText: "x[0] - 1" })).toBeVisible();
     const computed = tensorPage(vscode);

@@ -30,7 +30,7 @@ test("a kernel's program has a scope of its own, and its block is drawn as a hea
     await picture("triton-program");
 
     // The block that is about to be stored, and with the page left open the one of another kernel.
-    await vscode.command("View Tensor of an Expression");
+    await vscode.command("View Tensor Expression");
     await vscode.quickInput.answer("total");
     await expect(page.locator(".tab.active", { hasText: "total" })).toBeVisible();
     const tensor = page.locator("iframe.webview.ready:visible").last().contentFrame().frameLocator("#active-frame");

@@ -28,9 +28,9 @@ test("a run is recorded from the Welcome page, where no program is open: of an e
     await vscode.quickInput.choose("Debug torch.compile");
     const step = page.locator(".getting-started-step", { hasText: "Record a run and read its report" });
     await step.locator(".step-title").click();
-    await step.getByRole("button", { name: "Record a Run of This File" }).click();
+    await step.getByRole("button", { name: "Record This File" }).click();
     await expect(page.locator(".tab", { hasText: "recompile.py" })).toBeVisible();
-    const toast = page.locator(".notification-toast", { hasText: "The run is recorded." });
+    const toast = page.locator(".notification-toast", { hasText: "Record written." });
     await expect(toast).toBeVisible({ timeout: 90_000 });
     await toast.getByRole("button", { name: "Open Report" }).click();
     await expect(page.locator(".tab.active", { hasText: "torch.compile report" })).toBeVisible();

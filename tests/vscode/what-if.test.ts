@@ -46,7 +46,7 @@ test("a variable is set in a trace, and the graphs are compared", async ({ vscod
 
     // The trace goes on to its end without the helper; the program's own call is compiled with it.
     await debug.press("F5");
-    const told = page.locator(".notification-toast", { hasText: "changed by the debugger, differs from" });
+    const told = page.locator(".notification-toast", { hasText: "differs from the program's" });
     await told.getByRole("button", { name: "Compare" }).click();
     const diff = page.locator(".monaco-diff-editor");
     await expect(diff.locator(".editor.original .view-lines")).toContainText("doubled = z * 2");

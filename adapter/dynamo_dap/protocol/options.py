@@ -60,8 +60,8 @@ STOP_RANKS = {
 PREFIXED, OWN_CONSOLE, OWN_TERMINAL, PLAIN = "prefixed", "own", "terminal", "plain"
 RANK_OUTPUT = {
     PREFIXED: "In one console, each line prefixed with its rank: [rank 1].",
-    OWN_CONSOLE: "In the debug console of each rank's session. Ranks that are not debugged print as with prefixed.",
-    OWN_TERMINAL: "As with own. VS Code also opens a terminal for each rank.",
+    OWN_CONSOLE: "In the debug console of each rank's session. Ranks that are not debugged use prefixed.",
+    OWN_TERMINAL: "Like own, and VS Code also opens a terminal for each rank.",
     PLAIN: "In one console, without prefixes.",
 }
 CONSOLES = {
@@ -123,7 +123,10 @@ class CompilingOptions(Struct, rename="camel", frozen=True, kw_only=True):
         dict[str, bool | int | float | str | None],
         _described('Settings of torch that override those of the program: {"_dynamo.recompile_limit": 16}.'),
     ] = {}
-    cache: Annotated[str | None, _one_of("Which cache torch uses for compiled kernels and graphs.", CACHES)] = None
+    cache: Annotated[
+        str | None,
+        _one_of("Which cache torch uses for compiled kernels and graphs. Default: torch's own cache.", CACHES),
+    ] = None
 
 
 COMPILING_OPTIONS = {
@@ -208,14 +211,15 @@ class DebuggingOptions(CompilingOptions, rename="camel", frozen=True, kw_only=Tr
     trace_instructions: Annotated[
         bool,
         _described(
-            "Record every instruction of generated code as it runs, to locate a crash of the process (SIGSEGV). Slow."
+            "Record every instruction of generated code as it runs, to locate a crash of the process (SIGSEGV). This "
+            "is slow."
         ),
     ] = False
     record: Annotated[bool, _described('Record compiles in a file, for "dynamo-dap report".')] = True
     explore: Annotated[
         bool,
         _described(
-            "Keep the stages of each compile, from Dynamo's graph to the kernels, as documents and for "
+            "Keep every stage of each compile, from Dynamo's graph to the kernels, to open in the editor or with "
             '"dynamo-dap explore". Compiles take longer and skip the caches of compiled graphs.'
         ),
     ] = False
@@ -226,13 +230,12 @@ class DebuggingOptions(CompilingOptions, rename="camel", frozen=True, kw_only=Tr
             "and time, or off."
         ),
     ] = RealValues()
-    triton: Annotated[str | None, _one_of("Where Triton kernels run, if not compiled on a GPU.", TRITON)] = None
+    triton: Annotated[str | None, _one_of("Where to run Triton kernels instead of on a GPU.", TRITON)] = None
     triton_program: Annotated[
         list[Annotated[int, Meta(ge=0)]],
         Meta(max_length=3),
         _described(
-            "The program of a Triton kernel in which breakpoints without a condition stop: [3, 0, 0]. Default: the "
-            "first."
+            "The Triton program (grid index) in which unconditional breakpoints stop: [3, 0, 0]. Default: the first."
         ),
     ] = []
     compare_every: Annotated[
@@ -249,7 +252,7 @@ class DebuggingOptions(CompilingOptions, rename="camel", frozen=True, kw_only=Tr
     ] = True
     evaluation_timeout: Annotated[
         Seconds,
-        _described("Seconds until an evaluation is interrupted. One that is stuck in C code is reported instead."),
+        _described("Seconds until an evaluation is interrupted. C code cannot be interrupted; the console reports it."),
     ] = 5.0
 
 
@@ -288,7 +291,8 @@ class SessionOptions(DebuggingOptions, rename="camel", frozen=True, kw_only=True
     sub_process: Annotated[
         bool | None,
         _described(
-            "Debug child processes, each in its own session. Needs eager, and an editor that can start sessions.",
+            'Debug child processes, each in its own session. Requires "eager": true and an editor that supports child '
+            "sessions.",
             editor=True,
         ),
     ] = None
@@ -296,7 +300,7 @@ class SessionOptions(DebuggingOptions, rename="camel", frozen=True, kw_only=True
         list[Annotated[int, Meta(ge=0)]] | None,
         _described(
             "Debug only these ranks of a distributed job (torchrun, torch.multiprocessing.spawn); the others run at "
-            "full speed. When attaching with connect, rank N listens at the given port plus N."
+            'full speed. With "connect", rank N listens on port + N.'
         ),
     ] = None
     stop_ranks: Annotated[
@@ -344,7 +348,7 @@ class LaunchArguments(SessionOptions, rename="camel", frozen=True, kw_only=True)
         str | list[str] | None,
         _described(
             "The Python interpreter of the program, or its command as a list. Default: the server's own; in VS Code "
-            "the Python extension's choice, else dynamo.python, else an environment with torch in the folder."
+            "the Python extension's choice, else dynamo.python, else an environment in the folder that has torch."
         ),
     ] = None
     console: Annotated[
@@ -353,7 +357,7 @@ class LaunchArguments(SessionOptions, rename="camel", frozen=True, kw_only=True)
     ] = "internalConsole"
     input_file: Annotated[
         str | None,
-        _described("The file that the program reads as its standard input. Needs the console internalConsole."),
+        _described('The file that the program reads as its standard input. Requires "console": "internalConsole".'),
     ] = None
     profile: Annotated[
         bool,

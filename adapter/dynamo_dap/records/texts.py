@@ -58,8 +58,10 @@ def sharding_text(sharding: Sharding) -> str:
     """Return FSDP's settings for a module's parameters: ``layers.0: 4 parameters (576 bytes) of 2 ranks, ...``."""
     size = f"{sharding.size / 2**20:.1f} MiB" if sharding.size >= 2**20 else f"{sharding.size} bytes"
     what = f"{counted(sharding.parameters, 'parameter')} ({size})"
-    gathered = "gathered before the call by a hook, in no graph" if sharding.is_gathered else "not gathered yet"
-    after = "sharded again after it" if sharding.is_sharded_again else "kept whole until the backward"
+    gathered = (
+        "gathered by a hook before the call (not part of a graph)" if sharding.is_gathered else "not gathered yet"
+    )
+    after = "resharded after the call" if sharding.is_sharded_again else "unsharded until the backward pass"
     return f"{sharding.name or 'the model'}: {what} of {counted(sharding.ranks, 'rank')}, {gathered}, {after}"
 
 

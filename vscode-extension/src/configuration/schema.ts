@@ -94,18 +94,24 @@ function allowed(value: unknown, schema: Schema): boolean {
 
 function expected(schema: Schema): string {
     if (schema.anyOf !== undefined) {
-        return schema.anyOf.map(expected).join(localized(" or "));
+        return schema.anyOf.map(expected).reduce(either);
     }
     if (schema.enum !== undefined) {
         return localized("one of {0}", schema.enum.map((choice) => JSON.stringify(choice)).join(", "));
     }
-    const names = [schema.type ?? []].flat().map((type) => typeNames()[type] ?? type);
-    const limits = [
-        schema.exclusiveMinimum === undefined ? "" : localized(" above {0}", schema.exclusiveMinimum),
-        schema.minimum === undefined ? "" : localized(" from {0}", schema.minimum),
-        schema.maximum === undefined ? "" : localized(" to {0}", schema.maximum),
-    ];
-    return names.join(localized(" or ")) + limits.join("");
+    const name = [schema.type ?? []].flat().map((type) => typeNames()[type] ?? type).reduce(either);
+    const { exclusiveMinimum, minimum, maximum } = schema;
+    if (exclusiveMinimum !== undefined) {
+        return localized("{0} above {1}", name, exclusiveMinimum);
+    }
+    if (minimum === undefined) {
+        return name;
+    }
+    return maximum === undefined ? localized("{0} from {1}", name, minimum) : localized("{0} from {1} to {2}", name, minimum, maximum);
+}
+
+function either(one: string, other: string): string {
+    return localized("{0} or {1}", one, other);
 }
 
 function isObject(value: unknown): value is Record<string, unknown> {

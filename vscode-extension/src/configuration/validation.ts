@@ -37,5 +37,5 @@ function wrongTarget(configuration: Readonly<Record<string, unknown>>): string[]
     }
     return given.length === 0
         ? [localized("What to debug is missing: give one of \"program\", \"module\" and \"code\".")]
-        : [localized("Give only one of {0}.", given.map((name) => `"${name}"`).join(localized(" and ")))];
+        : [localized("Give only one of {0}.", given.map((name) => `"${name}"`).reduce((all, name) => localized("{0} and {1}", all, name)))];
 }

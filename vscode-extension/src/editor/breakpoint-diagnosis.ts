@@ -58,7 +58,7 @@ async function report(outcomes: Outcome[]): Promise<void> {
         return;
     }
     const lines = await Promise.all(outcomes.slice(0, MOST_NAMED).map(lineOf));
-    const more = outcomes.length > MOST_NAMED ? [vscode.l10n.t("  and {0} more", outcomes.length - MOST_NAMED)] : [];
+    const more = outcomes.length > MOST_NAMED ? [`  ${vscode.l10n.t("and {0} more", outcomes.length - MOST_NAMED)}`] : [];
     vscode.debug.activeDebugConsole.appendLine([vscode.l10n.t("Breakpoints that never stopped:"), ...lines, ...more].join("\n"));
 }
 
@@ -100,7 +100,7 @@ function diagnosis(uri: vscode.Uri, line: number, outcomes: BreakpointOutcomes |
         known.stops > 0 ? vscode.l10n.t("it stopped {0} times", known.stops) : vscode.l10n.t("it has not stopped"),
         ...(known.message === undefined ? [] : [known.message]),
         ...(set.condition ? [vscode.l10n.t("it stops only if {0}", set.condition)] : []),
-        ...(set.hitCondition ? [vscode.l10n.t("it counts hits: {0}", set.hitCondition)] : []),
+        ...(set.hitCondition ? [vscode.l10n.t("its hit condition is {0}", set.hitCondition)] : []),
         ...(set.logMessage ? [vscode.l10n.t("it logs a message instead of stopping")] : []),
     ];
     return `${place}: ${facts.join("; ")}.`;

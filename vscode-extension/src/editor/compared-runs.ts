@@ -62,7 +62,7 @@ class ComparedRuns implements vscode.Disposable {
         } else if (found.differences.length === 0) {
             void showInformation(vscode.l10n.t("No difference between {0} and {1}.", a, b));
         } else {
-            const title = vscode.l10n.t("Differences, the first one first");
+            const title = vscode.l10n.t("Differences (in order)");
             const chosen = await vscode.window.showQuickPick(found.differences.map(itemOf), { title, ignoreFocusOut: true });
             await (chosen === undefined ? undefined : this.show(chosen.difference));
         }
@@ -87,7 +87,7 @@ export function registerComparedRuns(): ComparedRuns {
 }
 
 function asked(title: string, value: string): Thenable<string | undefined> {
-    const prompt = vscode.l10n.t("A command, a record, or a folder of trace logs. Variables may come first: SEED=1 train.py");
+    const prompt = vscode.l10n.t("A command, a record, or a folder of trace logs. You can put environment variables first: SEED=1 train.py");
     return vscode.window.showInputBox({ title, prompt, value, ignoreFocusOut: true });
 }
 

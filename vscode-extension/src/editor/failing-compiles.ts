@@ -100,8 +100,8 @@ class FailingCompiles implements vscode.Disposable {
         await vscode.window.showTextDocument(vscode.Uri.file(path), { preview: false });
         // What is in the result's folder is found from there: the tensors that it is given.
         const configuration = { name: vscode.l10n.t("Minified: {0}", program.name), type: DEBUG_TYPE, request: "launch", program: path, cwd: dirname(path) };
-        const fails = error === "" ? "" : vscode.l10n.t(" It fails with: {0}", error);
-        const text = vscode.l10n.t("Minimized the graph from {0} nodes to {1}.{2}", before, nodes, fails);
+        const fails = error === "" ? "" : ` ${vscode.l10n.t("It fails with: {0}", error)}`;
+        const text = vscode.l10n.t("Minimized the graph from {0} nodes to {1}.", before, nodes) + fails;
         let chosen = await showInformation(text, DEBUG, ...(program.folder === undefined ? [] : [KEEP]));
         if (chosen === KEEP) {
             const launch = vscode.workspace.getConfiguration("launch", program.folder ?? null);

@@ -50,14 +50,14 @@ async function patchInstruction(): Promise<string | undefined> {
     })) as NonNullable<DebugProtocol.DisassembleResponse["body"]>;
     const instruction = await vscode.window.showInputBox({
         title: vscode.l10n.t("Patch This Instruction"),
-        prompt: vscode.l10n.t("The instruction for later calls (NOP does nothing), several separated by ;, or swap to exchange it with the next one. Begin with a number of the listing and : to patch that instruction."),
+        prompt: vscode.l10n.t("Instruction for later calls. Separate several with ';'. 'NOP' does nothing, 'swap' exchanges it with the next one. '12: NOP' patches instruction 12 of the listing."),
         value: disassembled.instructions[0]?.instruction.replace(/ {3}\[patched, .*$/u, "") ?? "",
     });
     if (!instruction) {
         return undefined;
     }
     const body = await requestPatch(session, { instructionReference, instruction });
-    return vscode.l10n.t("From the next call on: {0}. Dynamo generated {1}.", body.instruction, body.was);
+    return vscode.l10n.t("Patched: the next call runs {0} instead of {1}.", body.instruction, body.was);
 }
 
 async function takePatchesBack(): Promise<string | undefined> {

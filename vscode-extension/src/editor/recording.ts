@@ -1,5 +1,5 @@
 /**
- * The commands "Record a Run of This File", "Profile a Run of This File" and "Try Fixes for This Line": what
+ * The commands "Record This File", "Profile This File" and "Try Fixes for This Line": what
  * `dynamo-dap run`, `profile` and `fix` do.
  */
 
@@ -74,7 +74,7 @@ async function runFile(
 
 async function offerProfile(exitCode: number | undefined, stem: string): Promise<void> {
     const [chart, table] = [vscode.l10n.t("Open the Flame Chart"), vscode.l10n.t("Open the Table")];
-    const end = exitCode === 0 ? vscode.l10n.t("The run is profiled.") : vscode.l10n.t("The program ended with {0}; what it compiled is profiled.", exitCode ?? vscode.l10n.t("a signal"));
+    const end = exitCode === 0 ? vscode.l10n.t("Profile written.") : vscode.l10n.t("The program ended with {0}. The profile covers what it compiled until then.", exitCode ?? vscode.l10n.t("a signal"));
     const chosen = await showInformation(end, chart, table);
     if (chosen === chart) {
         await openFlameChart(`${stem}.profile.html`);
@@ -86,7 +86,7 @@ async function offerProfile(exitCode: number | undefined, stem: string): Promise
 async function offerReport(exitCode: number | undefined): Promise<void> {
     void vscode.commands.executeCommand("setContext", "dynamo.hasRecorded", true);
     const open = vscode.l10n.t("Open Report");
-    const text = exitCode === 0 ? vscode.l10n.t("The run is recorded.") : vscode.l10n.t("The program ended with {0}; what was compiled is recorded.", exitCode ?? vscode.l10n.t("a signal"));
+    const text = exitCode === 0 ? vscode.l10n.t("Record written.") : vscode.l10n.t("The program ended with {0}. The record covers what it compiled until then.", exitCode ?? vscode.l10n.t("a signal"));
     if ((await showInformation(text, open)) === open) {
         await vscode.commands.executeCommand("dynamo.openReport");
     }

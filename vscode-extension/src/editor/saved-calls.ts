@@ -44,9 +44,10 @@ async function recordCall(texts: ReadOnlyTexts): Promise<void> {
     }
     const saved = await requestRecordCall(stopped.session, { threadId: stopped.threadId });
     const lost = (saved.lost ?? []).map((each) => `${each.path} (${each.text})`);
-    const missing = lost.length === 0 ? "" : vscode.l10n.t(" Not saved: {0}.", lost.join(", "));
-    const notes = (saved.notes ?? []).map((note) => ` ${note}.`).join("");
-    const text = vscode.l10n.t("The call of {0} is saved in {1}.{2}{3}", saved.function, saved.folder, missing, notes);
+    const missing = lost.length === 0 ? "" : vscode.l10n.t("Not saved: {0}.", lost.join(", "));
+    const notes = (saved.notes ?? []).map((note) => `${note}.`);
+    const where = vscode.l10n.t("The call of {0} is saved in {1}.", saved.function, saved.folder);
+    const text = [where, missing, ...notes].filter((part) => part).join(" ");
     if ((await showInformation(text, DEBUG)) === DEBUG) {
         await replayCall(texts, saved.folder);
     }
@@ -76,12 +77,12 @@ async function replayCall(texts: ReadOnlyTexts, given: string | undefined): Prom
 async function isWanted(texts: ReadOnlyTexts, folder: string, shown: string, refused: string[]): Promise<boolean> {
     // An untitled document would have to be saved before anything is debugged.
     await texts.show("code of the call.py", shown);
-    const text = vscode.l10n.t("Debugging the call in {0} runs the code that is shown.", folder);
+    const text = vscode.l10n.t("To debug the call in {0}, the code shown here is run. Continue?", folder);
     if (refused.length === 0) {
         const run = vscode.l10n.t("Run This Code");
         return (await showWarning(text, { modal: true }, run)) === run;
     }
-    const detail = vscode.l10n.t("It uses names that saved calls usually may not use: {0}", refused.join(", "));
+    const detail = vscode.l10n.t("It uses names that are blocked in saved calls: {0}", refused.join(", "));
     const allow = vscode.l10n.t("Allow These Names and Run This Code");
     return (await showWarning(text, { modal: true, detail }, allow)) === allow;
 }
@@ -105,7 +106,7 @@ function refusedIn(shown: string): string[] {
 function contentOf(shown: string): string[] {
     const digest = /^Content: ([0-9a-f]{64})$/m.exec(shown.slice(shown.lastIndexOf("\nContent: ") + 1))?.[1];
     if (digest === undefined) {
-        throw new Error(vscode.l10n.t("The installed dynamo-dap is too old: it does not report which content it shows. Update it."));
+        throw new Error(vscode.l10n.t("The installed dynamo-dap is too old to debug saved calls safely. Update it."));
     }
     return ["--content", digest];
 }

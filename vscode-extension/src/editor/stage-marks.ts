@@ -103,7 +103,7 @@ function costs({ read, written, flops, memory, isPeak, saved, recomputed }: Part
         read !== undefined && vscode.l10n.t("reads {0}", size(read)),
         written !== undefined && vscode.l10n.t("writes {0}", size(written)),
         flops !== undefined && `${flops} FLOPs`,
-        memory !== undefined && vscode.l10n.t("{0} in use{1}", size(memory), isPeak === true ? vscode.l10n.t(", the peak of its pass") : ""),
+        memory !== undefined && (isPeak === true ? vscode.l10n.t("{0} in use, the peak of its pass", size(memory)) : vscode.l10n.t("{0} in use", size(memory))),
         saved !== undefined && vscode.l10n.t("{0} saved for the backward pass", size(saved)),
         recomputed !== undefined && vscode.l10n.t("{0} computed again in the backward pass", size(recomputed)),
     ]

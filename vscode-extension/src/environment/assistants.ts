@@ -90,7 +90,7 @@ async function show(environment: Record<string, string>): Promise<void> {
         const content = `${JSON.stringify({ mcpServers: { "dynamo-dap": server } }, null, 2)}\n`;
         await vscode.window.showTextDocument(await vscode.workspace.openTextDocument({ language: "json", content }));
         if (!(await canServe(server.command))) {
-            void showWarning(vscode.l10n.t("The server lacks its SDK: {0} -m pip install \"dynamo-dap[mcp]\"", server.command));
+            void showWarning(vscode.l10n.t("The MCP server needs the package mcp. Run: {0} -m pip install \"dynamo-dap[mcp]\"", server.command));
         }
     } catch (error) {
         void showError(error instanceof Error ? error.message : String(error));

@@ -34,7 +34,7 @@ export async function requireDynamoDap(
     python: readonly string[],
     scope?: vscode.Uri,
 ): Promise<readonly string[] | undefined> {
-    const check = await unlessGivenUp(vscode.l10n.t("looking for {0} in the environment of {1}", PACKAGE, python.join(" ")), (signal) =>
+    const check = await unlessGivenUp(vscode.l10n.t("looking for {0} in the environment {1}", PACKAGE, python.join(" ")), (signal) =>
         run(python, ["-c", "import dynamo_dap, msgspec, bytecode"], { timeout: CHECK_MILLISECONDS, signal }),
     );
     if (check === undefined) {
@@ -130,7 +130,7 @@ async function packagedWheel(extensionPath: string): Promise<string> {
     const folder = join(extensionPath, "wheel");
     const name = (await readdir(folder)).find((file) => file.endsWith(".whl"));
     if (name === undefined) {
-        throw new Error(vscode.l10n.t("{0} has no wheel: build the extension with \"npm run package\".", folder));
+        throw new Error(vscode.l10n.t("{0} is not included in this build of the extension. Build it with \"npm run package\".", folder));
     }
     return join(folder, name);
 }

@@ -86,7 +86,7 @@ export class Compiles implements vscode.Disposable {
         return this.functions;
     }
 
-    /** The graph of the selected compile, or undefined when nothing is selected or the session is over. */
+    /** The graph of the selected compile, or undefined when nothing is selected or the session has ended. */
     async graph(): Promise<Graph | undefined> {
         const compile = await this.selectedCompile();
         // The graph that is being traced has the next number.
@@ -97,7 +97,7 @@ export class Compiles implements vscode.Disposable {
             : requestGraph(this.session, compile.id, index);
     }
 
-    /** The guards of the selected compile, or undefined when nothing is selected or the session is over. */
+    /** The guards of the selected compile, or undefined when nothing is selected or the session has ended. */
     async guards(): Promise<Guards | undefined> {
         const compile = await this.selectedCompile();
         return this.session === undefined || compile === undefined ? undefined : requestGuards(this.session, compile.id);

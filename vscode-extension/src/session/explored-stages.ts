@@ -44,7 +44,7 @@ export class ExploredStages {
     /** Where VS Code reads a document of a stage. */
     address(source: StageBody["source"] | undefined): vscode.Uri {
         if (source === undefined || this.session === undefined) {
-            throw new Error(vscode.l10n.t("the session is over."));
+            throw new Error(vscode.l10n.t("the session has ended."));
         }
         // Without a path the document would have no name, and no language.
         return vscode.debug.asDebugSourceUri({ ...source, path: source.path ?? source.name ?? "stage" }, this.session);

@@ -127,8 +127,8 @@ function shardingNode(id: string, sharding: Sharding): TreeNode {
     const bytes = size >= 2 ** 20 ? `${(size / 2 ** 20).toFixed(1)} MiB` : `${size} bytes`;
     const facts = [
         `${count(parameters, "parameter")} (${bytes}) of ${count(ranks, "rank")}`,
-        isGathered ? vscode.l10n.t("gathered before the call by a hook, in no graph") : vscode.l10n.t("not gathered yet"),
-        isShardedAgain ? vscode.l10n.t("sharded again after it") : vscode.l10n.t("kept whole until the backward"),
+        isGathered ? vscode.l10n.t("gathered by a hook before the call (not part of a graph)") : vscode.l10n.t("not gathered yet"),
+        isShardedAgain ? vscode.l10n.t("resharded after the call") : vscode.l10n.t("unsharded until the backward pass"),
     ].join(", ");
     const label = `FSDP: ${name === "" ? vscode.l10n.t("the model") : name}`;
     return makeNode(id, label, "split-horizontal", { description: facts, tooltip: `${label}: ${facts}` });

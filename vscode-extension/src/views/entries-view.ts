@@ -48,7 +48,7 @@ async function forgetOf(compiles: Compiles, node: ForgettableNode): Promise<void
     const { activeSession: session } = compiles;
     await telling(async () => {
         if (session === undefined || node.forgets === undefined) {
-            throw new Error(vscode.l10n.t("The session has ended, and its cache with it."));
+            throw new Error(vscode.l10n.t("The session has ended; its cache entries are gone."));
         }
         await requestForget(session, node.forgets);
         compiles.refresh();
@@ -96,9 +96,9 @@ function entryNode(cached: CachedFunction, entry: CacheEntry): TreeNode {
             linkTo(node.item, resume);
             return node;
         }),
-        makeNode(`${id} memory`, vscode.l10n.t("Keeps alive"), "database", { description: memoryText(entry) }),
+        makeNode(`${id} memory`, vscode.l10n.t("Memory kept alive"), "database", { description: memoryText(entry) }),
     ];
-    const calls = entry.calls === undefined ? undefined : vscode.l10n.t("{0} since counted", count(entry.calls, "call"));
+    const calls = entry.calls === undefined ? undefined : vscode.l10n.t("{0} since counting began", count(entry.calls, "call"));
     const node: ForgettableNode = makeNode(id, entry.compileId, "archive", {
         description: [entry.backend, calls].filter((part) => part).join(" · "),
         children,
@@ -110,8 +110,8 @@ function entryNode(cached: CachedFunction, entry: CacheEntry): TreeNode {
 
 function guardNode(id: string, guard: EntryGuard): TreeNode {
     const failures = guard.failures ?? guard.objectFailures;
-    const perhaps = guard.failures === undefined ? vscode.l10n.t(" by this or another check") : "";
-    const missed = failures ? vscode.l10n.t("missed {0}{1}", count(failures, "time"), perhaps) : undefined;
+    const misses = failures ? count(failures, "time") : undefined;
+    const missed = misses && (guard.failures === undefined ? vscode.l10n.t("missed {0} by this or another check", misses) : vscode.l10n.t("missed {0}", misses));
     const details = { tooltip: guard.expression, ...(missed === undefined ? {} : { description: missed }) };
     const node = makeNode(id, guard.text, missed === undefined ? "shield" : "warning", details);
     if (guard.path !== undefined && guard.line !== undefined) {
@@ -135,7 +135,8 @@ function memoryText({ memory }: CacheEntry): string {
     if (memory.backendCode > 0) {
         parts.push(vscode.l10n.t("{0} bytes of the backend's code", memory.backendCode));
     }
-    return (memory.isWhole === false ? vscode.l10n.t("at least ") : "") + parts.join(", ");
+    const text = parts.join(", ");
+    return memory.isWhole === false ? vscode.l10n.t("at least {0}", text) : text;
 }
 
 function count(number: number, thing: string): string {

@@ -28,7 +28,7 @@ export function findingsOf(compiled: CompiledFunction, compile: Compile): Findin
         }
     };
     if (compile.state === "failed") {
-        add(localized("Compile failed: {0}", firstLine(compile.problem ?? localized("torch gives no reason"))), undefined, "error", []);
+        add(localized("Compile failed: {0}", firstLine(compile.problem ?? localized("torch reports no reason"))), undefined, "error", []);
     }
     for (const failure of compile.failures ?? []) {
         const values = failure.valueThen === undefined ? undefined : localized("It was {0} and is {1} now.", failure.valueThen, failure.valueNow ?? localized("unknown"));

@@ -17,9 +17,9 @@ const OPERATION_ICONS: Record<string, string> = {
 /** The nodes of the graph, in order; each links to the user's line. */
 export function createGraphView(compiles: Compiles): PullTree {
     return new PullTree("dynamo.graph", compiles, async (view) => {
-        view.description = await compiles.title();
+        const title = await compiles.title();
         const graph = await compiles.graph();
-        view.description += graph?.isFinal === false ? vscode.l10n.t(", so far") : "";
+        view.description = graph?.isFinal === false ? vscode.l10n.t("{0}, so far", title) : title;
         return (graph?.nodes ?? []).map(operationNode);
     });
 }

@@ -11,9 +11,9 @@ import { groupedGuards } from "./guard-groups.js";
 /** The guards, each with its type and a link to the line that caused it; those without a line, Dynamo's own, come last. */
 export function createGuardsView(compiles: Compiles): PullTree {
     return new PullTree("dynamo.guards", compiles, async (view) => {
-        view.description = await compiles.title();
+        const title = await compiles.title();
         const answer = await compiles.guards();
-        view.description += answer?.isFinal === false ? vscode.l10n.t(", so far") : "";
+        view.description = answer?.isFinal === false ? vscode.l10n.t("{0}, so far", title) : title;
         const groups = groupedGuards(answer?.guards ?? []);
         const own = groups.filter(([main]) => main.place === undefined);
         return [...groups.filter(([main]) => main.place !== undefined), ...own].map(groupNode);

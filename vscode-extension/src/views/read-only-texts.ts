@@ -1,4 +1,4 @@
-/** Texts that are opened beside the editor, read-only, and can still be read when the session is over. */
+/** Texts that are opened beside the editor, read-only, and can still be read when the session has ended. */
 
 import * as vscode from "vscode";
 

@@ -33,8 +33,9 @@ class Graphs {
     /** Reports that a trace with changes is over. */
     async report(body: WhatIfBody): Promise<void> {
         this.newest = body;
-        const how = body.difference === undefined ? vscode.l10n.t("is that of the program") : vscode.l10n.t("differs from that of the program");
-        const text = vscode.l10n.t("The graph of {0} [{1}], as it was changed by the debugger, {2}.", body.function, body.compileId, how);
+        const text = body.difference === undefined
+            ? vscode.l10n.t("The what-if graph of {0} [{1}] equals the program's.", body.function, body.compileId)
+            : vscode.l10n.t("The what-if graph of {0} [{1}] differs from the program's.", body.function, body.compileId);
         if ((await showInformation(text, COMPARE)) === COMPARE) {
             await this.open(body);
         }
@@ -46,7 +47,7 @@ class Graphs {
         try {
             const asked = session?.type === DEBUG_TYPE ? await requestWhatIf(session) : this.newest;
             if (asked === undefined) {
-                throw new Error(vscode.l10n.t("Nothing has been changed in a trace: set a variable, or jump to another line, at a stop in one."));
+                throw new Error(vscode.l10n.t("No trace has been changed. At a stop in a trace, set a variable or jump to another line first."));
             }
             await this.open(asked);
         } catch (problem) {
@@ -55,15 +56,15 @@ class Graphs {
     }
 
     private async open(body: WhatIfBody): Promise<void> {
-        const changed = this.texts.add(`${vscode.l10n.t("changed by the debugger")}.py`, body.graph);
+        const changed = this.texts.add(`${vscode.l10n.t("what-if")}.py`, body.graph);
         const name = `${body.function} [${body.compileId}]`;
         if (body.programGraph === undefined) {
             await vscode.window.showTextDocument(changed, { preview: true, viewColumn: vscode.ViewColumn.Beside });
-            void showInformation(vscode.l10n.t("The program's own graph of {0} is complete only after its trace continues.", name));
+            void showInformation(vscode.l10n.t("Continue the trace of {0} to complete the program's own graph.", name));
             return;
         }
         const programs = this.texts.add(`${vscode.l10n.t("the program's graph")}.py`, body.programGraph);
-        await vscode.commands.executeCommand("vscode.diff", programs, changed, vscode.l10n.t("{0}: the program ↔ changed by the debugger", name));
+        await vscode.commands.executeCommand("vscode.diff", programs, changed, vscode.l10n.t("{0}: program ↔ what-if", name));
     }
 }
 

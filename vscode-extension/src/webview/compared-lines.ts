@@ -30,11 +30,11 @@ function numeric(title: string, explained: string, of: (line: ComparedLine) => D
 }
 
 export const COLUMNS: Column[] = [
-    { title: localized("Line"), explained: localized("The order in the file"), rises: true, key: ({ line }) => line, text: ({ line }) => String(line) },
+    { title: localized("Line"), explained: localized("Line number in the file"), rises: true, key: ({ line }) => line, text: ({ line }) => String(line) },
     { title: localized("Source"), explained: localized("What the line does"), rises: true, key: ({ text }) => text, text: ({ text }) => text },
-    numeric(localized("Max"), localized("Largest difference of the compiled graph from Dynamo's graph"), (line) => line.compiled, "largest"),
-    numeric(localized("RMSE"), localized("Root mean square of that difference"), (line) => line.compiled, "rmse"),
-    numeric(localized("Graph"), localized("Largest difference of Dynamo's graph from ordinary Python"), (line) => line.dynamo, "largest"),
+    numeric(localized("Max"), localized("Largest difference between the compiled graph and Dynamo's graph"), (line) => line.compiled, "largest"),
+    numeric(localized("RMSE"), localized("Root mean square error of the compiled graph against Dynamo's graph"), (line) => line.compiled, "rmse"),
+    numeric(localized("Graph"), localized("Largest difference between Dynamo's graph and ordinary Python"), (line) => line.dynamo, "largest"),
     numeric(localized("Gradient"), localized("Largest difference of the line's gradients"), (line) => line.gradient, "largest"),
 ];
 

@@ -53,18 +53,18 @@ export function noteOf(picture: Picture, isImage: boolean): string {
         said.push(localized("The first {0} of {1}.", tiles, tileCount));
     }
     if (isImage && (picture.low !== 0 || (picture.high !== 1 && picture.high !== 255))) {
-        said.push(localized("Colours go from {0} to {1}.", short(picture.low), short(picture.high)));
+        said.push(localized("The color scale runs from {0} to {1}.", short(picture.low), short(picture.high)));
     }
     return said.join(" ");
 }
 
 function pointOf(isImage: boolean, isSampled: boolean | undefined, rows: number, columns: number): string {
     const point = isImage
-        ? localized("A point is the first of {0} × {1} elements.", rows, columns)
+        ? localized("A point is the first of its {0} × {1} elements.", rows, columns)
         : isSampled
-          ? localized("A point is the mean of a few of {0} × {1} elements.", rows, columns)
-          : localized("A point is the mean of {0} × {1} elements.", rows, columns);
-    return `${point} ${isSampled ? localized("A point is marked if one of these is NaN or Inf.") : localized("A point is marked if any of them is NaN or Inf.")}`;
+          ? localized("A point is the mean of a sample of its {0} × {1} elements.", rows, columns)
+          : localized("A point is the mean of its {0} × {1} elements.", rows, columns);
+    return `${point} ${localized("A point is marked if any element used for it is NaN or Inf.")}`;
 }
 
 function canvasOf(points: Uint8ClampedArray<ArrayBuffer>, { width, height }: Picture, isImage: boolean): HTMLCanvasElement {

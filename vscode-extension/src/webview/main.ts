@@ -76,7 +76,7 @@ async function showStatistics(isWhole: boolean): Promise<void> {
     selection.setShape(body.shape);
     offer(body.pictures);
     if (body.statistics !== undefined) {
-        const all = make("button", {}, localized("Look at All Elements"));
+        const all = make("button", {}, localized("Load All Elements"));
         all.addEventListener("click", () => {
             void showStatistics(true).catch(() => undefined);
         });

@@ -32,9 +32,9 @@ export function statisticsOf(found: TensorStatistics, shape: number[], all: HTML
     }
     const total = shape.reduce((product, size) => product * size, 1);
     const of = {
-        all: localized("Of all {0} elements; min to std of the finite ones.", counted(total)),
-        sample: `${localized("Of {0} of {1} elements, taken at random; min to std of the finite ones.", counted(found.count), counted(total))} `,
-        beginning: localized("Of the first {0} of {1} elements: more would take too long.", counted(found.count), counted(total)),
+        all: localized("All {0} elements. Min to std use finite elements only.", counted(total)),
+        sample: `${localized("{0} of {1} elements, sampled at random. Min to std use finite elements only.", counted(found.count), counted(total))} `,
+        beginning: localized("The first {0} of {1} elements only: reading more takes too long.", counted(found.count), counted(total)),
     }[found.of];
     return [list, make("p", { class: "note" }, of, ...(found.of === "sample" ? [all] : []))];
 }
