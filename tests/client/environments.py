@@ -10,14 +10,22 @@ import subprocess
 import sys
 import venv
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.client import zygote
 from tests.client.fixtures import Fixture
+from tests.client.timeline import DEADLINE
 
 _WARM = "import torch\n@torch.compile\ndef f(x): return x + 1\nf(torch.ones(2))\n"
 _WARM_SECONDS = 250
+_COMMAND = """\
+import sys
+sys.executable = {python!r}
+from dynamo_dap.__main__ import main
+sys.exit(main())
+"""
 
 
 def need_inductor(name: str) -> None:
@@ -37,11 +45,25 @@ def need_inductor(name: str) -> None:
             marker.touch()
 
 
+def own_command(**variables: str) -> list[str]:
+    """``dynamo-dap``, whose own Python forks programs from a process that has imported torch.
+
+    ``variables`` are those of the environment that Python starts with, where they are not those of the tests.
+    """
+    return [sys.executable, "-c", _COMMAND.format(python=zygote.python(**variables)[0])]
+
+
+def alone(program: str | Path, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end without a debugger, forked from a process that has imported torch."""
+    command = [*zygote.python(), str(program), *arguments]
+    options = {"check": True, "timeout": DEADLINE, **options}
+    return subprocess.run(command, capture_output=True, text=True, **options)  # noqa: PLW1510  (it is an option)
+
+
 def python_option(program: Path, **variables: str) -> list[str]:
     """What has ``dynamo-dap run`` and ``fix`` fork the program from a process that has imported torch, if it does so.
 
-    ``variables`` are those of the environment that Python starts with, where they are not those of the tests. The
-    command has to have PYTHONUNBUFFERED=1 in its own: a forked process cannot begin to buffer.
+    ``variables`` are those of the environment that Python starts with, where they are not those of the tests.
     """
     return ["--python", *zygote.python(**variables)] if Fixture(program).imports_torch else []
 

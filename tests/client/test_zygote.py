@@ -25,6 +25,7 @@ main = sys.modules["__main__"]
 print(json.dumps({
     "arguments": sys.argv, "executable": sys.executable, "prefix": sys.prefix, "path": sys.path,
     "original": sys.orig_argv[1:], "cwd": os.getcwd(), "mark": os.environ["TOLD"], "environment": sorted(os.environ),
+    "globals": sorted(globals()),
     "main": [main.__name__, main.__file__, main.__dict__ is globals(), main.__spec__, main.__package__],
     "flags": list(sys.flags), "frozen": sys._xoptions,
     "thread": [threading.current_thread() is threading.main_thread(), threading.active_count()],
@@ -61,6 +62,44 @@ def test_a_forked_program_has_torch_already_and_nothing_compiled(tmp_path: Path)
         "print(had, len(torch._dynamo.utils.compilation_time_metrics), len(os.listdir('/proc/self/task')))\n"
     )
     assert run(zygote.python(), program).stdout == "True 0 1\n"
+
+
+_STREAMS = """\
+import sys
+for one in (sys.stdin, sys.stdout, sys.stderr):
+    print(one.name, one.mode, one.encoding, one.errors, one.line_buffering, one.write_through, type(one.buffer))
+"""
+
+
+@pytest.mark.parametrize("options", [[], ["-u"]])
+def test_its_streams_are_buffered_as_the_real_interpreters(tmp_path: Path, options: list[str]) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(f"{_STREAMS}print('torch' in sys.modules, file=sys.stderr)\n")
+    commands = ([*python, *options, str(program)] for python in ([sys.executable], zygote.python()))
+    real, forked = (
+        subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=True) for command in commands
+    )
+    assert (real.stderr, forked.stderr) == ("False\n", "True\n")
+    assert forked.stdout == real.stdout
+
+
+def test_it_writes_the_trace_log_that_a_variable_asks_for(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import sys\nprint('torch' in sys.modules)\nimport torch\n"
+        "torch.compile(lambda x: x + 1, backend='eager')(torch.ones(2))\n"
+    )
+    ran = run(zygote.python(), program, env={**os.environ, "TORCH_TRACE": str(tmp_path / "trace")})
+    assert ran.stdout == "True\n"
+    (log,) = (tmp_path / "trace").iterdir()
+    assert "dynamo_output_graph" in log.read_text()
+
+
+def test_each_forked_program_draws_other_numbers(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("import random, torch\nprint(random.random())\nprint(torch.rand(()).item())\n")
+    first, second = (run(zygote.python(), program).stdout.split() for _ in range(2))
+    assert not set(first) & set(second)
 
 
 _DEBUGGERS = """\
@@ -126,6 +165,29 @@ def test_what_it_could_not_do_is_done_by_the_real_interpreter(tmp_path: Path) ->
             [*zygote.python(), *arguments], capture_output=True, text=True, timeout=DEADLINE, check=True
         )
         assert ran.stdout == "False\n"
+
+
+_SETTINGS = """\
+import torch._dynamo, torch._functorch.config, torch._inductor.config, torch._inductor.compiler_bisector as bisector
+for package in (torch._dynamo, torch._functorch, torch._inductor):
+    settings = sorted(package.config.get_config_copy().items())
+    print([each for each in settings if isinstance(each[1], bool | int | str | None)])
+print(bisector.CompilerBisector.get_backend(), bisector.CompilerBisector.bisection_enabled)
+print(torch.compile(lambda: torch._dynamo.is_compiling(), backend="eager")())
+"""
+
+
+def test_it_has_the_settings_that_variables_give_torch(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(f"import sys\nprint('torch' in sys.modules, file=sys.stderr)\n{_SETTINGS}")
+    variables = {"TORCHINDUCTOR_FX_GRAPH_CACHE": "0", "TORCHINDUCTOR_AUTOGRAD_CACHE": "0"}
+    variables |= {"TORCHINDUCTOR_COMPILE_THREADS": "7", "TORCHDYNAMO_REPRO_AFTER": "aot"}
+    variables |= {"TORCHDYNAMO_REPRO_LEVEL": "4", "TORCH_COMPILE_DEBUG_DIR": str(tmp_path)}
+    variables |= {"TORCHDYNAMO_DISABLE": "1", "TORCH_BISECT_BACKEND": "inductor"}
+    ran = [run(python, program, env={**os.environ, **variables}) for python in ([sys.executable], zygote.python())]
+    assert [each.stderr for each in ran] == ["False\n", "True\n"]
+    assert ran[0].stdout == ran[1].stdout
+    assert "('repro_level', 4)" in ran[1].stdout
 
 
 def test_its_death_is_the_stand_ins(tmp_path: Path) -> None:

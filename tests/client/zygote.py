@@ -10,7 +10,8 @@ a session of its own, like whatever a server starts; it is killed with its subst
 substitute's. At its end it does not take the modules of torch apart, which takes longer than most programs.
 
 What a fork could not do faithfully runs in the real interpreter: other options of Python, another environment for
-Python or torch to start with (``_READ_AT_THE_START``). A test about the start or the very end gives
+Python or torch to start with (``_READ_AT_THE_START``), but for what torch reads later (``_READ_LATE``) and what can be
+set as torch sets it (``_SETTINGS``). A test about the start or the very end gives
 ``python=[sys.executable]``, one about the start of a server ``transport="tcp"`` or a variable that Python reads.
 
 One zygote for a process that runs tests and each environment that Python starts with, made when first asked for; it
@@ -24,6 +25,7 @@ import atexit
 import contextlib
 import gc
 import importlib.util
+import io
 import json
 import marshal
 import os
@@ -36,8 +38,9 @@ import sys
 import tempfile
 import threading
 import types
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 MARK = "DYNAMO_DAP_TEST_SESSION"
 """The environment variable by which ``processes`` finds what belongs to a session."""
@@ -46,6 +49,18 @@ _READ_AT_THE_START = (
     *("PYTHON", "TORCH", "PYTORCH", "OMP_", "MKL_", "KMP_", "OPENBLAS_", "LD_", "LC_", "LANG", "TZ"),
     *("PYDEVD", "DEBUGPY", "GEVENT"),
 )
+_BISECTION = ("TORCH_BISECT_BACKEND", "TORCH_BISECT_SUBSYSTEM", "TORCH_BISECT_MAX")
+_READ_LATE = ("TORCHINDUCTOR_CACHE_DIR", "TORCHDYNAMO_DISABLE", "TORCH_TRACE", *_BISECTION)
+"""Torch reads these when it compiles something, or is made to read them again."""
+_SETTINGS: dict[str, tuple[str, str, str, Callable[[str], object]]] = {
+    "TORCHINDUCTOR_FX_GRAPH_CACHE": ("_inductor", "fx_graph_cache", "env_value_force", "1".__eq__),
+    "TORCHINDUCTOR_AUTOGRAD_CACHE": ("_functorch", "enable_autograd_cache", "env_value_force", "1".__eq__),
+    "TORCHINDUCTOR_COMPILE_THREADS": ("_inductor", "compile_threads", "default", int),
+    "TORCHDYNAMO_REPRO_AFTER": ("_dynamo", "repro_after", "default", str),
+    "TORCHDYNAMO_REPRO_LEVEL": ("_dynamo", "repro_level", "default", int),
+    "TORCH_COMPILE_DEBUG_DIR": ("_dynamo", "debug_dir_root", "default", "{}/torch_compile_debug".format),
+}
+"""For a variable that torch reads when it is imported: package, setting, where that keeps the value, and the value."""
 _IMPORTED = (
     "torch._dynamo.convert_frame",
     "torch._dynamo.backends.inductor",
@@ -220,10 +235,8 @@ class _Zygote:
     def _cannot(self, request: Request) -> bool:
         arguments, environment, cwd, _ = request
         options, program = _split(arguments)
-        is_unbuffered = "-u" in options or environment.get(b"PYTHONUNBUFFERED")
         return (
-            not is_unbuffered
-            or not set(options) <= {"-u", "-Xfrozen_modules=off"}
+            not set(options) <= {"-u", "-Xfrozen_modules=off"}
             or not program
             or not Path(cwd, program[0]).is_file()
             or _read_at_the_start(environment) != _read_at_the_start(self._environment)
@@ -248,6 +261,12 @@ class _Zygote:
         sys.orig_argv = [sys.executable, *arguments]
         sys.argv = _split(arguments)[1]
         sys.path[0] = str(Path(sys.argv[0]).absolute().parent)
+        if "-u" not in _split(arguments)[0] and not environment.get(b"PYTHONUNBUFFERED"):
+            sys.stdout = sys.__stdout__ = _buffered(sys.stdout, 1, is_lines=os.isatty(1))  # type: ignore[misc]
+            sys.stderr = sys.__stderr__ = _buffered(sys.stderr, 2, is_lines=True)  # type: ignore[misc]
+        if "torch" in sys.modules:
+            _change_settings()
+            sys.modules["torch"].default_generator.seed()
         if self.debugger is not None:
             self.debugger.give_to(sys.argv[0], environment)
 
@@ -296,8 +315,33 @@ def _read_at_the_start(environment: dict[bytes, bytes]) -> dict[bytes, bytes]:
     return {
         name: value
         for name, value in environment.items()
-        if name.startswith(beginnings) and name != b"PYTHONUNBUFFERED"
+        if name.startswith(beginnings) and name.decode() not in {"PYTHONUNBUFFERED", *_READ_LATE, *_SETTINGS}
     }
+
+
+def _buffered(stream: TextIO, descriptor: int, *, is_lines: bool) -> TextIO:
+    """Make a standard stream as Python does without -u, which the zygote has."""
+    buffer = open(descriptor, "wb", closefd=False)  # noqa: SIM115  (a descriptor, and kept)
+    buffer.raw.name = stream.name  # type: ignore[misc]
+    made = io.TextIOWrapper(buffer, stream.encoding, stream.errors, line_buffering=is_lines)
+    made.mode = "w"
+    return made
+
+
+def _change_settings() -> None:
+    """Set what torch would have set when it was imported."""
+    for variable, (package, name, attribute, value_of) in _SETTINGS.items():
+        if variable in os.environ:
+            entry = sys.modules[f"torch.{package}.config"]._config[name]  # type: ignore[attr-defined]
+            setattr(entry, attribute, value_of(os.environ[variable]))
+    if "TORCH_TRACE" in os.environ:
+        logging = sys.modules["torch._logging._internal"]
+        logging.LOG_TRACE_HANDLER = None  # it has no folder
+        logging._init_logs()
+    if not os.environ.keys().isdisjoint(_BISECTION):
+        bisector = sys.modules["torch._inductor.compiler_bisector"]
+        bisector.get_env_val.cache_clear()
+        bisector.CompilerBisector.bisection_enabled = bisector.get_is_bisection_enabled()
 
 
 def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
@@ -441,6 +485,8 @@ def _run_program() -> None:
 def _run_as_main(path: Path) -> None:
     main = types.ModuleType("__main__")
     main.__dict__.update(__file__=sys.argv[0], __builtins__=__builtins__)
+    if sys.version_info < (3, 14):
+        main.__dict__.update(__annotations__={})
     if sys.version_info < (3, 15):
         main.__dict__["__cached__"] = None
     sys.modules["__main__"] = main

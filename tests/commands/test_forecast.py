@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from dynamo_dap.debuggee.launch.warm_ups import Attempts, find_warm_up
-from tests.client.environments import python_option
+from tests.client.environments import alone, python_option
 from tests.client.timeline import DEADLINE
 
 pytestmark = pytest.mark.timeout(300)
@@ -280,7 +280,7 @@ print("warm")
     )
     assert str(tuple(warm_up["sizes"])) in asked
     program.write_text(asked, encoding="utf-8")
-    ran = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=DEADLINE, check=False)
+    ran = alone(program, check=False)
     assert ran.stdout.splitlines()[-1:] == ["warm"], ran.stderr
 
 
@@ -534,7 +534,7 @@ def test_a_list_of_shapes_and_integers_compiles_as_forecast(tmp_path: Path) -> N
     rng = random.Random(0)
     inputs = [(rng.randint(0, 12), rng.randint(1, 12), rng.randint(1, 12)) for _ in range(200)]
     given.write_text(json.dumps(inputs), encoding="utf-8")
-    subprocess.run([sys.executable, program, given, answers], check=True, timeout=DEADLINE)
+    alone(program, str(given), str(answers))
     options = [f"--input=x=({rows},{columns}), n={n}" for rows, columns, n in inputs]
     ran = _forecast(program, "--json", *options, program.name)
     assert ran.returncode == 0, ran.stderr

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.client import Session
-from tests.client.environments import python_option
+from tests.client.environments import own_command
 from tests.client.fixtures import Fixture
 from tests.client.timeline import DEADLINE
 
@@ -37,12 +36,11 @@ class Said:
         self._folder, self._fixture = folder, fixture
         self.by_command = {name: self._ask(name, *options, str(fixture.path)) for name, options in commands.items()}
         self._run("run", str(fixture.path))
-        self.report = json.loads(self._run("report", "--json", program=False))
+        self.report = json.loads(self._run("report", "--json"))
 
-    def _run(self, command: str, *arguments: str, program: bool = True) -> str:
-        python = python_option(self._fixture.path) if program else []
+    def _run(self, command: str, *arguments: str) -> str:
         ran = subprocess.run(
-            [sys.executable, "-m", "dynamo_dap", command, *python, *arguments],
+            [*own_command(), command, *arguments],
             cwd=self._folder,
             capture_output=True,
             text=True,

@@ -26,7 +26,7 @@ from dynamo_dap.records.events import Started
 from dynamo_dap.records.folders import records_folder
 from dynamo_dap.records.signed import is_own, signed
 from dynamo_dap.records.texts import digest_of_line
-from tests.client.environments import python_option
+from tests.client.environments import own_command, python_option
 from tests.client.timeline import DEADLINE
 from tests.language_server.editor import Editor
 
@@ -229,7 +229,7 @@ def test_a_program_of_the_users_own_words_is_run_where_the_user_is(folder: Path,
 
 
 def test_an_own_record_needs_no_question_and_the_key_is_private(folder: Path, python: list[str]) -> None:
-    command = [sys.executable, "-m", "dynamo_dap", "run", "program.py", "recorded"]
+    command = [*own_command(), "run", "program.py", "recorded"]
     subprocess.run(command, check=True, capture_output=True, timeout=DEADLINE)
     (folder / "ran").unlink()
     assert tried(*python)[0] == 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,8 @@ from dynamo_dap.diff.model import JsonCaches, NotCached
 from dynamo_dap.diff.sides import Run
 from dynamo_dap.records.events import CacheAnswered, CompileBegan, CompileEnded, Record
 from dynamo_dap.records.model import CacheLookup, Place
-from tests.client.timeline import DEADLINE
+from tests.client.environments import alone
+from tests.client.zygote import python
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ def program_and_report(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, 
     with pytest.MonkeyPatch.context() as patched:
         written: list[str] = []
         patched.setattr(sys.stdout, "write", written.append)
-        status = main(["--caches", "--json", f"RUN=A {path}", f"RUN=B {path}"])
+        status = main(["--caches", "--json", "--python", *python(), f"RUN=A {path}", f"RUN=B {path}"])
     assert status == 1
     printed = "".join(written)
     jsonschema.validate(json.loads(printed), schema_of("diff-caches"), cls=jsonschema.Draft202012Validator)
@@ -219,7 +219,7 @@ def test_run_cold_and_warm(
 ) -> None:
     path = tmp_path / "program.py"
     path.write_text(COLD)
-    assert run(["--cold", "--warm", str(path), *argument]) == status
+    assert run(["--cold", "--warm", "--python", *python(), str(path), *argument]) == status
     printed = capsys.readouterr().out
     assert f", {1 - status} hit the caches" in printed
     if status:
@@ -252,7 +252,7 @@ large(torch.ones(4 + B, 4 + B))
 def test_a_setting_that_differs_is_tried(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "program.py"
     path.write_text(TRIED)
-    assert main(["--caches", "--try", f"RUN=A {path}", f"RUN=B {path}"]) == 1
+    assert main(["--caches", "--try", "--python", *python(), f"RUN=A {path}", f"RUN=B {path}"]) == 1
     printed, errors = capfd.readouterr()
     assert "running B again with torch._inductor.coordinate_descent_tuning=False" in errors
     assert "(tried, it is a hit): Set torch._inductor.config.coordinate_descent_tuning" in printed
@@ -286,7 +286,7 @@ def test_trace_logs_of_two_processes_are_compared(tmp_path: Path, capsys: pytest
     path.write_text(COLD)
     for folder, argument in (("a", []), ("b", ["noise"])):
         environment = {**os.environ, "TORCH_TRACE": str(tmp_path / folder), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
-        subprocess.run([sys.executable, str(path), *argument], env=environment, check=True, timeout=DEADLINE)
+        alone(path, *argument, env=environment)
     assert main(["--caches", str(tmp_path / "a"), str(tmp_path / "b")]) == 1
     printed = capsys.readouterr().out
     assert re.search(r"\+addmm\w* = torch.addmm\(.*alpha = ", printed), printed
@@ -296,5 +296,5 @@ def test_trace_logs_of_two_processes_are_compared(tmp_path: Path, capsys: pytest
 def test_a_run_without_caches_cannot_be_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "program.py"
     path.write_text(COLD.replace("@torch.compile", '@torch.compile(backend="eager")'))
-    assert main(["--caches", str(path)]) == 2
+    assert main(["--caches", "--python", *python(), str(path)]) == 2
     assert "reports no caches" in capsys.readouterr().err

@@ -19,12 +19,12 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.client.environments import own_command
 from tests.structure.sources import ROOT
 
 HOME = "/project"
@@ -99,17 +99,17 @@ def _read_console(page: Page, text: str, line: int) -> None:
             page.commands[-1].expected.append(row)
 
 
-_OWN = (sys.executable, "-m", "dynamo_dap")
 _GIT = ("git", "-c", "user.name=A", "-c", "user.email=a@example.com")
 
 
 def run_page(
-    page: Page, folder: Path, command: Sequence[str] = _OWN, variables: Mapping[str, str] = os.environ
+    page: Page, folder: Path, command: Sequence[str] | None = None, variables: Mapping[str, str] = os.environ
 ) -> list[str]:
     """Run a page's commands; return the places where the page says something else.
 
-    ``command`` is ``dynamo-dap`` as it is installed, ``variables`` are those of the shell.
+    ``command`` is ``dynamo-dap`` as it is installed, this checkout's when None; ``variables`` are those of the shell.
     """
+    command = own_command(PYTHONHASHSEED="0") if command is None else command
     for name, text in page.files.items():
         (folder / name).write_text(text, encoding="utf-8")
     if any("fixtures/" in command.text for command in page.commands):

@@ -7,7 +7,6 @@ import os
 import select
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,8 @@ from dynamo_dap.commands.bisect import main
 from dynamo_dap.protocol.bisection import KINDS, BisectedBody, BisectedPlace, BisectionRun
 from dynamo_dap.protocol.contract import LaunchDescription
 from dynamo_dap.records.program import launching
-from tests.client.environments import need_inductor
+from tests.client import zygote
+from tests.client.environments import need_inductor, own_command
 from tests.client.fixtures import Fixture
 from tests.client.processes import MARK, kill_all, wait_until_gone
 from tests.client.timeline import DEADLINE
@@ -62,8 +62,7 @@ torch._inductor.config.post_grad_custom_pre_pass = subtracts
 def bisected(program: Path, *options: str, given: str = "") -> tuple[int, Any, str]:
     """The exit status, what was found, and what was reported meanwhile."""
     done = subprocess.run(
-        [sys.executable, "-m", "dynamo_dap", "bisect", "--json", *options, str(program)],
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        [*own_command(), "bisect", "--json", *options, str(program)],
         cwd=program.parent,
         input=given,
         capture_output=True,
@@ -95,7 +94,7 @@ def test_a_wrong_decomposition_is_found(tmp_path: Path) -> None:
 
 def _agrees(found: Any, program: Fixture) -> None:
     """Check that ``compare`` goes through the same stages to the same answer, with both errors."""
-    words = [sys.executable, "-m", "dynamo_dap", "compare", "--json", str(program.path)]
+    words = [*own_command(), "compare", "--json", str(program.path)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=DEADLINE, check=False)
     body = json.loads(done.stdout)
     judged = [(each["name"], each["right"]) for each in body["stages"]]
@@ -124,10 +123,10 @@ def test_what_a_lowering_or_a_pass_is(
     program = written(tmp_path, PROGRAM.format(defect=defect))
     result = tmp_path / "result.json"
     description = LaunchDescription(program=str(program.path), bisection=BisectionRun(str(result), CHECK, number))
-    command, variables = launching(sys.executable, description)
+    command, variables = launching(zygote.python()[0], description)
     variables |= {"TORCH_BISECT_BACKEND": "inductor", "TORCH_BISECT_SUBSYSTEM": part, "TORCH_BISECT_MAX": str(number)}
     variables |= {"TORCHINDUCTOR_FX_GRAPH_CACHE": "0", "TORCHINDUCTOR_AUTOGRAD_CACHE": "0"}
-    subprocess.run(command, env={**os.environ, **variables}, check=True, timeout=250)
+    subprocess.run(command, env={**os.environ, "PYTHONUNBUFFERED": "1", **variables}, check=True, timeout=250)
     reported = msgspec.json.decode(result.read_bytes(), type=BisectedBody)
     assert reported.check is False
     assert reported.count > number
@@ -192,7 +191,7 @@ def test_it_is_interrupted_with_the_program(tmp_path: Path) -> None:
     before = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         process = subprocess.Popen(
-            [sys.executable, "-m", "dynamo_dap", "bisect", "--json", str(program.path)],
+            [*own_command(), "bisect", "--json", str(program.path)],
             env={**os.environ, MARK: str(tmp_path)},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -212,7 +211,7 @@ def test_each_run_is_reported_when_it_is_over(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     os.mkfifo(runs)
     program = written(tmp_path, f"open({str(runs)!r}, 'w').close()\n")
-    words = [sys.executable, "-m", "dynamo_dap", "bisect", str(program.path)]
+    words = [*own_command(), "bisect", str(program.path)]
     with subprocess.Popen(words, env={**os.environ, MARK: str(tmp_path)}, stderr=subprocess.PIPE) as process:
         try:
             assert process.stderr is not None

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 from dynamo_dap.protocol.contract import ENTRIES, FORGET
 from tests.client import FIXTURES, Fixture, Session
+from tests.client.environments import alone, own_command
 from tests.client.timeline import DEADLINE
 
 FIXTURE = Fixture("cache_entries")
@@ -148,7 +148,7 @@ def test_a_function_that_is_being_compiled_is_not_forgotten(session: Session) ->
 
 def test_entries_are_printed_for_a_program() -> None:
     """By ``dynamo-dap entries``: as text, and as JSON with the program's own output out of the way."""
-    command = [sys.executable, "-m", "dynamo_dap", "entries", "--function", "fn"]
+    command = [*own_command(), "entries", "--function", "fn"]
     ran = subprocess.run(
         [*command, str(FIXTURES / "cache_entries.py")], capture_output=True, text=True, timeout=100, check=True
     )
@@ -190,7 +190,7 @@ def test_what_a_decorator_wraps_is_found_by_its_own_name(tmp_path: Path) -> None
         "    return x * k\n"
         "scale(torch.ones(2), 2), scale(torch.ones(2), 3)\n"
     )
-    command = [sys.executable, "-m", "dynamo_dap", "entries", "--function", "scale", str(program)]
+    command = [*own_command(), "entries", "--function", "scale", str(program)]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=True)
     assert ran.stdout.startswith("scale in decorator.<locals>.wrapper  ")
     assert "last miss: " in ran.stdout
@@ -217,7 +217,7 @@ def test_a_program_describes_its_functions(tmp_path: Path) -> None:
         "except TypeError as error:\n"
         "    print(error)\n"
     )
-    ran = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=DEADLINE, check=True)
+    ran = alone(program)
     assert ran.stdout.startswith("before Nothing has cache entries.\n1 Model.forward  ")
     assert "k == 2 (was 2, is 3)" in ran.stdout
     assert "graph __compiled_fn_1 (1 operation):\n" in ran.stdout
@@ -236,7 +236,7 @@ def test_the_two_resume_functions_of_a_branch_are_distinguished(tmp_path: Path) 
         "    return x.sin()\n"
         "fn(torch.ones(2)), fn(-torch.ones(2))\n"
     )
-    command = [sys.executable, "-m", "dynamo_dap", "entries", "--json", str(program)]
+    command = [*own_command(), "entries", "--json", str(program)]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=True)
     function, *resumed = json.loads(ran.stdout)
     sides = {one["generatedName"]: (one["when"], one["nextLine"]) for one in function["entries"][0]["resumes"]}

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.client.environments import own_command
 
 PROGRAM = """
 import torch
@@ -125,7 +126,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any
     """Run the program under the command; return its answers by function."""
     path = tmp_path_factory.mktemp("raising") / "program.py"
     path.write_text(PROGRAM, encoding="utf-8")
-    words = [sys.executable, "-m", "dynamo_dap", "compare", "--json", str(path)]
+    words = [*own_command(), "compare", "--json", str(path)]
     run = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
     found = [json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")]
     assert Path(f"{path}.ran").read_text(encoding="utf-8") == "once", "a fork ran the program on"

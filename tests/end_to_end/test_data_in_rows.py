@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.client.environments import alone
 from tests.client.fixtures import Fixture
-from tests.client.session import DEADLINE, Session
+from tests.client.session import Session
 
 PROGRAM = """
 import torch
@@ -52,7 +51,7 @@ print(len(calls), torch.rand(1).item())
 def test_small_tensors_show_their_elements(session: Session, tmp_path: Path, backend: str) -> None:
     (tmp_path / "program.py").write_text(PROGRAM.replace("BACKEND", backend))
     program = Fixture(tmp_path / "program.py")
-    plain = subprocess.run([sys.executable, program.path], capture_output=True, text=True, timeout=DEADLINE, check=True)
+    plain = alone(program.path)
     session.launch(program, "small", "custom")
     for number in range(3):
         local = session.wait_for_stop("breakpoint", at="small").frame["Locals"].texts()

@@ -6,8 +6,6 @@ The hooks are those that a session with breakpoints of every mode, filters, the 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +13,7 @@ import pytest
 from dynamo_dap.protocol.contract import EXCEPTION_FILTERS, LOWERING
 from dynamo_dap.protocol.types import SourceBreakpoint
 from tests.client import Fixture, Session
+from tests.client.environments import alone
 from tests.end_to_end.test_cached_calls import program_of
 
 PROGRAM = """
@@ -133,11 +132,9 @@ for line in expected[traces] + expected[stages]:
 
 @pytest.mark.long
 def test_a_hook_that_raises_switches_its_feature_off_and_the_program_goes_on(session: Session, tmp_path: Path) -> None:
-    alone = tmp_path / "alone.py"
-    alone.write_text(PROGRAM + ALONE, encoding="utf-8")
-    undebugged = subprocess.run(
-        [sys.executable, str(alone)], capture_output=True, text=True, timeout=300, check=True
-    ).stdout
+    other = tmp_path / "alone.py"
+    other.write_text(PROGRAM + ALONE, encoding="utf-8")
+    undebugged = alone(other).stdout
     program, reported = program_of(PROGRAM + BREAKING_EACH, tmp_path), tmp_path / "told.json"
     # ``explore`` is off by default: its hooks are looked at, too.
     with session.launching(program, args=[str(reported)], explore=True):
@@ -209,14 +206,14 @@ print(len(traced) > 3)
 def test_dynamo_traces_nothing_of_ours(session: Session, tmp_path: Path) -> None:
     """In compiled train steps, and in backward passes that compiled autograd compiles."""
     program = program_of(TRAINING, tmp_path)
-    alone = subprocess.run([sys.executable, str(program.path)], capture_output=True, text=True, timeout=300, check=True)
+    plain = alone(program.path)
     with session.launching(program):
         _set_all(session, program, {"traced": None, "resumed": "run-time", "gradient": "backward"})
     assert session.wait_for_exit() == 0
-    assert session.output("stdout") == alone.stdout
-    assert alone.stdout.endswith("[]\nTrue\n")
+    assert session.output("stdout") == plain.stdout
+    assert plain.stdout.endswith("[]\nTrue\n")
     # Each warning of torch's has its time.
-    assert len(session.output("stderr").splitlines()) == len(alone.stderr.splitlines())
+    assert len(session.output("stderr").splitlines()) == len(plain.stderr.splitlines())
 
 
 CONTEXT_MANAGERS = """
@@ -242,11 +239,11 @@ print(skipped(torch.ones(2)).tolist(), dict(counters["frames"]))
 def test_functions_of_the_library_that_both_use_are_compiled_as_without_us(session: Session, tmp_path: Path) -> None:
     """The code of what ``contextmanager`` returns is one for all functions, ours and the program's."""
     program = program_of(CONTEXT_MANAGERS, tmp_path)
-    alone = subprocess.run([sys.executable, str(program.path)], capture_output=True, text=True, timeout=300, check=True)
+    plain = alone(program.path)
     with session.launching(program):
         _set_all(session, program, {"traced": None})
     assert session.wait_for_exit() == 0
-    assert session.output("stdout") == alone.stdout
+    assert session.output("stdout") == plain.stdout
 
 
 def _set_all(session: Session, program: Fixture, places: dict[str, str | None]) -> None:

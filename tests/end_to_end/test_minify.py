@@ -6,14 +6,13 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import IO
 
 import msgspec
 
 from dynamo_dap.commands.minify import JsonMinified
-from tests.client.environments import need_inductor
+from tests.client.environments import need_inductor, own_command
 from tests.client.processes import MARK, wait_until_gone
 from tests.client.timeline import DEADLINE
 
@@ -43,7 +42,7 @@ def started(folder: Path, text: str, *options: str) -> subprocess.Popen[str]:
     before = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         return subprocess.Popen(
-            [sys.executable, "-m", "dynamo_dap", "minify", *options, str(path)],
+            [*own_command(), "minify", *options, str(path)],
             env={**os.environ, MARK: str(folder)},
             cwd=folder,
             stdin=subprocess.PIPE,

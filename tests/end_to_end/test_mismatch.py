@@ -6,7 +6,6 @@ import io
 import json
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from dynamo_dap.protocol.comparisons import ComparisonBody
 from dynamo_dap.protocol.contract import COMPARISON
 from dynamo_dap.protocol.messages import decode
 from tests.client import Fixture, Session, Stop
-from tests.client.environments import need_inductor
+from tests.client.environments import alone, need_inductor, own_command
 from tests.client.timeline import DEADLINE
 from tests.end_to_end.test_not_finite import (
     CORRECT,
@@ -348,7 +347,7 @@ def test_nothing_is_compared_while_it_is_off(session: Session, tmp_path: Path) -
 def test_the_command_compares_without_a_debugger(tmp_path: Path) -> None:
     """It prints each line of a call, and as JSON; the program's output and its status are its own."""
     program = program_of(AT_THE_BACKEND, tmp_path)
-    command = [sys.executable, "-m", "dynamo_dap", "compare"]
+    command = [*own_command(), "compare"]
     printed = subprocess.run([*command, program.path], capture_output=True, text=True, timeout=DEADLINE, check=False)
     assert printed.returncode == 1, printed.stderr
     assert printed.stdout.startswith(untouched(program))
@@ -388,7 +387,7 @@ def test_the_command_compares_without_a_debugger(tmp_path: Path) -> None:
 
 def test_a_program_that_fails_has_its_own_status(tmp_path: Path) -> None:
     program = program_of("import sys\nprint('ran', sys.argv[1:])\nsys.exit(7)\n", tmp_path)
-    command = [sys.executable, "-m", "dynamo_dap", "compare", str(program.path), "--json", "x"]
+    command = [*own_command(), "compare", str(program.path), "--json", "x"]
     run = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=False)
     printed, answer, *_ = run.stdout.splitlines()
     assert (run.returncode, printed) == (7, "ran ['--json', 'x']")
@@ -658,8 +657,7 @@ def test_a_custom_operator_that_does_not_do_what_it_declares(
 
 
 def untouched_by(program: Fixture, *arguments: str) -> str:
-    command = [sys.executable, str(program.path), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=True).stdout
+    return alone(program.path, *arguments).stdout
 
 
 @pytest.mark.timeout(300)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import importlib
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.client import Fixture, Session, Stop
+from tests.client.environments import alone
 from tests.client.free_program import FreeProgram
-from tests.client.timeline import DEADLINE
 
 CULPRITS = '''
 import torch
@@ -305,7 +303,7 @@ print(len(entries), [len(entry.guard_manager.code_parts) for entry in entries])
 
 
 def untouched(program: Fixture) -> str:
-    run = subprocess.run([sys.executable, program.path], capture_output=True, text=True, timeout=DEADLINE, check=True)
+    run = alone(program.path)
     return run.stdout
 
 

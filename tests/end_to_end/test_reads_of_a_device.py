@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 import subprocess
-import sys
 from pathlib import Path
 
 from tests.client import Fixture, Session
+from tests.client.environments import alone, own_command
 from tests.client.session import Frame, Stop
 from tests.client.timeline import DEADLINE
 
@@ -18,9 +18,7 @@ READS = "__import__('counting_device').counts['reads']"
 @functools.cache
 def plain() -> list[str]:
     """What the program prints without a debugger: the counts, and the result."""
-    command = [sys.executable, str(PROGRAM.path)]
-    run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=DEADLINE)
-    return run.stdout.splitlines()
+    return alone(PROGRAM.path).stdout.splitlines()
 
 
 def reads(frame: Frame) -> int:
@@ -83,7 +81,7 @@ def test_filters_on_values_end_as_without_a_debugger(session: Session) -> None:
 def test_compare_and_diff_say_that_they_know_nothing_of_its_calls(tmp_path: Path) -> None:
     for status, *command in ((3, "compare", str(PROGRAM.path)), (2, "diff", "--values", str(PROGRAM.path))):
         run = subprocess.run(
-            [sys.executable, "-m", "dynamo_dap", *command],
+            [*own_command(), *command],
             capture_output=True,
             text=True,
             cwd=tmp_path,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +10,7 @@ import torch
 
 from dynamo_dap.protocol.types import SourceBreakpoint
 from tests.client import Fixture, Session
-from tests.client.timeline import DEADLINE
+from tests.client.environments import alone
 
 TRAINING = """
 import torch
@@ -50,7 +48,7 @@ def program(tmp_path: Path) -> Fixture:
 
 def untouched(program: Fixture) -> str:
     """Return what the program prints without a debugger."""
-    run = subprocess.run([sys.executable, program.path], capture_output=True, text=True, timeout=DEADLINE, check=True)
+    run = alone(program.path)
     return run.stdout
 
 

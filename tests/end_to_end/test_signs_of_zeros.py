@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from msgspec import json
 
 from dynamo_dap.protocol.comparisons import ComparisonBody
+from tests.client.environments import own_command
 from tests.client.timeline import DEADLINE
 
 PROGRAM = """
@@ -41,7 +41,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _compared(path: Path, *options: str) -> str:
-    words = [sys.executable, "-m", "dynamo_dap", "compare", *options, str(path)]
+    words = [*own_command(), "compare", *options, str(path)]
     run = subprocess.run(words, capture_output=True, text=True, timeout=DEADLINE, check=False)
     assert run.returncode == 0, run.stderr
     return run.stdout

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +13,8 @@ import torch
 from dynamo_dap.protocol.contract import LOGGED_EVENT, TENSOR, TRACED, TRACED_TENSOR, VARIABLE_MENU
 from dynamo_dap.protocol.types import SourceBreakpoint
 from tests.client import Fixture, Session
+from tests.client.environments import alone
 from tests.client.session import INITIALIZE, Frame, Tree
-from tests.client.timeline import DEADLINE
 
 PROGRAM = """
 import torch
@@ -110,7 +108,7 @@ def test_a_tensor_in_ordinary_python_in_a_trace_and_in_a_cached_call(session: Se
     difference = by_reference(session, frame["Locals"]["scores"], minus="x @ x.mT * scale", frameId=frame.data.id)
     assert {text for row in difference["elements"] for text in row} == {"0.0"}
     assert session.run_to_end() == 0
-    plain = subprocess.run([sys.executable, program.path], capture_output=True, text=True, timeout=DEADLINE, check=True)
+    plain = alone(program.path)
     assert session.output("stdout") == plain.stdout, "versions, gradients and random numbers are as without a look"
 
 

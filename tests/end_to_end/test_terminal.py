@@ -22,9 +22,9 @@ import pytest
 
 from dynamo_dap.terminal.breakpoints import BreakpointRequest, UsageError, parse_place
 from tests.client import FIXTURES, Fixture, processes
+from tests.client.environments import alone, own_command
 from tests.client.timeline import DEADLINE
 
-DEBUG = [sys.executable, "-m", "dynamo_dap", "debug"]
 COMPILE_TIME = ["--mode", "compile-time", "--no-eager"]
 
 
@@ -41,7 +41,7 @@ def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
 def run(arguments: Sequence[str], environment: dict[str, str], typed: str = "") -> subprocess.CompletedProcess[str]:
     """Run ``dynamo-dap debug`` with its standard input piped."""
     return subprocess.run(
-        [*DEBUG, *arguments],
+        [*own_command(), "debug", *arguments],
         input=typed,
         env=environment,
         capture_output=True,
@@ -298,7 +298,7 @@ class Terminal:
         if rows is not None:
             fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", rows, 100, 0, 0))
         self.process = subprocess.Popen(
-            [sys.executable, "-c", _TAKE_TERMINAL, *DEBUG, *arguments],
+            [sys.executable, "-c", _TAKE_TERMINAL, *own_command(), "debug", *arguments],
             stdin=follower,
             stdout=follower,
             stderr=follower,
@@ -551,6 +551,7 @@ def test_options_are_set_at_the_prompt(environment: dict[str, str]) -> None:
     line = Fixture("settings").line("call")
     ran = run(
         [
+            *("--python", sys.executable),  # which imports Dynamo while it is debugged
             "fixtures/settings.py",
             *commands("set stance eager_on_recompile", f"break fixtures/settings.py:{line}", "continue", "continue"),
             *commands("set stance", "set stance sometimes", "set backend aot_eagle", "set stance null", "continue"),
@@ -586,7 +587,7 @@ def test_what_if(environment: dict[str, str], tmp_path: Path) -> None:
         "    print(function(torch.ones(3) * number, 2).tolist())",
     ]
     program.write_text("\n".join(lines))
-    plain = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, check=True).stdout
+    plain = alone(program).stdout
     what_if = ["assign rate = 7", "print rate", "! y = y * 2", "jump 4", "jump 99", "next", "next", "whatif", "keep"]
     ran = run(
         [str(program), f"--break={program}:5", *commands("continue", *what_if, "delete", "continue")], environment

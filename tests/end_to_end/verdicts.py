@@ -17,6 +17,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tests.client.environments import own_command
+
 FOLDER = Path(__file__).parents[2] / "fixtures" / "compared"
 WRONG = ("defects.py", "stages.py", "gradients.py", "outputs.py")
 CORRECT = ("correct.py", "rounding.py", "training.py")
@@ -76,7 +78,7 @@ class Score:
 @cache
 def compared(program: str) -> tuple[int, list[dict[str, Any]]]:
     """Run a program under the command; return its exit status and what it prints of each call."""
-    words = [sys.executable, "-m", "dynamo_dap", "compare", "--json", str(FOLDER / program)]
+    words = [*own_command(), "compare", "--json", str(FOLDER / program)]
     run = subprocess.run(words, capture_output=True, text=True, timeout=_SECONDS, check=False)
     return run.returncode, [json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import msgspec
@@ -13,7 +12,7 @@ import pytest
 
 from dynamo_dap.explore.model import Explored, Links, Part
 from dynamo_dap.protocol.contract import RECORDS_VARIABLE
-from tests.client.environments import need_inductor
+from tests.client.environments import need_inductor, own_command
 from tests.client.fixtures import Fixture
 from tests.records.programs import IS_REFERENCE
 
@@ -65,7 +64,7 @@ again(torch.randn(3, 8, requires_grad=True), torch.randn(8, 6, requires_grad=Tru
 def explore(folder: Path, *words: str) -> str:
     """What the command prints."""
     done = subprocess.run(
-        [sys.executable, "-m", "dynamo_dap", "explore", *words],
+        [*own_command(), "explore", *words],
         env={**os.environ, RECORDS_VARIABLE: str(folder / "records")},
         cwd=folder,
         capture_output=True,

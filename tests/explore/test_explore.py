@@ -6,7 +6,6 @@ import importlib.util
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import msgspec
@@ -26,6 +25,7 @@ from dynamo_dap.explore.text import kernels_by_line
 from dynamo_dap.protocol.contract import RECORDS_VARIABLE
 from dynamo_dap.records.model import Place
 from tests.client import Session
+from tests.client.environments import alone, own_command
 
 _NOTING = """\
 import json, sys
@@ -238,7 +238,7 @@ def _explore(folder: Path, program: str, *options: str) -> subprocess.CompletedP
 
 def _command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "dynamo_dap", "explore", *arguments],
+        [*own_command(), "explore", *arguments],
         env={**os.environ, RECORDS_VARIABLE: str(folder / "records")},
         cwd=folder,
         capture_output=True,
@@ -406,9 +406,7 @@ def test_the_graph_as_a_program_runs(folder: Path, tmp_path: Path) -> None:
     program.write_text(
         next(each for each in compiled.documents if each.id == "forward-runnable").text, encoding="utf-8"
     )
-    run = subprocess.run(
-        [sys.executable, str(program)], cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False
-    )
+    run = alone(program, cwd=tmp_path, check=False)
     assert run.returncode == 0, run.stderr
 
 

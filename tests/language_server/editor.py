@@ -18,7 +18,7 @@ from lsprotocol import types
 from pygls.lsp.client import LanguageClient
 
 from dynamo_dap.protocol.contract import RECORDS_VARIABLE
-from tests.client.environments import python_option
+from tests.client.environments import own_command, python_option
 
 T = TypeVar("T")
 DEADLINE = 240.0
@@ -123,7 +123,7 @@ class Editor:
 
     def _begin(self, records: Path, options: Any) -> types.InitializeResult:
         environment = {**os.environ, RECORDS_VARIABLE: str(records)}
-        self._run(self._client.start_io(sys.executable, "-m", "dynamo_dap", "lsp", env=environment))
+        self._run(self._client.start_io(*own_command(PYTHONHASHSEED="0"), "lsp", env=environment))
         refresh = types.InlayHintWorkspaceClientCapabilities(refresh_support=True)
         lens = types.CodeLensWorkspaceClientCapabilities(refresh_support=True)
         workspace = types.WorkspaceClientCapabilities(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from lsprotocol import types
 
 from dynamo_dap.language_server.presentation import OPEN_RECORD, WRITE_REPORT
 from dynamo_dap.protocol.contract import RECORDS_VARIABLE
+from tests.client.environments import own_command
 from tests.client.fixtures import Fixture
 from tests.client.timeline import DEADLINE
 from tests.language_server.editor import Editor, run
@@ -380,7 +380,7 @@ def test_a_newer_record_takes_over_and_a_running_program_is_followed(tmp_path: P
     )
     line = Fixture(program).line("broken")
     with Editor(tmp_path, records) as editor:
-        command = [sys.executable, "-m", "dynamo_dap", "run", program.name]
+        command = [*own_command(), "run", program.name]
         environment = {**os.environ, RECORDS_VARIABLE: str(records)}
         running = subprocess.Popen(
             command, env=environment, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -20,7 +20,7 @@ from dynamo_dap.language_server.presentation import TRY_FIX
 from dynamo_dap.protocol.contract import RECORDS_VARIABLE
 from dynamo_dap.records.file import read_record
 from dynamo_dap.records.folders import SUFFIX
-from tests.client.environments import python_option
+from tests.client.environments import alone, own_command, python_option
 from tests.client.fixtures import Fixture
 from tests.client.timeline import DEADLINE
 from tests.language_server.editor import Editor, edited, run
@@ -111,9 +111,7 @@ def test_a_fix_is_tried_on_a_copy_and_applied_when_it_is_proven(program: Path) -
     assert f"Edited {model}" in applied.stdout
     assert "graph_break" not in model.read_text(encoding="utf-8")
     # What was tried left no bytecode behind that would be taken for the file's.
-    again = subprocess.run(
-        [sys.executable, program.name], cwd=program.parent, capture_output=True, text=True, check=True
-    )
+    again = alone(program, cwd=program.parent)
     assert "total 12.0 steps 1" in again.stdout
 
 
@@ -147,7 +145,7 @@ def test_an_argument_is_marked_only_in_calls_where_it_is_a_tensor(tmp_path: Path
     (fix,) = known_fixes(read_record(record), str(program), Fixture(program).line("sized"))
     apply_fix(fix)
     assert "maybe_mark_dynamic(weight, 0)" in program.read_text(encoding="utf-8")
-    ran = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=DEADLINE, check=False)
+    ran = alone(program, check=False)
     assert ran.stdout.splitlines() == ["3.0", "5.0", "1.0", "0.5"], ran.stderr
 
 
@@ -445,7 +443,7 @@ def test_a_module_is_run_as_a_module(tmp_path: Path) -> None:
     (package / "model.py").write_text(MODEL, encoding="utf-8")
     (package / "train.py").write_text(PROGRAM.replace("from model", "from .model"), encoding="utf-8")
     environment = {**os.environ, RECORDS_VARIABLE: str(tmp_path / "records")}
-    command = [sys.executable, "-m", "dynamo_dap", "run", "-m", "package.train"]
+    command = [*own_command(), "run", "-m", "package.train"]
     subprocess.run(command, env=environment, cwd=tmp_path, check=True, capture_output=True)
     tried = _fix(tmp_path / "program.py", f"package/model.py:{Fixture(package / 'model.py').line('broken')}")
     assert "It helps, and" in tried.stdout, tried.stderr

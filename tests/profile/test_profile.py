@@ -19,7 +19,7 @@ from dynamo_dap.profile.files import OWN, SPEEDSCOPE, UnreadableProfile, cpu_pro
 from dynamo_dap.profile.model import FUNCTION, Profile, compile_times, function_times, phase_times, stage_times, totals
 from dynamo_dap.protocol.contract import RECORDS_VARIABLE
 from tests.client import Session
-from tests.client.environments import need_inductor
+from tests.client.environments import need_inductor, own_command
 from tests.client.fixtures import FIXTURES, Fixture
 from tests.client.timeline import DEADLINE
 from tests.client.zygote import python
@@ -55,10 +55,14 @@ _IN_THE_INTERPRETER = {"get_fake_value", "create_proxy", "wrap_to_fake_tensor_an
 """Torch adds these up over many calls without saying where they begin: they are parts of lines here."""
 
 
+_IMPORTS_TORCH = ("--python", sys.executable)
+"""For a test of a process from its very start: other programs are forked from one that has imported torch."""
+
+
 def profiled(program: Path, folder: Path, *options: str, check: bool = True, **environment: str) -> tuple[str, Profile]:
     """Run a program with the profiler; return what was printed, and the profile."""
     done = subprocess.run(
-        [sys.executable, "-m", "dynamo_dap", "profile", "--output", str(folder / "made"), *options, str(program)],
+        [*own_command(), "profile", "--output", str(folder / "made"), *options, str(program)],
         env={**os.environ, RECORDS_VARIABLE: str(folder / "records"), **environment},
         cwd=folder,
         capture_output=True,
@@ -142,7 +146,7 @@ def test_a_graph_break_a_restart_and_a_program_that_fails(tmp_path: Path) -> Non
     (train_step,) = [one for one in function_times(profile) if one.frame.line == 10]
     assert train_step.calls == 3
     done = subprocess.run(
-        [sys.executable, "-m", "dynamo_dap", "profile", "--json", str(program.path)],
+        [*own_command(), "profile", "--json", str(program.path)],
         env={**os.environ, RECORDS_VARIABLE: str(tmp_path / "records")},
         cwd=tmp_path,
         capture_output=True,
@@ -161,7 +165,7 @@ def test_imports_of_the_program_are_a_stage(tmp_path: Path) -> None:
     (tmp_path / "helper.py").write_text("import torch\nimport inner\n")
     (tmp_path / "inner.py").write_text("numbers = [number**2 for number in range(300_000)]\nimport no_such_module\n")
     text = "import sys, traceback\ntry:\n    import helper\nexcept ImportError:\n    traceback.print_exc()\n"
-    printed, profile = profiled(written(tmp_path, text).path, tmp_path)
+    printed, profile = profiled(written(tmp_path, text).path, tmp_path, *_IMPORTS_TORCH)
     assert [line for line in printed.splitlines() if line.startswith("  File")] == [
         f'  File "{tmp_path}/program.py", line 3, in <module>',
         f'  File "{tmp_path}/helper.py", line 2, in <module>',
@@ -177,7 +181,7 @@ def test_imports_of_the_program_are_a_stage(tmp_path: Path) -> None:
 def test_the_sum_is_the_time_that_the_clock_shows(tmp_path: Path) -> None:
     program = written(tmp_path, INDUCTOR.replace("@torch.compile", '@torch.compile(backend="eager")'))
     began = time.perf_counter()
-    printed, profile = profiled(program.path, tmp_path, "--python", sys.executable)
+    printed, profile = profiled(program.path, tmp_path, *_IMPORTS_TORCH)
     wall = time.perf_counter() - began
     whole = sum(stage_times(profile, profile.main).values())
     assert whole == profile.main.ended
@@ -205,7 +209,7 @@ def test_the_stages_are_all_of_a_process_s_life(tmp_path: Path) -> None:
     """Up to the program's last line as the kernel counts it, and to the end as the process that started it does."""
     program = written(tmp_path, INDUCTOR.replace("@torch.compile", '@torch.compile(backend="eager")') + LIVED)
     done = subprocess.run(
-        [sys.executable, "-m", "dynamo_dap", "profile", "--json", str(program.path)],
+        [*own_command(), "profile", *_IMPORTS_TORCH, "--json", str(program.path)],
         env={**os.environ, RECORDS_VARIABLE: str(tmp_path / "records")},
         cwd=tmp_path,
         capture_output=True,
@@ -391,7 +395,7 @@ def test_processes_that_the_program_starts(tmp_path: Path) -> None:
 
     def command(*arguments: str) -> str:
         done = subprocess.run(
-            [sys.executable, "-m", "dynamo_dap", *arguments],
+            [*own_command(), *arguments],
             env={**os.environ, RECORDS_VARIABLE: str(tmp_path / "records")},
             cwd=tmp_path,
             capture_output=True,
@@ -438,7 +442,7 @@ def test_workers_of_a_pool_are_profiled_and_compared(tmp_path: Path) -> None:
     (worker,) = tmp_path.glob(f"made.*{OWN}")
     assert [name for name, _ in compile_times(read_profile(worker))] == ["compile f [0/0]"]
     compared = subprocess.run(
-        [sys.executable, "-m", "dynamo_dap", "compare", "--python", interpreter, "--json", str(program.path)],
+        [*own_command(), "compare", "--python", interpreter, "--json", str(program.path)],
         cwd=tmp_path,
         capture_output=True,
         text=True,

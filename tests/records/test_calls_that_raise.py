@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 
 import pytest
 
@@ -13,7 +12,7 @@ from dynamo_dap.records.advice import what_to_do
 from dynamo_dap.records.file import read_record
 from dynamo_dap.records.folders import SUFFIX
 from dynamo_dap.records.items import Item
-from tests.client.environments import need_inductor
+from tests.client.environments import need_inductor, own_command
 from tests.client.timeline import DEADLINE
 
 PROGRAM = """
@@ -117,7 +116,7 @@ def items(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Item]:
     need_inductor("strides that Inductor checks")
     path = tmp_path_factory.mktemp("raising") / "program.py"
     path.write_text(PROGRAM, encoding="utf-8")
-    words = [sys.executable, "-m", "dynamo_dap", "run", str(path)]
+    words = [*own_command(), "run", str(path)]
     # A backward graph that comes from a cache has no lines.
     cache = {"TORCHINDUCTOR_CACHE_DIR": str(path.parent / "cache")}
     environment = {**os.environ, **cache, RECORDS_VARIABLE: str(path.parent / "records")}

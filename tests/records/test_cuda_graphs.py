@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -27,8 +26,8 @@ from dynamo_dap.records.folders import SUFFIX
 from dynamo_dap.records.html_report import html_report
 from dynamo_dap.records.text_report import print_report
 from tests.client import Session
+from tests.client.environments import alone
 from tests.client.fixtures import Fixture
-from tests.client.timeline import DEADLINE
 from tests.records.test_graph_break_stops import info_of, launch
 
 SKIPPED = '''"""A training step whose tensors are on the CPU, and torch's backend for CUDA graphs."""
@@ -114,9 +113,7 @@ def test_recordings_are_followed_through_torchs_own_tree(session: Session, tmp_p
     program = tmp_path / "cuda_graphs.py"
     shutil.copy(Fixture("cuda_graphs").path, program)
     shutil.copytree(Fixture("cuda_graphs").path.with_name("site-packages"), tmp_path / "site-packages")
-    plain = subprocess.run(
-        [sys.executable, str(program)], capture_output=True, text=True, check=True, cwd=tmp_path, timeout=DEADLINE
-    )
+    plain = alone(program, cwd=tmp_path)
     launch(session, program, "cudagraph")
     stops = [
         ("sized", "main", "CUDA graph: recorded again: a size is 6", "sized"),

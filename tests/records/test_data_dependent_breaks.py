@@ -6,7 +6,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 import types
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from dynamo_dap.records.file import read_record
 from dynamo_dap.records.folders import SUFFIX
 from dynamo_dap.records.model import GraphBreak
 from tests.client import Session
-from tests.client.environments import python_option
+from tests.client.environments import alone, own_command, python_option
 from tests.client.fixtures import Fixture
 from tests.client.timeline import DEADLINE
 from tests.records.data_dependent import CASES, fixed_program, write_program
@@ -74,7 +73,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _run(program: Path, *command: str, typed: str | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "dynamo_dap", *command],
+        [*own_command(), *command],
         env={**os.environ, RECORDS_VARIABLE: str(program.parent / "records"), "PYTHONUNBUFFERED": "1"},
         cwd=program.parent,
         input=typed,
@@ -106,7 +105,7 @@ def test_the_record_has_condition_and_origin(program: Path) -> None:
 
 
 def test_a_stop_has_the_numbers_of_this_call(session: Session, program: Path) -> None:
-    alone = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, check=True)
+    plain = alone(program)
     launch(session, program, "graph-break")
     tried: dict[str, dict[str, str]] = {}
     for case in CASES:
@@ -118,7 +117,7 @@ def test_a_stop_has_the_numbers_of_this_call(session: Session, program: Path) ->
         tried[case.name] = stop.frames[0][FIXES_SCOPE].texts()
         session.resume()
     assert session.wait_for_exit() == 0
-    assert session.output("stdout") == alone.stdout, "nothing of the trials is left"
+    assert session.output("stdout") == plain.stdout, "nothing of the trials is left"
     assert list(tried["unnamed"]) == ["(none)"]
     _fixes_do_what_the_stop_says(program.parent, tried)
 
@@ -134,13 +133,13 @@ def _fixes_do_what_the_stop_says(folder: Path, tried: dict[str, dict[str, str]])
     assert sum(fix.startswith("statically_known_true") for _, fix in fixes) == len(tried) - 1
     assert len(fixes) > 2 * len(tried) - 4
     (folder / "fixed.py").write_text(fixed_program(list(fixes)), encoding="utf-8")
-    ran = subprocess.run([sys.executable, "fixed.py"], cwd=folder, capture_output=True, text=True, check=False)
+    ran = alone(folder / "fixed.py", cwd=folder, check=False)
     assert ran.returncode == 0, ran.stderr
     really = dict(zip(fixes, map(json.loads, ran.stdout.splitlines()), strict=True))
     for fix, text in fixes.items():
-        alone = text.startswith("passes: ")
-        assert really[fix]["compiles"] == alone, (fix, text, really[fix])
-        if alone and text.endswith(("which holds in this call", "nor does this call")):
+        passes = text.startswith("passes: ")
+        assert really[fix]["compiles"] == passes, (fix, text, really[fix])
+        if passes and text.endswith(("which holds in this call", "nor does this call")):
             assert really[fix]["is_as_eager"], (fix, text)
     changing = [really[fix] for fix, text in fixes.items() if text.endswith("the result may change")]
     assert any(not one["is_as_eager"] for one in changing if one["compiles"])
@@ -247,9 +246,7 @@ def test_a_branch_on_a_tensor_becomes_a_cond(tmp_path: Path, function: str) -> N
 
 
 def _printed(program: Path, environment: dict[str, str]) -> str:
-    return subprocess.run(
-        [sys.executable, program], env=environment, capture_output=True, text=True, check=True, timeout=DEADLINE
-    ).stdout
+    return alone(program, env=environment).stdout
 
 
 TWICE = """\
@@ -292,11 +289,11 @@ def _tried(tmp_path: Path, function: str, line: str) -> dict[str, dict[str, Any]
 
 def test_a_check_that_needs_another_one_is_tried_with_it(tmp_path: Path) -> None:
     trials = _tried(tmp_path, "fn", "first")
-    alone = trials["torch._check(found.shape[0] != 0)"]
+    by_itself = trials["torch._check(found.shape[0] != 0)"]
     line = Fixture(tmp_path / "twice.py").line("second") + 1  # below the check
-    assert not alone["isProven"]
+    assert not by_itself["isProven"]
     further = f"needs a further check: found.shape[0] > 2 at twice.py:{line}"
-    assert alone["verdict"] == f"The trace gets further, and {further}"
+    assert by_itself["verdict"] == f"The trace gets further, and {further}"
     assert trials["torch._check(found.shape[0] != 0), and torch._check(found.shape[0] > 2)"]["isProven"]
     assert not trials["torch._check(found.shape[0] != 0), and torch._check(found.shape[0] <= 2)"]["isProven"]
     assert "needs a further check: found.shape[0] > 2" in trials["guard_or_false(found.shape[0] == 0)"]["verdict"]

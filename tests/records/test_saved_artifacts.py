@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import subprocess
-import sys
 import zlib
 from pathlib import Path
 
@@ -14,8 +12,7 @@ from dynamo_dap.commands.report import main
 from dynamo_dap.records.exported_programs import read_exported_programs
 from dynamo_dap.records.file import UnreadableRecord
 from dynamo_dap.records.saved_caches import is_saved_cache, read_saved_cache
-from tests.client.environments import need_inductor
-from tests.client.timeline import DEADLINE
+from tests.client.environments import alone, need_inductor
 
 CACHE = """\
 import torch
@@ -55,9 +52,7 @@ for x, flag in ((torch.ones(64, 4), 3), (torch.ones(65, 4), 3), (torch.ones(6, 5
 def _run(folder: Path, text: str) -> str:
     path = folder / "program.py"
     path.write_text(text)
-    done = subprocess.run(
-        [sys.executable, str(path)], cwd=folder, capture_output=True, text=True, timeout=DEADLINE, check=False
-    )
+    done = alone(path, cwd=folder, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -19,6 +19,7 @@ import pytest
 
 from dynamo_dap.protocol.types import SourceBreakpoint
 from tests.client import Fixture, Session
+from tests.client.environments import alone
 from tests.client.free_program import FreeProgram
 from tests.client.session import Stop
 from tests.client.timeline import DEADLINE
@@ -173,7 +174,7 @@ for number in range(4):
 def test_what_torch_drops_is_gone_as_without_a_debugger(session: Session, tmp_path: Path, mode: str | None) -> None:
     """Compiled code with its names in the program's globals, its graphs and FakeTensors, whatever was looked at."""
     program = Fixture(write(tmp_path, DROPS))
-    plain = subprocess.run([sys.executable, program.path], capture_output=True, text=True, timeout=DEADLINE, check=True)
+    plain = alone(program.path)
     with session.launching(program, **DEFAULTS):
         wanted = [
             SourceBreakpoint(line=program.line(place), mode=mode) for place in program.markers if place != "eager"
