@@ -441,7 +441,7 @@ def test_other_machines_come_with_a_token_of_the_users_own(
     session.initialize()
     assert 'give "listen" an "accessToken"' in session.refusal("attach", {"listen": everywhere})
     missing = {**everywhere, "accessTokenVariable": "NO_TOKEN"}
-    assert "NO_TOKEN is to hold the access token" in session.refusal("attach", {"listen": missing})
+    assert "NO_TOKEN is not set" in session.refusal("attach", {"listen": missing})
     twice = {**everywhere, "accessTokenVariable": "JOB_TOKEN", "accessToken": "x"}
     assert "not both" in session.refusal("attach", {"listen": twice})
     beginning = session.begin("attach", {"listen": {**everywhere, "accessTokenVariable": "JOB_TOKEN"}})

@@ -100,7 +100,7 @@ def test_ranks_stop_step_and_continue_together(family: Family) -> None:
         rank.wait_for_output(parted, "console")
     # That one waits until the other is there, too.
     first.next(at="after")
-    first.wait_for_output(f"{SECOND} is held at {place('after')}: it does not step with {FIRST}.", "console")
+    first.wait_for_output(f"{SECOND} did not step with {FIRST}: it is stopped at {place('after')}.", "console")
     # Into a trace, and out of it.
     step(ranks, second, "stepIn", "traced")
     step(ranks, first, "next", "computed")
@@ -131,7 +131,7 @@ def test_four_ranks_stop_step_and_continue_together(family: Family) -> None:
     assert "has diverged" not in ranks[2].output() + ranks[3].output()
     # Those go on together, into a trace, and the one is left where it is.
     step(ranks[1:], ranks[3], "stepIn", "traced")
-    ranks[3].wait_for_output(f"{names[0]} is held at {place('only')}: it does not step with {names[3]}.", "console")
+    ranks[3].wait_for_output(f"{names[0]} did not step with {names[3]}: it is stopped at {place('only')}.", "console")
     ranks[0].next(at="after")
     step(ranks[1:], ranks[1], "stepOut", "after")
     step(ranks, ranks[2], "next", "again")

@@ -208,7 +208,7 @@ def test_graphs_are_compared(session: Session, program: Fixture, printed: str, c
     # The program ends, and what there is to say has been said.
     assert session.run_to_end() == 0
     reported = session.output()
-    assert "served by the program's own" in reported
+    assert "runs the program's own graph" in reported
     differing = [
         line
         for line in reported.splitlines()
@@ -253,7 +253,7 @@ def test_graphs_are_compared_after_a_reset(session: Session, tmp_path: Path, cal
     session.wait_for_stop("changed", at="end")
     session.set_breakpoints(program)
     session.resume()
-    session.wait_for_output("that was changed", "important")
+    session.wait_for_output("the changed trace of", "important")
     assert session.wait_for_exit() == 0
     assert "tan" not in session.output("important")
 

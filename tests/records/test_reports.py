@@ -464,12 +464,12 @@ def test_a_size_that_was_to_vary_and_does_not_is_reported(tmp_path: Path) -> Non
     (item,) = what_to_do(read_record(next(tmp_path.rglob(f"*{SUFFIX}"))))
     lines = Fixture(program)
     assert item.title.startswith("In fn size 0 of x was")
-    assert item.title.endswith("holds for 5 only")
+    assert item.title.endswith("this line requires 5")
     assert item.place is not None
     assert item.place.line == lines.line("asked")
     assert [place.line for place in item.callers] == [lines.line("called")]
     printed = command("report", folder=tmp_path).stdout
-    assert "size 0 of x was to vary" in printed
+    assert "size 0 of x was dynamic" in printed
 
 
 def test_a_run_in_which_nothing_was_finished_is_passed_over(tmp_path: Path) -> None:

@@ -154,7 +154,7 @@ def test_a_pause_that_is_asked_for_again_is_one() -> None:
         await second.stops("pause", 1)
         # Both are held, and not at the same line.
         await first.report(RANK_GOES, RankGoesBody("next"))
-        await first.hears(PRINT_AT_RANK, text="rank 1 is held at program.py:1: it does not step with rank 0.")
+        await first.hears(PRINT_AT_RANK, text="rank 1 did not step with rank 0: it is stopped at program.py:1.")
 
     with_two(scenario)
 

@@ -378,7 +378,8 @@ class Debugging:
                 data["programPrinted"] = last_of(printed, _MOST_PRINTED)
             self._reported = _stop_of(debugger)
         if debugger.state is State.RUNNING:
-            text += f"\nThe program is still running after {seconds:g} s: wait waits on, debug_pause stops it."
+            text += f"\nThe program is still running after {seconds:g} s. "
+            text += "Call `wait` to wait longer or `debug_pause` to stop it."
         elif debugger.state is State.ENDED and not text.strip():
             text = "The session is over."
         return answer(text or "Done.", data, hint=_HINT, keeps_end=goes_on)

@@ -48,7 +48,7 @@ TraceLog = Annotated[
     str | None, Field(description="A TORCH_TRACE folder, or a log in it, below a root, in place of the newest record.")
 ]
 Seconds = Annotated[
-    float, Field(gt=0, le=600, description="How long to wait; what takes longer runs on, and `wait` asks again.")
+    float, Field(gt=0, le=600, description="Seconds to wait. A longer run continues; call `wait` for its result.")
 ]
 Line = Annotated[int, Field(ge=1, description="The line, counted from 1.")]
 

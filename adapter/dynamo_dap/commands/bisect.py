@@ -104,19 +104,19 @@ def _parser() -> argparse.ArgumentParser:
         description="Run a program uncompiled, then with one more compiler stage each time. Print the wrong stage, the "
         "pass, decomposition or lowering in it, and your line. The program's backend is replaced. If all stages are "
         "right, the program also runs with its own backend. Each run gets the standard "
-        "input of this command, unless that is a terminal. The exit status is 1 when a stage is wrong, 2 when the "
-        "program itself is.",
+        "input of this command, unless that is a terminal. The exit status is 1 if a stage is wrong, 2 if the "
+        "program also fails uncompiled.",
     )
     parser.add_argument(
         "--check",
         default=_EXIT,
         metavar="CHECK",
-        help='what counts as a correct run: "exit" (exit status 0), "output" (same output as uncompiled), or an '
-        "expression that is true in the program's module at its end; the last two also compare the exit status with "
-        "that of the uncompiled run; default: exit",
+        help='how to recognize a correct run: "exit" (status 0; default), "output" (prints the same as uncompiled), or '
+        "a Python expression that is true in the program's module at its end. The last two also compare the exit "
+        "status with that of the uncompiled run.",
     )
     parser.add_argument("--timeout", type=float, default=300.0, metavar="SECONDS", help="for one run; default: 300")
-    parser.add_argument("--json", action="store_true", help="print one object, or null when every stage is right")
+    parser.add_argument("--json", action="store_true", help="print JSON: one object, or null if every stage is right")
     add_program(parser)
     return parser
 

@@ -92,14 +92,17 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="dynamo-dap check",
         description="Run a program and fail if torch.compile breaks graphs or recompiles more often than allowed. "
-        "Without limits or a baseline, nothing is allowed. Settings are read from [tool.dynamo-dap] in pyproject.toml.",
+        "Without limits or a baseline, any break or recompile fails the check. Settings are read from "
+        "[tool.dynamo-dap] in pyproject.toml.",
     )
     limits = parser.add_argument_group("limits")
-    limits.add_argument("--max-breaks", type=int, metavar="N", help="graph breaks, each line and reason counted once")
+    limits.add_argument(
+        "--max-breaks", type=int, metavar="N", help="allow N graph breaks (each line and reason counts once)"
+    )
     limits.add_argument("--max-recompiles", type=int, metavar="N")
     limits.add_argument("--max-graphs", type=int, metavar="N")
     limits.add_argument("--max-compile-seconds", type=float, metavar="S")
-    limits.add_argument("--no-skips", action="store_true", help="every function must be compiled")
+    limits.add_argument("--no-skips", action="store_true", help="fail if a function was skipped")
     limits.add_argument(
         "--function",
         action="append",

@@ -102,7 +102,7 @@ def _parser() -> argparse.ArgumentParser:
         help="compare each N-th call; default: calls 1, 2, 4, 8, ... of each graph",
     )
     parser.add_argument("--lines", action="store_true", help="also print the lines of calls without a difference")
-    parser.add_argument("--json", action="store_true", help="print one object for each compared call")
+    parser.add_argument("--json", action="store_true", help="print JSON: one object for each compared call")
     add_program(parser)
     return parser
 

@@ -148,7 +148,9 @@ def _parser() -> argparse.ArgumentParser:
         "--all-code", action="store_true", help="stop in installed packages, too, and show their frames"
     )
     parser.add_argument("--stop-on-entry", action="store_true", help="stop at the program's first line")
-    parser.add_argument("--triton", choices=tuple(TRITON), help="where Triton kernels run, if not compiled on a GPU")
+    parser.add_argument(
+        "--triton", choices=tuple(TRITON), help="run Triton kernels in Triton's interpreter, not on a GPU"
+    )
     parser.add_argument("--python", metavar="PATH", help="the interpreter to run the program with")
     parser.add_argument("--cwd", metavar="FOLDER", help="the folder to run the program in")
     parser.add_argument(
@@ -224,7 +226,7 @@ def _terminal(options: argparse.Namespace) -> OwnTerminal | None:
 def _configuration(options: argparse.Namespace, program_arguments: list[str]) -> tuple[str, dict[str, Any]]:
     """Return the first DAP request, and its arguments."""
     if sum(given is not None for given in (options.program, options.module, options.attach)) != 1:
-        raise UsageError("give a script, or --module NAME, or --attach HOST:PORT (and only one of them)")
+        raise UsageError("give exactly one of: a script, --module NAME, --attach HOST:PORT")
     configuration: dict[str, Any] = {
         "mode": options.mode,
         "justMyCode": not options.all_code,

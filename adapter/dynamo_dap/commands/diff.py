@@ -150,7 +150,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "a", metavar="A", nargs="?", help="a record, a TORCH_TRACE folder or log, or a command in quotes"
     )
-    parser.add_argument("b", metavar="B", nargs="?", help="the same; without it the command A runs twice")
+    parser.add_argument(
+        "b", metavar="B", nargs="?", help="the other side, given like A; without it, the command A runs twice"
+    )
     parser.add_argument(
         "--revisions", nargs=2, metavar=("OLD", "NEW"), help="run the command A with the files of two git revisions"
     )
@@ -179,8 +181,8 @@ def _parser() -> argparse.ArgumentParser:
         help="compare two ranks of a job: A is a folder of trace logs or a rank's record; default: the newest record",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--html", metavar="FILE", type=Path, help="write a page, which is one file")
+    parser.add_argument("--html", metavar="FILE", type=Path, help="write a self-contained HTML page")
     parser.add_argument(
-        "--python", default=sys.executable, help="the interpreter of commands that name none; default: this one"
+        "--python", default=sys.executable, help="the interpreter for commands without one; default: this one"
     )
     return parser

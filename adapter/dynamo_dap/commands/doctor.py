@@ -128,7 +128,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Report what works in an environment and what does not. Paste the output into bug reports.",
     )
     parser.add_argument("--python", default=sys.executable, help="the program's interpreter; default: this one")
-    parser.add_argument("--json", action="store_true", help="print one object")
+    parser.add_argument("--json", action="store_true", help="print JSON: one object")
     return parser
 
 

@@ -43,6 +43,6 @@ def _parser() -> argparse.ArgumentParser:
         "code, graphs, resume functions, memory. The exit status is the program's.",
     )
     parser.add_argument("--function", metavar="NAME", help="only functions of this name: fn, Model.forward")
-    parser.add_argument("--json", action="store_true", help="print one list of objects")
+    parser.add_argument("--json", action="store_true", help="print JSON: one list of objects")
     add_program(parser)
     return parser

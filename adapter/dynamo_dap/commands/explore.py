@@ -63,13 +63,13 @@ def _parser() -> argparse.ArgumentParser:
         "operations, output code and kernels. Without a program, show the last explored stages of this directory. "
         "The program compiles without caches of compiled graphs. Give a TORCH_TRACE folder or log instead of a program "
         "to show its content.",
-        epilog="Stages: " + ", ".join(STAGES) + ". The end of a name is enough: kernels.",
+        epilog="Stages: " + ", ".join(STAGES) + ". The last part of a stage's name is enough: kernels.",
     )
     parser.add_argument("--function", metavar="NAME", help="only compiles of functions whose name contains this")
     parser.add_argument("--stage", metavar="NAME", help="print this stage, and the changes by its passes")
     parser.add_argument("--line", metavar="[FILE:]LINE", help="print one of your lines, stage by stage")
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
-    parser.add_argument("--html", metavar="FILE", type=Path, help="write a page, which is one file, with linked panes")
+    parser.add_argument("--html", metavar="FILE", type=Path, help="write a self-contained HTML page with linked panes")
     parser.add_argument(
         "--map", action="append", default=[], metavar="REMOTE=LOCAL", help="for a trace log, as in dynamo-dap report"
     )

@@ -50,14 +50,14 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="dynamo-dap fix",
         description="Try the known fixes for a graph break or a recompile. Runs the recorded program without and "
-        "with each edit, which is made on a copy. The program writes its own files again.",
+        "with each edit. Edits are made on copies, but the program overwrites its own output files.",
     )
     parser.add_argument("place", metavar="FILE:LINE", help="the place of a finding; see: dynamo-dap report")
     parser.add_argument("--apply", action="store_true", help="apply the first fix that is proven to help")
     parser.add_argument("--record", type=Path, help="a record file; default: the newest of this directory")
     parser.add_argument("--python", default=sys.executable, help="the interpreter; default: this one")
     parser.add_argument("--timeout", type=float, default=600.0, metavar="SECONDS", help="of each run; default: 600")
-    parser.add_argument("--json", action="store_true", help="print one list of objects")
+    parser.add_argument("--json", action="store_true", help="print JSON: one list of objects")
     add_consent(parser)
     parser.add_argument("program", nargs="*", help="after --: another program to run, with its arguments")
     return parser

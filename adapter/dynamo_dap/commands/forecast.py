@@ -110,7 +110,7 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="find the shortest list of calls after which no size of the range compiles",
     )
-    parser.add_argument("--json", action="store_true", help="print one object")
+    parser.add_argument("--json", action="store_true", help="print JSON: one object")
     add_program(parser)
     return parser
 

@@ -12,11 +12,11 @@ def main(arguments: list[str]) -> int:
     """Serve until the editor ends it; return the exit status."""
     parser = argparse.ArgumentParser(
         prog="dynamo-dap lsp",
-        description="A language server that shows what torch.compile did: graph breaks, recompiles, shapes. "
+        description="Start a language server that shows what torch.compile did: graph breaks, recompiles, shapes. "
         "It speaks the Language Server Protocol over stdin and stdout, and watches the newest record of the workspace.",
     )
     # Some clients add it by themselves.
-    parser.add_argument("--stdio", action="store_true", help="accepted, and the default: nothing else is supported")
+    parser.add_argument("--stdio", action="store_true", help="accepted for compatibility; stdio is the only transport")
     parser.parse_args(arguments)
     server = make_server()
     # Imported modules stay forever: collecting garbage among them would only delay a hover.

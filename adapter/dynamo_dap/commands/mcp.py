@@ -16,9 +16,9 @@ def main(arguments: list[str]) -> int:
     """Serve one client over stdin and stdout; return the exit status."""
     parser = argparse.ArgumentParser(
         prog="dynamo-dap mcp",
-        description="Answer an assistant by the Model Context Protocol over stdin and stdout: why something breaks "
-        "or recompiles, which line is wrong, which kernels compute it, and the debugger. It runs only programs "
-        "below the client's roots; without roots, below the folder.",
+        description="Serve a coding assistant by the Model Context Protocol over stdin and stdout. It can ask why "
+        "something breaks or recompiles, which line is wrong and which kernels compute it, and use the debugger. It "
+        "runs only programs below the client's roots; without roots, below the folder.",
     )
     parser.add_argument("--python", default=sys.executable, help="the interpreter of the programs; default: this one")
     parser.add_argument("--folder", default=".", help="the root for clients without roots; default: this one")

@@ -84,11 +84,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--accuracy", action="store_true", help="look for wrong results, not for errors")
     parser.add_argument(
-        "--stage", choices=tuple(_STAGES), help="where the graph is taken: after AOTAutograd or after Dynamo; "
-        "default: after AOTAutograd, and if nothing fails there after Dynamo"
+        "--stage", choices=tuple(_STAGES), help="take the graph after AOTAutograd or after Dynamo; "
+        "default: AOTAutograd first, then Dynamo if nothing fails"
     )  # fmt: skip
     parser.add_argument("--timeout", type=float, default=1800.0, metavar="SECONDS", help="for all of it; default: 1800")
-    parser.add_argument("--json", action="store_true", help="print one object")
+    parser.add_argument("--json", action="store_true", help="print JSON: one object")
     add_program(parser)
     return parser
 

@@ -232,9 +232,9 @@ def _print_stages(run: _Run, console: Console) -> None:
     console.print(table)
     cost, record = profile.cost / 1e9 + run.writing, main.get(OURS, 0) / 1e9
     console.print(
-        f"[dim]The process took {wall:.3f} s; {cost:.3f} s of it ({cost / wall:.1%}) the profiler itself took: for "
-        f"{counted(profile.notices, 'notice')}, for its record and to time guards ({record:.3f} s), and to write all "
-        f"of it when the program was over ({run.writing:.3f} s).[/dim]\n"
+        f"[dim]The process took {wall:.3f} s; {cost:.3f} s of it ({cost / wall:.1%}) for the profiler: "
+        f"{record:.3f} s to record and to time guards, {run.writing:.3f} s to write the files at the end. The rest is "
+        f"for {counted(profile.notices, 'notice')}.[/dim]\n"
     )
 
 

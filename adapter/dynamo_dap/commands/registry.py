@@ -42,7 +42,7 @@ GROUPS: dict[str, tuple[Command, ...]] = {
         Command("profile", "run a program and report where compile time goes", "commands.profile"),
     ),
     "find and fix what is wrong": (
-        Command("check", "fail if a program breaks or recompiles more than it may", "commands.check"),
+        Command("check", "fail if a program has more graph breaks or recompiles than allowed", "commands.check"),
         Command("fix", "try the known fixes for a line, on a copy", "commands.fix"),
         Command("compare", "report which lines differ from eager when compiled", "commands.compare"),
         Command("bisect", "find the wrong compiler stage", "commands.bisect"),

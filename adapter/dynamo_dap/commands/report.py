@@ -196,7 +196,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--python", default=sys.executable, help="with --try: the interpreter; default: this one")
     parser.add_argument("--timeout", type=float, default=600.0, metavar="SECONDS", help="with --try: of each run")
     parser.add_argument(
-        "--no-browser", action="store_true", help="with --html or --tlparse: only print where the report is"
+        "--no-browser",
+        action="store_true",
+        help="with --html or --tlparse: print the report's path instead of opening it",
     )
     return parser
 

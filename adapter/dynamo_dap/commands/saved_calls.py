@@ -40,7 +40,7 @@ def record_call(arguments: list[str]) -> int:
     parser.add_argument(
         "--no-data", action="store_true", help="save only shapes, types and strides of tensors, not their data"
     )
-    parser.add_argument("--json", action="store_true", help="print one object")
+    parser.add_argument("--json", action="store_true", help="print JSON: one object")
     add_program(parser)
     options = read_options(parser, arguments)
     program = given_program(parser, options)

@@ -338,7 +338,9 @@ class RecordServer(LanguageServer):
         """
         place = place_to_try(given)
         if place is None:
-            self._trials.report(f"{TRY_FIX} takes one argument: an object with uri, line, and perhaps title.", _WARNING)
+            self._trials.report(
+                f"{TRY_FIX} takes one argument: an object with uri, line and optionally title.", _WARNING
+            )
             return
         asked = self._asked(place.uri)
         known = self._fixes(*asked, range(place.line + 1, place.line + 2)) if asked is not None else ()

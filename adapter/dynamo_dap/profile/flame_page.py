@@ -30,10 +30,10 @@ def flame_page(profile: Profile) -> Iterator[str]:
     """Return the page in parts."""
     data, left_out = _data(profile)
     title = escape(" ".join(profile.program))
-    note = f"<p class=note>{counted(left_out, 'call')}, the shortest, are not drawn.</p>" if left_out else ""
+    note = f"<p class=note>Not drawn: {counted(left_out, 'call')}, the shortest.</p>" if left_out else ""
     body = (
         f"<h1>Where the time of <code>{title}</code> went</h1><div id=stages></div><ul id=legend></ul>",
-        "<div id=bar><select id=threads aria-label='Thread'></select><button id=whole>Whole</button>",
+        "<div id=bar><select id=threads aria-label='Thread'></select><button id=whole>Show All</button>",
         "<button id=in>Zoom in</button></div><div id=ruler></div><div id=chart></div>",
         f"<div id=details><span class=note>{_HOW}</span></div>{note}",
         data_element(data),

@@ -238,12 +238,12 @@ def _specialized(functions: Iterable[CompiledFunction]) -> Iterator[Item]:
             name, _, value = one.expression.rpartition(" == ")
             name = _subject_of(name)
             advice = [
-                "each other value is compiled again: to have one compile for all, let the line not ask for a constant",
+                "each other value is compiled again: change the line so that it needs no constant",
                 "if only this value occurs: do not mark it as dynamic",
             ]
             item = Item(
                 Kind.SPECIALIZED,
-                f"In {compiled.name} {name} was to vary, but this line holds for {value} only",
+                f"In {compiled.name} {name} was dynamic, but this line requires {value}",
                 advice=advice,
                 link=DYNAMIC,
                 place=one.place,
@@ -255,7 +255,7 @@ def _specialized(functions: Iterable[CompiledFunction]) -> Iterator[Item]:
             if len(item.values) > 1:
                 item.advice = advice[:1]
                 item.title = (
-                    f"In {function.name} {name} was to vary, but this line asks for a constant: "
+                    f"In {function.name} {name} was dynamic, but this line needs a constant: "
                     f"{', '.join(item.values[:_VALUES])}"
                 )
             item.compiles.append(compiled.id)

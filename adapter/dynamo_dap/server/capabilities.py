@@ -108,7 +108,7 @@ AGENT_CAPABILITIES = Capabilities(
         ExceptionBreakpointsFilter(
             filter=GRAPH_BREAK,
             label="Graph Breaks",
-            description="Stop where Dynamo cannot trace something, and breaks the graph",
+            description="Stop where Dynamo breaks the graph because it cannot trace a line",
             supports_condition=True,
             condition_description="Python expression over the symbolic locals and __reason__, __id__, __explanation__",
         ),
@@ -129,7 +129,7 @@ AGENT_CAPABILITIES = Capabilities(
         ExceptionBreakpointsFilter(
             filter=BACKEND_FAILURE,
             label="Backend Failures",
-            description="Stop when the backend raises, with its graph",
+            description="Stop when the backend raises; shows the graph",
             supports_condition=True,
             condition_description="Python expression over the symbolic locals and __reason__, __step__",
         ),
@@ -172,7 +172,7 @@ AGENT_CAPABILITIES = Capabilities(
         ExceptionBreakpointsFilter(
             filter=NAN,
             label="NaN and Inf",
-            description="Stop at the line that made the first NaN or Inf of what a compiled call returns",
+            description="Stop at the line that made the first NaN or Inf in a compiled call's results",
             supports_condition=True,
             condition_description="Python expression over the locals, __value__ (the line's result) and __kind__: "
             "__kind__ == 'nan'",

@@ -248,7 +248,7 @@ class ConnectingPrograms:
         who = (
             f"A connection from {host}"
             if len(self._unauthenticated) <= _MAXIMUM_REPORTED
-            else "A connection from a further address"
+            else "A connection from another address"
         )
         text = f"{who} did not show the right token for {self._server.address}, and was refused."
         self._client.output(text, "important")

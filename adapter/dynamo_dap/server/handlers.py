@@ -142,7 +142,7 @@ def _warn(session: Session, raw: msgspec.Raw, known: type[SessionOptions]) -> No
     without = [name for name in COMPILING_OPTIONS if given.get("noDebug") and given.get(name)]
     if without:
         names = ", ".join(f'"{name}"' for name in without)
-        session.client.output(f"{names}: without debugging the program compiles as it says itself.", "important")
+        session.client.output(f"{names}: no effect without debugging.", "important")
 
 
 _NOT_FOR_NEW_PROCESSES = "setInstructionBreakpoints"

@@ -155,13 +155,13 @@ class RankMeeting:
     def _report_divergence(self, member: _Member, leader: _Member) -> None:
         """Report that ``member`` takes no part in a step of ``leader``; report it again after a change."""
         if member.is_held:
-            text = f"{member.name} is held at {member.place}: it does not step with {leader.name}."
+            text = f"{member.name} did not step with {leader.name}: it is stopped at {member.place}."
         elif member in self._late:
-            text = f"{member.name} has not come back from its step yet: it does not step with {leader.name}."
+            text = f"{member.name} did not step with {leader.name}: its last step has not ended."
         elif member.is_asked:
             text = f"{member.name} has not reached a line since the pause; it may be waiting for other ranks."
         else:
-            text = f"{member.name} runs: it does not step with {leader.name}."
+            text = f"{member.name} did not step with {leader.name}: it is running."
         if member.reported_divergence != text:
             member.reported_divergence = text
             leader.report(text)

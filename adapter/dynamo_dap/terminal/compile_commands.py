@@ -34,10 +34,10 @@ def show_entries(debugger: Debugger, argument: str) -> None:
 
 @command("forget", Group.COMPILED, "FUNCTION [COMPILE-ID]", example="forget fn 0/1", repeats=False)
 def forget_entries(debugger: Debugger, argument: str) -> None:
-    """Make torch forget a cache entry (0/1), or everything it compiled for a function and its resume functions."""
+    """Remove a cache entry (0/1), or everything it compiled for a function and its resume functions."""
     name, _, compile_id = argument.partition(" ")
     if not name:
-        raise UsageError("give a function, and perhaps the id of an entry: forget fn 0/1")
+        raise UsageError("give a function, and optionally the id of an entry: forget fn 0/1")
     wanted = compile_id.strip() or None
     functions = _entries(debugger, name).functions
     found = next((one for one in functions if wanted in (None, *(each.compile_id for each in one.entries))), None)

@@ -51,7 +51,7 @@ def show_children(
 
 @command("print p", Group.VALUES, "EXPRESSION", example="p x.shape, y.mean()", complete=complete_expression)
 def evaluate(debugger: Debugger, argument: str) -> None:
-    """Evaluate in the selected frame. 'print' is optional; '!' forces a statement."""
+    """Evaluate EXPRESSION in the selected frame. 'print' is optional; '!' forces a statement."""
     if not argument:
         raise UsageError("give an expression, for instance: print x.shape")
     shown = debugger.screen.output_count
@@ -127,7 +127,7 @@ _SIZE = re.compile(
 
 @command("display", Group.VALUES, "[EXPRESSION]", example="display x.shape", complete=complete_expression)
 def display(debugger: Debugger, argument: str) -> None:
-    """Show an expression now, and again at each stop in this function that changed it; without one, list all."""
+    """Show an expression now and at each stop in this function where it changed; without one, list them."""
     debugger.stopped_thread()
     values = debugger.displays().values
     if argument:

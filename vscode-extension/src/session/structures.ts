@@ -547,7 +547,7 @@ export interface CachedFunction {
 export interface LostValue {
     /** Its place, as the program would write it. */
     path: string;
-    /** Its class. */
+    /** The class of the value. */
     text: string;
     reason: string;
 }

@@ -36,9 +36,9 @@ def _difference(programs: str, changed: str) -> str:
 
 def in_words(body: WhatIfBody) -> str:
     """Return the final report for the user."""
-    how = "is over" if body.problem is None else f"ended: {body.problem}"
-    served = "runs its graph" if body.kept else "is served by the program's own"
-    text = f"dynamo-dap: the trace of {body.function} [{body.compile_id}] that was changed {how}; the call {served}.\n"
+    how = "has ended" if body.problem is None else f"ended: {body.problem}"
+    runs = "the changed graph" if body.kept else "the program's own graph"
+    text = f"dynamo-dap: the changed trace of {body.function} [{body.compile_id}] {how}. The call runs {runs}.\n"
     if body.program_graph is None:
         return text
     if not body.difference:

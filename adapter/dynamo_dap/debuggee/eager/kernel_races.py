@@ -151,7 +151,7 @@ class FoundRace:
         if not differing:
             value = number_of(before[0], dtype)
             several = f"The values are the same ({value}, the first)" if len(before) > 1 else f"Both are {value}"
-            return [f"{several}: harmless as long as they are with other inputs, too."]
+            return [f"{several}: harmless only if they are equal for all inputs."]
         first = next(index for index in range(len(before)) if before[index].tobytes() != after[index].tobytes())
         pair = f"{number_of(before[first], dtype)} is there, {number_of(after[first], dtype)} is stored"
         return [f"{differing} of {len(before)} values differ: {pair}."]

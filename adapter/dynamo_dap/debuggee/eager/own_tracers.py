@@ -107,8 +107,8 @@ def _report_once(how: str, path: str, line: int) -> None:
         return
     _reported.add((path, line))
     _report(
-        f"dynamo-dap: the program traces itself ({how} in {os.path.basename(path)}, line {line}): until that is "
-        "over, this thread is not stopped in ordinary Python; in compiled functions it is\n"
+        f"dynamo-dap: the program traces itself ({how} in {os.path.basename(path)}, line {line}). Until it "
+        "removes its trace function, this thread stops only in compiled functions.\n"
     )
 
 

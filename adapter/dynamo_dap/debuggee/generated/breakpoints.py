@@ -224,8 +224,7 @@ class RunTimeLines:
         breakpoint.note = None if not notes or "" in notes else notes[0]
         is_known = bool(relevant) and not self._may_be_elsewhere(relevant)
         breakpoint.never_run = (
-            f"no graph and no instruction of the generated code computes line {line}: "
-            "Dynamo worked it out while it traced"
+            f"no graph and no instruction of the generated code computes line {line}: Dynamo evaluated it while tracing"
             if is_known and not notes
             else None
         )

@@ -258,11 +258,11 @@ class Standpoint:
         if what == GUARDED_AT:
             source = frames[depth].frame.source_of(value)
             found = None if source is None else past.guarded_at(at, source)
-            return _found(found, f"no guard holds '{name}' to anything so far")
+            return _found(found, f"no guard depends on '{name}' yet")
         if what == BECAME_NAN:
             return self._first_nan(frames[depth].frame, value, name)
         bound = past.bound_at(self._place, frames[depth].frame, name, frames[depth].frame.local(name))
-        return _found(bound, f"'{name}' came with the call: nothing in this trace has bound it")
+        return _found(bound, f"'{name}' came with the call: this trace has not assigned it")
 
     def _first_nan(self, frame: TracedFrame, value: object, name: str) -> int:
         form = frame.form_of(value) if is_tracker(value) else None

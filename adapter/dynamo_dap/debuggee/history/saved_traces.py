@@ -175,9 +175,9 @@ class SavedTrace:
         try:
             found = code is not None and eval(code, scope) is not None
         except Exception as problem:
-            raise CannotKeep(f"the input '{node.name}' of the graph cannot be found again: {problem}") from problem
+            raise CannotKeep(f"cannot find the graph input '{node.name}' in this call: {problem}") from problem
         if code is None or not found:
-            raise CannotKeep(f"the input '{node.name}' of the graph cannot be found again")
+            raise CannotKeep(f"cannot find the graph input '{node.name}' in this call")
         self._inputs.append((node, code))
 
     def _drop_unneeded(self) -> None:

@@ -206,11 +206,13 @@ class ChangedRun(ReplayRun):
         if self.call.is_compiled_now and ONCE.problem is not None:
             raise RequestError(ONCE.problem, error_id=ErrorId.CANNOT_CHANGE)
         if any(NEW_SYMBOL in each.text for one in self.made for each in one.assigned):
-            text = f"no size of the call can be the number of '{NEW_SYMBOL}'"
+            text = (
+                f"cannot apply the changes: no input size of this call gives the value of the new symbol '{NEW_SYMBOL}'"
+            )
             raise RequestError(text, error_id=ErrorId.CANNOT_CHANGE)
         self.is_kept = True
         name = name_of_call(self.call)
-        text = f"this call of {name} will run the graph of the changed trace, not of its own code"
+        text = f"this call of {name} will run the graph of the changed trace, not its own"
         if not self.call.is_compiled_now:
             text += ", if no more than the graph differs from what its cache entry runs"
         self._host.print(f"dynamo-dap: warning: {text}\n", "important")

@@ -56,8 +56,8 @@ class Watch:
             self._shortest = timeout if self._shortest is None else min(timeout, self._shortest)
         if is_first:
             self._report(
-                f"While this job is debugged, a rank waits for the others up to {STRETCHED.days} day, not {timeout}: "
-                'one that is held does not end the job ("stretchTimeouts": false leaves it as the program says).\n'
+                f"Ranks now wait up to {STRETCHED.days} day for each other, not {timeout}: a stopped rank does not end "
+                'the job. "stretchTimeouts": false keeps the program\'s timeouts.\n'
             )
             atexit.register(self.keep_out_of_torch)
             try:

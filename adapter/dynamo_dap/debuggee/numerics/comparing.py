@@ -112,8 +112,7 @@ def compared(call: GraphCall, cached_call: CachedCall) -> Comparison:
     """
     if call.graph.draws and draws_its_own_numbers(cached_call.backend):
         raise CallsDifferByChance(
-            "Inductor draws other random numbers than the operations of the graph do, unless fallback_random is set in "
-            "its configuration"
+            "Inductor's random numbers differ from eager's: set torch._inductor.config.fallback_random to compare"
         )
     graph = graph_of_call(call, cached_call)
     may_fail = call.problem is not None
@@ -228,7 +227,7 @@ def body_of(
     verdict = _same(comparison) if fault is None else cause_of(fault, backend)
     lines_differ = fault is None and not all(each.is_same for each in comparison.by_node.values())
     if lines_differ:
-        verdict = "unknown. This call's results match; compiled again to return each line's result, some differ."
+        verdict = "unknown. The results match, but some lines differ if the graph is recompiled to return each line's."
     place = None if fault is None else line_at_fault(fault)
     return ComparisonBody(
         function=name_of_call(cached_call),

@@ -105,7 +105,7 @@ class ObservedOutputs:
 
     def _text(self, expected: OutputFacts, found: OutputFacts) -> str:
         if expected.strides != found.strides:
-            return f"has strides {found.strides} in place of {expected.strides}"
+            return f"has strides {found.strides}, not {expected.strides}"
         if expected.inputs != found.inputs:
             return _sharing(expected.inputs, found.inputs, [f"input {name}" for name in self._kept.names])
         if expected.outputs != found.outputs:

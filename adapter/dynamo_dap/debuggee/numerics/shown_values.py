@@ -99,9 +99,9 @@ class ShownValues(CallObserver):
     def _report(self, call: GraphCall, cached_call: CachedCall, what: str) -> None:
         UNPROVEN.mark(call.frame.f_code, f"an earlier call computed something else than its replay: {what}")
         self._host.print(
-            f"dynamo-dap: warning: {name_of_call(cached_call)}, cache entry {cached_call.compile_id}: its stops show "
-            f"values of a replay, and the call computed something else: {what}. Later stops mark these values as not "
-            "proven. dynamo-dap compare finds the cause.\n",
+            f"dynamo-dap: warning: {name_of_call(cached_call)}, cache entry {cached_call.compile_id}: stops "
+            f"showed values of a replay, but the call computed something else: {what}. Later stops mark these values "
+            "as not proven. dynamo-dap compare finds the cause.\n",
             "important",
         )
 

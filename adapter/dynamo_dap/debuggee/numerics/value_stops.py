@@ -202,7 +202,7 @@ class ValueStops(CallObserver, CompileObserver):
 
     def left_out(self, code: types.CodeType, reason: str) -> None:
         """Report that the filters do not check a function's calls."""
-        self._report_once(f"the filters 'nan' and 'mismatch' skip calls of {user_function_name(code)}: {reason}")
+        self._report_once(f"'NaN and Inf' and 'Differs from Eager' skip calls of {user_function_name(code)}: {reason}")
 
     def _examine(self, call: GraphCall, name: str, find: Callable[[GraphCall, CachedCall], Culprit | None]) -> None:
         cached_call = call.as_cached_call()

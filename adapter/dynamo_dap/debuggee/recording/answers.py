@@ -202,8 +202,8 @@ def _graph(record: Record, compile_id: str, index: int) -> tuple[Compile, Graph]
 def _whole(compiled: Compile) -> Compile:
     if compiled.is_shortened:
         raise NoSuchCompile(
-            f"nodes and guards of compile {compiled.id} are kept no longer, there were too many compiles since; "
-            "the record file, where there is one, has them"
+            f"nodes and guards of compile {compiled.id} were dropped after too many later compiles; "
+            "the record file still has them, if one was written"
         )
     return compiled
 

@@ -241,7 +241,7 @@ class CallWriter:
     def _tensor(self, value: Any, kind: type, path: str) -> Value | str:
         torch: Any = sys.modules["torch"]
         if not is_exactly(value, (torch.Tensor, torch.nn.Parameter)):
-            return f"a tensor of the class {kind.__qualname__} is more than its data"
+            return f"a tensor of the class {kind.__qualname__} has state besides its data"
         if value.is_nested or (not self._with_data and value.layout is not torch.strided):
             return "a tensor that is nested or not strided has no such form"
         stored = Stored(
@@ -344,7 +344,7 @@ class CallWriter:
     def _instance(self, value: object, kind: Any, path: str) -> Value | str:
         base = solid_base(kind)
         if base not in (object, *_ITEMS, *_PAIRS, int, float, str):
-            return f"an object of {kind.__module__}.{kind.__qualname__} is more than its attributes"
+            return f"an object of {kind.__module__}.{kind.__qualname__} has state besides its attributes"
         found = Instance(self._number(kind, path))
         if base is not object:
             plain = (
@@ -384,7 +384,7 @@ class CallWriter:
         alike = source_code.alike(self._codes.get(path, []), code.co_name, code.co_firstlineno)
         exact = [at for at, each in enumerate(alike) if each.co_code == code.co_code and each.co_names == code.co_names]
         if not alike:
-            return f"it is not in {path} as that is now"
+            return f"{path} has changed and does not contain it"
         if not exact:
             self._notes.append(f"{path} may have changed since {qualified_name(code)} was imported from it")
         at = exact[0] if exact else 0

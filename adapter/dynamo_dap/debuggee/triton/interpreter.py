@@ -81,8 +81,8 @@ def interpret(observer: Observer, begin: Callable[[], None], on_problem: Callabl
     _observer = observer
     if "triton" in sys.modules and _INTERPRETER not in sys.modules:
         raise CannotInterpret(
-            'the option "triton" has no effect: the program has imported Triton before, and kernels are compiled '
-            f"from then on (set {TRITON_INTERPRET_VARIABLE}=1 in its environment)"
+            'the option "triton" has no effect: the program has imported Triton before, so kernels are '
+            f"compiled. Set {TRITON_INTERPRET_VARIABLE}=1 in its environment."
         )
     os.environ[TRITON_INTERPRET_VARIABLE] = "1"
     if not _is_installed:

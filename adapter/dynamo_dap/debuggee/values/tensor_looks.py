@@ -190,7 +190,7 @@ def _check_data(tensor: Tensor, given: Any) -> None:
     if is_fake(tensor):
         with metadata_reading():
             device = str(tensor.device)
-        why = "it is on the device meta" if device == "meta" else "it is a FakeTensor, which stands for one in a trace"
+        why = "it is on the device meta" if device == "meta" else "it is a FakeTensor of a trace"
         raise EvaluationError(f"{_name(given)} has no data: {why}")
 
 

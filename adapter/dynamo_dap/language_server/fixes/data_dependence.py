@@ -89,7 +89,9 @@ def _checked(situation: Situation, statement: ast.stmt, condition: str) -> Itera
             document, line, "Assume it for all data; raise an error if it does not hold", f"torch._check({one})"
         )
     if (name := _possible_size(parsed)) is not None:
-        yield _before(document, line, "Assume for all data that it is a size", f"torch._check_is_size({name})")
+        yield _before(
+            document, line, "Assume that the value is a valid size for all data", f"torch._check_is_size({name})"
+        )
 
 
 def _before(document: Document, line: int, what: str, check: str) -> Fix:

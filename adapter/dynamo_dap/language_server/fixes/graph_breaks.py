@@ -164,7 +164,7 @@ def _promised(situation: Situation, found: GraphBreak) -> Iterator[Fix]:
     condition = document.source(statement.test) if held else opposite(document, statement.test)
     check = f"torch._check({condition})"
     edit = insert_lines(document, statement.lineno, f"{document.indentation(statement.lineno)}{check}")
-    yield Fix(f"Assert what held in every recorded call (an error if it does not): {check}", (edit,))
+    yield Fix(f"Add {check}: true in every recorded call; raises otherwise", (edit,))
 
 
 def _is_about_a_number(found: GraphBreak) -> bool:
@@ -215,8 +215,8 @@ def _disabled(situation: Situation) -> Iterator[Fix]:
         return
     line = _line_of_decorator(function, decorators)
     text = f"{document.indentation(line)}{_DECORATOR}"
-    fewer = f"{graphs} graph{'s' if graphs > 1 else ''} fewer"
-    title = f"Run {function.name} eagerly: {fewer}; the graph still breaks where it is called ({_DECORATOR})"
+    saved = f"saves {graphs} graph{'s' if graphs > 1 else ''}"
+    title = f"Disable compiling {function.name} ({_DECORATOR}): {saved}; callers still break at the call"
     yield Fix(title, (insert_lines(document, line, text),))
 
 

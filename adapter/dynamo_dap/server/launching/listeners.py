@@ -59,7 +59,7 @@ class Listener:
             try:
                 self.receive(connected)
             except (OSError, RuntimeError) as error:  # it is gone already, or no thread can be started for it
-                _log.warning("a newcomer on the port for %s is lost: %s", self.who, error)
+                _log.warning("a connection on the port for %s closed before it identified itself: %s", self.who, error)
                 connected.close()
 
     def receive(self, connected: socket.socket) -> None:
@@ -134,7 +134,7 @@ class _Newcomer:
         self.cut_off()
 
     def on_invalid_message(self, problem: str) -> None:
-        _log.warning("a newcomer on the agent's port sent an invalid message: %s", problem)
+        _log.warning("a connection on the agent's port sent an invalid message: %s", problem)
         self.cut_off()
 
     def on_closed(self, problem: str | None) -> None:
@@ -217,7 +217,7 @@ class DebugpyListener(Listener):
             body = await connection.request("pydevdSystemInfo", {}, timeout=_HANDSHAKE_TIMEOUT)
             process = decode(body, _SystemInfo, "answer to pydevdSystemInfo").process
         except (RequestFailed, TimeoutError, ProtocolError) as error:
-            _log.warning("a newcomer on debugpy's port was not recognised: %s", error)
+            _log.warning("a connection on debugpy's port was not recognized: %s", error)
             connection.close()
         except BaseException:
             connection.close()

@@ -92,7 +92,7 @@ def token_wanted(target: ListenTarget) -> str | None:
     if name is not None:
         token = os.environ.get(name)
         if not token:
-            text = f'"listen": the environment variable {name} is to hold the access token, and has no value here'
+            text = f'"listen": the environment variable {name} is not set; it must hold the access token'
             raise StartRefused(ErrorId.INVALID_OPTION, text)
     if token is None and not is_loopback(target.host):
         text = (

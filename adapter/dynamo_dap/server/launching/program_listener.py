@@ -84,7 +84,7 @@ class ProgramListener(Listener):
         try:
             request = await _first_request(connected)
         except (OSError, ProtocolError) as error:
-            _log.warning("a newcomer on the port for %s is cut off: %s", self.who, error)
+            _log.warning("a connection on the port for %s is cut off: %s", self.who, error)
             connected.close()
             return
         incoming = IncomingProgram(connected, request)
@@ -98,7 +98,7 @@ class ProgramListener(Listener):
         except ProtocolError as error:
             await incoming.refuse(str(error))
         except OSError as error:
-            _log.warning("a newcomer is gone already: %s", error)
+            _log.warning("a connection closed before its answer: %s", error)
             connected.close()
 
     def _recognise(self, request: Request) -> OnAccepted | None:
