@@ -20,7 +20,7 @@ from typing import Any
 from tests.client.environments import own_command
 
 FOLDER = Path(__file__).parents[2] / "fixtures" / "compared"
-WRONG = ("defects.py", "stages.py", "gradients.py", "outputs.py")
+WRONG = ("defects.py", "stages.py", "gradients.py", "outputs.py", "transforms.py")
 CORRECT = ("correct.py", "rounding.py", "training.py")
 NOT_COMPARED = ("dropout_of_inductor", "shared_inputs")
 """Functions of ``rounding.py`` for which a reason is given in place of a verdict."""
@@ -29,6 +29,7 @@ _INDUCTOR = (
     "wrong_lowering_of_a_maximum",
     "wrong_pass",
     "wrong_code",
+    "wrong_lowering_in_vmap",
     "wrong_results_without_a_setting",
     "lowering_of_a_backward",
     "pass_over_the_joint_graph",

@@ -24,6 +24,7 @@ from dynamo_dap.debuggee.numerics.gradients import GRADIENTS, GradientRun, is_ba
 from dynamo_dap.debuggee.numerics.returned_gradients import BackwardPass, ReturnedGradients
 from dynamo_dap.debuggee.recording.function_names import name_of_call
 from dynamo_dap.debuggee.replay.graph_calls import GraphCall
+from dynamo_dap.debuggee.replay.replays import refuse_transforms
 from dynamo_dap.debuggee.torch_api.graph import target_name
 from dynamo_dap.debuggee.torch_api.graph_runs import NoRealValue
 from dynamo_dap.debuggee.torch_api.isolation import preserved_global_state, switches
@@ -58,6 +59,7 @@ class BackwardMismatches:
             return
         try:
             states = [*switches(), *call.kept.random]
+            refuse_transforms(comparison.graph)
             kept = KeptBackward.of(call, cached_call, comparison.graph, states)
             ended_call = dataclasses.replace(self._passes.as_ended(cached_call), memory=call.kept.memory)
             expected = _Expected(ended_call, kept)

@@ -45,6 +45,7 @@ from dynamo_dap.debuggee.numerics.stored_state import (
     differences,
     roots_of,
 )
+from dynamo_dap.debuggee.numerics.transforms import TRANSFORMS
 from dynamo_dap.debuggee.recording.function_names import name_of_call
 from dynamo_dap.debuggee.replay.graph_calls import GRAPHS, GraphCall
 from dynamo_dap.debuggee.replay.replays import ReplayedGraph, graph_of, place_of, places_of
@@ -91,14 +92,15 @@ def outputs_of(call: GraphCall) -> list[Any]:
     return list(call.outputs) if isinstance(call.outputs, list | tuple) else [call.outputs]
 
 
-def graph_of_call(call: GraphCall, cached_call: CachedCall) -> ReplayedGraph:
+def graph_of_call(call: GraphCall, cached_call: CachedCall, *, with_transforms: bool = False) -> ReplayedGraph:
     """Trace the call again, and return its graph.
 
     Raises: NoRealValue: the graph differs from the compiled one, or it is a backward pass.
     """
     if is_compiled_backward(cached_call.code):
         raise NoRealValue("compiled autograd made it: its inputs are gone, and another run would add to gradients")
-    graph = graph_of(cached_call, None if call.problem is not None else len(outputs_of(call)))
+    count = None if call.problem is not None else len(outputs_of(call))
+    graph = graph_of(cached_call, count, with_transforms=with_transforms)
     graph.take_inputs(call.inputs)
     return graph
 
@@ -114,7 +116,7 @@ def compared(call: GraphCall, cached_call: CachedCall) -> Comparison:
         raise CallsDifferByChance(
             "Inductor's random numbers differ from eager's: set torch._inductor.config.fallback_random to compare"
         )
-    graph = graph_of_call(call, cached_call)
+    graph = graph_of_call(call, cached_call, with_transforms=TRANSFORMS.problem is None)
     may_fail = call.problem is not None
     return Comparison(graph, outputs_of(call), cached_call.backend, call.kept.random, may_fail=may_fail)
 

@@ -7,6 +7,7 @@ makes the call.
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,8 +21,10 @@ from dynamo_dap.debuggee.numerics.memory_runs import (
     WrittenInputs,
     of_uninitialized_memory,
     random_state_after,
+    without,
 )
 from dynamo_dap.debuggee.numerics.stored_state import LeftOtherwise
+from dynamo_dap.debuggee.numerics.transforms import VisibleGraph, is_visible
 from dynamo_dap.debuggee.replay.replays import ReplayedGraph, places_of
 from dynamo_dap.debuggee.torch_api.custom_operators import (
     OPERATOR,
@@ -38,7 +41,7 @@ from dynamo_dap.debuggee.torch_api.graph_runs import (
     has_own_memory,
     in_transform,
 )
-from dynamo_dap.debuggee.torch_api.isolation import data_reading, random_state
+from dynamo_dap.debuggee.torch_api.isolation import data_reading, random_state, transforms_off
 from dynamo_dap.debuggee.torch_api.left_out import wrong_part
 from dynamo_dap.debuggee.torch_api.operations import is_custom_operator
 from dynamo_dap.debuggee.torch_api.retracing import compile_by, compiling_apart_from_the_program
@@ -93,16 +96,17 @@ class Reference:
         self.failed: tuple[Any, str] | None = None
         """The first operation that has raised, and the exception."""
         self._problem = ""
-        self._calls = CheckedCalls(graph.promised)
+        self.visible = VisibleGraph(graph)
+        self._calls = CheckedCalls(self.visible.graph.promised)
         try:
-            self.outputs = graph.run(self._note, self._calls)
+            self.outputs = self.visible.graph.run(self._note, self._calls)
         except NoRealValue as problem:
             if not self._calls.faults and not (may_fail and self.failed):
                 raise self._raised() or problem from None
             self.outputs = []  # a wrong declaration of an operator can make later operations fail
-        self.values = {
-            node: kept for node, (value, version, kept) in self._seen.items() if version_of(value) == version
-        }
+        graph.written = self.visible.graph.written
+        seen = [(node, *self._seen[node]) for node in graph.nodes if node in self._seen]
+        self.values = {node: kept for node, value, version, kept in seen if version_of(value) == version}
         self.several = {
             node: [kept for value, version, kept in results if version_of(value) == version]
             for node, results in self._several.items()
@@ -110,7 +114,7 @@ class Reference:
         dtypes = {node.name: value.dtype for node, value in self.values.items()}
         self.random_after: Any = self._random
         """The states of torch's generators after the run."""
-        self.runs = ExactRuns(graph, dtypes, self._taken)
+        self.runs = ExactRuns(self.visible, dtypes, self._taken)
         """The graph in float64."""
         self._seen.clear()
         self._several.clear()
@@ -124,7 +128,7 @@ class Reference:
     @property
     def operator_faults(self) -> Mapping[Any, OperatorFault]:
         """Return how custom operators break their declarations, by node."""
-        return self._calls.faults
+        return {self.visible.original(node): fault for node, fault in self._calls.faults.items()}
 
     def _note(self, node: Any, results: Mapping[Any, Any]) -> None:
         if node.prev.op == "root":
@@ -134,21 +138,23 @@ class Reference:
             self.failed = None
         value = results[node]
         if isinstance(value, Failed) and self.failed is None:
-            self.failed = node, value.reason
+            self.failed = self.visible.original(node) or node, value.reason
             self._problem = value.problem
         before, self._random = self._random, random_state()
         is_drawn = before is not None and node.prev.op != "root" and not before.equal(self._random)
         if is_drawn or is_custom_operator(node.target):
             self._taken[node.name] = TakenResult.of(node, results, is_random=is_drawn)
-        if in_transform():  # one tensor represents a batch there
+        original = self.visible.original(node)
+        if original is None or (in_transform() and not is_visible(value)):
             return
+        node = original
         if isinstance(value, list | tuple) and any(has_own_memory(each) for each in value):
             with data_reading():
                 self._several[node] = [
                     (each, version_of(each), each.detach().clone()) for each in value if has_own_memory(each)
                 ]
         if node.op in ("call_function", "call_method", "call_module") and has_own_memory(value):
-            with data_reading():
+            with data_reading(), transforms_off():
                 self._seen[node] = (value, version_of(value), value.detach().clone())
 
     def referee(self, node: Any) -> Referee:
@@ -156,23 +162,10 @@ class Reference:
         return self.runs.referee(getattr(node, "name", ""))
 
 
-def prefix(graph: ReplayedGraph, nodes: Sequence[Any]) -> Any:
-    """Return the graph (torch's ``GraphModule``) up to the last of ``nodes``, which it returns."""
-    torch: Any = sys.modules["torch"]
-    shorter = torch.fx.Graph()
-    copies: dict[Any, Any] = {}
-    last = max(graph.nodes.index(node) for node in nodes)
-    for position, node in enumerate(graph.nodes):
-        if node.op == "placeholder" or position <= last:
-            copies[node] = shorter.node_copy(node, copies.__getitem__)
-            copies[node].meta = {}
-    shorter.output(tuple(copies[node] for node in nodes))
-    return torch.fx.GraphModule(graph.module, shorter)
-
-
 def values_by(
     backend: Callable[..., Any],
     graph: ReplayedGraph,
+    visible: VisibleGraph,
     nodes: Sequence[Any],
     random: Iterable[Callable[[], None]],
     *,
@@ -184,9 +177,10 @@ def values_by(
         Exception: whatever the backend raises.
     """
     torch: Any = sys.modules["torch"]
-    with compiling_apart_from_the_program(), torch.set_grad_enabled(records_gradients):
+    # Dynamo traces transforms with gradients enabled, and writes no node for that.
+    with compiling_apart_from_the_program(), torch.set_grad_enabled(records_gradients or bool(visible.inside)):
         given = graph.fresh_inputs(require_gradients=records_gradients)
-        compiled = compile_by(backend, prefix(graph, nodes), given)
+        compiled = compile_by(backend, visible.prefix(nodes), given)
         for restore in random:
             restore()
         returned = compiled(*graph.fresh_inputs(require_gradients=records_gradients))
@@ -274,14 +268,6 @@ def draws_its_own_numbers(backend: Any) -> bool:
     return is_inductor(backend) and not getattr(config, "fallback_random", False)
 
 
-def _without(value: Any, mask: Any) -> Any:
-    """Return a tensor with zeros in place of uninitialized memory."""
-    if mask is None or not has_own_memory(value) or value.shape != mask.shape:
-        return value
-    with data_reading():
-        return value.detach().masked_fill(mask, 0)
-
-
 @dataclass(frozen=True)
 class Fault:
     """The compiled graph's first difference, and its stage."""
@@ -363,8 +349,8 @@ class Comparison:
             for node in [each for each in known if each.name in of.nodes]:
                 del known[node]
         if len(reference.outputs) == len(of.outputs):
-            reference.outputs = list(map(_without, reference.outputs, of.outputs))
-        return list(map(_without, outputs, of.outputs))
+            reference.outputs = list(map(without, reference.outputs, of.outputs))
+        return list(map(without, outputs, of.outputs))
 
     def is_stored_right(self, expected: Any, stored: Any) -> bool:
         """Return whether the compiled call has stored ``expected``, or the output that corresponds to it."""
@@ -398,7 +384,8 @@ class Comparison:
         """
         if not nodes:
             return []
-        values = values_by(backend, self.graph, nodes, self._random, records_gradients=self._records_gradients)
+        visible, recorded = self.reference.visible, self._records_gradients
+        values = values_by(backend, self.graph, visible, nodes, self._random, records_gradients=recorded)
         return [
             (self._difference(node, self.reference.values[node], value), value)
             for node, value in zip(nodes, values, strict=True)
@@ -462,7 +449,7 @@ class Comparison:
         found = next(((node, how, value) for (node, how), value in known if not how.is_same), None)
         found = found or self._first_of_prefixes(list(self.by_node)) or self._first_with_gradients()
         if found is None:
-            return Fault(None, self.worst, None, None)
+            return self._in_output() or Fault(None, self.worst, None, None)
         node, how, value = found
         if (reported := self._changes_its_mind(node)) is not None:
             return Fault(node, how, OPERATOR, value, operator=reported)
@@ -471,6 +458,19 @@ class Comparison:
         part = part_at_fault(self._backend, found_in.stage, lambda backend: self._first_by(backend, node) is None)
         found_fault = Fault(node, how, found_in.stage, value, part=part, judged=found_in.judged)
         return self._inside(found_fault) or found_fault
+
+    def _in_output(self) -> Fault | None:
+        """Return the fault in an output of a type that is compared only when returned, such as a jagged tensor."""
+        known = zip(self.graph.output_nodes, self.of_outputs, self.reference.outputs, self.outputs, strict=False)
+        for at, (node, how, expected, value) in enumerate(known):
+            if how.is_same or has_own_memory(value) or not hasattr(node, "op"):
+                continue
+            self.reference.values[node] = expected
+            found_in = ladder(self._backend, functools.partial(self._is_right, node=node))
+            self.runs += found_in.runs
+            text = f"Result {at} differs: {how.text}."
+            return Fault(node, how, found_in.stage, value, observed=text, judged=found_in.judged)
+        return None
 
     def _inside(self, fault: Fault) -> Fault | None:
         """Return the fault in the body of a wrong higher-order operator, or None."""
@@ -503,7 +503,21 @@ class Comparison:
         found_in = ladder(self._backend, lambda backend: inputs.first_difference(inputs.left_by(backend)) is None)
         self.runs += found_in.runs
         name = self.graph.names.get(found.placeholder) or str(found.placeholder.name)
-        return Fault(found.writer, found.difference, found_in.stage, found.value, written=name, judged=found_in.judged)
+        writer = inputs.first_wrong_writer(found, self._backend, self.reference.visible.prefix)
+        node = self._first_before(writer) or writer
+        return Fault(node, found.difference, found_in.stage, found.value, written=name, judged=found_in.judged)
+
+    def _first_before(self, writer: Any) -> Any:
+        """Return the first operation with another result on which ``writer`` depends, or None."""
+        if writer is None:
+            return None
+        if not self.by_node:
+            self.look_at_nodes()
+        needed: set[Any] = set()
+        for node in reversed(self.graph.nodes):
+            if node is writer or node in needed:
+                needed.update(node.all_input_nodes)
+        return next((node for node, how in self.by_node.items() if node in needed and not how.is_same), None)
 
     def fault_in_random_state(self, after: Any) -> Fault | None:
         """Return the fault if the compiled call leaves torch's random generators in another state.

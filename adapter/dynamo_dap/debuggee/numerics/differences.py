@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from dynamo_dap.debuggee.torch_api.graph_runs import has_own_memory
 from dynamo_dap.debuggee.torch_api.isolation import data_reading
+from dynamo_dap.debuggee.torch_api.tensor_facts import inner_tensors
 
 _OF_EAGER = 3.0
 """A compiled result may be this many times as far from float64 as the eager one."""
@@ -80,13 +81,25 @@ class Referee(Protocol):
 def difference(reference: Any, other: Any, referee: Referee | None = None) -> Difference:
     """Compare two results of one operation: ``reference`` is the eager one, ``other`` the compiled one."""
     if not has_own_memory(reference) or not has_own_memory(other):
-        return Difference(0.0, 0.0, True)  # guards compare numbers; other objects cannot be compared
+        # Guards compare numbers; other objects cannot be compared.
+        return _worst([difference(*pair) for pair in _inner_pairs(reference, other)])
     if reference.shape != other.shape or reference.dtype != other.dtype:
         return Difference(math.inf, math.inf, False, reason=_facts_text(reference, other))
     if not reference.numel():
         return Difference(0.0, 0.0, True)
     with data_reading():
         return _judged(reference.detach(), other.detach(), referee)
+
+
+def _inner_pairs(reference: Any, other: Any) -> list[tuple[Any, Any]]:
+    if type(reference) is not type(other):
+        return []
+    one, two = inner_tensors(reference), inner_tensors(other)
+    return [(one[name], two[name]) for name in one if name in two]
+
+
+def _worst(found: Sequence[Difference]) -> Difference:
+    return max(found, key=lambda each: (not each.is_same, each.largest), default=Difference(0.0, 0.0, True))
 
 
 def zeros_of_other_sign(reference: Any, other: Any) -> int:

@@ -33,6 +33,7 @@ from typing import Any
 from dynamo_dap.debuggee.numerics.comparisons import Reference
 from dynamo_dap.debuggee.numerics.differences import Difference, difference
 from dynamo_dap.debuggee.numerics.stored_state import Before, Roots, State, Step, value_at
+from dynamo_dap.debuggee.numerics.transforms import is_visible
 from dynamo_dap.debuggee.replay.graph_calls import GoesOnInFork
 from dynamo_dap.debuggee.replay.replays import places_of
 from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
@@ -452,7 +453,7 @@ class _Results:
 
     def take(self, result: object) -> None:
         """Note an operation's result, with the lines that called it, innermost first."""
-        tensors = [each for each in _several(result) if has_own_memory(each)]
+        tensors = [each for each in _several(result) if is_visible(each)]
         if not tensors:
             return
         lines: list[Line] = []
@@ -484,7 +485,7 @@ def _by_line(reference: Reference, is_passed_over: Callable[[str], bool]) -> Map
             continue  # Python only takes the item out of a tuple
         if node not in reference.values and node not in reference.several:
             continue
-        if is_higher_order(node):
+        if is_higher_order(node) or node in reference.visible.inside:
             continue  # Python runs its parts, line by line
         values = reference.several[node] if node in reference.several else [reference.values[node]]
         places = [place for place, _ in places_of(node) if not is_passed_over(place.path)]

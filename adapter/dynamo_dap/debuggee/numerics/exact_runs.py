@@ -14,13 +14,14 @@ from typing import Any
 
 from dynamo_dap.debuggee.numerics.bodies import RunBody, run_observed, with_bodies_run_by
 from dynamo_dap.debuggee.numerics.differences import Referee, widened
+from dynamo_dap.debuggee.numerics.transforms import VisibleGraph, is_visible
 from dynamo_dap.debuggee.replay.replays import ReplayedGraph
 from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
 from dynamo_dap.debuggee.torch_api.graph import example_of, is_higher_order, target_name
 from dynamo_dap.debuggee.torch_api.graph_runs import has_own_memory
-from dynamo_dap.debuggee.torch_api.isolation import data_reading
+from dynamo_dap.debuggee.torch_api.isolation import data_reading, transforms_off
 from dynamo_dap.debuggee.torch_api.objects import GraphModule, Node
-from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
+from dynamo_dap.debuggee.torch_api.tensor_facts import unwrapped, version_of
 
 DISTURBED_RUNS = 8
 _CONTRACTIONS = ("mm", "matmul", "linear", "conv", "einsum", "attention", "bilinear", "dot", "mv")
@@ -58,7 +59,7 @@ class TakenResult:
     def of(cls, node: Node, results: Mapping[Any, Any], *, is_random: bool) -> TakenResult:
         """Return the result that ``node`` gave."""
         value = results[node]
-        if not has_own_memory(value):
+        if not is_visible(value):
             return cls(None, None, is_random)
         operand = _operand_of_shape(node, results)
         with data_reading():
@@ -103,7 +104,7 @@ class ExactRuns:
 
     def __init__(
         self,
-        graph: ReplayedGraph,
+        graph: VisibleGraph,
         dtypes: Mapping[str, Any],
         taken: Mapping[str, TakenResult],
         body: ExactBody | None = None,
@@ -147,7 +148,7 @@ class ExactRuns:
             if self._body is None:
                 return _run(self._graph, self._taken, noise)
             seen: dict[str, tuple[Any, int, Any]] = {}
-            with with_bodies_run_by(self._graph.module, self._body.runner(seed, seen)):
+            with with_bodies_run_by(self._graph.graph.module, self._body.runner(seed, seen)):
                 _run(self._graph, self._taken, noise)
             return _unchanged(seen)
         except Exception:  # noqa: BLE001  (whatever an operation that has no float64 raises)
@@ -184,7 +185,7 @@ class ExactBody:
         def note(node: Any, results: Mapping[Any, Any]) -> None:
             if noise is not None and node.op != "output":
                 noise.disturb(node, results)
-            _keep(node, results[node], seen)
+            _keep(node.name, results[node], seen)
 
         def run(body: Any, operands: tuple[Any, ...]) -> Any:
             if body is not self.module:
@@ -207,11 +208,11 @@ class Noise:
     def disturb(self, node: Any, results: Mapping[Any, Any], times: float = 1.0) -> None:
         """Disturb the result of ``node`` in place, ``times`` times, unless it is a view of disturbed memory."""
         torch: Any = sys.modules["torch"]
-        value, dtype = results[node], self._dtypes.get(node.name)
+        value, dtype = unwrapped(results[node]), self._dtypes.get(node.name)
         if node.op == "get_attr" or not has_own_memory(value) or not value.is_floating_point():
             return
         unit = self._unit(value, dtype)
-        operands = [results[each] for each in node.all_input_nodes if has_own_memory(results.get(each))]
+        operands = [unwrapped(results[each]) for each in node.all_input_nodes if has_own_memory(results.get(each))]
         is_view = any(storage_of(each) == storage_of(value) for each in operands)
         if node.op == "placeholder":
             unit = 0.0
@@ -224,7 +225,11 @@ class Noise:
             unit += torch.finfo(dtype or torch.float32).eps * math.sqrt(later) / 16
         if unit == 0.0:
             return
-        with data_reading(), contextlib.suppress(RuntimeError):  # elements that share memory stay unchanged
+        with (
+            data_reading(),
+            transforms_off(),
+            contextlib.suppress(RuntimeError),
+        ):  # elements that share memory stay unchanged
             # Autograd does not count this write: it may have saved the value already.
             value.data.mul_(1 + unit * self._random_like(value))
             if any(is_higher_order(each) for each in (node, *node.all_input_nodes)):
@@ -347,17 +352,17 @@ def _makes_default_fractions(node: Node) -> bool:
     return dtype is not None and bool(dtype.is_floating_point) and dtype.itemsize < 8
 
 
-def _run(graph: ReplayedGraph, taken: Mapping[str, TakenResult], noise: Noise | None) -> ExactRun:
-    run = widened_graph(graph)
+def _run(visible: VisibleGraph, taken: Mapping[str, TakenResult], noise: Noise | None) -> ExactRun:
+    run = widened_graph(visible.graph)
     seen: dict[str, tuple[Any, int, Any]] = {}
 
     def note(node: Any, results: Mapping[Any, Any]) -> None:
         if node.prev.op == "root":
             seen.clear()
         is_taken = node.name in taken and taken[node.name].put(node, results)
-        if noise is not None:
+        if noise is not None and node.name not in visible.added:
             noise.disturb(node, results, _OF_TAKEN if is_taken else 1.0)
-        _keep(node, results[node], seen)
+        _keep(visible.names.get(node.name, node.name), results[node], seen)
 
     outputs = run.run(note)
     values = _unchanged(seen)
@@ -368,10 +373,10 @@ def _run(graph: ReplayedGraph, taken: Mapping[str, TakenResult], noise: Noise | 
     return values
 
 
-def _keep(node: Node, value: Any, seen: dict[str, tuple[Any, int, Any]]) -> None:
-    if has_own_memory(value):
-        with data_reading():
-            seen[node.name] = value, version_of(value), value.detach().clone()
+def _keep(name: str, value: Any, seen: dict[str, tuple[Any, int, Any]]) -> None:
+    if is_visible(value):
+        with data_reading(), transforms_off():
+            seen[name] = value, version_of(value), value.detach().clone()
 
 
 def _unchanged(seen: Mapping[str, tuple[Any, int, Any]]) -> ExactRun:

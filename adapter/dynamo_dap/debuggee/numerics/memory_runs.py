@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dynamo_dap.debuggee.numerics.differences import Difference, difference
-from dynamo_dap.debuggee.replay.replays import ReplayedGraph
+from dynamo_dap.debuggee.replay.replays import ReplayedGraph, has_transforms
 from dynamo_dap.debuggee.torch_api.graph import target_name
 from dynamo_dap.debuggee.torch_api.graph_runs import has_own_memory
 from dynamo_dap.debuggee.torch_api.isolation import data_reading, random_state
@@ -52,12 +52,14 @@ class WrittenInputs:
         self._placeholders = [node for node in graph.nodes if node.op == "placeholder"]
         self._attributes = list(graph.own_attributes())
         """The graph's own tensors that are not inputs, such as an optimizer's parameters."""
-        self._writers: dict[Any, Any] = {}
+        self._writers: dict[Any, list[Any]] = {}
+        """By input: the operations that wrote to it, in order."""
         self._left = self._run(self._interpret)
 
     def _run(self, run: Callable[[list[Any]], object]) -> list[Any]:
         """Return the inputs after ``run``, which gets copies of all of them."""
-        with compiling_apart_from_the_program():
+        torch: Any = sys.modules["torch"]
+        with compiling_apart_from_the_program(), torch.set_grad_enabled(has_transforms(self._graph)):
             given = self._graph.fresh_inputs(copies_all=True)
             for restore in self._random:
                 restore()
@@ -76,6 +78,7 @@ class WrittenInputs:
         watched = self._watched(given)
         versions = {node: version_of(each) for node, each in watched.items()}
         writers = self._writers
+        writers.clear()
 
         class Watching(torch.fx.Interpreter):  # type: ignore[misc]  # the base is known at run time
             def run_node(self, node: object) -> Any:
@@ -83,7 +86,7 @@ class WrittenInputs:
                 for placeholder, tensor in watched.items():
                     if version_of(tensor) != versions[placeholder]:
                         versions[placeholder] = version_of(tensor)
-                        writers[placeholder] = node
+                        writers.setdefault(placeholder, []).append(node)
                 return result
 
         Watching(self._graph.module).run(*given)
@@ -125,9 +128,37 @@ class WrittenInputs:
             if not how.is_same:
                 with data_reading():
                     value = other.detach().clone()
-                writer = self._writers.get(placeholder) or self._writer_by_contents(placeholder)
+                written = self._writers.get(placeholder)
+                writer = written[-1] if written else self._writer_by_contents(placeholder)
                 found.append(WrittenInput(placeholder, writer, how, value))
         return min(found, key=lambda each: order.get(each.writer, len(order)), default=None)
+
+    def first_wrong_writer(
+        self, found: WrittenInput, backend: Callable[..., Any], prefix: Callable[[Sequence[object]], Any]
+    ) -> object:
+        """Return the first operation that leaves the input of ``found`` with other contents; else the last writer.
+
+        ``prefix`` returns the graph up to the last of some operations.
+        """
+        nodes = [*self._placeholders, *(node for node, _, _ in self._attributes)]
+        at = nodes.index(found.placeholder)
+        for writer in self._writers.get(found.placeholder, [])[:-1]:
+            try:
+                if not difference(*(each[at] for each in self._left_by_prefix(writer, backend, prefix))).is_same:
+                    return writer
+            except Exception:  # noqa: BLE001  (whatever the backend raises: the last writer is proven)
+                break
+        return found.writer
+
+    def _left_by_prefix(
+        self, writer: object, backend: Callable[..., Any], prefix: Callable[[Sequence[object]], Any]
+    ) -> tuple[list[Any], list[Any]]:
+        """Return the inputs after the graph up to ``writer``, and after the same compiled by ``backend``."""
+
+        def run_compiled(given: list[Any]) -> None:
+            compile_by(backend, prefix([writer]), self._graph.fresh_inputs(copies_all=True))(*given)
+
+        return self._run(lambda given: prefix([writer])(*given)), self._run(run_compiled)
 
     def left_by(self, backend: Callable[..., Any]) -> list[Any]:
         """Return the inputs after a call of the graph compiled by ``backend``.
@@ -211,6 +242,14 @@ def of_uninitialized_memory(graph: ReplayedGraph) -> Uninitialized | None:
     )
     masks = tuple(_apart(*pair) for pair in zip(*outputs, strict=True))
     return Uninitialized(nodes, masks) if nodes or any(each is not None for each in masks) else None
+
+
+def without(value: Any, mask: Any) -> Any:
+    """Return a tensor with zeros in place of uninitialized memory."""
+    if mask is None or not has_own_memory(value) or value.shape != mask.shape:
+        return value
+    with data_reading():
+        return value.detach().masked_fill(mask, 0)
 
 
 def _apart(one: Any, two: Any) -> Any:

@@ -207,10 +207,11 @@ class ReplayedGraph:
         return list(outputs) if isinstance(outputs, list | tuple) else [outputs]
 
 
-def graph_of(call: CachedCall, output_count: int | None) -> ReplayedGraph:
+def graph_of(call: CachedCall, output_count: int | None, *, with_transforms: bool = False) -> ReplayedGraph:
     """Replay ``call`` and return its graph, which must have this number of outputs, or None.
 
     Dynamo may have learned since the compile that a size varies: the call is then traced without that knowledge.
+    ``with_transforms``: it may have transforms of ``torch.func``.
 
     Raises: NoRealValue: the trace differs from the compile. FeatureMissing: this torch lacks a name that this needs.
         Exception: Dynamo cannot trace the call.
@@ -218,11 +219,26 @@ def graph_of(call: CachedCall, output_count: int | None) -> ReplayedGraph:
     for each in (call, dataclasses.replace(call, forgets_sizes=True)):
         graph = _traced(each)
         if graph is not None and output_count in (None, len(graph.output_nodes)):
-            if any("_functorch" in str(getattr(node.target, "__module__", "")) for node in graph.nodes):
-                raise NoRealValue("it has transforms of torch.func, whose operations cannot be run one by one")
+            if not with_transforms:
+                refuse_transforms(graph)
             graph.take_attributes()
             return graph
     raise NoRealValue("it is not traced again as it was compiled")
+
+
+def has_transforms(graph: ReplayedGraph) -> bool:
+    """Return whether the graph has transforms of ``torch.func``."""
+    return any("_functorch" in str(getattr(node.target, "__module__", "")) for node in graph.nodes)
+
+
+def refuse_transforms(graph: ReplayedGraph) -> None:
+    """Refuse a graph with transforms of ``torch.func``, for features that cannot look into them.
+
+    Raises:
+        NoRealValue: the graph has one.
+    """
+    if has_transforms(graph):
+        raise NoRealValue("it has transforms of torch.func, inside which a value stands for many")
 
 
 def _traced(call: CachedCall) -> ReplayedGraph | None:

@@ -31,11 +31,18 @@ _RESET = "torch._dynamo:reset_code_caches"
 """The function that ``torch._dynamo.reset`` calls first."""
 _TRANSFORMS = "torch._functorch.pyfunctorch:temporarily_clear_interpreter_stack"
 _DEPTH = "torch._C._functorch:get_dynamic_layer_stack_depth"
+_UNDO = "torch._C._functorch:pop_dynamic_layer_stack_and_undo_to_depth"
+_FORWARD = "torch.autograd:forward_ad"
+_HOOKS_ENABLED = "torch._C._autograd:_saved_tensors_hooks_is_enabled"
+_ENABLE_HOOKS = "torch._C._autograd:_saved_tensors_hooks_enable"
 
 DYNAMO_OFF = Feature("running an expression's own calls without compiling them", _EVAL_FRAME, _STANCE)
 RESETTING = Feature("refusing to reset Dynamo while it traces", _RESET)
 READING = Feature("statistics and elements of tensors", _MODES, _TORCH_FUNCTION)
 TRANSFORMS_OFF = Feature("statistics of large tensors inside torch.func", _TRANSFORMS, _DEPTH)
+LEFT_OPEN = Feature(
+    "closing transforms of torch.func after a failed look", _DEPTH, _UNDO, _FORWARD, _HOOKS_ENABLED, _ENABLE_HOOKS
+)
 
 _LOCK = "torch._dynamo.convert_frame:compile_lock"
 _COUNTERS = "torch._dynamo.utils:counters"
@@ -78,6 +85,7 @@ def isolated(
             stack.enter_context(not_reset())
         if transforms:
             stack.enter_context(transforms_off())
+        stack.enter_context(transforms_closed())
         if modes:
             stack.enter_context(READING.resolve(_MODES)())
         if compiles:
@@ -241,6 +249,26 @@ def transforms_off() -> Iterator[None]:
         return
     with TRANSFORMS_OFF.resolve(_TRANSFORMS)():
         yield
+
+
+@contextlib.contextmanager
+def transforms_closed() -> Iterator[None]:
+    """Close the transforms of ``torch.func`` that the code inside leaves open because it raised."""
+    if LEFT_OPEN.problem is not None:
+        yield
+        return
+    depth, forward = LEFT_OPEN.resolve(_DEPTH), LEFT_OPEN.resolve(_FORWARD)
+    is_saving, save = LEFT_OPEN.resolve(_HOOKS_ENABLED), LEFT_OPEN.resolve(_ENABLE_HOOKS)
+    before, level, was_saving = depth(), forward._current_level, is_saving()
+    try:
+        yield
+    finally:
+        if depth() > before:
+            LEFT_OPEN.resolve(_UNDO)(before)
+        while forward._current_level > level:
+            forward.exit_dual_level()
+        if was_saving and not is_saving():
+            save()
 
 
 @contextlib.contextmanager

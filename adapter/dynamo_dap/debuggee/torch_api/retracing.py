@@ -392,6 +392,10 @@ def compiling_apart_from_the_program() -> Iterator[None]:
         yield
 
 
+_NEEDS_SYMBOLS = "DynamicOutputShapeException"
+"""Raised where the size of a result depends on data."""
+
+
 def compile_by(backend: Callable[..., Any], graph: GraphModule, inputs: Sequence[object]) -> Callable[..., Any]:
     """Compile a graph by ``backend``: ``torch.compiler.is_compiling`` is true meanwhile, as in Dynamo.
 
@@ -402,10 +406,27 @@ def compile_by(backend: Callable[..., Any], graph: GraphModule, inputs: Sequence
     if (has_floats or _has_loop(graph)) and DYNAMIC_FLOATS.problem is None:
         inputs = _with_symbols(inputs, has_floats=has_floats)
     compiling = getattr(sys.modules["torch"].compiler, _COMPILING, contextlib.nullcontext)
+    again = _copied(graph)
     _copy_bodies(graph)
+    compiled: Callable[..., Any]
     with compiling():
-        compiled: Callable[..., Any] = backend(graph, inputs)
+        try:
+            compiled = backend(graph, inputs)
+        except Exception as problem:
+            if type(problem).__name__ != _NEEDS_SYMBOLS or DYNAMIC_FLOATS.problem is not None:
+                raise
+            compiled = backend(again, _with_symbols(inputs, has_floats=False))
         return compiled
+
+
+def _copied(graph: GraphModule) -> Any:
+    torch: Any = sys.modules["torch"]
+    own = torch.fx.Graph()
+    own.output(own.graph_copy(graph.graph, {}))
+    copy = torch.fx.GraphModule(graph, own)
+    copy.meta.update(graph.meta)
+    _copy_bodies(copy)
+    return copy
 
 
 def _copy_bodies(graph: GraphModule) -> None:
@@ -414,12 +435,7 @@ def _copy_bodies(graph: GraphModule) -> None:
     for name in {node.target for node in graph.graph.nodes if node.op == "get_attr"}:
         body = getattr(graph, name, None)
         if isinstance(body, torch.fx.GraphModule):
-            own = torch.fx.Graph()
-            own.output(own.graph_copy(body.graph, {}))
-            copy = torch.fx.GraphModule(body, own)
-            copy.meta.update(body.meta)
-            _copy_bodies(copy)
-            setattr(graph, name, copy)
+            setattr(graph, name, _copied(body))
 
 
 def _has_dynamic_floats(graph: GraphModule) -> bool:

@@ -148,6 +148,14 @@ def is_fake(tensor: Tensor) -> bool:
         return str(tensor.device) == "meta"
 
 
+def inner_tensors(value: Any) -> dict[str, Any]:
+    """Return the tensors with data inside a tensor subclass that wraps some, by attribute."""
+    if not is_tensor(value) or is_fake_tensor(value) or not hasattr(type(value), "__tensor_flatten__"):
+        return {}
+    with metadata_reading():
+        return {name: getattr(value, name) for name in value.__tensor_flatten__()[0]}
+
+
 _DEEPEST_WRAPPING = 32
 
 
