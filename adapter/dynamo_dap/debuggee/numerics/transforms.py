@@ -16,6 +16,7 @@ from dynamo_dap.debuggee.replay.replays import ReplayedGraph, has_transforms
 from dynamo_dap.debuggee.torch_api.features import Feature
 from dynamo_dap.debuggee.torch_api.graph import example_of
 from dynamo_dap.debuggee.torch_api.graph_runs import has_own_memory
+from dynamo_dap.debuggee.torch_api.isolation import isolated
 from dynamo_dap.debuggee.torch_api.tensor_facts import is_tensor, unwrapped
 
 _OUT_OF_VMAP = "torch._C._functorch:_remove_batch_dim"
@@ -61,7 +62,8 @@ class VisibleGraph:
         self.inside: frozenset[Any] = frozenset()
         """The nodes of Dynamo's graph that run inside a transform."""
         if has_transforms(graph) and TRANSFORMS.problem is None:
-            self._add(graph)
+            with isolated():
+                self._add(graph)
 
     def _add(self, graph: ReplayedGraph) -> None:
         torch: Any = sys.modules["torch"]
