@@ -45,7 +45,6 @@ from dynamo_dap.debuggee.numerics.stored_state import (
     differences,
     roots_of,
 )
-from dynamo_dap.debuggee.numerics.transforms import TRANSFORMS
 from dynamo_dap.debuggee.recording.function_names import name_of_call
 from dynamo_dap.debuggee.replay.graph_calls import GRAPHS, GraphCall
 from dynamo_dap.debuggee.replay.replays import ReplayedGraph, graph_of, place_of, places_of
@@ -59,6 +58,7 @@ from dynamo_dap.debuggee.torch_api.raised_calls import RaisedCall
 from dynamo_dap.debuggee.torch_api.retracing import CachedCall
 from dynamo_dap.debuggee.torch_api.traced_paths import PATHS, NotValid
 from dynamo_dap.debuggee.torch_api.tracing_hooks import NODES
+from dynamo_dap.debuggee.torch_api.transforms import TRANSFORMS
 from dynamo_dap.debuggee.torch_api.variable_trackers import Place
 from dynamo_dap.protocol.bisection import SETTING
 from dynamo_dap.protocol.comparisons import GRADIENTS, ComparedLine, ComparisonBody, Deviation, JudgedStage

@@ -24,7 +24,7 @@ from dynamo_dap.debuggee.numerics.memory_runs import (
     without,
 )
 from dynamo_dap.debuggee.numerics.stored_state import LeftOtherwise
-from dynamo_dap.debuggee.numerics.transforms import VisibleGraph, is_visible
+from dynamo_dap.debuggee.numerics.transforms import VisibleGraph
 from dynamo_dap.debuggee.replay.replays import ReplayedGraph, places_of
 from dynamo_dap.debuggee.torch_api.custom_operators import (
     OPERATOR,
@@ -46,6 +46,7 @@ from dynamo_dap.debuggee.torch_api.left_out import wrong_part
 from dynamo_dap.debuggee.torch_api.operations import is_custom_operator
 from dynamo_dap.debuggee.torch_api.retracing import compile_by, compiling_apart_from_the_program
 from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
+from dynamo_dap.debuggee.torch_api.transforms import is_visible
 from dynamo_dap.protocol.comparisons import JudgedStage
 from dynamo_dap.protocol.texts import first_line_of
 

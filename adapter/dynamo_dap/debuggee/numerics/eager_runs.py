@@ -33,7 +33,6 @@ from typing import Any
 from dynamo_dap.debuggee.numerics.comparisons import Reference
 from dynamo_dap.debuggee.numerics.differences import Difference, difference
 from dynamo_dap.debuggee.numerics.stored_state import Before, Roots, State, Step, value_at
-from dynamo_dap.debuggee.numerics.transforms import is_visible
 from dynamo_dap.debuggee.replay.graph_calls import GoesOnInFork
 from dynamo_dap.debuggee.replay.replays import places_of
 from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
@@ -45,6 +44,7 @@ from dynamo_dap.debuggee.torch_api.isolation import data_reading, dynamo_off
 from dynamo_dap.debuggee.torch_api.retracing import CachedCall
 from dynamo_dap.debuggee.torch_api.skipping import never_compile
 from dynamo_dap.debuggee.torch_api.tensor_facts import version_of
+from dynamo_dap.debuggee.torch_api.transforms import is_visible
 from dynamo_dap.protocol.texts import named_first_line_of
 
 _MODE = "torch.overrides:TorchFunctionMode"

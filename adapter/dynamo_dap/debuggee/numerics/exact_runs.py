@@ -14,7 +14,7 @@ from typing import Any
 
 from dynamo_dap.debuggee.numerics.bodies import RunBody, run_observed, with_bodies_run_by
 from dynamo_dap.debuggee.numerics.differences import Referee, widened
-from dynamo_dap.debuggee.numerics.transforms import VisibleGraph, is_visible
+from dynamo_dap.debuggee.numerics.transforms import VisibleGraph
 from dynamo_dap.debuggee.replay.replays import ReplayedGraph
 from dynamo_dap.debuggee.torch_api.fake_evaluation import storage_of
 from dynamo_dap.debuggee.torch_api.graph import example_of, is_higher_order, target_name
@@ -22,6 +22,7 @@ from dynamo_dap.debuggee.torch_api.graph_runs import has_own_memory
 from dynamo_dap.debuggee.torch_api.isolation import data_reading, transforms_off
 from dynamo_dap.debuggee.torch_api.objects import GraphModule, Node
 from dynamo_dap.debuggee.torch_api.tensor_facts import unwrapped, version_of
+from dynamo_dap.debuggee.torch_api.transforms import is_visible
 
 DISTURBED_RUNS = 8
 _CONTRACTIONS = ("mm", "matmul", "linear", "conv", "einsum", "attention", "bilinear", "dot", "mv")
