@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.client.environments import need_inductor
+from tests.client.environments import need_inductor, own_command
 from tests.end_to_end.verdicts import WRONG, compared, correct_calls, false_alarms, marked_lines, scores
 
 pytestmark = pytest.mark.long
@@ -225,7 +224,7 @@ def test_a_failed_comparison_closes_the_transforms(tmp_path: Path) -> None:
     """If a graph raises inside ``torch.func`` during a comparison, the program finds no transform open after it."""
     program = tmp_path / "slopes.py"
     program.write_text(LEFT_OPEN, encoding="utf-8")
-    words = [sys.executable, "-m", "dynamo_dap", "compare", str(program)]
+    words = [*own_command(), "compare", str(program)]
     run = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
     assert run.stdout.splitlines()[:2] == ["0 -1", "True"], run.stdout + run.stderr
     assert "Not compared: RuntimeError: linalg.inv" in run.stdout
