@@ -58,7 +58,7 @@ check: $(READY)  ## Lint, format, types, plain English
 check-typescript: $(TYPESCRIPT_READY)
 	$(foreach folder,$(TYPESCRIPT),$(NPM) --prefix $(folder) run --silent check &&) true
 
-format: $(READY)  ## Format the sources and mend what the linter can mend
+format: $(READY)  ## Format the sources, and fix what the linter can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 

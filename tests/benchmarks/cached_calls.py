@@ -94,7 +94,7 @@ def _graph_model(name: str) -> tuple[Any, Callable[[int], Call]]:
 
 _SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
 _WIDER = {"hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8, "intermediate_size": 1408}
-"""So that an eager call takes some 10 ms, as one of a model that is used does."""
+"""So that an eager call takes about 10 ms, as a call of a real model does."""
 MODELS: dict[str, Callable[[], tuple[Any, Callable[[int], Call]]]] = {
     "Llama": lambda: _transformers_model("LlamaForCausalLM", config="LlamaConfig", **_SMALL),
     "Llama of 512": lambda: _transformers_model("LlamaForCausalLM", config="LlamaConfig", **_WIDER),

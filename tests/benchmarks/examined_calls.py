@@ -1,6 +1,6 @@
 """What the exception filters ``nan`` and ``mismatch`` cost for each call of a compiled model: ``make bench``.
 
-A transformer whose call takes some 10 ms on one thread, plain and under the debugger in turn, in one run, so that
+A transformer whose call takes about 10 ms on one thread, plain and under the debugger in turn, in one run, so that
 whatever else the machine does falls on all alike. Medians of ratios; the thread's processor seconds say the same on a
 busy machine. ``mismatch`` runs the graph again and the function in a fork, so it is what it is.
 

@@ -1,6 +1,6 @@
 """Rows of the table of all that the debugger is measured by: what is measured, in which unit, and what it has to be.
 
-A row is known before it is measured, so that one that fails is reported with its aim, too. What a benchmark yields is
+A row is known before it is measured, so that a failed row is reported with its target, too. What a benchmark yields is
 ``Measured``; ``reported`` joins the two as the JSON file has it. Plain data; runs anywhere.
 """
 
@@ -23,9 +23,9 @@ class Row:
     """Empty for a ratio."""
     aim: float | None = None
     is_least: bool = False
-    """Whether the aim is the least that it has to be; else it is the most."""
+    """Whether the target is a minimum; otherwise it is a maximum."""
     tried: str = ""
-    """What was done to reach the aim, where it is missed."""
+    """What was done to reach a target that is missed."""
 
     @property
     def group(self) -> str:

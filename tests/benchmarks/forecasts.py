@@ -1,6 +1,6 @@
 """How long a forecast takes to ask 20 cache entries about 129 sizes: ``python -m tests.benchmarks.forecasts``.
 
-Median of several turns in one process. The aim is 2 s; trials, which compile, are not in it.
+Median of several turns in one process. The target is 2 s, without trials, which compile.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def unrolled(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 
 
 def main() -> int:
-    """Measure and print; return 1 if the aim is missed."""
+    """Measure and print; return 1 if the target is missed."""
     begin_forecast()
     torch._dynamo.config.recompile_limit = ENTRIES
     compiled = torch.compile(unrolled, backend="eager")

@@ -30,7 +30,7 @@ CONFIGURATION = {"scale": 2, "names": ["a", "b"]}
 
 
 def helper(n: Any) -> Any:
-    """A function of the user's that expressions call."""
+    """A user function that expressions call."""
     return n * 10
 
 

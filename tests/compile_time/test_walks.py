@@ -119,7 +119,7 @@ class Walk:
         self._furthest: Position | None = None
         """Where the trace stands: steps from its past go no further, even if a breakpoint that it had is gone."""
         self._running = ""
-        """The compile that runs, of which the last stop was that was not in the past."""
+        """The running compile, at its last stop that was not an earlier state."""
         self._host: Traveller
         self.moves: Counter[str] = Counter()
 

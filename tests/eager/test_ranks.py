@@ -25,7 +25,7 @@ from tests.eager.test_child_processes import DEADLINE, Family
 
 PROGRAM = Fixture("eager/ranks")
 SUMS = {2: "[20.0, 36.0, 52.0]", 3: "[28.0, 52.0, 76.0]"}
-"""What each of so many ranks prints."""
+"""The output of each rank, by the number of ranks."""
 
 
 @pytest.fixture

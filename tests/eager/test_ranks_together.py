@@ -36,7 +36,7 @@ def launch(family: Family, *arguments: str, **conditions: str) -> tuple[Session,
 
 
 def launch_many(family: Family, count: int, *arguments: str, **conditions: str) -> list[Session]:
-    """The same with as many ranks as wanted."""
+    """Launch this number of ranks; return their sessions."""
     args = ["--standalone", f"--nproc-per-node={count}", str(PROGRAM.path), *arguments]
     what: dict[str, Any] = {"module": "torch.distributed.run", "python": [sys.executable], "args": args}
     with family.parent.configuring("launch", {**what, "stopRanks": "together"}):

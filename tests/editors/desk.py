@@ -100,7 +100,7 @@ class Screen:
         return found
 
     def wait_until_gone(self, text: str) -> None:
-        """Wait until it does not show something any more."""
+        """Wait until it has stopped showing something."""
         self._read_until(lambda: text not in self.text, f"{text!r} is still shown")
 
     def wait_for_end(self) -> None:

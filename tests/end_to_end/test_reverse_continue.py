@@ -64,7 +64,7 @@ BACK = [
 
 @pytest.mark.parametrize("call", [1, 2, 3])
 def test_to_the_change_before(session: Session, watched: Fixture, call: int) -> None:
-    """Variables that are watched from the end on: who changed them is found in the past."""
+    """Variables that are watched only at the end: reverse continue finds their earlier changes."""
     session.launch(watched, "end")
     stop = session.wait_for_stop("breakpoint", at="end")
     for _ in range(call - 1):

@@ -93,7 +93,7 @@ def test_back_over_graph_breaks(session: Session, breaking: Fixture, call: int) 
             assert stop.frame.evaluate("len(items)").text == "1"
             assert stop.frame["Locals"]["y"].text.startswith("Tensor f32[3]")
     assert stop.frame.evaluate("len(items)").text == "0"
-    # The program has written to the tensor since: what it held then is not known any more.
+    # The program has written to the tensor since: its earlier content is unknown.
     refused = stop.frame.refusal("x.sum().item()")
     # Torch 2.15 lets go of the inputs of what it gave up.
     assert "changed in place since" in refused or "no longer exists" in refused
@@ -260,7 +260,7 @@ def test_back_from_a_branch_that_was_not_taken_before(session: Session, branchin
         session.next(at="branch")
         if call == 3:
             session.go_on(at="else")
-    # Forward from the past, with no breakpoint set any longer: nothing stops, at the present neither.
+    # Forward from an earlier state, after the breakpoints were removed: nothing stops, nor does the present.
     session.set_breakpoints(branching)
     _finish(session, branching)
 

@@ -95,7 +95,7 @@ def _goto(session: Session, stop: Stop, line: int) -> None:
 
 @pytest.mark.parametrize("call", [1, 2, 3])
 def test_what_was_is_changed_and_gone_back_in(session: Session, program: Fixture, printed: str, call: int) -> None:
-    """A change in the past, steps back in the trace that has it, and a second change there."""
+    """A change after a step back, steps back in the changed trace, and a second change there."""
     stop = _reach(session, program, "cosine", call)
     session.resume("stepBack")
     session.wait_for_stop("step", at="branch")

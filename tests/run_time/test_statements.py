@@ -117,7 +117,7 @@ def test_each_instruction_is_on_one_line() -> None:
             assert listing.entry_of(len(listing.lines) + 1) is None
 
 
-# -- that it is right: programs run the same with the statements in place of the generated code ------------------------
+# -- correctness: programs with the statements instead of the generated code give equal results ------------------------
 
 
 class _Replacing:

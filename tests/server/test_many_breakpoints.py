@@ -17,7 +17,7 @@ from tests.client import Fixture, Session
 FEW, MANY = 500, 2_000
 AT_MOST = 1.1 * MANY / FEW
 CALLS_FOR_EACH = 200
-"""At most, by both debuggers together. It was some 4,000 in a file that does not parse."""
+"""At most, by both debuggers together. It was about 4,000 in a file that does not parse."""
 COUNTS = """
 import json, sys
 from _pydevd_bundle.pydevd_process_net_command_json import PyDevJsonCommandProcessor

@@ -1,6 +1,6 @@
 """Moves the texts of the extension's ``package.json`` into ``package.nls.json``, from which VS Code takes translations.
 
-Run by ``make generate``: a text that was written into ``package.json`` as it is gets a key there. Pure.
+``make generate`` runs it: a text that was written into ``package.json`` gets a key there. Its functions are pure.
 """
 
 from __future__ import annotations

@@ -65,6 +65,16 @@ BANNED = {
     r"\bas (?:it|they) comes?\b": "dynamic, of sizes; at once",
     r"\bforet(?:old|ells?|elling)\b": "predicted",
     r"\bc[ao]mes? about\b": "is created, is made",
+    r"\bany more\b": "no longer, or leave it out",
+    r"\bso many\b": "at most, the most, the number of",
+    r"\b(?:the same|do the same) with\b|^Do the same\b|^The same\.": "the noun or the verb",
+    r"\bsome \d": "about",
+    r"\bthe past\b": "history, an earlier state",
+    r"\baims?\b(?=[ ,.])(?! (?:at|for|to)\b)": "target",
+    r"\b(?:code|line|frame|function|step|jump)s? of the user\b(?!')": "user code, user line",
+    r"\b(?:is|are|was|were) to (?:wait|give|take)\b": "must, will, or an active verb",
+    r"(?:(?<=[.] )|^)(?:Any|One|Main|Held|Tracing|Compiling|Reader|Held tracing) (?:thread|process)[.;]": "Runs on",
+    r"(?:(?<=[.] )|^)(?:Pure|Structs)[.;]": "It is pure, or the structs are for any thread",
 }
 # Texts that users saw before they were written anew.
 OLD_TEXTS = (
@@ -260,9 +270,12 @@ def explanations() -> Iterator[Text]:
     """Return every docstring and comment."""
     for module in adapter_modules():
         yield from explanations_in_python(module.path)
-    for path in sorted((ROOT / "tests").rglob("*.py")):
+    for path in sorted(chain((ROOT / "tests").rglob("*.py"), (ROOT / "release").rglob("*.py"))):
         if "node_modules" not in path.parts and path != Path(__file__):
             yield from explanations_in_python(path)
+    for number, line in enumerate((ROOT / "Makefile").read_text(encoding="utf-8").splitlines(), start=1):
+        if "# " in line:
+            yield Text(ROOT / "Makefile", number, line.partition("# ")[2])
     for folder in (EXTENSION / "src", ROOT / "tests" / "vscode"):
         for path in sorted(folder.rglob("*.ts")):
             if "node_modules" not in path.parts:

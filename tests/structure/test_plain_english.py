@@ -52,6 +52,14 @@ def test_sentences_of_the_interface_are_short() -> None:
 def test_banned_phrases_and_long_sentences_are_found() -> None:
     path = ROOT / "README.md"
     assert len(list(banned_in(iter([Text(path, 1, "the user is told\nof it by calls that the cache serves")])))) == 2
+    for faulty in (
+        "Up to so many sizes.",
+        "Reads it. Any thread.",
+        "Do the same with one output.",
+        "it misses its aim.",
+    ):
+        assert list(banned_in(iter([Text(path, 1, faulty)]))), faulty
+    assert not list(banned_in(iter([Text(path, 1, "Runs on any thread. The same class serves every end.")])))
     assert list(long_sentences(iter([Text(path, 1, "word " * 26)])))
     assert not list(long_sentences(iter([Text(path, 1, "word " * 20 + "end. " + "word " * 20)])))
 

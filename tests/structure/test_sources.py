@@ -114,7 +114,7 @@ def test_what_the_guide_for_contributors_names_exists() -> None:
         else:
             is_there = not re.fullmatch(r"\w+", name) or name in words | {path.name for path in ADAPTER.rglob("*")}
         missing += [] if is_there else [name]
-    assert len(named) > 50, "this test reads nothing any more"
+    assert len(named) > 50, "this test reads nothing"
     assert not missing, missing
 
 

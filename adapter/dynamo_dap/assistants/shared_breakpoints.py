@@ -1,6 +1,6 @@
 """Merges the breakpoints of several clients of one session: each DAP request replaces the whole list.
 
-Pure; one per session, used under its lock.
+It is pure; one per session, used under its lock.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class Compile(AtLine):
     function: str
     """The user's function: ``Model.forward``."""
     name: str
-    """The same, or its compiled resume function: ``Model.forward (resumed at line 8)``."""
+    """The user's function, or its compiled resume function: ``Model.forward (resumed at line 8)``."""
     backend: str | None
     state: str
     """``compiled``, ``skipped``, ``failed``, or ``tracing`` until it ends."""

@@ -206,7 +206,7 @@ class JsonTrial(msgspec.Struct, rename="camel"):
     """Whether it helps and the result is the same."""
     verdict: str
     reference: str
-    """What the result is compared with: the run without the fix, or an eager run if that one fails."""
+    """What the result is compared with: the run without the fix, or an eager run if the run without the fix fails."""
     needs_trial: bool
     """Whether it assumes something about the data."""
     before: JsonOutcome

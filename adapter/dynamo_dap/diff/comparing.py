@@ -85,7 +85,7 @@ def side_of_run(run: Run) -> Side:
 
 
 class _Comparison:
-    """One comparison. One thread."""
+    """One comparison. Runs on one thread."""
 
     def __init__(self, one: Run, other: Run) -> None:
         self._runs = one, other

@@ -79,7 +79,7 @@ class Node(Struct, rename="camel", omit_defaults=True):
 
 
 class Track(Struct, rename="camel", omit_defaults=True):
-    """One thread."""
+    """A thread of the profile."""
 
     name: str
     is_main: bool

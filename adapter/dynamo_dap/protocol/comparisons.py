@@ -27,7 +27,7 @@ class Deviation(Struct, rename="camel", omit_defaults=True):
     error: float | None = None
     """The largest error against float64, if a float64 run decided."""
     reference_error: float | None = None
-    """The same error of the stage before."""
+    """The previous stage's largest error against float64, if a float64 run decided."""
 
 
 class ComparedLine(Struct, rename="camel", omit_defaults=True):

@@ -146,14 +146,14 @@ class RecordedRun(Struct, rename="camel", omit_defaults=True):
     profile: str | None = None
     """As in ``LaunchDescription``; each process appends its id."""
     explore: str | None = None
-    """The same."""
+    """As in ``LaunchDescription``; each process appends its id."""
     comparisons: str | None = None
-    """The same; all processes write to one file."""
+    """As in ``LaunchDescription``; all processes write to one file."""
     compare_every: int = 0
     hashed_calls: str | None = None
     """As in ``LaunchDescription``; each process has its own file."""
     cache_keys: bool = False
-    """The same."""
+    """As in ``LaunchDescription``."""
     rank: Rank | None = None
     """The child's rank, if the parent knows it."""
 

@@ -120,4 +120,4 @@ class ForecastBody(Struct, rename="camel", omit_defaults=True):
 
     functions: list[FunctionForecast] = []
     text: str = ""
-    """The same as readable text."""
+    """The functions as readable text."""

@@ -1,4 +1,4 @@
-"""Formats file names, variables and control characters for users. Pure; for the program and for commands."""
+"""Formats file names, variables and control characters for users. It is pure, for the program and for commands."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class RecordWriter:
 
 
 class RecordReader:
-    """Reads a record as it is written. One thread."""
+    """Reads a record as it is written. Runs on one thread."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -155,7 +155,7 @@ def program_of(path: Path) -> Started:
 class RecordScan:
     """Finds facts about a record without decoding it.
 
-    One thread. A record may have many megabytes, so it is read from its end, as far as needed.
+    Runs on one thread. A record may have many megabytes, so it is read from its end, as far as needed.
     """
 
     def __init__(self, path: Path) -> None:

@@ -21,7 +21,7 @@ from dynamo_dap.records.ranks import Collective, ComparedCompile, JsonRanks, Par
 from dynamo_dap.records.texts import counted, recorded_line
 
 _COLUMNS = 8
-"""Up to so many ranks have their own columns; of more, those that compiled the same share one."""
+"""The most ranks with a column each; of more, those with the same compiles share a column."""
 _COLUMN_WIDTH = 44
 """Characters, on a page."""
 _RED, _YELLOW = (218, 54, 51), (178, 123, 0)

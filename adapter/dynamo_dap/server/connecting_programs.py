@@ -37,7 +37,7 @@ from dynamo_dap.server.rank_meeting import RankMeeting
 _log = logging.getLogger(__name__)
 
 _MAXIMUM_REPORTED = 10
-"""So many addresses without a valid token are reported by name."""
+"""The most addresses without a valid token that are reported by name."""
 
 
 class ConnectingPrograms:

@@ -63,7 +63,7 @@ _PATIENCE = 2.0
 """Seconds before a message appears."""
 
 _LAUNCHERS = frozenset({"torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch"})
-"""Modules that run no code of the user themselves."""
+"""Modules that run no user code themselves."""
 
 _numbers = itertools.count(1)
 

@@ -333,7 +333,7 @@ class Debugger:
         return event
 
     def give_up(self) -> None:
-        """Cancel a wait on another thread. Any thread."""
+        """Cancel a wait on another thread. Runs on any thread."""
         self._events.put(_GiveUp())
 
     def pause(self) -> None:

@@ -79,7 +79,7 @@ def read_any(path: Path, mappings: Mappings = ()) -> Record:
 
 
 class TraceReader:
-    """Reads one log into a record, in one go or in pieces. One thread."""
+    """Reads one log into a record, in one go or in pieces. Runs on one thread."""
 
     def __init__(
         self,

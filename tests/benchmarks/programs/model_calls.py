@@ -1,4 +1,4 @@
-"""Calls a compiled model that takes some 10 ms as often as it is asked to, and answers what that took.
+"""Calls a compiled model that takes about 10 ms as often as it is asked to, and answers what that took.
 
 It receives ``calls 10``, or ``training 10`` for a backward pass after each. ``python model_calls.py PORT``: see
 ``calls.py``.

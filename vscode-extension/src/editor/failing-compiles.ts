@@ -14,7 +14,7 @@ import { programInEditor, type Program } from "./programs.js";
 import { WatchedRuns } from "./watched-runs.js";
 
 const [BISECT, MINIFY, DEBUG, KEEP, RUNS] = [vscode.l10n.t("Bisect Stages"), vscode.l10n.t("Minify Graph"), vscode.l10n.t("Debug It"), vscode.l10n.t("Keep in launch.json"), vscode.l10n.t("Show the Runs")];
-/** Lines of the user's that are linked. */
+/** The user lines that are linked. */
 const MOST_PLACES = 2;
 
 /** What `bisect --json` prints; null when every stage is right. */

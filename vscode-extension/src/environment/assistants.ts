@@ -82,7 +82,7 @@ async function serverFor(folder: vscode.Uri | undefined, env: Record<string, str
     return { command: python, args: ["-c", COMMAND, "mcp", "--folder", folder?.fsPath ?? "."], env };
 }
 
-/** Opens what an assistant's configuration is to hold, which is the same for most of them. */
+/** Opens the configuration for an assistant, which is equal for most assistants. */
 async function show(environment: Record<string, string>): Promise<void> {
     const folder = vscode.workspace.workspaceFolders?.[0]?.uri;
     try {

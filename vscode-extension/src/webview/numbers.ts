@@ -7,13 +7,13 @@ export function numbers(start: number, stop: number): number[] {
     return Array.from({ length: Math.max(0, stop - start) }, (_, at) => start + at);
 }
 
-/** A number with so many significant digits; as it is with 0 digits, and what is not a finite number. */
+/** A number with this many significant digits; unchanged with 0 digits, or if it is not finite. */
 export function shortened(text = "…", digits = 0): string {
     const number = Number(text);
     return digits === 0 || !Number.isFinite(number) || text.trim() === "" ? text : String(Number(number.toPrecision(digits)));
 }
 
-/** The width of a column that shows so many digits. */
+/** The width of a column that shows this many digits. */
 export function widthOf(digits: number): number {
     return digits === 0 ? WHOLE_PIXELS : 64 + 8 * digits;
 }

@@ -28,7 +28,7 @@ export class SelectionBar {
         return [...this.chosen];
     }
 
-    /** The selection for a picture of so many dimensions: the last ones are shown. */
+    /** The selection for a picture of that many dimensions: the last ones are shown. */
     forPicture(dimensions: number): Selection {
         if (dimensions === MOST_SHOWN) {
             return this.selection;

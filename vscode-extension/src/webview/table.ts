@@ -61,7 +61,7 @@ export class Table {
         this.draw();
     }
 
-    /** Shows numbers with so many significant digits, in columns as wide as they need; all digits with 0. */
+    /** Shows numbers with this many significant digits, in columns as wide as they need; all digits with 0. */
     setDigits(digits: number): void {
         this.digits = digits;
         this.scrolling.setWidth(widthOf(digits));

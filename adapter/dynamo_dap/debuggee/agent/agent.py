@@ -105,7 +105,10 @@ class Agent:
         self.client = client
 
     def detach_client(self) -> None:
-        """Forget the client: remove every hook, resume every thread. Any thread; may be called without a client."""
+        """Forget the client: remove every hook, resume every thread.
+
+        Runs on any thread; may be called without a client.
+        """
         client, self.client = self.client, None
         self.eager_debugger.close()
         self.breakpoints.clear()
@@ -141,7 +144,7 @@ class Agent:
             client.send_event(event, body)
 
     def compiles_changed(self) -> None:
-        """Notify the client, once for all changes until its next request. Any thread."""
+        """Notify the client, once for all changes until its next request. Runs on any thread."""
         if not self.has_reported_compiles:
             self.has_reported_compiles = True
             self.send_event(COMPILES_CHANGED_EVENT)
@@ -177,7 +180,7 @@ class Agent:
         return tuple(hooks for hooks in (self.compiles, self.stages, *self.engines) if hooks is not None)
 
     def arm(self) -> None:
-        """Let engines install or remove hooks after a change of breakpoints or filters. Any thread."""
+        """Let engines install or remove hooks after a change of breakpoints or filters. Runs on any thread."""
         if self.client is None:
             return
         for hooks in self._hooks:

@@ -68,10 +68,10 @@ class Engine(Hooks, Protocol):
         """Return this engine's view of a running Python frame; None if the frame belongs to another engine."""
 
     def listing_of(self, code: types.CodeType) -> VirtualSource | None:
-        """Return the listing of ``code``, if this engine shows code that Dynamo generated. Any thread."""
+        """Return the listing of ``code``, if this engine shows code that Dynamo generated. Runs on any thread."""
 
     def disassemble(self, arguments: DisassembleArguments) -> DisassembleResponseBody | None:
-        """Return instructions around an address; None if the address is not of this engine's code. Any thread."""
+        """Return instructions around an address; None if it is not of this engine's code. Runs on any thread."""
 
     def stop_for_breakpoint_call(self, frame: types.FrameType) -> bool:
         """Stop where ``frame`` called ``breakpoint()``, if this engine handles that call; else return False."""
@@ -162,7 +162,7 @@ class CompileReader(Hooks, Protocol):
         """Return a compiled graph's readable code for its backend, empty for no graph; None before that."""
 
     def readable_code(self, name: str, graph: object) -> str:
-        """Return the readable code of a graph (``torch.fx.Graph``), in the same form. Tracing thread."""
+        """Return the readable code of a graph (``torch.fx.Graph``), in the same form. Runs on the tracing thread."""
 
 
 @dataclass(eq=False)
@@ -181,7 +181,7 @@ class WhatIf:
 
 
 class StageReader(Hooks, Protocol):
-    """Reads the stages of explored compiles. Reader thread."""
+    """Reads the stages of explored compiles. Runs on the reader thread."""
 
     def stages(self, compile_id: str | None, source_of: Callable[[VirtualSource], Source | None]) -> object:
         """Return the body of ``dynamoStages``; ``source_of`` makes a document readable. Raises ``NoSuchCompile``."""
@@ -196,7 +196,7 @@ class EagerDebugger(Protocol):
 
     @property
     def is_active(self) -> bool:
-        """Whether it debugs now. Any thread."""
+        """Whether it debugs now. Runs on any thread."""
 
     def wait_until_configured(self) -> None:
         """Block until its client has set its breakpoints or disconnected."""
@@ -206,7 +206,7 @@ class EagerDebugger(Protocol):
 
     @property
     def exception_filters(self) -> frozenset[str]:
-        """The exception filters that are on, by DAP's names. Any thread."""
+        """The exception filters that are on, by DAP's names. Runs on any thread."""
 
     def stopped_for(self, error: BaseException, filters: frozenset[str]) -> None:
         """Do not stop again for ``error`` by ``filters``: the agent has stopped where it was raised.
@@ -215,7 +215,7 @@ class EagerDebugger(Protocol):
         """
 
     def close(self) -> None:
-        """Detach from the program at the end of the session. Any thread; may be called again."""
+        """Detach from the program at the end of the session. Runs on any thread; may be called again."""
 
     def kept_out(self) -> AbstractContextManager[None]:
         """Disable it for the calling thread inside this context: the agent holds the thread."""
@@ -241,7 +241,7 @@ class EagerDebugger(Protocol):
         """Withdraw the user's pause request: the agent is about to pause the calling thread."""
 
     def give_up_pauses(self) -> None:
-        """Withdraw every pause request that no thread has answered yet. Reader thread."""
+        """Withdraw every pause request that no thread has answered yet. Runs on the reader thread."""
 
 
 class NoEagerDebugger:
@@ -282,7 +282,7 @@ class NoEagerDebugger:
 
 
 class Process(Protocol):
-    """The agent's interface to its process. Reader thread."""
+    """The agent's interface to its process. Runs on the reader thread."""
 
     def terminate(self) -> None:
         """End the program: the client asks for it."""
@@ -338,10 +338,10 @@ class CachedCalls(Protocol):
         """Return whether a breakpoint is on these lines, by file, or on these functions (qualified names)."""
 
     def prepare(self, code: types.CodeType, *, may_stop: bool) -> None:
-        """Prepare for calls of the compiled ``code``, which may have to stop or no longer need to. Any thread."""
+        """Prepare for calls of the compiled ``code``, which may or may no longer have to stop. Runs on any thread."""
 
     def release(self) -> None:
-        """Let all of them run without a stop. Any thread."""
+        """Let all of them run without a stop. Runs on any thread."""
 
     def are_traced(self) -> bool:
         """Return whether a trace stops such calls (``stop_in``); if not, ``prepare`` does everything."""
@@ -369,7 +369,7 @@ class CachedCalls(Protocol):
         """
 
     def are_compiled_wanted(self) -> bool:
-        """Return whether newly compiled calls may have to be noted. Any thread."""
+        """Return whether newly compiled calls may have to be noted. Runs on any thread."""
 
     def wants_compiled(self, code: types.CodeType) -> bool:
         """Return whether to note the call that is about to run the generated ``code``. On the call's thread."""
@@ -378,7 +378,7 @@ class CachedCalls(Protocol):
         """Note such a call's part before its graph break, without a stop. Returns the same as ``stop_in``."""
 
     def has_begun(self, code: types.CodeType) -> bool:
-        """Return whether the end of a call that runs generated ``code`` matters. Any thread."""
+        """Return whether the end of a call that runs generated ``code`` matters. Runs on any thread."""
 
     def ended(self, frame: types.FrameType) -> None:
         """Note that the call that ``frame`` ran has ended. On the thread that made the call."""
@@ -394,7 +394,7 @@ class BackwardCalls(Protocol):
         """Return whether anything is set in the backward pass of a call that runs these lines, by file."""
 
     def release(self) -> None:
-        """Let all of them run without a stop. Any thread."""
+        """Let all of them run without a stop. Runs on any thread."""
 
     def begins(self, call: CachedCall, known: CallFacts | None) -> CallFacts | None:
         """Note the inputs of a call, before it begins. On the thread that makes the call.
@@ -460,7 +460,7 @@ class Host(Protocol):
         """Return the frames of running Python code from ``top`` down: ordinary ones, and those of engines."""
 
     def listing_of(self, code: types.CodeType) -> VirtualSource | None:
-        """Return the listing of ``code``, which Dynamo generated; None if no engine has one. Any thread."""
+        """Return the listing of ``code``, which Dynamo generated; None if no engine has one. Runs on any thread."""
 
     def breakpoint_changed(self, breakpoint: LineBreakpoint) -> None:
         """Send the client the present state of ``breakpoint``."""

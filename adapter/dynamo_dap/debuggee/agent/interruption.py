@@ -29,7 +29,7 @@ _RETRY_INTERVAL = 0.01
 
 _PendingCall = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 _PlainCall = ctypes.CFUNCTYPE(ctypes.c_int)
-"""The same function without its argument."""
+"""The type of ``_PendingCall`` without its argument."""
 _raising: deque[object] = deque(maxlen=64)
 """Calls that will send an exception: each is needed until it has returned."""
 _waiting: list[object] = []

@@ -21,7 +21,7 @@ from dynamo_dap.protocol.messages import Request
 
 
 class Reply:
-    """The answer to one request, sent once: later answers are dropped. Any thread."""
+    """The answer to one request, sent once: later answers are dropped. Runs on any thread."""
 
     def __init__(self, client: Connection, request: Request) -> None:
         self._client = client
@@ -54,7 +54,7 @@ class Work:
         self.name = name
         self.reply = reply
         self.run: Callable[[], None] = lambda: None
-        """Serves the request. Held thread."""
+        """Serves the request. Runs on the held thread."""
         self.on_stuck: Callable[[], None] = lambda: None
         """Called when the work continues after its time, in C code. The watchdog's thread."""
         self.interruptible = Interruptible(seconds, self._report_stuck)
@@ -67,7 +67,7 @@ class Work:
         self.run = self.on_stuck = lambda: None
 
     def cancel(self) -> None:
-        """Cancel the work: interrupt it if it has begun. Any thread."""
+        """Cancel the work: interrupt it if it has begun. Runs on any thread."""
         self.interruptible.interrupt()
 
 
@@ -97,7 +97,7 @@ class Pause:
         return self._frames
 
     def submit(self, work: Work) -> None:
-        """Queue ``work`` for the held thread. Any thread.
+        """Queue ``work`` for the held thread. Runs on any thread.
 
         Raises:
             RequestError: the thread was released already, or is stuck in other work.
@@ -123,14 +123,14 @@ class Pause:
         return True
 
     def cancel(self, seq: int) -> None:
-        """Cancel the work for request ``seq``, if there is any unfinished. Any thread."""
+        """Cancel the work for request ``seq``, if there is any unfinished. Runs on any thread."""
         with self._lock:
             work = self._unfinished.get(seq)
         if work is not None:
             work.cancel()
 
     def release(self, step: Step | None) -> None:
-        """Resume the thread once the work queued so far is done. Any thread; only the first release counts."""
+        """Resume the thread once the work queued so far is done. Runs on any thread; only the first release counts."""
         with self._lock:
             if self._released:
                 return
@@ -139,14 +139,14 @@ class Pause:
         self._queue.put(None)
 
     def interrupt_all(self) -> None:
-        """Cancel everything queued or running, so that a release is not held up. Any thread."""
+        """Cancel everything queued or running, so that a release is not held up. Runs on any thread."""
         with self._lock:
             unfinished = list(self._unfinished.values())
         for work in unfinished:
             work.cancel()
 
     def serve(self, on_unstuck: Callable[[Work], None]) -> None:
-        """Serve work until released; report stuck work that ends after all. Held thread."""
+        """Serve work until released; report stuck work that ends after all. Runs on the held thread."""
         assert threading.get_ident() == self.ident, "a pause is served by its own thread"
         while (work := self._queue.get()) is not None:
             try:

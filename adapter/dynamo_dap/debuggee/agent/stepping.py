@@ -100,7 +100,7 @@ class Step:
     origin: object = None
     """The engine's facts about the step's beginning; other engines ignore them."""
     target: int = 0
-    """The target of a step into the past.
+    """The target of a step back.
 
     For ``RESTART_FRAME`` the function's depth in the stack, for ``TO_SNAPSHOT`` the snapshot's number.
     """
@@ -178,7 +178,7 @@ class Stop:
 
 
 class Steps:
-    """The user's steps and pause requests for running threads, by Python's identifiers. Any thread."""
+    """The user's steps and pause requests for running threads, by Python's identifiers. Runs on any thread."""
 
     def __init__(self, on_change: Callable[[], None], on_pause_taken: Callable[[], None]) -> None:
         """Call ``on_change`` when engines need other hooks, and ``on_pause_taken`` when a thread pauses."""

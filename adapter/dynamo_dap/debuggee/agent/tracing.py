@@ -60,7 +60,7 @@ def trace_beneath(function: TraceFunction, set_it: Callable[[TraceFunction], Non
 
 
 def stack_of_thread(ident: int) -> list[FrameType]:
-    """Return a running thread's frames, innermost first; none if it has ended. Any thread.
+    """Return a running thread's frames, innermost first; none if it has ended. Runs on any thread.
 
     A walk by Python code could miss callers: the stack changes meanwhile, and a generator that has yielded has no
     ``f_back``. Here no Python instruction runs between the first frame and the last, so that no other thread runs.

@@ -20,7 +20,7 @@ _MAXIMUM_DEPTH = 3
 
 def constant_text(value: object, depth: int = 0) -> str:
     """Return ``value`` as Python text if it is plain data, else its type's name in angle brackets."""
-    # Compare the type first: ``isinstance`` may call the object, and accepts subclasses of the user.
+    # Compare the type first: ``isinstance`` may call the object, and accepts the user's subclasses.
     kind = type(value)
     if kind is CodeType:
         assert isinstance(value, CodeType)

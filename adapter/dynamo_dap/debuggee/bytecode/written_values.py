@@ -1,8 +1,8 @@
 """Writes values on the stack as Python: trees of parts, made instruction by instruction.
 
 Each value notes its dependencies, so that a later use knows whether the expression would give another value by then.
-Lists and tuples that never leave the stack are computed, not written: Dynamo packs and unpacks frames in them. Pure; a
-value belongs to one pass of ``decompiling``.
+Lists and tuples that never leave the stack are computed, not written: Dynamo packs and unpacks frames in them. The
+module is pure; a value belongs to one pass of ``decompiling``.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ class CompileTimeEngine:
     # -- arming ----------------------------------------------------------------------------------------------------
 
     def arm(self) -> None:
-        """Install the hooks that breakpoints, steps and pause requests need now, and remove others. Any thread."""
+        """Install the hooks that breakpoints, steps and pause requests need; remove others. Runs on any thread."""
         host = self._host
         wanted = host.options.compile_time
         limit_real_values(_limits(host.options.real_values))
@@ -96,7 +96,7 @@ class CompileTimeEngine:
         self._value_stops.arm()
 
     def close(self) -> None:
-        """Remove the hooks. Any thread."""
+        """Remove the hooks. Runs on any thread."""
         self._watches_every_line = False
         self._hooks.want(lines=False, instructions=False)
         self._logs.want(False)
@@ -291,7 +291,7 @@ class CompileTimeEngine:
         """Return None: generated code belongs to the other engine."""
 
     def disassemble(self, arguments: DisassembleArguments) -> DisassembleResponseBody | None:
-        """List traced instructions; None if the address is not of traced code. Any thread."""
+        """List traced instructions; None if the address is not of traced code. Runs on any thread."""
         return self._codes.disassemble(arguments)
 
     def stop_for_breakpoint_call(self, frame: types.FrameType) -> bool:

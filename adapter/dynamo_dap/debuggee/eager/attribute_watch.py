@@ -67,7 +67,7 @@ class _Target:
 
 
 class _TracedFrame:
-    """A frame of the user's, its present line, and its previous trace function."""
+    """A user frame, its present line, and its previous trace function."""
 
     __slots__ = ("before", "function", "is_generated", "line")
 

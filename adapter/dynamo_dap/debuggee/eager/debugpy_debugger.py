@@ -127,7 +127,7 @@ class DebugpyDebugger:
             pydevd_internals.wait_until_configured(lambda: not self.is_active)
 
     def close(self) -> None:
-        """Detach from the program at the end of the session. Any thread; may be called again."""
+        """Detach from the program at the end of the session. Runs on any thread; may be called again."""
         self._gone.set()
         self._compiles.close()
 
@@ -249,7 +249,7 @@ def _leave_this_fork() -> None:
 
 
 def _innermost_user_frame(top: types.FrameType | None) -> tuple[types.FrameType | None, types.FrameType | None]:
-    """Return the innermost eager frame of the user from ``top`` down, and the frame that it called."""
+    """Return the user's innermost eager frame from ``top`` down, and the frame that it called."""
     callee = None
     for frame in walk(top):
         file_name = frame.f_code.co_filename

@@ -65,12 +65,12 @@ class IdleTracing:
             self.want()
 
     def on_request(self, command: str, arguments: dict[str, Any]) -> None:
-        """Start tracing if a request to debugpy needs it. Any thread."""
+        """Start tracing if a request to debugpy needs it. Runs on any thread."""
         if _needs_tracing(command, arguments):
             self.want()
 
     def want(self) -> None:
-        """Trace the main thread from now on. Any thread."""
+        """Trace the main thread from now on. Runs on any thread."""
         if _is_main_thread():
             self._is_wanted = True
             self._trace()

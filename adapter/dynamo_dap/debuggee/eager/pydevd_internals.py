@@ -307,7 +307,7 @@ def _thread(ident: int) -> threading.Thread | None:
 
 
 def thread_id_of(ident: int) -> int:
-    """Return its DAP id of the thread with Python's identifier ``ident``. Any thread."""
+    """Return its DAP id of the thread with Python's identifier ``ident``. Runs on any thread."""
     thread = _thread(ident)
     if thread is None:
         key = f"thread {ident}"
@@ -317,7 +317,7 @@ def thread_id_of(ident: int) -> int:
 
 
 def ident_of_thread(thread_id: int) -> int | None:
-    """Return Python's identifier of the thread with its DAP id ``thread_id``. Any thread."""
+    """Return Python's identifier of the thread with its DAP id ``thread_id``. Runs on any thread."""
     key = _schema()._dap_id_to_obj_id.get(thread_id)
     if not isinstance(key, str):
         return None
@@ -330,7 +330,7 @@ def ident_of_thread(thread_id: int) -> int | None:
 
 
 def request_pause(ident: int) -> None:
-    """Ask the thread with Python's identifier ``ident`` to pause, unless it is stopped. Any thread."""
+    """Ask the thread with Python's identifier ``ident`` to pause, unless it is stopped. Runs on any thread."""
     thread = _thread(ident)
     if thread is not None and not _information(thread).is_in_wait_loop:
         reason = importlib.import_module("_pydevd_bundle.pydevd_comm_constants").CMD_THREAD_SUSPEND
@@ -338,7 +338,7 @@ def request_pause(ident: int) -> None:
 
 
 def give_up_pauses() -> None:
-    """Withdraw the pause requests that no thread has answered yet. Any thread."""
+    """Withdraw the pause requests that no thread has answered yet. Runs on any thread."""
     lifecycle = importlib.import_module("_pydevd_bundle.pydevd_thread_lifecycle")
     suspended_for = importlib.import_module("_pydevd_bundle.pydevd_comm_constants").CMD_THREAD_SUSPEND
     for thread in _started_threads():
@@ -474,7 +474,7 @@ def stop_at(frame: types.FrameType | None) -> None:
 
 
 def exception_filters() -> frozenset[str]:
-    """Return the exception filters that are on, by DAP's names. Any thread."""
+    """Return the exception filters that are on, by DAP's names. Runs on any thread."""
     pydb = debugger()
     caught, unhandled = pydb.break_on_caught_exceptions, pydb.break_on_user_uncaught_exceptions
     is_on = {RAISED: caught, USER_UNHANDLED: unhandled, UNCAUGHT: pydb.break_on_uncaught_exceptions}
@@ -482,7 +482,7 @@ def exception_filters() -> frozenset[str]:
 
 
 def report_uncaught(error: BaseException) -> None:
-    """Stop at an exception that is about to end the program, if the user asked for that."""
+    """Stop at an exception that is about to end the program, if that filter is on."""
     pydb = debugger()
     reported = type(error), error, error.__traceback__
     pydb.stop_on_unhandled_exception(pydb, threading.current_thread(), _information(), reported)
@@ -507,7 +507,7 @@ def set_trace(function: Callable[..., Any]) -> None:
 
 
 def trace_frames(ident: int, frames: list[types.FrameType]) -> None:
-    """Trace running frames of the thread ``ident``, as after a change of breakpoints. Any thread."""
+    """Trace running frames of the thread ``ident``, as after a change of breakpoints. Runs on any thread."""
     pydb = debugger()
     for frame in frames:
         if pydb.get_file_type(frame) is not None:
@@ -561,14 +561,14 @@ def frame_of_globals_at_stop(frame_of_globals: Callable[[], types.FrameType]) ->
 
 
 def never_trace(file_name: str) -> None:
-    """Never trace code of ``file_name``, a name in angle brackets, but show it in stacks. Any thread."""
+    """Never trace code of ``file_name``, a name in angle brackets, but show it in stacks. Runs on any thread."""
     importlib.import_module("_pydevd_bundle.pydevd_dont_trace_files").DONT_TRACE[file_name] = _LIBRARY_FILE
 
 
 def show_in_stacks(is_shown: Callable[[str], bool]) -> None:
     """Show frames of the files that ``is_shown`` selects, which ``justMyCode`` would leave out of stacks.
 
-    The same filter decides where steps may end; that stays the same.
+    The filter also decides where steps may end, which does not change.
     """
     pydb = debugger()
     is_filtered = pydb.apply_files_filter

@@ -90,7 +90,8 @@ def _are_off() -> bool:
 def never_step_into(paths: Iterable[str], is_passed: Callable[[types.FrameType], bool]) -> None:
     """Leave files (patterns) out of steps and stacks, as ``justMyCode`` does with libraries.
 
-    Any thread. No step ends in a frame that ``is_passed`` either; such a frame is shown, and breakpoints stop in it.
+    Runs on any thread. No step ends in a frame that ``is_passed`` either; such a frame is shown, and breakpoints stop
+    in it.
     """
     pydb = pydevd_internals.debugger()
     kind = importlib.import_module("_pydevd_bundle.pydevd_filtering").ExcludeFilter
@@ -147,6 +148,6 @@ def _go_on_stepping_in(pydb: Any, is_passed: Callable[[types.FrameType], bool]) 
 
 
 def forget_filtered() -> None:
-    """Check code again that a step has skipped: breakpoints stop in it. Any thread."""
+    """Check code again that a step has skipped: breakpoints stop in it. Runs on any thread."""
     sys.modules["pydevd"].global_cache_skips.clear()
     sys.modules["pydevd"].global_cache_frame_skips.clear()

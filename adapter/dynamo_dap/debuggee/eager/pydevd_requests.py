@@ -215,7 +215,7 @@ class _Served:
         self._was_stuck = False
 
     def cancel(self) -> None:
-        """Interrupt it. Any thread."""
+        """Interrupt it. Runs on any thread."""
         self._work.interrupt()
 
     def run(self, serve: Callable[[], None]) -> None:

@@ -35,7 +35,7 @@ class CallEntries:
         self._are_wanted = False
 
     def arm(self) -> bool:
-        """Apply a change of breakpoints; return whether any cached call may have to stop. Any thread."""
+        """Apply a change of breakpoints; return whether any cached call may have to stop. Runs on any thread."""
         wanted = self._cached_calls is not None and self._cached_calls.are_wanted()
         if self._are_wanted and not wanted and self._cached_calls is not None:
             self._cached_calls.release()
@@ -43,7 +43,7 @@ class CallEntries:
         return wanted
 
     def are_compiled_wanted(self) -> bool:
-        """Return whether newly compiled calls may have to be noted. Any thread."""
+        """Return whether newly compiled calls may have to be noted. Runs on any thread."""
         return self._cached_calls is not None and self._cached_calls.are_compiled_wanted()
 
     def forget(self) -> None:
@@ -52,7 +52,7 @@ class CallEntries:
         self._counts.clear()
 
     def close(self) -> None:
-        """Restore every function: the client has disconnected. Any thread."""
+        """Restore every function: the client has disconnected. Runs on any thread."""
         self._are_wanted = False
         if self._cached_calls is not None:
             self._cached_calls.release()
@@ -204,7 +204,7 @@ class GradientEntries:
         self._are_wanted = False
 
     def arm(self) -> bool:
-        """Apply a change of breakpoints; return whether the backward pass of any call may have to stop. Any thread."""
+        """Apply a change of breakpoints; return whether any backward pass may have to stop. Runs on any thread."""
         wanted = self._backward is not None and self._backward.are_wanted()
         if self._are_wanted and not wanted and self._backward is not None:
             self._backward.release()
@@ -212,7 +212,7 @@ class GradientEntries:
         return wanted
 
     def close(self) -> None:
-        """Forget all calls: the client is gone. Any thread."""
+        """Forget all calls: the client is gone. Runs on any thread."""
         self._are_wanted = False
         if self._backward is not None:
             self._backward.release()

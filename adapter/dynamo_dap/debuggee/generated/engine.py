@@ -132,7 +132,7 @@ class RunTimeEngine:
     # -- arming ----------------------------------------------------------------------------------------------------
 
     def arm(self) -> None:
-        """Install the hooks that breakpoints, steps and pause requests need now, and remove others. Any thread."""
+        """Install the hooks that breakpoints, steps and pause requests need; remove others. Runs on any thread."""
         if NOTIFICATION.problem is not None:
             return
         if MARKERS.problem is None:
@@ -174,7 +174,7 @@ class RunTimeEngine:
         return replace(now, everything=everything, entries=entries, raises=raises, breakpoints=breakpoints)
 
     def count_calls(self) -> None:
-        """Count the calls of generated code from now on, to the end of the session. Any thread."""
+        """Count the calls of generated code from now on, to the end of the session. Runs on any thread."""
         if not self.counts_calls:
             self.counts_calls = True
             self.arm()
@@ -209,7 +209,7 @@ class RunTimeEngine:
             frame = frame.f_back
 
     def close(self) -> None:
-        """Remove the hooks, and revert patches. Any thread."""
+        """Remove the hooks, and revert patches. Runs on any thread."""
         revert_all(self.codes)
         self._wants = _Wants()
         self._calls.close()

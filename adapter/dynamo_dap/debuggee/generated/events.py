@@ -41,7 +41,7 @@ class Source(Protocol):
         """Report the events of the frame of ``code`` that begins now on this thread."""
 
     def watch(self, generated: GeneratedCode, code: CodeType) -> None:
-        """Report the events of all frames of ``code``, if this source can. Any thread."""
+        """Report the events of all frames of ``code``, if this source can. Runs on any thread."""
 
     def watch_running(self, generated: GeneratedCode, frame: FrameType) -> None:
         """Report the events of ``frame``, which is on this thread's stack already."""
@@ -50,10 +50,10 @@ class Source(Protocol):
         """Report no events of a call that runs ``code`` and needs none."""
 
     def keep_only(self, wanted: set[int]) -> None:
-        """Stop reporting generated code whose ``id(code)`` is not in ``wanted``. Any thread."""
+        """Stop reporting generated code whose ``id(code)`` is not in ``wanted``. Runs on any thread."""
 
     def want_raises(self, wanted: bool) -> None:
-        """Choose whether ``on_raise`` and ``on_unwind`` are called. Any thread."""
+        """Choose whether ``on_raise`` and ``on_unwind`` are called. Runs on any thread."""
 
     def close(self) -> None:
-        """Stop all reports and release the interpreter's hooks. Any thread."""
+        """Stop all reports and release the interpreter's hooks. Runs on any thread."""

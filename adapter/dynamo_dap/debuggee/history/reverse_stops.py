@@ -1,4 +1,4 @@
-"""Finds the stops of steps through a trace's past: breakpoints, data breakpoints, exceptions.
+"""Finds the stops of steps through a trace's history: breakpoints, data breakpoints, exceptions.
 
 A reverse step visits the trace's stops in reverse order. For data breakpoints that were set later, it compares the
 values in the trace's log. Runs on the tracing

@@ -298,7 +298,7 @@ class SavedTrace:
         self._root.closure = ()
 
     def close(self) -> None:
-        """Forget the trace, once no thread uses it. Any thread."""
+        """Forget the trace, once no thread uses it. Runs on any thread."""
         self.is_dropped = self._is_unwanted = True
         if not self._lock.acquire(blocking=False):
             return

@@ -55,7 +55,7 @@ class Met:
 
 
 class Stops(Protocol):
-    """Conditions that end a step through the past."""
+    """Conditions that end a step through the history."""
 
     def breakpoint_lines(self, path: str) -> Collection[int] | None:
         """Return a file's lines with breakpoints."""
@@ -73,7 +73,7 @@ class Stops(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """The destination of a step through the past."""
+    """The destination of a step through the history."""
 
     place: Place
     reason: str

@@ -45,7 +45,7 @@ class ChangeLog(Protocol):
 
     @property
     def is_showing(self) -> bool:
-        """Whether the past is shown: changes then do not belong to the trace."""
+        """Whether an earlier state is shown: changes then do not belong to the trace."""
 
     def add_change(self, change: Change) -> None:
         """Note an in-place change before it happens."""
@@ -281,7 +281,7 @@ class ChangeHooks:
         self._patches = Patches("the history of traces", self._end)
 
     def want(self, wanted: bool) -> None:
-        """Install or remove the wrappers. Any thread."""
+        """Install or remove the wrappers. Runs on any thread."""
         with self._lock:
             if wanted == self._patches.is_installed or TRACE_LOG.problem is not None:
                 return

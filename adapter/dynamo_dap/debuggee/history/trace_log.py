@@ -1,9 +1,9 @@
-"""Logs a trace's state at each instruction, to show its past without another trace.
+"""Logs a trace's state at each instruction, to show earlier states without another trace.
 
 Names and the value stack are copied before an instruction runs, or derived from the next copy (``snapshots``). State
 that Dynamo changes in place (contents of containers, attributes, lazy values) is copied before the change. ``show``
-puts the past into Dynamo's own objects, so that all readers of the trace see it. Later it restores the present, with
-which tracing continues. Runs on the tracing thread; a log lives as long as its attempt.
+puts an earlier state into Dynamo's own objects, so that all readers of the trace see it. Later it restores the present,
+with which tracing continues. Runs on the tracing thread; a log lives as long as its attempt.
 """
 
 from __future__ import annotations
@@ -357,7 +357,7 @@ class TraceLog:
 
     @property
     def is_showing(self) -> bool:
-        """Whether the past is shown."""
+        """Whether an earlier state is shown."""
         return self._present is not None
 
     def show(self, index: int | None, *, as_result: bool = False) -> None:
@@ -479,7 +479,7 @@ def _frame_now(translator: Translator, known: dict[str, Any] | None = None) -> F
 
 
 class _Present:
-    """Holds the present state while the past is shown."""
+    """Holds the present state while an earlier state is shown."""
 
     def __init__(self, output: Any) -> None:
         self._output = output

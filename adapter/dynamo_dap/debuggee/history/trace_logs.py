@@ -101,7 +101,7 @@ class BegunCalls:
         self._of_threads.setdefault(threading.get_ident(), []).append(begun)
 
     def has(self, code: types.CodeType) -> bool:
-        """Return whether a call of ``code`` has begun. Any thread."""
+        """Return whether a call of ``code`` has begun. Runs on any thread."""
         known = list(self._of_threads.values()) if self._of_threads else ()
         return any(each.code_id == id(code) for one in known for each in one)
 
@@ -123,7 +123,7 @@ class BegunCalls:
         self._leave([each for each in self._mine() if each.frame_id != id(frame)])
 
     def clear(self) -> None:
-        """Forget all. Any thread."""
+        """Forget all. Runs on any thread."""
         self._of_threads.clear()
 
     def _mine(self) -> list[_BegunCall]:
@@ -163,7 +163,7 @@ class TraceLogs(CompileObserver):
         """Whether anything is noted, and whether there was a gap, which interrupts the log."""
 
     def want(self, wanted: bool) -> None:
-        """Begin or stop observing in-place changes of traces. Any thread."""
+        """Begin or stop observing in-place changes of traces. Runs on any thread."""
         ended = {CompileObserver.compile_ended}
         # A log that nobody closes would keep the trace alive.
         wanted = wanted and not HOOKS.problems(ended)
@@ -269,7 +269,7 @@ class TraceLogs(CompileObserver):
         return unkept == id(code)
 
     def leads_from(self, code: types.CodeType) -> bool:
-        """Return whether generated ``code`` continues a kept attempt. Any thread."""
+        """Return whether generated ``code`` continues a kept attempt. Runs on any thread."""
         return any(attempt.leads_from(code) for _, attempt in self._earlier)
 
     def ended(self, code: types.CodeType) -> None:
@@ -294,7 +294,7 @@ class TraceLogs(CompileObserver):
         return Attempts([*reversed(before), *mine, self._running])
 
     def take(self, output: object) -> tuple[Past, TraceLog] | None:
-        """Return the past of the attempt that wrote ``output``, to keep it; None if it is incomplete."""
+        """Return the history of the attempt that wrote ``output``, to keep it; None if it is incomplete."""
         attempt, log = self._running, self._log
         if attempt is None or log is None or self._attempt is not output or log.forgotten:
             return None

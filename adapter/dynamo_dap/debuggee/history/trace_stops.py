@@ -66,7 +66,7 @@ class TraceStops:
         raised: RaisedException | None = None,
         names: dict[str, object] | None = None,
     ) -> None:
-        """Hold the thread at ``point``, and in the past wherever the user goes from there."""
+        """Hold the thread at ``point``, and at every earlier stop that the user steps back to."""
         top = caller_frame()
         frame = point.frame
         progress = point.progress
@@ -115,7 +115,7 @@ class TraceStops:
                 return True
 
     def _travel(self, attempts: Attempts, present: Stop, point: TracePoint, now: Place, top: types.FrameType) -> None:
-        """Hold the thread in the past wherever the user goes, until the trace continues from the present."""
+        """Hold the thread at every earlier stop that the user steps back to, until the trace continues."""
         destination = here = Destination(now, present.reason)
         attempt = attempts.present
         try:
@@ -217,7 +217,7 @@ class TraceStops:
         return past.forward(furthest, Place(past.end), step, stops, origin=origin)
 
     def _passes_furthest(self, past: Past, furthest: Destination, step: Step | None, start: Destination | None) -> bool:
-        """Return whether nothing stops at ``furthest`` after the past; ``step`` began at ``start``, if known."""
+        """Return whether nothing stops at ``furthest``, the newest point; ``step`` began at ``start``, if known."""
         at = furthest.place.at
         if not self._is_nothing_here(past, furthest.reason, at, past.point(at)):
             return False
@@ -228,7 +228,7 @@ class TraceStops:
     def _stop_at(
         self, attempts: Attempts, attempt: Attempt, destination: Destination, now: Place | None, top: types.FrameType
     ) -> Stop:
-        """Return the stop at a destination in the past, before ``now``; None: a walking call stops there."""
+        """Return the stop at an earlier destination, before ``now``; None: a walking call stops there."""
         past, raised = attempt.past, None if destination.met is None else destination.met.raised
         origin = past.origin(destination)
         if now is not None:

@@ -60,7 +60,7 @@ class StageCollector(CompileObserver, StageObserver):
         self._stages.remove()
 
     def explored(self) -> list[Explored]:
-        """Return everything that is known. Any thread."""
+        """Return everything that is known. Runs on any thread."""
         with self._lock:
             return [
                 Explored(one.id, one.name, one.place, in_order(documents.documents.values()))

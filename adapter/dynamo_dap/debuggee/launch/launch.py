@@ -279,7 +279,7 @@ def _connect(agent: Agent, description: LaunchDescription, address: str) -> None
 
 
 class _LaunchedReceiver(AgentReceiver):
-    """Receives for a launched program, which ends with its server. Reader thread."""
+    """Receives for a launched program, which ends with its server. Runs on the reader thread."""
 
     def on_closed(self, problem: str | None) -> None:
         """End the program, unless the server detached from it."""

@@ -55,7 +55,10 @@ def known_agent() -> Agent | None:
 
 
 def report_failed_test(error: BaseException) -> None:
-    """Stop at the exception that fails a test, if the user asked for uncaught ones: pytest catches it. Its thread."""
+    """Stop at the exception that fails a test, if the filter for uncaught exceptions is on: pytest catches it.
+
+    Runs on the test's thread.
+    """
     if _agent is not None:
         try:
             _agent.eager_debugger.report_uncaught(error)

@@ -64,7 +64,7 @@ def is_profiling() -> bool:
 
 
 def profiled_functions() -> list[ProfiledFunction]:
-    """End the profile, and return the trace time of each function of the user and of packages."""
+    """End the profile, and return the trace time of each user function and of packages."""
     profile = None if _profiler is None else _profiler.finish()
     if profile is None:
         return []

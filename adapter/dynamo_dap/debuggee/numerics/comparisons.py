@@ -559,7 +559,7 @@ class Comparison:
         return next(((node, how, value) for node, (how, value) in found if not how.is_same), None)
 
     def _first_of_prefixes(self, nodes: Sequence[Any]) -> tuple[Any, Difference, Any] | None:
-        """Do the same with one output at a time: returning everything changes what is fused."""
+        """Find the first wrong node with one output at a time: returning everything changes what is fused."""
         low, high, found = 0, len(nodes) - 1, None
         while low <= high:
             middle = (low + high) // 2 if found is not None else high
@@ -573,7 +573,7 @@ class Comparison:
         return found
 
     def _first_with_gradients(self) -> tuple[Any, Difference, Any] | None:
-        """Do the same with graphs that a backward pass follows: backends compile these differently."""
+        """Find the first wrong node in graphs for a backward pass: backends compile these differently."""
         if not any(getattr(each, "requires_grad", False) for each in self.outputs):
             return None
         self._records_gradients = True

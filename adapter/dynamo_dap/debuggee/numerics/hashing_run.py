@@ -49,7 +49,7 @@ from dynamo_dap.protocol.hashed_calls import RANDOM_STATE, HashedCall, HashedVal
 from dynamo_dap.protocol.texts import first_line_of
 
 _CALLS_WITH_OPERATIONS = 8
-"""So many calls of each graph, and then calls 16, 32, ..."""
+"""The first calls of each graph; after them come calls 16, 32, ..."""
 _OPERATIONS = ("call_function", "call_method", "call_module")
 
 

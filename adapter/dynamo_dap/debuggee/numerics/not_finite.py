@@ -236,7 +236,7 @@ class _Watch:
         self.made: dict[Any, _Origins] = {}
         """By node: the kinds in its result, and their sources."""
         self._in_memory: dict[object, dict[str, Made | Given | None]] = {}
-        """The same by memory that was written to."""
+        """By memory that was written to: the kinds in it, and their sources."""
         self._versions: dict[object, int] = {}
         self._count = 0
         self.inside: list[dict[str, Made]] = []

@@ -55,7 +55,7 @@ class ShownValues(CallObserver):
         GRAPH_CALLS.want(self, _BYTES)
 
     def close(self) -> None:
-        """Stop checking calls. Any thread."""
+        """Stop checking calls. Runs on any thread."""
         with self._lock:
             self._awaited.clear()
         GRAPH_CALLS.want(self, None)

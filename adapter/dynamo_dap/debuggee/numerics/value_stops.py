@@ -154,7 +154,7 @@ class ValueStops(CallObserver, CompileObserver):
             return None
 
     def close(self) -> None:
-        """Stop checking calls. Any thread."""
+        """Stop checking calls. Runs on any thread."""
         HOOKS.want(self, ())
         NOTED_PATHS.want(self, wanted=False)
         GRAPH_CALLS.want(self, None)

@@ -1,4 +1,4 @@
-"""Classifies values and finds where to import them from, without running code of the user, for saved calls.
+"""Classifies values and finds where to import them from, without running user code, for saved calls.
 
 Pure functions over the program's objects, on the thread that saves.
 """

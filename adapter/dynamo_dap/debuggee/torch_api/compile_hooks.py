@@ -186,7 +186,7 @@ class CompileHooks:
         """Entered while an observer is called: a profiler measures its time."""
 
     def want(self, observer: CompileObserver, events: Collection[Event]) -> None:
-        """Report exactly ``events`` to ``observer`` from now on. Any thread."""
+        """Report exactly ``events`` to ``observer`` from now on. Runs on any thread."""
         with self._lock:
             patches = self._observers.get(observer)
             if patches is None and events:

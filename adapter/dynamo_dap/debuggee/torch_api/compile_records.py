@@ -88,7 +88,7 @@ class NotedPaths(CompileObserver):
         self._break = threading.local()
 
     def want(self, who: object, *, wanted: bool) -> None:
-        """Note the compiles from now on for ``who``, or stop. Any thread."""
+        """Note the compiles from now on for ``who``, or stop. Runs on any thread."""
         with self._lock:
             before = bool(self._wanting)
             (self._wanting.add if wanted else self._wanting.discard)(id(who))
@@ -130,21 +130,21 @@ class CompileRecorder:
         self._compiled = threading.local()
 
     def install(self) -> None:
-        """Record from now on. Any thread; harmless when it does."""
+        """Record from now on. Runs on any thread; harmless when it does."""
         with self._lock:
             if not self._patches.is_installed and RECORDING.problem is None:
                 on_new_code(self._patches, self._on_code)
                 NOTED_PATHS.want(self, wanted=True)
 
     def remove(self) -> None:
-        """Stop recording; existing records stay. Any thread."""
+        """Stop recording; existing records stay. Runs on any thread."""
         with self._lock:
             if self._patches.is_installed:
                 self._patches.remove()
                 NOTED_PATHS.want(self, wanted=False)
 
     def record_of(self, code: CodeType) -> CompileRecord | None:
-        """Return the record of the compile that made ``code``; None if it was made unrecorded. Any thread.
+        """Return the record of the compile that made ``code``; None if it was made unrecorded. Runs on any thread.
 
         Another hook may have replaced the code since, so it is found by its compile.
         """
@@ -164,7 +164,7 @@ class CompileRecorder:
         return compile_id
 
     def forget_compiled(self) -> None:
-        """Forget the newest compile of all threads: its code has run since, unnoticed. Any thread."""
+        """Forget the newest compile of all threads: its code has run since, unnoticed. Runs on any thread."""
         self._compiled = threading.local()
 
     def _on_code(self, original: CodeType, _: CodeType, output: Output) -> None:

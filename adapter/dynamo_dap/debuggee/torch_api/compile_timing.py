@@ -76,7 +76,7 @@ class TimingListener(Protocol):
 
 
 class TimingHooks:
-    """Installs and removes the hooks. Any thread; not while another one compiles."""
+    """Installs and removes the hooks. Runs on any thread; not while another one compiles."""
 
     def __init__(self) -> None:
         self._patches = Patches("the profile", self.remove)

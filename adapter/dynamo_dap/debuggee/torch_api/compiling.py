@@ -32,7 +32,7 @@ class CompileWatcher:
         self._local = threading.local()
 
     def install(self) -> None:
-        """Install the hook; harmless if it is installed. Any thread.
+        """Install the hook; harmless if it is installed. Runs on any thread.
 
         Raises:
             FeatureMissing: this torch does not report its compiles.
@@ -42,7 +42,7 @@ class CompileWatcher:
             self._patches.around(*owner_of(_CONTEXT), self._compile)
 
     def remove(self) -> None:
-        """Remove the hook; harmless if it is not installed. Any thread."""
+        """Remove the hook; harmless if it is not installed. Runs on any thread."""
         self._patches.remove()
 
     def _compile(self, *_: Any, **__: Any) -> Generator[None, Outcome, Result | None]:

@@ -113,7 +113,7 @@ class CudaGraphHooks:
         """Models that the backend ``cudagraphs`` wraps; it does not name the tree."""
 
     def want(self, *, wanted: bool) -> None:
-        """Install or remove the hooks. Any thread."""
+        """Install or remove the hooks. Runs on any thread."""
         with self._lock:
             if wanted == self._is_wanted:
                 return

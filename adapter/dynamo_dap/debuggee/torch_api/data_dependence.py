@@ -188,7 +188,7 @@ def pending_symbols_of(exception: BaseException, frame: TracedFrame) -> list[Pen
 
 
 def _place_below_dynamo(stack: Any) -> Place | None:
-    """Return the innermost line of the user's that an operation called while Dynamo traced it."""
+    """Return the innermost user line that an operation called while Dynamo traced it."""
     torch: Any = sys.modules["torch"]
     dynamo = os.path.join(os.path.dirname(torch.__file__), "_dynamo", "")
     frames = [] if stack is None else list(stack.summary())

@@ -76,7 +76,7 @@ class Notifier:
         return self._installed
 
     def install(self) -> None:
-        """Install the hook in front of an existing one. Any thread; harmless if it is installed."""
+        """Install the hook in front of an existing one. Runs on any thread; harmless if it is installed."""
         with self._lock:
             if self._installed:
                 return
@@ -87,7 +87,7 @@ class Notifier:
             self._installed = True
 
     def remove(self) -> None:
-        """Remove the hook and restore the one before it. Any thread; harmless if it is not installed."""
+        """Remove the hook and restore the one before it. Runs on any thread; harmless if it is not installed."""
         with self._lock:
             if not self._installed:
                 return
@@ -132,13 +132,13 @@ class MarkerHook:
         self._patches = Patches(MARKERS.name)
 
     def install(self) -> None:
-        """Install the replacement. Any thread; harmless when it is installed."""
+        """Install the replacement. Runs on any thread; harmless when it is installed."""
         MARKERS.require()
         if not self._patches.is_installed:
             self._patches.around(*owner_of(_DEBUG_CONTEXT), self._make)
 
     def remove(self) -> None:
-        """Remove the replacement. Any thread; harmless when it is not installed."""
+        """Remove the replacement. Runs on any thread; harmless when it is not installed."""
         self._patches.remove()
 
     def _make(self) -> Generator[None, Outcome, Result | None]:
@@ -258,9 +258,9 @@ class CannotReplace(Exception):
 
 
 def run_instead(code: CodeType, replacement: CodeType) -> None:
-    """Let the cache entry of ``code`` run ``replacement`` from its next call on, under the same guards. Any thread.
+    """Let the cache entry of ``code`` run ``replacement`` from its next call on, under the same guards.
 
-    Both must take the same arguments and have the same cells.
+    Runs on any thread. Both must take the same arguments and have the same cells.
 
     Raises: CannotReplace: the entry has been dropped, or torch's layout of it is unknown. FeatureMissing: this torch
         lacks something.
@@ -270,7 +270,7 @@ def run_instead(code: CodeType, replacement: CodeType) -> None:
     original = original_of(code)
     if entry is None or original is None:
         raise CannotReplace("its cache entry no longer exists: Dynamo dropped it, or its function was freed")
-    # Dynamo does the same with its generated code.
+    # Dynamo also does this with its generated code.
     REPLACING.resolve(_ORIGINALS)[replacement] = original
     REPLACING.resolve(_OUTPUT_CODES).add(replacement)
     if has_marker(replacement):

@@ -70,7 +70,7 @@ class GeneratedNames:
         self._patches = Patches(NAMING.name)
 
     def install(self) -> None:
-        """Install the hook; harmless if it is installed. Any thread.
+        """Install the hook; harmless if it is installed. Runs on any thread.
 
         Raises:
             FeatureMissing: this torch has no such place.
@@ -79,7 +79,7 @@ class GeneratedNames:
             on_new_code(self._patches, self._rename)
 
     def remove(self) -> None:
-        """Remove the hook; harmless if it is not installed. Any thread."""
+        """Remove the hook; harmless if it is not installed. Runs on any thread."""
         self._patches.remove()
 
     def _rename(self, original: types.CodeType, generated: types.CodeType, _: object) -> types.CodeType | None:

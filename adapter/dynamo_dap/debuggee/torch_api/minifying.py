@@ -238,7 +238,7 @@ def _kind_of(error: str) -> str | None:
 
 
 def _with_backend(program: str, name: str, backend: object) -> str:
-    """Return a minified program that has the source of the user's backend, if that is a function of the user's."""
+    """Return a minified program that has the source of the backend, if the backend is a user function."""
     function = unwrapped_backend(getattr(backend, "compiler_fn", backend))
     if not inspect.isfunction(function) or str(function.__module__).partition(".")[0] in ("torch", "functorch"):
         return program

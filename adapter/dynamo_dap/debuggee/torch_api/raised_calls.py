@@ -2,7 +2,7 @@
 
 Torch restores a setting when a compiled call ends; a hook of that function inspects the exception on its way out. The
 graph is not run again: the traceback has the frame of the graph, or of the backend's code, that raised. For a backward
-pass the same is done as the autograd engine returns. Runs on the thread that makes the call.
+pass the hook is at the return of the autograd engine. Runs on the thread that makes the call.
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ class TracedPaths:
         self._paths.pop(key, None)
 
     def of(self, code: types.CodeType) -> TracedPath | None:
-        """Return the path of the compile that made ``code``; None if it was not noted. Any thread."""
+        """Return the path of the compile that made ``code``; None if it was not noted. Runs on any thread."""
         original, entry = original_of(code), cache_entry_of(code)
         if original is None or entry is None:
             return None

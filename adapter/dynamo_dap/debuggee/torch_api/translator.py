@@ -97,7 +97,7 @@ def compile_identity() -> CompileIdentity:
 def restart_reasons(top: types.FrameType) -> Sequence[str]:
     """Return why earlier attempts of the trace running in the Python frame ``top`` were abandoned.
 
-    While an abandoned attempt is shown (``abandoned_attempts``), return the reasons before that one.
+    While an abandoned attempt is shown (``abandoned_attempts``), return the reasons for the attempts before it.
     """
     if IDENTITY.problem is None and (known := getattr(IDENTITY.resolve(_CONTEXT)(), EARLIER_REASONS, None)) is not None:
         return tuple(known)

@@ -231,7 +231,7 @@ class CompileStops(CompileObserver):
             values = [(symbol, value_in_call(symbol, frame)) for symbol in dependence.symbols]
         return [_value_text(symbol, value) for symbol, value in values if value is not None]
 
-    # -- exceptions of the user's ----------------------------------------------------------------------------------
+    # -- exceptions of user code -----------------------------------------------------------------------------------
 
     def exception_met(self, frame: TracedFrame, exception: object) -> None:
         """Stop at an exception that traced code raises and catches: no Python code will raise it again."""

@@ -303,12 +303,12 @@ class LineTraces:
 
     @property
     def are_lines_wanted(self) -> bool:
-        """Return whether traces have to report lines. Any thread."""
+        """Return whether traces have to report lines. Runs on any thread."""
         return bool(self._running)
 
     @property
     def are_instructions_wanted(self) -> bool:
-        """Return whether traces have to report every instruction. Any thread."""
+        """Return whether traces have to report every instruction. Runs on any thread."""
         return any(run.jumps for run in list(self._running))
 
     @contextlib.contextmanager

@@ -125,7 +125,7 @@ def _unchanged(before: Sequence[object], items: Sequence[object]) -> bool:
 
 
 def is_scalar(value: object) -> bool:
-    """Return whether comparing the value runs no code of the user."""
+    """Return whether comparing the value runs no user code."""
     return is_exactly(value, (int, float, bool, str, bytes, type(None)))
 
 

@@ -369,7 +369,7 @@ def headline(frame: TracedFrame, identity: CompileIdentity) -> str:
 
 
 def in_the_past(frame: TracedFrame, identity: CompileIdentity, *, statements: int | None, remark: str | None) -> str:
-    """Return the headline of a stop in the past of a trace: ``Tracing fn [0/0], 12 statements back``.
+    """Return the headline of a stop at an earlier statement of a trace: ``Tracing fn [0/0], 12 statements back``.
 
     ``statements`` is None in an attempt that Dynamo abandoned.
     """

@@ -7,5 +7,5 @@ from dynamo_dap.debuggee.torch_api.traced_frame import TracedFrame
 
 
 def user_frame(innermost: TracedFrame) -> TracedFrame:
-    """Return the innermost function of the user's, else ``innermost`` itself."""
+    """Return the innermost user function, or ``innermost`` itself."""
     return next((each for each in innermost.with_callers() if is_user_file(each.path)), innermost)

@@ -62,7 +62,7 @@ class LaunchObserver(Protocol):
         """Return the program in which to stop; None if the grid lacks it."""
 
     def passed_over(self) -> AbstractContextManager[None]:
-        """Let no step of the user end inside."""
+        """Let none of the user's steps end inside."""
 
     def report(self, text: str) -> None:
         """Show the user a text about a launch."""

@@ -28,7 +28,7 @@ DEPTH_OF_PREVIEW = 3
 """How many containers deep a text looks; deeper ones show as ``[…]``."""
 
 PREVIEW_OF_CONTAINER = 120
-"""After so many characters a container's text only counts the rest: it fits one line of a pane."""
+"""The most characters of a container's elements, so that it fits one line of a pane; the text counts the rest."""
 
 
 class Family:

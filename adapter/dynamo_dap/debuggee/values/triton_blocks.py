@@ -135,8 +135,8 @@ class Constants(Family):
 def program_scope(frame: types.FrameType, is_user_file: Callable[[str], bool]) -> ScopeOfFrame | None:
     """Return the scope that describes the program of ``frame``; None if it runs no kernel.
 
-    ``is_user_file`` decides which line is the launch. Any thread, while the frame's thread is held. The children are
-    computed on that one.
+    ``is_user_file`` decides which line is the launch. Runs on any thread, while the frame's thread is held.
+    The held thread computes the children.
     """
     found = launch_in(frame)
     if found is None or found[0].program is None:

@@ -112,7 +112,7 @@ def is_in_library(path: str) -> bool:
 
 
 def knows_torch(document: Document, at: int) -> bool:
-    """Return whether ``torch`` at a line is the package: it is imported above, and no name of the user's."""
+    """Return whether ``torch`` at a line is the package: it is imported above, and not one of the user's names."""
     tree = document.tree
     if tree is None:
         return False
