@@ -478,7 +478,7 @@ export interface Deviation {
     rmse?: number;
     /** The largest error against float64, if a float64 run decided. */
     error?: number;
-    /** The same error of the stage before. */
+    /** The previous stage's largest error against float64, if a float64 run decided. */
     referenceError?: number;
 }
 

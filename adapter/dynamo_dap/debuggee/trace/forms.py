@@ -1,8 +1,7 @@
 """Shows, evaluates and converts each form of tracker: its text, its children, its Python value.
 
 A form (``torch_api.trackers``) describes the value of a VariableTracker. Each kind has a family here, as each type of
-Python has one (``values.families``). It also resolves paths and converts values. Has no state. Runs on the tracing
-thread.
+Python has one (``values.families``). The module also resolves paths and converts values, on the tracing thread.
 """
 
 from __future__ import annotations
