@@ -152,10 +152,12 @@ bench-details: $(READY)  ## More of each row of that table: model by model, othe
 	@$(BIN)/python tests/benchmarks/tensors.py
 	@$(BIN)/python -m tests.benchmarks.language_server
 
-LLAMA := tests/compile_time/test_time_travel.py::test_every_statement_of_llama
+# Where the suite takes a sample: tests/compile_time/samples.py.
+SAMPLED := $(addprefix tests/compile_time/test_,walks.py time_travel.py looking_changes_nothing.py cached_calls.py) \
+  $(addprefix tests/end_to_end/test_,time_travel.py looking_changes_nothing.py)
 
-walks: $(READY)  ## 510 random walks through traces, back and forth, and one through each statement of Llama
-	WALKS=51 $(BIN)/python -m pytest -n $(WORKERS) --timeout=0 tests/compile_time/test_walks.py $(LLAMA) $(ARGUMENTS)
+walks: $(READY)  ## 510 random walks through traces, back and forth, and everything where the suite takes a sample
+	WALKS=51 $(BIN)/python -m pytest -n $(WORKERS) --timeout=0 $(SAMPLED) $(ARGUMENTS)
 
 soak: $(READY)  ## What it survives, at length: LIVES=2000 MESSAGES=100000 STOPS=10000 CYCLES=1000: the long form
 	SOAK_LIVES=$(or $(LIVES),200) SOAK_MESSAGES=$(or $(MESSAGES),6000) SOAK_STOPS=$(or $(STOPS),1000) SOAK_CYCLES=$(or $(CYCLES),100) \

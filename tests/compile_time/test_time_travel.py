@@ -1,15 +1,14 @@
 """A trace is gone through forwards, backwards and forwards again: each position looks as when it was first visited.
 
-Every statement of every fixture and of ``programs``, in the traces that Dynamo makes, in those of cached calls, and in
-later calls, for which that trace is kept; and nothing of it reaches the program. In this process, with the real
-engines.
+Every statement of a program, in the traces that Dynamo makes, in those of cached calls, and in later calls, for which
+that trace is kept; and nothing of it reaches the program. In this process, with the real engines. The suite takes as
+many fixtures and ``programs`` as have every construct together, and code of a library; ``make walks`` takes all.
 """
 
 from __future__ import annotations
 
 import importlib
 import inspect
-import os
 import re
 from collections.abc import Collection, Iterator
 from typing import Any
@@ -24,6 +23,7 @@ from dynamo_dap.debuggee.history.trace_log import TraceLog
 from tests.compile_time import programs
 from tests.compile_time.observation import observe
 from tests.compile_time.programs import PROGRAMS, Compiled, encoder_layer, functions
+from tests.compile_time.samples import WALKS, sample
 from tests.compile_time.test_cached_calls import parts
 from tests.compile_time.travelling import (
     FIXTURES,
@@ -72,6 +72,14 @@ RUN = sorted(
     path.stem
     for path in FIXTURES.glob("*.py")
     if path.stem not in ELSEWHERE and re.search(r"^def main\(\)", path.read_text(), re.MULTILINE)
+)
+_WALKED = {each.__name__: each for each in PROGRAMS if each is not encoder_layer}
+_SAMPLE = sample(
+    {
+        **{name: inspect.getsource(program) for name, program in _WALKED.items()},
+        **{f"{name}.py": (FIXTURES / f"{name}.py").read_text() for name in RUN},
+    },
+    always=["encoder.py"],  # It is torch's own code.
 )
 
 _STEP_IN = Move(StepKind.IN)
@@ -163,7 +171,7 @@ def go_back_and_forth(program: Program, lines: Lines, forward: Move | None = _ST
 
 
 @pytest.mark.parametrize(
-    "program", [each for each in PROGRAMS if each is not encoder_layer], ids=lambda each: each.__name__
+    "program", [program for name, program in _WALKED.items() if name in _SAMPLE], ids=lambda each: each.__name__
 )
 def test_every_statement_of_a_program(program: Any) -> None:
     travel = go_back_and_forth(repeated(program), {programs.__file__: lines_of(programs.__file__)})
@@ -171,7 +179,7 @@ def test_every_statement_of_a_program(program: Any) -> None:
     assert not [each for each in travel.differences if program is not functions or "created at" not in each]
 
 
-@pytest.mark.parametrize("name", RUN)
+@pytest.mark.parametrize("name", [name for name in RUN if f"{name}.py" in _SAMPLE])
 def test_every_statement_of_a_fixture(name: str) -> None:
     path = str(FIXTURES / f"{name}.py")
     options: dict[str, Any] = {}
@@ -184,7 +192,7 @@ def test_every_statement_of_a_fixture(name: str) -> None:
 
 
 def _transformers() -> Any:
-    if "WALKS" not in os.environ:
+    if not WALKS:
         pytest.skip("a walk through each statement of Llama takes minutes: make walks")
     return pytest.importorskip("transformers", reason="Llama is transformers'")
 

@@ -2,16 +2,17 @@
 
 Wherever a walk comes to, that is where the move was to lead, and what is shown is what the run forward has seen there;
 and when it is over, the program has done what it does without a debugger. The suite makes few walks, the same ones each
-time; ``make walks`` makes 510, new ones (``WALKS`` is how many for each program).
+time, through a sample of the programs; ``make walks`` makes 510, new ones.
 """
 
 from __future__ import annotations
 
-import os
+import inspect
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from dynamo_dap.protocol.contract import ORIGINS
 from dynamo_dap.protocol.types import SourceBreakpoint
 from tests.compile_time import programs
 from tests.compile_time.observation import observe
+from tests.compile_time.samples import WALKS, sample
 from tests.compile_time.test_cached_calls import parts
 from tests.compile_time.travelling import (
     FIXTURES,
@@ -47,7 +49,6 @@ given: Any = pytest.importorskip("hypothesis.strategies", reason="as above")
 
 pytestmark = pytest.mark.timeout(1800)
 
-WALKS = int(os.environ.get("WALKS", "0"))
 IN_THE_SUITE = 2
 
 
@@ -239,6 +240,14 @@ class Walk:
         return each.depth > start.depth or (each.depth == start.depth and each.returns)
 
 
+def _path(name: str) -> Path:
+    return FIXTURES / f"{name.removeprefix('fixture ')}.py"
+
+
+def _source(name: str) -> str:
+    return inspect.getsource(getattr(programs, name)) if hasattr(programs, name) else _path(name).read_text()
+
+
 @dataclass(frozen=True)
 class Walked:
     """A program to walk through, as it is without a debugger, and going forward only."""
@@ -256,7 +265,7 @@ def walked(name: str) -> Walked:
     if hasattr(programs, name):
         program, path = repeated(getattr(programs, name)), programs.__file__
     else:
-        program, path = fixture(name.removeprefix("fixture ")), str(FIXTURES / f"{name.removeprefix('fixture ')}.py")
+        program, path = fixture(name.removeprefix("fixture ")), str(_path(name))
     observe(program)
     alone, recording = parts(observe(program)), Recording()
     lines = lines_of(path)
@@ -315,7 +324,7 @@ FOUND = {
 """Walks that have failed once."""
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", sample({name: _source(name) for name in NAMES}, always=FOUND))
 def test_walks(name: str) -> None:
     plain = walked(name)
 

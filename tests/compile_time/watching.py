@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from dynamo_dap.debuggee.torch_api.variable_trackers import unwrapped
 from dynamo_dap.debuggee.trace.evaluation import evaluate, evaluate_to_tensor
 from dynamo_dap.debuggee.trace.paths import completions
 from dynamo_dap.debuggee.trace.symbolic_scopes import graph_source, scopes_of
 from dynamo_dap.debuggee.values.model import Children, Variable
 from dynamo_dap.debuggee.values.tensor_looks import look
 from dynamo_dap.protocol.tensor_looks import ELEMENTS, TENSOR_PARTS, TensorArguments
+from tests.compile_time.samples import WALKS, Once
 
 DEPTH = 3
 ITEMS = 100
@@ -20,7 +23,8 @@ ITEMS = 100
 class Looker:
     """Opens every scope of a frame, and what its callers' frames have of their own, at every line.
 
-    Modules, classes, guards and nodes are opened only where they are first met: they are the same at every line.
+    Modules, classes, guards and nodes are opened only where they are first met: they are the same at every line. Other
+    values are opened again where their text has changed; in ``make walks`` at every line.
     """
 
     def __init__(self, depth: int = DEPTH, *, lazy: bool = False) -> None:
@@ -28,6 +32,7 @@ class Looker:
         self._depth = depth
         self._lazy = lazy
         self._opened: set[tuple[str, str]] = set()
+        self._once = Once()
         self.shown: dict[str, str] = {}
         """The last text of every path that was shown. No values: what they hold must be free to die with the pause."""
 
@@ -56,22 +61,27 @@ class Looker:
             self._opened.add((variable.name, value.text))
             return not known
         is_page = " … " in variable.name  # further pages of the siblings, which opening the parent does not open
-        return not is_page and (self._lazy or not value.lazy)
+        is_wanted = not is_page and (self._lazy or not value.lazy)
+        return is_wanted and self._once.is_new((path, variable.name, value.text))
 
 
 class EachLine:
     """Calls a function once for every line that a frame comes to, as a step by line would."""
 
-    def __init__(self, look: Callable[[Any], None]) -> None:
-        """``look(frame)`` looks."""
+    def __init__(self, look: Callable[[Any], None], most: int | None = None) -> None:
+        """``look(frame)`` looks; in loops ``most`` times at a line, but for ``make walks``."""
         self._look = look
+        self._most = most
         self._last: tuple[int, int] | None = None
+        self._times: Counter[tuple[object, int]] = Counter()
 
     def __call__(self, frame: Any) -> None:
         """Look, when the line or the frame is different from last time."""
         if self._last != (id(frame.interpreter), frame.line):
             self._last = (id(frame.interpreter), frame.line)
-            self._look(frame)
+            self._times[frame.code, frame.line] += 1
+            if WALKS or self._most is None or self._times[frame.code, frame.line] <= self._most:
+                self._look(frame)
 
 
 WATCHES = (
@@ -88,16 +98,28 @@ WATCHES = (
 )
 
 
+def _new_locals(frame: Any, once: Once, most: int | None = None) -> list[str]:
+    """Return those of the newest ``most`` locals that hold another kind of value than at earlier lines, and the newest.
+
+    ``make walks`` looks at all of them at each line.
+    """
+    names = [name for name in frame.translator.symbolic_locals if name.isidentifier()][-(most or 0) :]
+    kinds = [type(unwrapped(frame.translator.symbolic_locals[name])) for name in names]
+    new = [name for name, kind in zip(names, kinds, strict=True) if once.is_new((frame.code, name, kind))]
+    return list(dict.fromkeys([*new, *names[-1:]]))
+
+
 class TensorLooker:
-    """Looks at every part of every local variable, on the values of this call, and at what is computed of it."""
+    """Looks at every part of every new local variable, on the values of this call, and at what is computed of it."""
 
     def __init__(self) -> None:
         """Nothing was seen yet."""
         self.seen: dict[str, str] = {}
+        self._once = Once()
 
     def __call__(self, frame: Any) -> None:
         """Look at a paused trace."""
-        for name in [name for name in frame.translator.symbolic_locals if name.isidentifier()]:
+        for name in _new_locals(frame, self._once):
             for expression, parts in ((name, TENSOR_PARTS), (f"{name} * 2", (ELEMENTS,))):
                 for part in parts:
                     try:
@@ -114,12 +136,12 @@ class Watcher:
         """``interpreter``: also use ``ctx`` in ways that touch the trace."""
         self._most_names = most_names
         self._interpreter = interpreter
+        self._once = Once()
         self.results: dict[str, str] = {}
 
     def __call__(self, frame: Any) -> None:
         """Evaluate everything."""
-        names = [name for name in frame.translator.symbolic_locals if name.isidentifier()]
-        for name in names[-self._most_names :]:
+        for name in _new_locals(frame, self._once, self._most_names):
             for watch in WATCHES:
                 self._evaluate(frame, watch.format(name))
             if self._interpreter:
