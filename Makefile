@@ -90,7 +90,7 @@ vscode-long: $(READY) $(TYPESCRIPT_READY)
 test-editors: $(READY)  ## Real editors, those that are installed; PLUGINS=FOLDER has nvim-dap, vimspector, dape
 	EDITOR_PLUGINS="$(abspath $(PLUGINS))" $(BIN)/python -m pytest -rs tests/editors $(ARGUMENTS)
 
-screenshots: $(READY) $(TYPESCRIPT_READY)  ## Make the pictures of the READMEs again
+screenshots: $(READY) $(TYPESCRIPT_READY)  ## Make the still pictures of the READMEs again
 	$(NPM) --prefix tests/vscode run --silent screenshots
 
 PICTURES_READY := $(ENVIRONMENT)/.pictures-ready
@@ -99,7 +99,7 @@ $(PICTURES_READY): pyproject.toml | $(READY)
 	$(BIN)/python -m pip install --quiet --editable ".[pictures]"
 	@touch $@
 
-pictures: $(READY) $(TYPESCRIPT_READY) $(PICTURES_READY)  ## Make the moving pictures again, dark and light
+pictures: screenshots $(PICTURES_READY)  ## Make all pictures of the READMEs again, the moving ones dark and light
 	DYNAMO_DAP_THEME=dark $(NPM) --prefix tests/vscode test -- scenes.test.ts
 	DYNAMO_DAP_THEME=light $(NPM) --prefix tests/vscode test -- scenes.test.ts
 	@$(BIN)/python -m release.moving_pictures

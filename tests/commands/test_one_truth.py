@@ -154,7 +154,7 @@ def test_stops_and_what_if_have_that_name(session: Session) -> None:
     session.request("setExpression", {"expression": "scale", "value": "7", "frameId": stop.frame.data.id})
     stop = session.wait_for_stop("changed", at="size")
     assert stop.description == f"Call 3 of {MODEL} [0/1], changed by the debugger"
-    assert f"the changed trace of {MODEL}" in stop.body["text"]
+    assert f"trace of {MODEL} that was changed" in stop.body["text"]
     assert session.request("dynamoWhatIf")["function"] == MODEL
     session.set_breakpoints(FIXTURE.path)
     session.run_to_end()

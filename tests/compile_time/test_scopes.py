@@ -268,10 +268,10 @@ def test_inputs_of_the_graph_are_named_as_the_user_wrote_them() -> None:
         return {name: one.value.text for name, one in nodes.items()}, weight, graph_source(frame).text()
 
     nodes, weight, document = at("named", library_program, look)
-    assert weight["in torch's texts"] == "l_self_modules_layers_modules_0_parameters_weight_"
+    assert weight["in torch's logs"] == "l_self_modules_layers_modules_0_parameters_weight_"
     # The result of a line has the same name as the input: so which is which would not show.
     assert nodes["x"] == "linear * scale → f32[2] cpu requires_grad"
     assert nodes["l_x_"].startswith("graph input")
     assert "def forward(self, l_x_, scale):" in document
     assert "linear = torch._C._nn.linear(l_x_, self.layers[0].weight, self.layers[0].bias)" in document
-    assert "# self.layers[0].weight: f32[2, 2] cpu requires_grad, in torch's texts l_self_modules" in document
+    assert "# self.layers[0].weight: f32[2, 2] cpu requires_grad, in torch's logs l_self_modules" in document

@@ -75,7 +75,9 @@ def replay(arguments: list[str]) -> int:
     parser.add_argument("--run", action="store_true", help="make the call without the debugger, and print its result")
     parser.add_argument("--yes", action="store_true", help="agree to run the code in the folder")
     parser.add_argument("--show", action="store_true", help="only print the code that would run")
-    parser.add_argument("--agree", action="store_true", help="only agree to it, and print its first line")
+    parser.add_argument(
+        "--agree", action="store_true", help="record your consent without running, and print the call's first line"
+    )
     parser.add_argument("--python", default=sys.executable, help="the interpreter; default: this one")
     parser.add_argument(
         "--content", metavar="DIGEST", help="agree only if the content still has the digest that --show printed"
@@ -95,7 +97,7 @@ def replay(arguments: list[str]) -> int:
     except BadFolder as problem:
         return _fail(visible(str(problem)))
     if debugging and (options.run or options.show or options.agree):
-        return _fail(f"options that only the debugger takes: {shlex.join(debugging)}")
+        return _fail(f"not valid with --run, --show and --agree: {shlex.join(debugging)}")
     if options.show:
         sys.stdout.write(f"{shown(snapshot)}\n")
         return 0 if is_agreed(snapshot) else NOT_AGREED

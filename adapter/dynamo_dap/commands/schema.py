@@ -37,7 +37,7 @@ PRINTED: dict[str, tuple[Any, str]] = {
     "compare": (ComparisonBody, "one object per line: a compared call"),
     "bisect": (Verdict | None, "one object: the wrong stage; null if every stage is right"),
     "profile": (JsonProfile, "one object: the profile of compile time"),
-    "forecast": (ForecastBody, "one object"),
+    "forecast": (ForecastBody, "one object: which sizes compile next"),
     "diff": (JsonDiff, "one object: where two runs differ"),
     "diff-caches": (JsonCaches, "one object: with diff --caches, what the second run compiles again"),
     "entries": (list[CachedFunction], "one array: the functions with cache entries"),

@@ -30,7 +30,7 @@ class Part(Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
     callers: list[int] = []
     """The user's lines that called those, outermost first."""
     note: str | None = None
-    """Additional information: a name in torch's texts, a size."""
+    """Additional information: a name in torch's logs, a size."""
     lowerings: list[str] = []
     """The Inductor functions that made it, each with its place."""
     why: list[str] = []

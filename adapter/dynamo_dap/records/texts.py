@@ -134,7 +134,7 @@ def _line(node: Node) -> str:
 
 def _input_text(node: Node) -> str:
     text = f"{node.user_name or node.name}: {node.value or ''}".rstrip(" :")
-    return text if node.user_name is None else f"{text}, in torch's texts {node.name}"
+    return text if node.user_name is None else f"{text}, in torch's logs {node.name}"
 
 
 def _identifier(name: str) -> str:

@@ -807,7 +807,7 @@ export interface Part {
     lines?: number[];
     /** The user's lines that called those, outermost first. */
     callers?: number[];
-    /** Additional information: a name in torch's texts, a size. */
+    /** Additional information: a name in torch's logs, a size. */
     note?: string;
     /** The Inductor functions that made it, each with its place. */
     lowerings?: string[];

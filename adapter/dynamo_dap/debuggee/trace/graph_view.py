@@ -76,7 +76,7 @@ def _parts(node: Node, view: View, texts: GraphTexts) -> list[Variable]:
     positional, keywords = operands_of(node)
     parts = [Variable("op", Value(str(node.op))), Variable("target", Value(target_name(node)))]
     if texts.name(node) != node.name:
-        parts.append(Variable("in torch's texts", Value(str(node.name))))
+        parts.append(Variable("in torch's logs", Value(str(node.name))))
     parts += [Variable(f"argument {number}", Value(texts.operand(each))) for number, each in enumerate(positional)]
     parts += [Variable(f"argument {name}", Value(texts.operand(each))) for name, each in keywords.items()]
     example = example_of(node)

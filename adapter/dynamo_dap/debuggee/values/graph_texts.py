@@ -188,10 +188,10 @@ def _operation_lines(operations: Iterable[Any], texts: GraphTexts) -> Iterator[t
 
 
 def _input_text(node: Node, texts: GraphTexts) -> str:
-    """Return ``self.fc.weight: f32[4, 4] cpu, in torch's texts l_self_modules_fc_parameters_weight_``."""
+    """Return ``self.fc.weight: f32[4, 4] cpu, in torch's logs l_self_modules_fc_parameters_weight_``."""
     shown = texts.name(node)
     text = f"{shown}: {result_text(node)}".rstrip(" :")
-    return text if shown == node.name else f"{text}, in torch's texts {node.name}"
+    return text if shown == node.name else f"{text}, in torch's logs {node.name}"
 
 
 def _node_line(node: Node, texts: GraphTexts) -> str:
