@@ -123,7 +123,7 @@ def not_finite(
     shown = _SHOWN_KINDS[kind]
     if state is not None and made is not None:
         what = f"The call began with {shown} in {state.name}: {made.text}."
-        cause = state.history
+        cause = state.cause
         headline = f"{shown}: in {state.name} before the call"
     elif made is None:
         what = f"The compiled call returns {shown}, and Dynamo's graph does not."
@@ -224,7 +224,7 @@ def not_finite_in_backward(fault: BackwardFault, call: str) -> RaisedException:
     shown = _SHOWN_KINDS[fault.made.kind]
     text = linecache.getline(fault.path, fault.line).strip()
     where = f"Where: {fault.path}:{fault.line} in {fault.function}" + (f": {text}" if text else "")
-    what = f"The backward pass of {call} makes {shown}: {fault.operation} passes back a gradient of which"
+    what = f"The backward pass of {call} makes {shown}. In the gradient from {fault.operation}:"
     reached = f"The gradients of {', '.join(fault.parameters)} have it too." if fault.parameters else ""
     cause = f"Cause: your code. The gradients of the call and of this line were finite. {reached}".strip()
     headline = f"{shown} in the backward pass: {fault.operation}"
@@ -242,7 +242,7 @@ class ParameterState:
     """The kinds in its gradient; None without a gradient."""
 
     @property
-    def history(self) -> str:
+    def cause(self) -> str:
         """Return the cause."""
         since = (
             "since the previous call, whose results were finite" if self.calls > 1 else "before the first checked call"
