@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -511,14 +513,19 @@ _MAIN = {
     [pytest.param(name, marks=() if SCENARIOS[name] in _MAIN else pytest.mark.long) for name in sorted(SCENARIOS)],
 )
 def test_both_adapters_say_the_same(name: str) -> None:
-    transcripts = {}
-    for adapter in ADAPTERS:
-        sys.stderr.write(f"with the adapter of {adapter}\n")
+    def transcript_of(adapter: str) -> list[Any]:
         peer = Peer(adapter, PROGRAM)
         try:
             SCENARIOS[name](peer)
+        except BaseException:
+            sys.stderr.write(f"with the adapter of {adapter}\n")
+            raise
         finally:
             peer.close()
-        transcripts[adapter] = peer.transcript
+        return peer.transcript
+
+    # Most of the time both wait for their processes: they do so at once.
+    with ThreadPoolExecutor() as threads:
+        transcripts = dict(zip(ADAPTERS, threads.map(transcript_of, ADAPTERS), strict=True))
     assert len(transcripts["debugpy"]) > 0
     assert transcripts["dynamo"] == transcripts["debugpy"]

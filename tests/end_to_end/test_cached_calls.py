@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +10,8 @@ import torch
 
 from dynamo_dap.protocol.types import FunctionBreakpoint, SourceBreakpoint
 from tests.client import Fixture, Session
+from tests.client.environments import alone
 from tests.client.free_program import FreeProgram
-from tests.client.timeline import DEADLINE
 
 TRAINING = """
 import torch
@@ -95,8 +93,7 @@ def breaking(tmp_path: Path) -> Fixture:
 
 def untouched(program: Fixture) -> str:
     """Return what the program prints without a debugger."""
-    run = subprocess.run([sys.executable, program.path], capture_output=True, text=True, timeout=DEADLINE, check=True)
-    return run.stdout
+    return alone(program.path).stdout
 
 
 def _resumed(breaking: Fixture) -> str:

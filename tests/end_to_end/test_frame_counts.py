@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +10,7 @@ import pytest
 from dynamo_dap.protocol.contract import BACKWARD, COMPILE_TIME, EXCEPTION_FILTERS, LOWERING, RUN_TIME
 from dynamo_dap.protocol.types import SourceBreakpoint
 from tests.client import Session
+from tests.client.environments import alone
 from tests.end_to_end.test_cached_calls import program_of
 
 PROGRAM = """
@@ -95,8 +94,8 @@ main()
 )
 def test_dynamo_counts_as_without_a_debugger(kind: str, session: Session, tmp_path: Path) -> None:
     program = program_of(PROGRAM.replace("BACKEND", "'inductor'" if kind == "condition" else "'aot_eager'"), tmp_path)
-    alone = subprocess.run([sys.executable, str(program.path)], capture_output=True, text=True, timeout=300, check=True)
-    assert "'ok': " in alone.stdout
+    plain = alone(program.path, timeout=300).stdout
+    assert "'ok': " in plain
     options: dict[str, Any] = {
         "condition": {"condition": "False"},
         "hit count": {"hit_condition": "> 100000"},
@@ -112,4 +111,4 @@ def test_dynamo_counts_as_without_a_debugger(kind: str, session: Session, tmp_pa
         filters = [{"filterId": name, "condition": "False"} for name in EXCEPTION_FILTERS]
         session.request("setExceptionBreakpoints", {"filters": [], "filterOptions": filters})
     assert session.wait_for_exit(deadline=300) == 0
-    assert session.output("stdout") == alone.stdout
+    assert session.output("stdout") == plain

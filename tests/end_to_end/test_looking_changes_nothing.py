@@ -4,7 +4,8 @@ Each program runs twice, untouched and watched, with torch's own logs of graphs,
 breaks. Watched, with the default options, it is stepped through: what Dynamo traces, the instructions of what it
 generated, and the ordinary Python around. The scopes of the top frame are opened (in ordinary Python the locals alone:
 its globals are torch and all that it has), and expressions are evaluated. What both print must be the same, but for
-what differs from run to run anyway, and for the name that generated code has while it is debugged.
+what differs from run to run anyway, and for the name that generated code has while it is debugged. The suite takes
+programs that have every construct together, and code of a library; ``make walks`` takes them all.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from dynamo_dap.protocol.connection import RequestFailed
 from tests.client import Session, Stop, zygote
 from tests.client.environments import need_inductor
 from tests.client.fixtures import Fixture
+from tests.compile_time.samples import sample
 
 OBSERVED = Fixture("observed")
 ENVIRONMENT = {
@@ -62,7 +64,9 @@ PROGRAMS = [
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize(
+    "program", sample({name: Fixture(name).path.read_text() for name in PROGRAMS}, always=["encoder"])
+)
 def test_a_watched_compile_is_the_same(session: Session, program: str) -> None:
     if Fixture(program).uses_inductor:
         need_inductor(program)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ast
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeGuard
@@ -12,6 +10,8 @@ from typing import TypeGuard
 import pytest
 
 from tests.client import Fixture, Session, Stop
+from tests.client.environments import alone
+from tests.compile_time.samples import sample
 
 _COMPARED = ("Locals", "Value Stack", "Graph", "Guards", "Side Effects")
 
@@ -46,22 +46,36 @@ def _end(fixture: Fixture, function: str) -> int:
     return next(node.body[-1].lineno for node in _functions(fixture) if node.name == function)
 
 
-@pytest.mark.parametrize(
-    ("program", "function"),
-    [
-        ("basic", "compute"),
-        ("control_flow", "generators"),
-        ("control_flow", "blocks"),
-        ("control_flow", "functions"),
-        ("loops", "accumulate"),
-        ("closures", "increment"),
-        ("containers", "gather"),
-        ("side_effects", "record"),
-        ("dynamic_shapes", "normalize"),
-    ],
+WALKED = (
+    ("basic", "compute"),
+    ("control_flow", "generators"),
+    ("control_flow", "blocks"),
+    ("control_flow", "functions"),
+    ("loops", "accumulate"),
+    ("closures", "increment"),
+    ("containers", "gather"),
+    ("side_effects", "record"),
+    ("dynamic_shapes", "normalize"),
 )
+
+
+def _source(program: str, name: str) -> str:
+    """Return the statement of the module that the function is in, which has what it takes from around it."""
+    text = Fixture(program).path.read_text()
+    line = next(each.lineno for each in _functions(Fixture(program)) if each.name == name)
+    around = [each for each in ast.parse(text).body if each.lineno <= line]
+    return ast.get_source_segment(text, around[-1]) or ""
+
+
+_SAMPLE = sample({" ".join(each): _source(*each) for each in WALKED})
+
+
+@pytest.mark.parametrize(("program", "function"), [each for each in WALKED if " ".join(each) in _SAMPLE])
 def test_back_to_every_line_and_forward_again(session: Session, program: str, function: str) -> None:
-    """The state at each position is the one when it was first visited, and the look has no effect."""
+    """The state at each position is the one when it was first visited, and the look has no effect.
+
+    In functions that have every construct together; ``make walks`` takes them all.
+    """
     fixture = Fixture(program)
     end = _end(fixture, function)
     with session.launching(fixture):
@@ -84,8 +98,7 @@ def test_back_to_every_line_and_forward_again(session: Session, program: str, fu
         _compare(number, expected, _state(session.wait_for_stop("breakpoint")))
     session.set_breakpoints(fixture)
     assert session.run_to_end() == 0
-    plain = subprocess.run([sys.executable, str(fixture.path)], capture_output=True, text=True, check=True)
-    assert session.output("stdout") == plain.stdout
+    assert session.output("stdout") == alone(fixture.path).stdout
 
 
 def _compare(number: int, expected: Mapping[str, object], found: Mapping[str, object]) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
 from tests.client import Fixture, Session, Stop
+from tests.client.environments import alone
 
 TORCH_VERSION = tuple(map(int, version("torch").split(".")[:2]))
 
@@ -57,8 +56,7 @@ def breaking(tmp_path: Path) -> Fixture:
 
 def _finish(session: Session, fixture: Fixture) -> None:
     assert session.finish() == 0
-    plain = subprocess.run([sys.executable, str(fixture.path)], capture_output=True, text=True, check=True)
-    assert session.output("stdout") == plain.stdout
+    assert session.output("stdout") == alone(fixture.path).stdout
 
 
 @pytest.mark.parametrize("call", [1, 2, 3])

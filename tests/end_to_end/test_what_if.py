@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import ast
 import math
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.client import Fixture, Session, Stop
+from tests.client.environments import alone
 
 PROGRAM = """
 import torch
@@ -44,7 +43,7 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> str:
     """What the program prints by itself."""
     path = tmp_path_factory.mktemp("plain") / "program.py"
     path.write_text(PROGRAM)
-    return subprocess.run([sys.executable, str(path)], capture_output=True, text=True, check=True).stdout
+    return alone(path).stdout
 
 
 @pytest.fixture
@@ -485,7 +484,7 @@ def observed(tmp_path: Path) -> Fixture:
 
 
 def _plain(fixture: Fixture) -> str:
-    return subprocess.run([sys.executable, str(fixture.path)], capture_output=True, text=True, check=True).stdout
+    return alone(fixture.path).stdout
 
 
 @pytest.mark.parametrize(
