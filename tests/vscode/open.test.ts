@@ -5,6 +5,7 @@ import { chmod, mkdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 
+import { packagedExtension } from "./harness/extension.js";
 import { cache, output } from "./harness/places.js";
 import { expect, test } from "./harness/test.js";
 import { Workbench } from "./harness/workbench.js";
@@ -54,7 +55,8 @@ async function runWithHints(vscode: Workbench): Promise<void> {
 }
 
 function open(environment: NodeJS.ProcessEnv): ChildProcess {
-    const env = { ...process.env, ...environment };
+    // The one of this run: another worker may be installing it.
+    const env = { ...process.env, DYNAMO_DAP_VSIX: packagedExtension, ...environment };
     const stdio = ["ignore", "pipe", "inherit"] as const;
     return spawn("npm", ["run", "--silent", "open"], { env, cwd: import.meta.dirname, stdio: [...stdio], detached: true });
 }
