@@ -9,7 +9,7 @@ test("a breakpoint by gutter click shows symbolic locals; steps go on from there
     const { debug, page } = vscode;
     const first = await workspace.line(FILE, "first");
     await vscode.openFile(FILE);
-    await vscode.editor.setBreakpoint(first);
+    await vscode.editor.clickBreakpoint(first);
     await vscode.startDebugging();
     await debug.waitForStop(at("compute", FILE, first));
     const caller = at("main", FILE, await workspace.line(FILE, "eager_call"));

@@ -13,7 +13,7 @@ test("F5 finds the workspace's environment and stops in a trace", async ({ gestu
     const { debug, editor, page } = vscode;
     const line = await workspace.line("basic.py", "first");
     await gestures.do("open the file", () => vscode.openFile("basic.py"));
-    await gestures.do("click left of the line", () => editor.setBreakpoint(line));
+    await gestures.do("click left of the line", () => editor.clickBreakpoint(line));
     await gestures.do("F5", () => vscode.startDebugging());
     await debug.waitForStop(at("compute", "basic.py", line));
     await expect(page.locator(".notification-toast"), "nothing asks").toHaveCount(0);
@@ -25,7 +25,7 @@ test("a recompile says which value changed and what to do", async ({ gestures, v
     await workspace.write("steps.py", STEPS);
     await gestures.do("open the file", () => vscode.openFile("steps.py"));
     // VS Code shows the filters from the first session on.
-    await gestures.do("click left of the first line", () => editor.setBreakpoint(3));
+    await gestures.do("click left of the first line", () => editor.clickBreakpoint(3));
     await gestures.do("F5", () => vscode.startDebugging());
     await debug.waitForStop(at("<module>", "steps.py", 3));
     await gestures.do("tick the filter", async () => (await debug.reveal("breakpoints", "Recompiles")).getByRole("checkbox").click());

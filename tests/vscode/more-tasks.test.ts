@@ -21,7 +21,7 @@ test.beforeEach(() => {
 
 /** Takes three gestures, and a fourth for the port of a program that listens. */
 async function debugAs(name: string, line: number, gestures: Gestures, vscode: Workbench, port?: number): Promise<void> {
-    await gestures.do("click left of the line", () => vscode.editor.setBreakpoint(line));
+    await gestures.do("click left of the line", () => vscode.editor.clickBreakpoint(line));
     await gestures.do("Debug This File As…", () => vscode.command("torch.compile: Debug This File As"));
     await gestures.do(name, () => vscode.quickInput.choose(name));
     if (port !== undefined) {

@@ -18,7 +18,7 @@ test.use({ profile: "empty", settings: {} });
 /** Four gestures: VS Code shows the filters from the first session on. */
 async function runWith(filter: string, name: string, line: number, gestures: Gestures, vscode: Workbench): Promise<void> {
     const { debug, editor, page } = vscode;
-    await gestures.do("click left of the first line", () => editor.setBreakpoint(line));
+    await gestures.do("click left of the first line", () => editor.clickBreakpoint(line));
     await gestures.do("F5", () => vscode.startDebugging());
     await debug.waitForStop(at("<module>", name, line));
     await gestures.do("tick the filter", async () => (await debug.reveal("breakpoints", filter)).getByRole("checkbox").click());
@@ -49,7 +49,7 @@ test("the line that differs from eager", async ({ gestures, vscode, workspace, p
 test("the values after a graph break", async ({ gestures, vscode, workspace, pictures }) => {
     await workspace.write("broken.py", BROKEN);
     await gestures.do("open the file", () => vscode.openFile("broken.py"));
-    await gestures.do("click left of the line", () => vscode.editor.setBreakpoint(8));
+    await gestures.do("click left of the line", () => vscode.editor.clickBreakpoint(8));
     await gestures.do("F5", () => vscode.startDebugging());
     await vscode.debug.waitForStop(/broken.py 8:/);
     await pictures("after-break", await vscode.debug.reveal("variables", "y ="));
@@ -59,7 +59,7 @@ test("a condition; a logpoint and its plot", async ({ gestures, vscode, workspac
     await workspace.write("decay.py", DECAY);
     await gestures.do("open the file", () => vscode.openFile("decay.py"));
     const ofCondition = new Gestures();
-    await ofCondition.do("click left of the line", () => vscode.editor.setBreakpoint(14));
+    await ofCondition.do("click left of the line", () => vscode.editor.clickBreakpoint(14));
     await ofCondition.do("give it a condition", () => vscode.editor.editBreakpoint(14, "Expression", "step == 300"));
     await ofCondition.do("F5", () => vscode.startDebugging());
     await vscode.debug.waitForStop(at("<module>", "decay.py", 14));
@@ -73,7 +73,7 @@ test("a condition; a logpoint and its plot", async ({ gestures, vscode, workspac
     await vscode.page.keyboard.press("F5");
     await vscode.debug.waitForEnd();
 
-    await gestures.do("click left of the line", () => vscode.editor.setBreakpoint(15));
+    await gestures.do("click left of the line", () => vscode.editor.clickBreakpoint(15));
     await gestures.do("make it a logpoint", () => vscode.editor.editBreakpoint(15, "Log Message", "loss {loss.item()}"));
     await gestures.do("F5", () => vscode.startDebugging());
     await vscode.debug.waitForEnd();
@@ -87,7 +87,7 @@ test("a condition; a logpoint and its plot", async ({ gestures, vscode, workspac
 test("the data of a tensor", async ({ gestures, vscode, workspace, pictures }) => {
     await workspace.write("broken.py", BROKEN);
     await gestures.do("open the file", () => vscode.openFile("broken.py"));
-    await gestures.do("click left of the line", () => vscode.editor.setBreakpoint(8));
+    await gestures.do("click left of the line", () => vscode.editor.clickBreakpoint(8));
     await gestures.do("F5", () => vscode.startDebugging());
     await vscode.debug.waitForStop(/broken.py 8:/);
     const row = await vscode.debug.reveal("variables", "y =");

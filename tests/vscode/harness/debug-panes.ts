@@ -7,6 +7,7 @@ import { expect, type Locator, type Page } from "@playwright/test";
 import { pressKey } from "./debug-keys.js";
 import { scrollTo } from "./scrolling.js";
 import { openSideBar } from "./side-bar.js";
+import { stackIfStopped } from "./stops.js";
 
 /** A stop may come after torch was imported and compiled something. */
 const STOP_MILLISECONDS = 120_000;
@@ -41,25 +42,19 @@ export class DebugPanes {
     async waitForStop(top: RegExp): Promise<string[]> {
         await this.show();
         const dialog = this.page.locator(".monaco-dialog-box");
-        const deadline = Date.now() + STOP_MILLISECONDS;
-        let stack: string[] = [];
-        while (Date.now() < deadline) {
-            stack = await this.texts("call-stack");
-            const frames = stack.filter((row) => / \d+:\d+$/.test(row));
-            if (top.test(frames[0] ?? "") && !(await this.isRunning())) {
-                return stack;
-            }
-            if (await dialog.isVisible()) {
-                throw new Error(`expected a stop at ${top}, got a dialog: ${await dialog.innerText()}`);
-            }
-            await sleep(100);
+        // The page itself looks again: a message from here for each look would cost more than the look.
+        const options = { polling: 100, timeout: STOP_MILLISECONDS };
+        const found = await this.page.waitForFunction(stackIfStopped, [top.source, top.flags] as const, options).catch(() => undefined);
+        const stack = await found?.jsonValue();
+        if (Array.isArray(stack)) {
+            return stack;
         }
+        if (await dialog.isVisible()) {
+            throw new Error(`expected a stop at ${top}, got a dialog: ${await dialog.innerText()}`);
+        }
+        const rows = JSON.stringify(await this.texts("call-stack"));
         const console = (await this.consoleRows().allInnerTexts()).join("\n");
-        throw new Error(`expected a stop at ${top}, got the call stack ${JSON.stringify(stack)} and the output ${console}`);
-    }
-
-    private async isRunning(): Promise<boolean> {
-        return (await this.page.locator(".debug-call-stack .codicon-debug-pause").count()) > 0;
+        throw new Error(`expected a stop at ${top}, got the call stack ${rows} and the output ${console}`);
     }
 
     /** From now on notes whether the toolbar of debugging is shown, however shortly. */
@@ -68,10 +63,12 @@ export class DebugPanes {
             const note = (): void => {
                 if (document.querySelector(stop) !== null) {
                     document.body.dataset.debugged = "yes";
+                    observer.disconnect();
                 }
             };
             delete document.body.dataset.debugged;
-            new MutationObserver(note).observe(document.body, { childList: true, subtree: true });
+            const observer = new MutationObserver(note);
+            observer.observe(document.body, { childList: true, subtree: true });
             note();
         }, STOP_BUTTON);
     }

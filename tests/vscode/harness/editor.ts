@@ -88,10 +88,16 @@ export class Editor {
         await this.quickInput.goToLine(line);
     }
 
-    /** Sets a breakpoint by a click; see `Gutter`. */
+    /** Sets a breakpoint by its key, which no link over a function moves away from its line. */
     async setBreakpoint(line: number): Promise<void> {
         await this.goToLine(line);
-        await this.gutter.setBreakpoint(line);
+        await this.gutter.pressBreakpoint(line);
+    }
+
+    /** Sets a breakpoint by a click; see `Gutter`. */
+    async clickBreakpoint(line: number): Promise<void> {
+        await this.goToLine(line);
+        await this.gutter.clickBreakpoint(line);
     }
 
     /** Gives the breakpoint at a line a condition ("Expression"), a "Log Message", a "Hit Count" or a "Mode". */

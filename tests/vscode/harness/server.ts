@@ -15,8 +15,9 @@ const START_MILLISECONDS = 60_000;
 const START_ATTEMPTS = 4;
 const STOP_MILLISECONDS = 10_000;
 
-/** Moving pictures are made in both. */
+/** Moving pictures are made in both, by a run that names one. */
 export const theme = process.env.DYNAMO_DAP_THEME === "light" ? "light" : "dark";
+export const makesScenes = process.env.DYNAMO_DAP_THEME !== undefined;
 
 /** Settings of every profile: nothing asks, fetches, or outlives a test. */
 const NECESSARY = {

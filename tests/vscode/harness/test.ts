@@ -14,7 +14,7 @@ import { codeServer, OLDEST, type VSCodeVersion } from "./code-server.js";
 import { packagedExtension, packageOther } from "./extension.js";
 import { cache, output } from "./places.js";
 import { python } from "./python.js";
-import { Server, theme, type Profile } from "./server.js";
+import { makesScenes, Server, theme, type Profile } from "./server.js";
 import { Workbench } from "./workbench.js";
 import { Workspace } from "./workspace.js";
 
@@ -77,7 +77,8 @@ export const test = base.extend<PerTest, PerWorker>({
     window: [
         async ({ browser, scale }, use): Promise<void> => {
             const viewport = { width: VIEWPORT.width / scale, height: VIEWPORT.height / scale };
-            const context = await browser.newContext({ viewport, deviceScaleFactor: scale });
+            const context = await browser.newContext({ viewport, deviceScaleFactor: scale, reducedMotion: "reduce" });
+            await context.addInitScript(stopProgressBars);
             await use(await context.newPage());
             await context.close();
         },
@@ -114,6 +115,7 @@ export const test = base.extend<PerTest, PerWorker>({
         let frames = 0;
         const folder = join(output, "scenes", theme, sceneOf(info) ?? "");
         const shoot: Shoot = async (caption, seconds = 2.5) => {
+            if (!makesScenes) return;
             if (frames === 0) {
                 await rm(folder, { recursive: true, force: true });
                 await mkdir(folder, { recursive: true });
@@ -134,6 +136,15 @@ export const test = base.extend<PerTest, PerWorker>({
 /** The name of the moving picture that a test makes: "scene NAME: …". */
 function sceneOf(info: TestInfo): string | undefined {
     return /^scene ([\w-]+):/.exec(info.title)?.[1];
+}
+
+/** Runs in the window: to paint a progress bar without a GPU takes time from the program that it waits for. */
+function stopProgressBars(): void {
+    document.addEventListener("DOMContentLoaded", () => {
+        const style = document.createElement("style");
+        style.textContent = ".progress-bit { animation: none !important; }";
+        document.head.append(style);
+    });
 }
 
 /** Runs in the window. */
