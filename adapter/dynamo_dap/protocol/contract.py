@@ -192,7 +192,7 @@ class LaunchDescription(Struct, rename="camel", omit_defaults=True):
     cache_keys: bool = False
     """Record the answers of caches of compiled graphs, with the parts of their keys."""
     entries: str | None = None
-    """Where to write torch's cache entries at the end: see ``debuggee.launch.entries``."""
+    """Where to write torch's cache entries at the end: see ``debuggee.launch.cache_report``."""
     function: str | None = None
     """The functions that ``entries`` covers; None for all."""
     forecast: ForecastRun | None = None

@@ -94,6 +94,6 @@ def describe(function: Callable[..., Any] | None = None) -> str:
         TypeError: that is not a function.
     """
     # Imported only now: other programs pay nothing.
-    from dynamo_dap.debuggee.launch.entries import describe as described
+    from dynamo_dap.debuggee.launch.cache_report import describe as described
 
     return described(function, session_entries())

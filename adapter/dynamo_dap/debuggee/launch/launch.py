@@ -198,7 +198,7 @@ def _begin_recording(*, with_cache_keys: bool) -> None:
 def _begin_entries(path: str, function: str | None) -> None:
     # Imported only now: see above.
     try:
-        from dynamo_dap.debuggee.launch.entries import write_entries_at_end
+        from dynamo_dap.debuggee.launch.cache_report import write_entries_at_end
 
         write_entries_at_end(path, function)
     except Exception as error:  # noqa: BLE001  (the program runs also without our feature)

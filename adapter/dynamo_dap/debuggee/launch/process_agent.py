@@ -161,7 +161,7 @@ def _add_engines(agent: Agent, crash_folder: str | None) -> None:
         from dynamo_dap.debuggee.composition.compile_time_engine import CompileTimeEngine
         from dynamo_dap.debuggee.eager.attribute_watch import AttributeWatch
         from dynamo_dap.debuggee.generated.engine import RunTimeEngine
-        from dynamo_dap.debuggee.launch.entries import CountedEntries, known_of
+        from dynamo_dap.debuggee.launch.cache_report import CountedEntries, known_of
         from dynamo_dap.debuggee.launch.recording import make_explorer, make_recorder
         from dynamo_dap.debuggee.launch.recording_calls import HeldCalls
         from dynamo_dap.debuggee.torch_api.skipping import (
