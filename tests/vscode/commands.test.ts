@@ -63,7 +63,7 @@ test("a run of the file is profiled: a flame chart that leads to lines, and VS C
 test("the palette opens the newest report, or says that there is none", async ({ vscode }) => {
     const { page } = vscode;
     await vscode.openFile("plain.py");
-    const none = page.locator(".notification-toast", { hasText: /Nothing has been recorded yet|does not run/ });
+    const none = page.locator(".notification-toast", { hasText: /Nothing has been recorded yet|is not running/ });
     await vscode.command("torch.compile: Open Report");
     await expect(none).toBeVisible(LATE);
 });
