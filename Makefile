@@ -6,6 +6,9 @@ WORKERS ?= 3
 ENVIRONMENT := .venv
 READY := $(ENVIRONMENT)/.ready
 BIN := $(ENVIRONMENT)/bin
+# Extras: make reads the names of prerequisites before the rules that follow them.
+RELEASE_READY := $(ENVIRONMENT)/.release-ready
+DOCS_READY := $(ENVIRONMENT)/.docs-ready
 ARGUMENTS ?=
 
 # The parts in TypeScript. node and npm come from the PATH, else from PyPI into the environment.
@@ -104,13 +107,9 @@ pictures: screenshots $(PICTURES_READY)  ## Make all pictures of the READMEs aga
 	DYNAMO_DAP_THEME=light $(NPM) --prefix tests/vscode test -- scenes.test.ts
 	@$(BIN)/python -m release.moving_pictures
 
-RELEASE_READY := $(ENVIRONMENT)/.release-ready
-
 $(RELEASE_READY): pyproject.toml | $(READY)
 	$(BIN)/python -m pip install --quiet --editable ".[release]"
 	@touch $@
-
-DOCS_READY := $(ENVIRONMENT)/.docs-ready
 
 $(DOCS_READY): pyproject.toml | $(READY)
 	$(BIN)/python -m pip install --quiet --editable ".[docs]"
