@@ -262,8 +262,8 @@ class _Zygote:
         sys.argv = _split(arguments)[1]
         sys.path[0] = str(Path(sys.argv[0]).absolute().parent)
         if "-u" not in _split(arguments)[0] and not environment.get(b"PYTHONUNBUFFERED"):
-            sys.stdout = sys.__stdout__ = _buffered(sys.stdout, 1, is_lines=os.isatty(1))  # type: ignore[misc]
-            sys.stderr = sys.__stderr__ = _buffered(sys.stderr, 2, is_lines=True)  # type: ignore[misc]
+            sys.stdout = sys.__stdout__ = _buffered(sys.stdout, 1, is_lines=os.isatty(1))
+            sys.stderr = sys.__stderr__ = _buffered(sys.stderr, 2, is_lines=True)
         if "torch" in sys.modules:
             _change_settings()
             sys.modules["torch"].default_generator.seed()
@@ -319,11 +319,11 @@ def _read_at_the_start(environment: dict[bytes, bytes]) -> dict[bytes, bytes]:
     }
 
 
-def _buffered(stream: TextIO, descriptor: int, *, is_lines: bool) -> TextIO:
+def _buffered(stream: TextIO, descriptor: int, *, is_lines: bool) -> io.TextIOWrapper[Any]:
     """Make a standard stream as Python does without -u, which the zygote has."""
-    buffer = open(descriptor, "wb", closefd=False)  # noqa: SIM115  (a descriptor, and kept)
-    buffer.raw.name = stream.name  # type: ignore[misc]
-    made = io.TextIOWrapper(buffer, stream.encoding, stream.errors, line_buffering=is_lines)
+    buffer: Any = open(descriptor, "wb", closefd=False)  # noqa: SIM115  (a descriptor, and kept)
+    buffer.raw.name = stream.name
+    made: Any = io.TextIOWrapper(buffer, stream.encoding, stream.errors, line_buffering=is_lines)
     made.mode = "w"
     return made
 
@@ -332,14 +332,14 @@ def _change_settings() -> None:
     """Set what torch would have set when it was imported."""
     for variable, (package, name, attribute, value_of) in _SETTINGS.items():
         if variable in os.environ:
-            entry = sys.modules[f"torch.{package}.config"]._config[name]  # type: ignore[attr-defined]
+            entry = vars(sys.modules[f"torch.{package}.config"])["_config"][name]
             setattr(entry, attribute, value_of(os.environ[variable]))
     if "TORCH_TRACE" in os.environ:
-        logging = sys.modules["torch._logging._internal"]
+        logging: Any = sys.modules["torch._logging._internal"]
         logging.LOG_TRACE_HANDLER = None  # it has no folder
         logging._init_logs()
     if not os.environ.keys().isdisjoint(_BISECTION):
-        bisector = sys.modules["torch._inductor.compiler_bisector"]
+        bisector: Any = sys.modules["torch._inductor.compiler_bisector"]
         bisector.get_env_val.cache_clear()
         bisector.CompilerBisector.bisection_enabled = bisector.get_is_bisection_enabled()
 
