@@ -1,7 +1,7 @@
 """A new user has the built artifacts, an empty environment and an empty home, and nothing of the repository.
 
-With that alone: the wheel installs on each Python, each command of the docs prints what its page shows, and a
-breakpoint stops in a cached call, in the terminal, in Neovim and in VS Code.
+With that alone: the wheel installs on each Python, each tutorial's commands print what it shows, and a breakpoint
+stops in a cached call, in the terminal, in Neovim and in VS Code.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from tests.structure.sources import ROOT, guides
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]
 
 _PYTHONS = sorted({combination.python for combination in COMBINATIONS}, key=lambda name: int(name.partition(".")[2]))
-_PAGES = [page for page in map(read_page, guides()) if page.commands]
+_TUTORIALS = [read_page(path) for path in guides() if path.parent.name == "tutorials"]
+"""``tests/docs`` runs the other pages too, with the checkout."""
 _BROWSER_TESTS = ROOT / "tests" / "vscode"
 _PLAIN = "total = 0\nfor number in range(3):\n    total += number\nprint(total)\n"
 _COMPILED = """\
@@ -100,8 +101,8 @@ def test_the_doctor_finds_everything(user: NewUser, tmp_path: Path) -> None:
     assert ran.returncode == 0
 
 
-@pytest.mark.parametrize("page", _PAGES, ids=lambda page: page.path.stem)
-def test_each_command_of_the_docs_prints_what_its_page_shows(page: Page, user: NewUser, tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", _TUTORIALS, ids=lambda page: page.path.stem)
+def test_each_tutorial_prints_what_it_shows(page: Page, user: NewUser, tmp_path: Path) -> None:
     command = [str(user.environment / "bin" / "dynamo-dap")]
     wrong = run_page(page, tmp_path, command, user.variables)
     assert not wrong, "\n\n".join(wrong)
