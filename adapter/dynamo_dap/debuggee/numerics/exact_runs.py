@@ -209,8 +209,10 @@ class Noise:
     def disturb(self, node: Any, results: Mapping[Any, Any], times: float = 1.0) -> None:
         """Disturb the result of ``node`` in place, ``times`` times, unless it is a view of disturbed memory."""
         torch: Any = sys.modules["torch"]
+        if node.op == "get_attr" or not has_own_memory(results[node]):
+            return
         value, dtype = unwrapped(results[node]), self._dtypes.get(node.name)
-        if node.op == "get_attr" or not has_own_memory(value) or not value.is_floating_point():
+        if not value.is_floating_point():
             return
         unit = self._unit(value, dtype)
         operands = [unwrapped(results[each]) for each in node.all_input_nodes if has_own_memory(results.get(each))]
@@ -226,11 +228,8 @@ class Noise:
             unit += torch.finfo(dtype or torch.float32).eps * math.sqrt(later) / 16
         if unit == 0.0:
             return
-        with (
-            data_reading(),
-            transforms_off(),
-            contextlib.suppress(RuntimeError),
-        ):  # elements that share memory stay unchanged
+        # Elements that share memory stay unchanged.
+        with data_reading(), transforms_off(), contextlib.suppress(RuntimeError):
             # Autograd does not count this write: it may have saved the value already.
             value.data.mul_(1 + unit * self._random_like(value))
             if any(is_higher_order(each) for each in (node, *node.all_input_nodes)):
