@@ -219,9 +219,9 @@ def test_breakpoints_restart_and_mistakes_from_a_pipe(environment: dict[str, str
 @pytest.mark.parametrize(
     ("arguments", "reported"),
     [
-        ([], "give a script"),
+        ([], "a script, --module"),
         (["fixtures/nowhere.py"], "does not exist"),
-        (["fixtures/basic.py", "--module", "basic"], "only one"),
+        (["fixtures/basic.py", "--module", "basic"], "exactly one"),
         (["--attach", "nowhere"], "HOST:PORT"),
         (["fixtures/basic.py", "--break", "fixtures/basic.py:x"], "not a line number"),
         (["fixtures/basic.py", "-x", "no_such_script"], "no_such_script"),

@@ -177,7 +177,7 @@ def test_a_function_that_is_never_met_is_reported_at_the_end(session: Session) -
 def test_without_debugging_options_for_torch_have_no_effect_and_that_is_said(session: Session) -> None:
     session.launch("settings", noDebug=True, backend="aot_eager", stance="force_eager")
     assert session.wait_for_exit() == 0
-    assert '"stance", "backend": without debugging' in session.output("important")
+    assert '"stance", "backend": no effect without debugging' in session.output("important")
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,13 @@ class Program:
     text: str
 
 
-MARK, MOVE, RUN, ASSERT, REMOVE = "Mark size", "Move ", "Run ", "Assert ", "Remove "
+MARK, MOVE, RUN, ASSERT, REMOVE = (
+    "Mark size",
+    "Move ",
+    "Disable compiling ",
+    "Add torch._check(",
+    "Remove ",
+)
 SCALARS, SHAPES, LATER = (
     "Set torch._dynamo.config.capture_scalar",
     "Set torch._dynamo.config.capture_dynamic",
