@@ -46,7 +46,7 @@ class Editor:
         self._folder.cleanup()
 
     def set_breakpoints(self, path: Path, lines: list[int]) -> None:
-        """The user sets breakpoints, in place of those there were."""
+        """The user sets breakpoints, instead of those there were."""
         assert self.client is not None
         places = [SourceBreakpoint(line=line) for line in lines]
         self.reported[str(path)] = self.client.set_breakpoints(path, places)

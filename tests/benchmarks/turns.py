@@ -56,7 +56,7 @@ class TurnTakers:
         command: Sequence[str] = (),
         arguments: Sequence[str] = (),
     ) -> TurnTaker:
-        """Start the program without a debugger; with more in its environment, or by a command in place of Python."""
+        """Start the program without a debugger; with more in its environment, or by a command instead of Python."""
         process = subprocess.Popen(
             [*(command or [sys.executable]), str(self._program), self.port, *arguments],
             env={**os.environ, **(environment or {})},

@@ -64,7 +64,7 @@ EAGER = Scalar("str", "'eager'")
 
 
 def test_lines_are_numbered_as_python_numbers_them(tmp_path: Path) -> None:
-    """A form feed or another separator of str.splitlines has shown harmless lines in place of those that run."""
+    """A form feed or another separator of str.splitlines has shown harmless lines instead of those that run."""
     source = "#\x0c\x1c\u2028\n\ndef f(x):\n    return 'runs'\ndef g(x):\n    return 'harmless'\n"
     snapshot = read_snapshot(forged(tmp_path / "call", EAGER, source=source, line=3, conditions=Conditions(2)))
     assert "    4      return 'runs'" in shown(snapshot)

@@ -152,7 +152,7 @@ def test_no_patch_that_is_accepted_ends_the_process() -> None:
 
 
 def try_everything() -> None:
-    """Run each patch of two functions that is accepted: any instruction of theirs in place of any other, and more."""
+    """Run each patch of two functions that is accepted: any instruction of theirs instead of any other, and more."""
     accepted = 0
     tries: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [(compute, (5, 3)), (collect, (1, 2)), (collect, ())]
     for function, arguments in tries:

@@ -193,7 +193,7 @@ EXPRESSIONS = {
 
 
 def _of_expressions() -> str:
-    """Return the program with these functions in place of its own, each compiled for three sizes."""
+    """Return the program with these functions instead of its own, each compiled for three sizes."""
     begin, rest = PROGRAM.split("@torch.compile", 1)
     functions = [
         f'@torch.compile(backend="eager")\ndef {name}(x):\n    return {text}\n' for name, text in EXPRESSIONS.items()

@@ -212,7 +212,7 @@ class Predicting(EveryCall):
 
 
 class Keeping(EveryCall):
-    """Keeps the trace of each entry's first cached call, and looks at every line of it in place of later ones.
+    """Keeps the trace of each entry's first cached call, and looks at every line of it instead of later ones.
 
     These are traced as well, to see that the saved trace shows the same: the values in each of them, and every scope in
     the first. In ``make walks`` in each.

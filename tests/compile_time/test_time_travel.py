@@ -48,7 +48,7 @@ ELSEWHERE = {
     "all_reduced": "needs other processes",
     "compiled_before": "runs until it is ended",
     "comptime_breakpoint": "stops by itself",
-    "cuda_graphs": "puts graphs for the CPU in place of torch's CUDA graphs, by options of a backend",
+    "cuda_graphs": "puts graphs for the CPU instead of torch's CUDA graphs, by options of a backend",
     "eager_breakpoint": "stops by itself",
     "generated_crash": "kills its process",
     "generated_failure": "fails",

@@ -336,7 +336,7 @@ def test_keeping_what_the_cache_entry_cannot_run(session: Session, tmp_path: Pat
 
 @pytest.mark.parametrize("call", [1, 2, 3])
 def test_sizes(session: Session, program: Fixture, printed: str, call: int) -> None:
-    """A symbol in place of a number, and a number in place of the symbol."""
+    """A symbol instead of a number, and a number instead of the symbol."""
     stop = _reach(session, program, "branch", call)
     assert _set(session, stop, "rate", "dynamic(rate + 6)").endswith("(8 in this call)")
     stop = session.wait_for_stop("changed", at="branch")

@@ -23,7 +23,7 @@ FOLDER = Path(__file__).parents[2] / "fixtures" / "compared"
 WRONG = ("defects.py", "stages.py", "gradients.py", "outputs.py", "transforms.py")
 CORRECT = ("correct.py", "rounding.py", "training.py")
 NOT_COMPARED = ("dropout_of_inductor", "shared_inputs")
-"""Functions of ``rounding.py`` for which a reason is given in place of a verdict."""
+"""Functions of ``rounding.py`` for which a reason is given instead of a verdict."""
 _INDUCTOR = (
     "wrong_lowering_of_sine",
     "wrong_lowering_of_a_maximum",

@@ -128,7 +128,7 @@ def test_a_trace_outside_of_the_records_folder_is_refused(folder: Path) -> None:
 
 
 def test_an_editor_shows_text_and_opens_nothing(folder: Path) -> None:
-    """Neither Markdown nor an invalid page address gets through; a device in place of a file blocks nothing."""
+    """Neither Markdown nor an invalid page address gets through; a device instead of a file blocks nothing."""
     evil = "a` [click](command:evil) ![](https://example.org/x.png) <img src=x> `b"
     place = {"path": str(folder / "program.py"), "line": 5, "column": 5}
     value = {"name": "y", "text": evil, "place": place, "source": evil, "hasTensor": True}

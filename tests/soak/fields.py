@@ -42,7 +42,7 @@ WORDS: Mapping[str, tuple[str, ...]] = {
 OTHERS: tuple[Any, ...] = (None, True, -1, 1.5, 1e308, "text", [], {}, [None], [[]], {"": {}})
 """JSON of any type."""
 NO_JSON = {"float": b"1e999", "below": b"-1e999", "not": b"NaN", "long": b"1" + b"0" * 5_000, "many": b"[" * 300}
-"""What no JSON library writes, in place of a number."""
+"""What no JSON library writes, instead of a number."""
 
 
 def argument_types() -> dict[str, Any]:

@@ -26,7 +26,7 @@ _IDENTIFIERS = ("command", "id", "type", "view", "mode")
 
 
 def localized(manifest: dict[str, Any], known: dict[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the manifest with keys in place of texts, and the text of each key.
+    """Return the manifest with keys instead of texts, and the text of each key.
 
     ``known`` has the texts of keys that are there already.
     """

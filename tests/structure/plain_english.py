@@ -74,7 +74,8 @@ BANNED = {
     r"\b(?:code|line|frame|function|step|jump)s? of the user\b(?!')": "user code, user line",
     r"\b(?:is|are|was|were) to (?:wait|give|take)\b": "must, will, or an active verb",
     r"(?:(?<=[.] )|^)(?:Any|One|Main|Held|Tracing|Compiling|Reader|Held tracing) (?:thread|process)[.;]": "Runs on",
-    r"(?:(?<=[.] )|^)(?:Pure|Structs)[.;]": "It is pure, or the structs are for any thread",
+    r"(?:(?<=[.] )|^)(?:Pure|Structs)[.;]": "It has no side effects, or the structs are for any thread",
+    r"\bin place of\b": "instead of",
 }
 # Texts that users saw before they were written anew.
 OLD_TEXTS = (

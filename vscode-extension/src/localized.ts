@@ -18,7 +18,7 @@ export function localized(text: string, ...values: Argument[]): string {
     return translate(text, ...values);
 }
 
-/** The text with its values in place of `{0}`, `{1}` and so on. */
+/** The text with its values instead of `{0}`, `{1}` and so on. */
 export function filledIn(text: string, ...values: Argument[]): string {
     return text.replace(/\{(\d+)\}/g, (_, index) => String(values[Number(index)]));
 }

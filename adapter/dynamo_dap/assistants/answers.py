@@ -1,4 +1,4 @@
-"""Builds tools' answers: bounded text, and data where an assistant can use it. It is pure."""
+"""Builds tools' answers: bounded text, and data where an assistant can use it. It has no side effects."""
 
 from __future__ import annotations
 

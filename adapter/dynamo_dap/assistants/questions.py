@@ -45,7 +45,7 @@ Arguments = Annotated[tuple[str, ...], Field(description="The program's own argu
 Input = Annotated[str | None, Field(description="What the program reads from its standard input.")]
 Folder = Annotated[str | None, Field(description="The working directory, below a root; default: the first root.")]
 TraceLog = Annotated[
-    str | None, Field(description="A TORCH_TRACE folder, or a log in it, below a root, in place of the newest record.")
+    str | None, Field(description="A TORCH_TRACE folder, or a log in it, below a root, instead of the newest record.")
 ]
 Seconds = Annotated[
     float, Field(gt=0, le=600, description="Seconds to wait. A longer run continues; call `wait` for its result.")

@@ -1,6 +1,6 @@
 """Merges the breakpoints of several clients of one session: each DAP request replaces the whole list.
 
-It is pure; one per session, used under its lock.
+It has no side effects. A session has one; its lock is held during use.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Finds the problems in a program's records: each once, under a key that stays equal when lines move. It is pure."""
+"""Finds the problems in a program's records: each once, under a key that stays equal when lines move.
+
+It has no side effects.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes a check's verdict in the formats of users and services. It is pure.
+"""Writes a check's verdict in the formats of users and services. It has no side effects.
 
 SARIF is OASIS's version 2.1.0 (https://docs.oasis-open.org/sarif/sarif/v2.1.0/). Annotations are the workflow commands
 of GitHub Actions, which other services read as well. JUnit is the XML that pytest writes.

@@ -1,7 +1,7 @@
 """Defines what a ``Recording`` reports about compiles: plain values that do not change.
 
-Their names are part of the public interface: see docs/breaks-and-recompiles.md, "In a program". It is pure, except that
-it reads the user's lines.
+Their names are part of the public interface: see docs/breaks-and-recompiles.md, "In a program". It has no side effects,
+except that it reads the user's lines.
 """
 
 from __future__ import annotations

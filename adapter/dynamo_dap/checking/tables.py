@@ -1,6 +1,6 @@
 """Shows what torch.compile made, as a list for a terminal and as tables for a notebook.
 
-It is pure, except for cell names.
+It has no side effects, except for cell names.
 
 
 Every text is escaped: a function may have any name, and torch's messages may contain what it returns.

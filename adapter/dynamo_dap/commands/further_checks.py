@@ -1,6 +1,6 @@
 """Adds the further checks that a fix needs: the trace continues after it, and reaches another data condition.
 
-It is pure.
+It has no side effects.
 """
 
 from __future__ import annotations

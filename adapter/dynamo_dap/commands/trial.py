@@ -277,7 +277,7 @@ class Runner:
         settings: Sequence[Setting] = (),
         variables: Mapping[str, str] | None = None,
     ) -> Outcome:
-        """Run it with other texts in place of some files, with torch settings and environment variables.
+        """Run it with other texts instead of some files, with torch settings and environment variables.
 
         ``which`` names the run to ``report``.
 

@@ -1,4 +1,4 @@
-"""Chooses the settings of the first run that may make the second run hit the caches. It is pure."""
+"""Chooses the settings of the first run that may make the second run hit the caches. It has no side effects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compares two runs. It is pure, except that it reads generated code of runs that this command made."""
+"""Compares two runs. It has no side effects, except that it reads generated code of runs that this command made."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Shows a comparison as one page: each difference with both sides beside each other, then counts and seconds.
 
-The page has no script, and its texts are escaped: a record may come from anybody. It is pure, except that it reads the
-user's files.
+The page has no script, and its texts are escaped: a record may come from anybody. It has no side effects, except that
+it reads the user's files.
 """
 
 from __future__ import annotations

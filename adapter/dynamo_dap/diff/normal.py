@@ -1,4 +1,7 @@
-"""Removes from the texts of a run what varies between processes. It is pure, except that it reads source lines."""
+"""Removes from the texts of a run what varies between processes.
+
+It has no side effects, except that it reads source lines.
+"""
 
 from __future__ import annotations
 

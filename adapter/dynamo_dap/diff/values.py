@@ -1,4 +1,4 @@
-"""Finds the first value that differs between two runs. It is pure."""
+"""Finds the first value that differs between two runs. It has no side effects."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Shows explored compiles as one page: panes side by side, with counterparts highlighted together.
 
-It is pure, except that it reads the user's files. A file of stages may come from anywhere: the page's script inserts
-its texts as text. The page's policy allows only its own script, and no connection.
+It has no side effects, except that it reads the user's files. A file of stages may come from anywhere: the page's
+script inserts its texts as text. The page's policy allows only its own script, and no connection.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Finds what a record reports about lines: graph breaks, recompiles, skipped functions, limits, untraced lines.
 
-Made from a record; line numbers are as recorded. It is pure.
+Made from a record; line numbers are as recorded. It has no side effects.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Converts findings to diagnostics, fixes to code actions, and compiled functions to lenses. It is pure.
+"""Converts findings to diagnostics, fixes to code actions, and compiled functions to lenses. It has no side effects.
 
 A finding is at its code's present line, as long as the code is unchanged.
 """

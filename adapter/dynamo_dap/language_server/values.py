@@ -1,4 +1,7 @@
-"""Makes inlay hints at assignments, and hovers, from the values of names while functions were traced. It is pure."""
+"""Makes inlay hints at assignments, and hovers, from the values of names while functions were traced.
+
+It has no side effects.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes a profile for Python's ``pstats`` and snakeviz: sums by function and by caller. It is pure."""
+"""Writes a profile for Python's ``pstats`` and snakeviz: sums by function and by caller. It has no side effects."""
 
 from __future__ import annotations
 

@@ -31,15 +31,15 @@ CAUSES = (CPU, DEVICES, MUTATION, DYNAMIC, OPERATION, ADDRESS, SIZE, LIVENESS, L
 ADVICE = {
     CPU: "create the tensor on the GPU, or move it there before the call: x = x.to('cuda')",
     DEVICES: "keep all tensors of one compiled function on one GPU",
-    MUTATION: "return the new value in place of writing into the input",
+    MUTATION: "return the new value instead of writing into the input",
     DYNAMIC: "call the function with a few fixed sizes (pad the inputs), or set "
     "torch._inductor.config.triton.cudagraph_skip_dynamic_graphs = False",
     OPERATION: "move the operation out of the compiled function",
-    ADDRESS: "keep the tensor where it is: copy new values into it (x.copy_(new)) in place of binding another tensor",
+    ADDRESS: "keep the tensor where it is: copy new values into it (x.copy_(new)) instead of binding another tensor",
     SIZE: "pad the input to a few sizes, or set torch._inductor.config.triton.cudagraph_skip_dynamic_graphs = True",
     LIVENESS: "keep outputs of earlier calls as clones, and call torch.compiler.cudagraph_mark_step_begin() before "
     "each step",
-    LIMIT: "keep the tensor where it is: copy new values into it (x.copy_(new)) in place of binding another tensor",
+    LIMIT: "keep the tensor where it is: copy new values into it (x.copy_(new)) instead of binding another tensor",
     KEPT: "keep a clone of the output: kept = f(x).clone(), or call torch.compiler.cudagraph_mark_step_begin() before "
     "each step",
 }

@@ -1,4 +1,7 @@
-"""Formats file names, variables and control characters for users. It is pure, for the program and for commands."""
+"""Formats file names, variables and control characters for users.
+
+It has no side effects. The program and commands use it.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Gives advice on the findings of a record, the most costly first. It is pure, except that it reads the user's lines.
+"""Gives advice on the findings of a record, the most costly first.
 
-Torch reports one failed guard and one graph break at a time. Here the values of one object are merged over all calls,
-and a break is merged over all functions that it cuts.
+It has no side effects, except that it reads the user's lines. Torch reports one failed guard and one graph break at a
+time. Here the values of one object are merged over all calls, and a break is merged over all functions that it cuts.
 """
 
 from __future__ import annotations
@@ -375,7 +375,7 @@ def _about_constant(place: Place | None) -> str:
     where = "a line" if place is None else at(place)
     return (
         f"{where} needs the number itself, as range() and comparisons do: marking it as dynamic does not help; "
-        "pad to one length, or write it without the number (one operation in place of a loop)"
+        "pad to one length, or write it without the number (one operation instead of a loop)"
     )
 
 

@@ -1,6 +1,6 @@
 """Prints what saved compiles hold: torch's saved caches, and exported programs.
 
-It is pure, but for the user's lines.
+It has no side effects, but for the user's lines.
 """
 
 from __future__ import annotations

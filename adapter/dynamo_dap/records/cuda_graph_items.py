@@ -1,4 +1,4 @@
-"""Advises on CUDA graphs that torch skips or records again, or whose outputs it overwrites. It is pure."""
+"""Advises on CUDA graphs that torch skips or records again, or whose outputs it overwrites. It has no side effects."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Writes the report as one self-contained page: advice, timeline, callers, and each compile.
 
 The page loads nothing: it contains the chart library and our own script, and nothing else may run. Every text of the
-record is escaped. It is pure, except that it reads the user's sources and the files in ``page/``.
+record is escaped. It has no side effects, except that it reads the user's sources and the files in ``page/``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Makes the frame of all our HTML pages: one document with one content security policy.
 
-The page loads nothing, and no script but ours runs, whatever its texts contain. It is pure.
+The page loads nothing, and no script but ours runs, whatever its texts contain. It has no side effects.
 """
 
 from __future__ import annotations

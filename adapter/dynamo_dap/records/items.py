@@ -1,4 +1,4 @@
-"""Defines one piece of advice, and helpers for its kinds. It is pure."""
+"""Defines one piece of advice, and helpers for its kinds. It has no side effects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Advises on calls that raised while their compiled code ran. It is pure."""
+"""Advises on calls that raised while their compiled code ran. It has no side effects."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Prints the compiles of a job's ranks: a table with a column per rank, then the first divergence.
 
-For ``dynamo-dap report --ranks``, and as a part of the page of a rank's report. It is pure, except that it reads the
-user's lines.
+For ``dynamo-dap report --ranks``, and as a part of the page of a rank's report. It has no side effects, except that it
+reads the user's lines.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Compares the compiles of a distributed job's ranks, and finds where a rank diverges.
 
-Ranks that compile different graphs, or different collectives in them, are the usual cause of a hanging job. It is pure,
-except that it reads record files. Runs in any process.
+Ranks that compile different graphs, or different collectives in them, are the usual cause of a hanging job. It has no
+side effects, except that it reads record files. Runs in any process.
 """
 
 from __future__ import annotations

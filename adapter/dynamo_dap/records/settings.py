@@ -1,7 +1,7 @@
 """Finds the torch settings that torch's hints in a record name.
 
-It is pure. A setting needs no edit, so it also helps with library code. Only a trial shows whether it helps: see
-``commands.fix``.
+It has no side effects. A setting needs no edit, so it also helps with library code. Only a trial shows whether it
+helps: see ``commands.fix``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Writes the report as text: counts, advice, and each compile. It is pure, except that it reads the user's lines.
+"""Writes the report as text: counts, advice, and each compile.
 
-``dynamo-dap report`` prints it; the editor shows it for one function or the whole program.
+It has no side effects, except that it reads the user's lines. ``dynamo-dap report`` prints it; the editor shows it for
+one function or the whole program.
 """
 
 from __future__ import annotations

@@ -174,7 +174,7 @@ def _run_python(debugger: Debugger, text: str) -> None:
 
 
 def _advice(word: str) -> str:
-    """Suggest a command in place of an unknown word."""
+    """Suggest a command instead of an unknown word."""
     if word in _INSTEAD:
         return _INSTEAD[word]
     similar = difflib.get_close_matches(word, [one.names[0] for one in commands], n=1, cutoff=0.6)

@@ -1,4 +1,4 @@
-"""Parses the texts in torch's log: guards, graph breaks, reasons of recompiles. It is pure."""
+"""Parses the texts in torch's log: guards, graph breaks, reasons of recompiles. It has no side effects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parses graphs as torch prints them (``print_readable``). It is pure.
+"""Parses graphs as torch prints them (``print_readable``). It has no side effects.
 
 Each statement is a node; the comment above it has the user's line. A graph may come from any torch since 2.6, and may
 be cut off: unreadable parts are left out.

@@ -66,7 +66,7 @@ export class Gutter {
             await this.page.mouse.click(spot.x, spot.y, { button: "right" });
             const entry = this.page.locator(".monaco-menu .action-item", { hasText: /^Edit Breakpoint/ });
             // A menu ignores a click right after it opened: that may be the release of the right button.
-            // Where no menu has opened it is asked for anew, in place of waiting for it until the time is up.
+            // Where no menu has opened it is asked for anew, instead of waiting for it until the time is up.
             await entry.hover({ timeout: 2000 });
             await entry.click({ delay: 200, timeout: 2000 });
             await expect(box).toBeVisible({ timeout: 2000 });

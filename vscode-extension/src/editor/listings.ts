@@ -32,7 +32,7 @@ export function registerListings(): vscode.Disposable {
     );
 }
 
-/** Asks for an instruction in place of the one at which the selected frame is. */
+/** Asks for an instruction instead of the one at which the selected frame is. */
 async function patchInstruction(): Promise<string | undefined> {
     const item = vscode.debug.activeStackItem;
     if (!(item instanceof vscode.DebugStackFrame) || item.session.type !== DEBUG_TYPE) {

@@ -9,7 +9,7 @@ export interface Outcome {
     line: number;
     id?: number;
     isBound: boolean;
-    /** Why it is not bound, or where it stops in place of its line. */
+    /** Why it is not bound, or where it stops instead of its line. */
     message?: string;
     stops: number;
     /** A condition, a hit count or a log message: then reaching the line need not stop. */

@@ -41,7 +41,7 @@ def taken(instruction: Instruction) -> int:
 
 
 def left(instruction: Instruction, *, jump: bool = False) -> int:
-    """Return how many values ``instruction`` leaves in place of those taken; ``jump`` if it jumps.
+    """Return how many values ``instruction`` leaves instead of those taken; ``jump`` if it jumps.
 
     Raises:
         UnknownInstruction: no table entry.

@@ -2,7 +2,7 @@
 
 pydevd remembers a decision for each code object as long as the process lives. Code that torch drops, after a reset or a
 recompile, would stay alive, with its graph, its FakeTensors and its names in the program's globals. On Python 3.11 and
-older pydevd gets an equal copy in place of generated code, which dies with the original. With ``sys.monitoring`` it
+older pydevd gets an equal copy instead of generated code, which dies with the original. With ``sys.monitoring`` it
 does not remember such code at all. Runs on any thread of the program.
 """
 

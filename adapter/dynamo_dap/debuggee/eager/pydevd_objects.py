@@ -72,7 +72,7 @@ def install() -> None:
 
 
 def _stand_in(value: object) -> object:
-    """Return a builtin routine or class in place of ``value``, if that is a routine or a class."""
+    """Return a builtin routine or class instead of ``value``, if that is a routine or a class."""
     if is_a(value, type):
         return object
     is_routine = is_one_of(value, _ROUTINES) or (

@@ -208,7 +208,7 @@ def _answer_with_locals(pydb: Any, request: Any, body: dict[str, Any], presentat
 
 
 def _in_pages(own_request: Callable[[Any, Any], None], presentation: Presentation) -> Callable[[Any, Any], None]:
-    """Return a handler of ``variables`` in place of ``own_request``."""
+    """Return a handler of ``variables`` instead of ``own_request``."""
 
     def internal_get_variable_json(pydb: object, request: Any) -> None:
         asked = request.arguments

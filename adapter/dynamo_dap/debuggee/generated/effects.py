@@ -3,7 +3,7 @@
 They are recognised by the targets of calls and stores: Dynamo's names of compiled graphs and resume functions, the
 user's objects, lists that pack a frame on the stack. Dynamo's record gives the user's statements of a replayed side
 effect: it names changed objects by their sources, ``L['d']`` or ``G['state'].last``. This module derives the same names
-from the stores of the generated code. It is pure, except that it reads the user's source lines; any thread.
+from the stores of the generated code. It has no side effects, except that it reads the user's source lines; any thread.
 """
 
 from __future__ import annotations

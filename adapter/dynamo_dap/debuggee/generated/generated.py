@@ -172,7 +172,7 @@ class GeneratedCode:
 
     @cached_property
     def changes(self) -> Mapping[int, str]:
-        """Dynamo's instructions in place of the patched ones, by index."""
+        """Dynamo's instructions instead of the patched ones, by index."""
         if self.unpatched is self:
             return {}
         table, before = self.table, self.unpatched.table

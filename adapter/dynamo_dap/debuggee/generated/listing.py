@@ -64,7 +64,7 @@ class Listing:
     ) -> None:
         """List ``code``; ``original`` and ``record`` describe its compile.
 
-        ``changes`` are Dynamo's instructions in place of patched ones, by index.
+        ``changes`` are Dynamo's instructions instead of patched ones, by index.
         """
         self._changes = changes
         self._continuation = continuation

@@ -2,8 +2,8 @@
 
 An instruction has the purpose of the instruction that uses its result, and so on, up to one with a side effect: a call
 of the compiled graph or of a resume function, a store into a user's object, the return. Dynamo interleaves them (it
-first pushes what all side effects need and then performs them in reverse), so no order is assumed. It is pure, except
-that it reads the user's source lines. Runs on any thread.
+first pushes what all side effects need and then performs them in reverse), so no order is assumed. It has no side
+effects, except that it reads the user's source lines. Runs on any thread.
 """
 
 from __future__ import annotations

@@ -39,8 +39,8 @@ _SIZES = "torch._dynamo.variables.builder:_automatic_dynamic"
 _STORE_CELL = "torch._dynamo.side_effects:SideEffects.store_cell"
 
 CHANGING = Feature("changing a held trace", _COMPILE_FRAME, _FUNCTION_MODES, _FUNCTION, _STORE_CELL)
-SIZES = Feature("static sizes in place of symbols, and symbols in place of static ones", _SIZES, _DYNAMIC)
-SYMBOLS = Feature("a symbol in place of a number", _BUILDER, _SYMBOL, _SOURCE, _DYNAMIC)
+SIZES = Feature("static sizes instead of symbols, and symbols instead of static ones", _SIZES, _DYNAMIC)
+SYMBOLS = Feature("a symbol instead of a number", _BUILDER, _SYMBOL, _SOURCE, _DYNAMIC)
 
 NEW_SYMBOL = "dynamic"
 """``dynamic(8)`` in an assignment: a symbol that has this value in the call."""

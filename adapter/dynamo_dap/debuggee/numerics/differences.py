@@ -115,7 +115,7 @@ def zeros_of_other_sign(reference: Any, other: Any) -> int:
 
 def _facts_text(reference: Any, other: Any) -> str:
     one, two = (f"{str(each.dtype).rpartition('.')[2]}{list(each.shape)}" for each in (reference, other))
-    return f"it is {two} in place of {one}"
+    return f"it is {two} instead of {one}"
 
 
 def _judged(reference: Any, other: object, referee: Referee | None) -> Difference:

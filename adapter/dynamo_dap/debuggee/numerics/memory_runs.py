@@ -245,7 +245,7 @@ def of_uninitialized_memory(graph: ReplayedGraph) -> Uninitialized | None:
 
 
 def without(value: Any, mask: Any) -> Any:
-    """Return a tensor with zeros in place of uninitialized memory."""
+    """Return a tensor with zeros instead of uninitialized memory."""
     if mask is None or not has_own_memory(value) or value.shape != mask.shape:
         return value
     with data_reading():

@@ -1,7 +1,7 @@
-"""Translates torch's guards into sentences: ``x is f32[any, 2]``, ``torch is the module it was``. It is pure.
+"""Translates torch's guards into sentences: ``x is f32[any, 2]``, ``torch is the module it was``.
 
-Torch writes guards as internal code: ``___check_obj_id(G['torch'], 139788182681088), type=<class 'module'>``. An
-unknown kind of guard keeps torch's text, with the user's names.
+It has no side effects. Torch writes guards as internal code: ``___check_obj_id(G['torch'], 139788182681088),
+type=<class 'module'>``. An unknown kind of guard keeps torch's text, with the user's names.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ _FORMS: list[tuple[re.Pattern[str], Callable[[re.Match[str]], str]]] = [
     (re.compile(r"EMPTY_NN_MODULE_HOOKS_DICT (?P<name>.+)"), lambda match: f"{plain_name(match['name'])} is empty"),
     (
         re.compile(r"NOT_PRESENT_IN_GENERIC_DICT (?P<name>.+)"),
-        lambda match: f"{plain_name(match['name'])} has no attribute of its own in place of its class's",
+        lambda match: f"{plain_name(match['name'])} has no attribute of its own instead of its class's",
     ),
     (
         re.compile(r"___tuple_iterator_len\((?P<name>.+)\) == (?P<number>\d+)"),

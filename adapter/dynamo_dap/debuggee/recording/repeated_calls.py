@@ -392,7 +392,7 @@ class RepeatedCall:
 
 
 class _Made(dict[str, Any]):
-    """Receives the names that a top-level statement of a module binds, in place of the module."""
+    """Receives the names that a top-level statement of a module binds, instead of the module."""
 
     def __init__(self, names: dict[str, Any], made: dict[str, Any]) -> None:
         super().__init__()

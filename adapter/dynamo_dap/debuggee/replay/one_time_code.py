@@ -141,7 +141,7 @@ def _graphs_of(entry: types.CodeType, made: types.CodeType, names: dict[str, Any
         if _NUMBERED.match(mine) and _NUMBERED.match(others):
             graphs.append((mine, others))
         elif mine != others and not _is_same(names.get(mine), names.get(others)):
-            raise CannotServe(f"{what} differs: {others} in place of {mine}")
+            raise CannotServe(f"{what} differs: {others} instead of {mine}")
     if len(graphs) != 1:
         raise CannotServe("the code of the cache entry, which runs already, calls no graph")
     return graphs[0]

@@ -1,4 +1,4 @@
-"""Applies the user's choice of functions to compile, and of the backend, in place of the program's.
+"""Applies the user's choice of functions to compile, and of the backend, instead of the program's.
 
 Torch's functions are wrapped while a choice is in force. The wrappers run on the compiling thread; choices are made on
 the thread that imports Dynamo, or on the agent's reader thread. One ``ChosenCompiles`` for each process.

@@ -1,4 +1,4 @@
-"""Parses torch's sentences about CUDA graphs: the cause, and the user's line. It is pure."""
+"""Parses torch's sentences about CUDA graphs: the cause, and the user's line. It has no side effects."""
 
 from __future__ import annotations
 

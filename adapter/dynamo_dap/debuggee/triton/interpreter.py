@@ -357,7 +357,7 @@ def kernel_of(number: int) -> Any:
 
 
 def _count(cls: Any) -> None:
-    """Give each instance of a class a number: a graph has it in place of the kernel."""
+    """Give each instance of a class a number: a graph has it instead of the kernel."""
     own = cls.__init__
 
     @functools.wraps(own)

@@ -2,7 +2,7 @@
 
 An operator must declare what it changes: the pointers of stores and atomic operations, with everything they were
 computed from. For an argument of another function, that function is read; if it cannot be read, the argument counts as
-written. It is pure, and runs on the thread that traces a launch.
+written. It has no side effects, and runs on the thread that traces a launch.
 """
 
 from __future__ import annotations

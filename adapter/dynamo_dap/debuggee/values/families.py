@@ -153,7 +153,7 @@ class View:
         return None
 
     def seen(self, value: object) -> object:
-        """Return the object to show in place of ``value``."""
+        """Return the object to show instead of ``value``."""
         return value
 
 

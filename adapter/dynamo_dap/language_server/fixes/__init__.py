@@ -1,4 +1,4 @@
-"""Makes fixes: edits as an engineer would make them, each for one kind of finding. It is pure.
+"""Makes fixes: edits as an engineer would make them, each for one kind of finding. It has no side effects.
 
 An edit is offered only if it cannot change the program's results, and if the record says that it helps: the break goes
 away, a graph stays whole, or the size is the one whose guard failed.

@@ -5,7 +5,7 @@
 - ``guard_or_false`` and ``statically_known_true``: the branch is not taken while Dynamo traces;
 - ``torch.cond``: both branches are in the graph.
 
-It is pure.
+It has no side effects.
 """
 
 from __future__ import annotations

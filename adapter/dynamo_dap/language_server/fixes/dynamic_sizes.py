@@ -1,9 +1,9 @@
-"""Marks a size that recompiles by ``torch._dynamo.maybe_mark_dynamic``, before the first compiled call. It is pure.
+"""Marks a size that recompiles by ``torch._dynamo.maybe_mark_dynamic``, before the first compiled call.
 
-This is torch's own advice: if the size is specialized after all, nothing changes. Only tensors can be marked, and a
-later call may pass something else, so each mark is below an ``isinstance``. The next compile shows which sizes share
-the symbol: all of them are marked. No fix is offered if the size became a constant again, or is tied to something that
-is not an argument of the call.
+It has no side effects. This is torch's own advice: if the size is specialized after all, nothing changes. Only tensors
+can be marked, and a later call may pass something else, so each mark is below an ``isinstance``. The next compile shows
+which sizes share the symbol: all of them are marked. No fix is offered if the size became a constant again, or is tied
+to something that is not an argument of the call.
 """
 
 from __future__ import annotations

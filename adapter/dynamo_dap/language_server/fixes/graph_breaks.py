@@ -1,4 +1,4 @@
-"""Fixes graph breaks; each fix is offered only if the record says that it helps. It is pure.
+"""Fixes graph breaks; each fix is offered only if the record says that it helps. It has no side effects.
 
 - a call of ``torch._dynamo.graph_break()`` is removed;
 - a setting that torch's hint names is set below the imports;

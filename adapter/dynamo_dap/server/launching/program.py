@@ -1,7 +1,7 @@
 """Turns ``launch`` arguments into a ``Job``: what to start, with which Python and environment.
 
-It is pure, except that it looks at files. The same ``Job`` can be started again. An environment *change* maps a name to
-its new value, or to None to remove the variable.
+It has no side effects, except that it looks at files. The same ``Job`` can be started again. An environment *change*
+maps a name to its new value, or to None to remove the variable.
 """
 
 from __future__ import annotations
