@@ -48,7 +48,8 @@ test: $(READY) $(TYPESCRIPT_READY)  ## Lint, types, the tests of every feature: 
 	@$(MAKE) unit-core
 	@$(MAKE) vscode-core
 
-test-long: unit-long vscode-long  ## The tests that "make test" leaves out
+test-long: $(READY) $(RELEASE_READY) $(DOCS_READY) $(TYPESCRIPT_READY)  ## The tests that "make test" leaves out
+	@$(MAKE) --jobs=2 unit-long vscode-long  # a browser's test waits much: the others use that time
 
 test-all: test test-long  ## Every test
 

@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -84,10 +85,12 @@ def test_a_breakpoint_stops_in_a_cached_call_in_vs_code(release: Release) -> Non
     if shutil.which("npx") is None or not (_BROWSER_TESTS / "node_modules").exists():
         pytest.skip("the packages of the browser tests are not installed: make check-typescript installs them")
     variables = {**os.environ, "DYNAMO_DAP_VSIX": str(release.file("*.vsix")), "DYNAMO_DAP_PYTHON": sys.executable}
-    command = ["npx", "playwright", "test", "new-user.test.ts"]
-    ran = subprocess.run(
-        command, cwd=_BROWSER_TESTS, env=variables, capture_output=True, check=False, text=True, timeout=1000
-    )
+    with tempfile.TemporaryDirectory(prefix="vscode-") as folder:  # a path that is short enough for sockets
+        variables["DYNAMO_DAP_VSCODE_RUNS"] = folder
+        command = ["npx", "playwright", "test", "new-user.test.ts", "--output", str(Path(folder) / "failures")]
+        ran = subprocess.run(
+            command, cwd=_BROWSER_TESTS, env=variables, capture_output=True, check=False, text=True, timeout=1000
+        )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "1 passed" in ran.stdout, ran.stdout
 

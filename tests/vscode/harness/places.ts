@@ -6,8 +6,11 @@ import { join, resolve } from "node:path";
 /** The root of the repository. */
 export const repository = resolve(fileURLToPath(import.meta.url), "../../../..");
 
-/** Downloaded parts (VS Code) and the folders of running servers; safe to delete. */
+/** Downloaded parts (VS Code); safe to delete. */
 export const cache = resolve(process.env.DYNAMO_DAP_VSCODE_CACHE ?? join(repository, ".vscode-test"));
+
+/** The folders of running servers and their workspaces; a run beside another one has its own. */
+export const runs = resolve(process.env.DYNAMO_DAP_VSCODE_RUNS ?? cache);
 
 /** Screenshots, traces and logs of the tests. */
 export const output = join(repository, "tests", "output", "vscode");

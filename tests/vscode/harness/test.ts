@@ -12,7 +12,7 @@ import { join } from "node:path";
 import { chromium, CHROMIUM_ARGUMENTS } from "./chromium.js";
 import { codeServer, OLDEST, type VSCodeVersion } from "./code-server.js";
 import { packagedExtension, packageOther } from "./extension.js";
-import { cache, output } from "./places.js";
+import { cache, output, runs } from "./places.js";
 import { python } from "./python.js";
 import { makesScenes, Server, theme, type Profile } from "./server.js";
 import { Workbench } from "./workbench.js";
@@ -61,11 +61,11 @@ export const test = base.extend<PerTest, PerWorker>({
     profile: ["quiet", { scope: "worker", option: true }],
     server: [
         async ({ otherExtensions, settings, version, profile }, use, { parallelIndex }): Promise<void> => {
-            await rm(join(cache, `workspaces-${parallelIndex}`), { recursive: true, force: true });
+            await rm(join(runs, `workspaces-${parallelIndex}`), { recursive: true, force: true });
             const server = await Server.start({
                 installation: await codeServer(cache, version),
                 profile,
-                folder: join(cache, `run-${parallelIndex}`),
+                folder: join(runs, `run-${parallelIndex}`),
                 extensions: [packagedExtension, ...(await Promise.all(otherExtensions.map(packageOther)))],
                 settings,
             });
@@ -89,7 +89,7 @@ export const test = base.extend<PerTest, PerWorker>({
         // Pictures show paths of files.
         const folder =
             scene === undefined
-                ? join(cache, `workspaces-${info.parallelIndex}`, `${info.testId}-${info.retry}`, "fixtures")
+                ? join(runs, `workspaces-${info.parallelIndex}`, `${info.testId}-${info.retry}`, "fixtures")
                 : join(tmpdir(), "scenes", scene);
         await use(await Workspace.make(folder));
     },
