@@ -619,7 +619,7 @@ def test_what_if(environment: dict[str, str], tmp_path: Path) -> None:
         "(dynamo) keep",
         "warning: this call of function will run the graph of the changed trace",
         "(dynamo) continue",
-        "the call runs its graph",
+        "The call runs the changed graph",
         "+    sin = y_2.sin()",
         "[0.98935",
     )
