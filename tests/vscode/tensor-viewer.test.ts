@@ -144,7 +144,7 @@ test("tensors of ordinary Python: an image, and one of a billion elements", asyn
 
     const huge = await view(vscode, "huge");
     await expect(huge.locator("#text")).toHaveText("Tensor f32[1000000000] cpu");
-    await expect(huge.locator("#statistics")).toContainText("Of 262,144 of 1,000,000,000 elements, taken at random");
+    await expect(huge.locator("#statistics")).toContainText("262,144 of 1,000,000,000 elements, sampled at random");
     await huge.locator("#scroller").press("Control+End");
     await expect(huge.locator("#cell")).toHaveText("huge[999999999] = 0.0");
     await expect(huge.locator("#cells tbody th").last()).toHaveText("999999999");
