@@ -32,7 +32,8 @@ _RESET = "torch._dynamo:reset_code_caches"
 _TRANSFORMS = "torch._functorch.pyfunctorch:temporarily_clear_interpreter_stack"
 _DEPTH = "torch._C._functorch:get_dynamic_layer_stack_depth"
 _UNDO = "torch._C._functorch:pop_dynamic_layer_stack_and_undo_to_depth"
-_FORWARD = "torch.autograd:forward_ad"
+_FORWARD = "torch.autograd.forward_ad:_current_level"
+_END_FORWARD = "torch.autograd.forward_ad:exit_dual_level"
 _HOOKS_ENABLED = "torch._C._autograd:_saved_tensors_hooks_is_enabled"
 _ENABLE_HOOKS = "torch._C._autograd:_saved_tensors_hooks_enable"
 
@@ -41,7 +42,8 @@ RESETTING = Feature("refusing to reset Dynamo while it traces", _RESET)
 READING = Feature("statistics and elements of tensors", _MODES, _TORCH_FUNCTION)
 TRANSFORMS_OFF = Feature("statistics of large tensors inside torch.func", _TRANSFORMS, _DEPTH)
 LEFT_OPEN = Feature(
-    "closing transforms of torch.func after a failed look", _DEPTH, _UNDO, _FORWARD, _HOOKS_ENABLED, _ENABLE_HOOKS
+    "closing transforms of torch.func after a failed look",
+    *(_DEPTH, _UNDO, _FORWARD, _END_FORWARD, _HOOKS_ENABLED, _ENABLE_HOOKS),
 )
 
 _LOCK = "torch._dynamo.convert_frame:compile_lock"
@@ -257,7 +259,7 @@ def transforms_closed() -> Iterator[None]:
     if LEFT_OPEN.problem is not None:
         yield
         return
-    depth, forward = LEFT_OPEN.resolve(_DEPTH), LEFT_OPEN.resolve(_FORWARD)
+    depth, forward = LEFT_OPEN.resolve(_DEPTH), sys.modules["torch.autograd.forward_ad"]
     is_saving, save = LEFT_OPEN.resolve(_HOOKS_ENABLED), LEFT_OPEN.resolve(_ENABLE_HOOKS)
     before, level, was_saving = depth(), forward._current_level, is_saving()
     try:
@@ -266,7 +268,7 @@ def transforms_closed() -> Iterator[None]:
         if depth() > before:
             LEFT_OPEN.resolve(_UNDO)(before)
         while forward._current_level > level:
-            forward.exit_dual_level()
+            LEFT_OPEN.resolve(_END_FORWARD)()
         if was_saving and not is_saving():
             save()
 
