@@ -1,7 +1,7 @@
-"""Takes few of many programs, which have every construct together, and what is new of many looks; or all of them.
+"""Chooses a sample of programs that together have every construct, and the looks that show something new.
 
-A construct is a kind of syntax or an instruction. All are taken by ``make walks``: it sets ``WALKS``, the number of
-random walks through each program, which the suite is without.
+A construct is a kind of syntax or an instruction. ``make walks`` takes all programs and all looks: it sets ``WALKS``,
+the number of random walks through each program.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ WALKS = int(os.environ.get("WALKS", "0"))
 
 
 def sample(sources: Mapping[str, str], always: Collection[str] = ()) -> list[str]:
-    """Return the names of programs that together have every construct of all; all names in ``make walks``.
+    """Return the names of programs that together have every construct; all names in ``make walks``.
 
-    ``always`` are those that are taken in any case, such as what a fixed bug was seen in.
+    ``always`` names programs to take in any case, such as those in which a bug was found.
     """
     if WALKS:
         return list(sources)
@@ -48,14 +48,13 @@ def _with_inner(code: types.CodeType) -> Iterator[types.CodeType]:
 
 
 class Once:
-    """Says whether a kind of thing comes for the first time; in ``make walks`` each does."""
+    """Remembers kinds of things, to recognize the first of each; in ``make walks`` every one counts as the first."""
 
     def __init__(self) -> None:
-        """Nothing was looked at yet."""
         self._seen: set[object] = set()
 
     def is_new(self, kind: object) -> bool:
-        """Whether it is the first of its kind."""
+        """Return whether this is the first thing of its kind."""
         if kind in self._seen:
             return bool(WALKS)
         self._seen.add(kind)

@@ -121,7 +121,7 @@ _FORMS: list[tuple[re.Pattern[str], Callable[[re.Match[str]], str]]] = [
     (re.compile(r"EMPTY_NN_MODULE_HOOKS_DICT (?P<name>.+)"), lambda match: f"{plain_name(match['name'])} is empty"),
     (
         re.compile(r"NOT_PRESENT_IN_GENERIC_DICT (?P<name>.+)"),
-        lambda match: f"{plain_name(match['name'])} has no attribute of its own instead of its class's",
+        lambda match: f"{plain_name(match['name'])} has no own attribute that hides the one of its class",
     ),
     (
         re.compile(r"___tuple_iterator_len\((?P<name>.+)\) == (?P<number>\d+)"),

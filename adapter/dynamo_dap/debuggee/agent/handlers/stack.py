@@ -60,8 +60,8 @@ def _shown(pause: Pause, just_my_code: bool) -> list[Frame]:
 def _is_not_wanted(frame: Frame, just_my_code: bool, *, is_top: bool) -> bool:
     """Return whether to grey a frame: torch's own always, installed packages' unless wanted.
 
-    An IDE selects the first frame that is not greyed, which must be the one that stopped. If that is Python code
-    instead of a builtin, it must be its caller.
+    An IDE selects the first frame that is not greyed, which must be the one that stopped. If that frame replaces
+    a builtin by Python code, its caller must be the first.
     """
     if isinstance(frame.source, str) and stands_in_for_builtin(frame.source):
         return True
