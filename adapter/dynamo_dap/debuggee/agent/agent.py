@@ -203,15 +203,20 @@ class Agent:
             idents = {self.threads.ident_of(thread_id)}
             if idents == {None}:
                 raise RequestError(f"unknown thread {thread_id}", error_id=ErrorId.NO_SUCH_THREAD)
-        wanted = {ident for ident in idents if ident is not None and self.threads.pause_on(ident) is None}
+        wanted = {ident for ident in idents if ident is not None and not self._is_held(ident)}
         self.steps.request_pauses(wanted)
         for ident in wanted:
-            if self.threads.pause_on(ident) is not None:  # it has stopped by itself meanwhile
+            if self._is_held(ident):  # it has stopped by itself meanwhile
                 self.steps.end(ident)
         # debugpy pauses threads that no engine can pause.
         reached = [ident for ident in wanted if self.eager_debugger.is_active or self.process.pause_eager(ident)]
         if wanted and not reached:
             self.print("dynamo-dap: will pause at the next line that Dynamo traces\n")
+
+    def _is_held(self, ident: int) -> bool:
+        """Return whether a thread is held; a thread that the user has resumed can be asked to pause again."""
+        pause = self.threads.pause_on(ident)
+        return pause is not None and not pause.is_released
 
     # -- Host: what engines call on the program's threads ----------------------------------------------------------
 

@@ -96,6 +96,11 @@ class Pause:
             self._frames = self.stop.frames()
         return self._frames
 
+    @property
+    def is_released(self) -> bool:
+        """Whether the user has resumed the thread, which may not have left its stop yet. Read on any thread."""
+        return self._released
+
     def submit(self, work: Work) -> None:
         """Queue ``work`` for the held thread. Runs on any thread.
 

@@ -120,8 +120,8 @@ class HandingOver:
             pydevd_internals.request_pause(ident)
             if taken.wait(_NEXT_SECONDS):
                 break
-        # A thread that has not reached a line would stop later unexpectedly.
-        if taken.is_set():
+        # A thread that has not reached a line would stop later unexpectedly. A newer request of the user stays.
+        if taken.is_set() and self._pause_taken is taken:
             pydevd_internals.give_up_pauses()
             self._agent.steps.give_up_pauses()
 
