@@ -300,7 +300,7 @@ ACTIONS = given.lists(
 
 def _looked_at(expected: State, found: State) -> tuple[State, State]:
     """Leave out what the trace had not looked at yet: the program has run on from it, and its objects are others'."""
-    lazy = [name for name, text in expected.items() if "(unrealized)" in text]
+    lazy = [name.removesuffix(".Dynamo") for name, text in expected.items() if text.startswith("Lazy")]
     lazy += [f"value of {name.rpartition('.')[2]}" for name in lazy]
 
     def rest(state: State) -> State:

@@ -18,13 +18,12 @@ DEFAULT = {"eager": True, "mode": "both"}
 """What ``launch`` has by default; the client of the tests has other options."""
 
 METADATA = ("shape", "stride", "dtype", "device", "layout", "requires_grad")
-UNTOUCHED = " (unrealized)"
 
 
 def shown(tree: Tree) -> dict[str, Any]:
     """The text, type and children of a value: what an eye sees of it, without what only a trace knows, or has not."""
     return {
-        "text": tree.text.removesuffix(UNTOUCHED).partition(" = ")[0],
+        "text": tree.text.partition(" = ")[0],
         "type": tree.variable.type,
         "rows": None if tree.text.startswith("Tensor") else tree.variable.indexed_variables,
     }

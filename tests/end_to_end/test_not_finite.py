@@ -98,6 +98,12 @@ def unwritten(x):
     torch.pow(x, 0.5, out=out)  # @written_out
     return out
 
+def scaled(values, scale):
+    return values / scale  # @number
+
+def by_row(values, scales):
+    return values / scales  # @row
+
 def run(function, *arguments, backend="eager"):
     """Call it with harmless arguments first: the second call, which the cache serves, is the one that goes wrong."""
     torch.manual_seed(0)
@@ -124,6 +130,8 @@ steps = [
     (condensed, (ones.reshape(2, 4),), (zeros.reshape(2, 4),)),
     (distance, (ones, zeros), (ones, ones)),
     (unwritten, (ones,), (-ones,)),
+    (scaled, (ones, torch.tensor(2.0)), (ones, torch.tensor(0.0))),
+    (by_row, (q, torch.ones(4, 1)), (q, torch.tensor([[1.0], [1.0], [0.0], [1.0]]))),
 ]
 for function, *arguments in steps:
     run(function, *arguments)
@@ -164,6 +172,8 @@ EXPECTED = {
     "normalize": "NaN: torch.nn.functional.normalize: 8 of 8 elements are NaN, first [0, 0]",
     "several_lines": "NaN: operator.truediv: is NaN",
     "written_out": "NaN: torch.pow: 8 of 8 elements are NaN, first [0]",
+    "number": "Inf: operator.truediv: 8 of 8 elements are Inf, first [0]",
+    "row": "Inf: operator.truediv: 8 of 32 elements are Inf, first [2, 0]",
     "masked_row": "NaN: softmax: 4 of 16 elements are NaN, first [2, 0]",
     "eps": "NaN: torch.rsqrt: 4 of 4 elements are Inf, first [0, 0]",
 }
@@ -190,6 +200,8 @@ BECAUSE = {
     "input_changed": "(x - 2)[0] is 0",
     "dropped": "torch.nn.functional.dropout(x, 0.5, training=True).sum(-1, keepdim=True)[0, 0] is 0",
     "after_break": "(-(x - 2))[0] is -4.0",
+    "number": "scale is 0",
+    "row": "scales[2, 0] is 0",
     "several_lines": "((a * a).sum() - (b * b).sum()).sum() is 0",
     "eps": "((x - x.mean(-1, keepdim=True)).pow(2).mean(-1, keepdim=True) + 0.0)[0, 0] is 0",
 }

@@ -289,8 +289,7 @@ def _instruction(stop: Stop) -> dict[str, str]:
     """Return what two calls have in common at an instruction."""
     state = {**_state(stop), "instruction": stop.frame.data.instruction_pointer_reference}
     del state["Guards"]  # they name what Dynamo makes for each trace
-    # A cached call has real values where its first trace had not realized them yet.
-    return {name: repr(value).replace(" (unrealized)", "") for name, value in state.items()}
+    return {name: repr(value) for name, value in state.items()}
 
 
 @pytest.mark.parametrize(("forward_in", "back_in"), [(2, 1), (1, 2), (1, 3)])

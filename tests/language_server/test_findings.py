@@ -43,11 +43,15 @@ def test_lines_that_may_be_traced_soon_are_not_called_untraced(compiles: tuple[C
     assert [(one.place.line, one.last_line) for one in _never_traced(session)] == [(3, 4)]
 
 
-def test_a_lens_says_that_a_compile_is_not_finished() -> None:
+def test_a_lens_says_that_a_compile_is_not_finished_when_the_program_has_ended() -> None:
+    def titles(*compiles: Compile) -> list[str]:
+        function = _session(*compiles).functions[0]
+        return [title(function, has_ended=has_ended) for has_ended in (False, True)]
+
     second = Compile("0/1", "fn", place=Place(PATH, 1))
-    assert title(_session(second).functions[0]) == "not finished"
-    assert title(_session(_first_part(seconds=0.5), second).functions[0]) == "0 graphs, 0.5 s, 0/1 not finished"
-    assert title(_session(_first_part(seconds=0.5)).functions[0]) == "0 graphs, 0.5 s"
+    assert titles(second) == ["", "not finished"]
+    assert titles(_first_part(seconds=0.5), second) == ["0 graphs, 0.5 s", "0 graphs, 0.5 s, 0/1 not finished"]
+    assert titles(_first_part(seconds=0.5)) == ["0 graphs, 0.5 s", "0 graphs, 0.5 s"]
 
 
 def test_a_name_is_found_as_python_normalizes_it() -> None:

@@ -198,9 +198,10 @@ def lenses(record: Record, document: Document, positions: Positions) -> list[Cod
     found = []
     for number, function in enumerate(record.functions):
         node = document.function_at(function.place) if document.is_at(function.place) else None
-        if node is not None:
+        text = title(function, has_ended=record.ended is not None)
+        if node is not None and text:
             at = positions.span(document, node.lineno, 0, 0)
-            found.append(CodeLens(at, Command(title(function), OPEN_RECORD, arguments=[number, document.path])))
+            found.append(CodeLens(at, Command(text, OPEN_RECORD, arguments=[number, document.path])))
     for timed in record.profiled:
         node = document.function_at(timed.place) if document.is_at(timed.place) else None
         if node is not None:
@@ -210,10 +211,14 @@ def lenses(record: Record, document: Document, positions: Positions) -> list[Cod
     return found
 
 
-def title(function: CompiledFunction) -> str:
-    """Return ``2 graphs, 1 break, 3 recompiles, 0.8 s``, and the unfinished compiles, if any."""
-    if all(one.state == TRACING for one in function.compiles):
-        return _UNFINISHED
+def title(function: CompiledFunction, *, has_ended: bool) -> str:
+    """Return ``2 graphs, 1 break, 3 recompiles, 0.8 s``; empty before the first compile has finished.
+
+    When the program has ended, it names the unfinished compiles. Before, they may still finish.
+    """
+    unfinished = [one.id for one in function.compiles if one.state == TRACING]
+    if len(unfinished) == len(function.compiles):
+        return _UNFINISHED if has_ended else ""
     counts = counts_of(function.compiles)
     parts = [
         counted(counts.graphs, "graph"),
@@ -223,7 +228,7 @@ def title(function: CompiledFunction) -> str:
     ]
     if any(one.limit for one in function.compiles):
         parts.append("limit reached")
-    if unfinished := [one.id for one in function.compiles if one.state == TRACING]:
+    if unfinished and has_ended:
         parts.append(f"{', '.join(unfinished)} {_UNFINISHED}")
     return ", ".join(parts)
 

@@ -11,8 +11,7 @@ const RANGE = /^.*? cpu( .*\d.*| all NaN| all True| all False)$/;
  * are cut.
  */
 export function briefValue(whole: string): string {
-    // The Variables pane has the word; at the end of a line the value counts.
-    const value = whole.replace(/ \(unrealized\)$/, "").replace(/,? requires_grad(?= \(not proven\)$|$)/, "");
+    const value = whole.replace(/,? requires_grad(?= \(not proven\)$|$)/, "");
     const tensor = /^(?:Tensor|Parameter|Buffer)\s+(\w+)(\[[^\]]*\])/.exec(value);
     if (tensor !== null) {
         const [, dtype = "", sizes = ""] = tensor;

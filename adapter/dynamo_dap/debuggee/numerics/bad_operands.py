@@ -7,6 +7,7 @@ that makes the call.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from dynamo_dap.debuggee.bytecode.exact_types import is_exactly
@@ -30,9 +31,18 @@ _LONGEST = 80
 _DEPTH = 5
 
 
+@dataclass(frozen=True, eq=False)
+class BadOperand:
+    """An operand, and its element that caused a bad one."""
+
+    node: Any
+    index: Sequence[int]
+    text: str
+
+
 def bad_operands(
     node: Node, value: object, index: Sequence[int], results: Mapping[object, object]
-) -> tuple[tuple[Any, str], ...]:
+) -> tuple[BadOperand, ...]:
     """Return the operands of ``node``, each with the element behind the result's element at ``index``.
 
     For a division by 0, return only the 0. Empty if unknown, or if an operand was overwritten.
@@ -49,21 +59,24 @@ def bad_operands(
                 return ()
             found.append((each, *element))
     if short in _DIVISIONS and len(given) > 1:
-        zeros = [one for one in found if one[0] is given[1] and one[1] == 0]
+        zeros = [one for one in found if one[0] is given[1] and one[2] == 0]
         found = zeros or found
-    return tuple((each, "0" if number == 0 else text) for each, number, text in found)
+    return tuple(BadOperand(each, at, "0" if number == 0 else text) for each, at, number, text in found)
 
 
-def _element(operand: Any, value: Any, index: Sequence[int], result: object) -> tuple[Any, str] | None:
+def _element(operand: Any, value: Any, index: Sequence[int], result: object) -> tuple[list[int], Any, str] | None:
     if not is_tensor(operand) or not has_own_memory(operand) or operand.is_complex() or value.is_complex():
         return None
     if not has_own_memory(result) or storage_of(operand) == storage_of(result):
         return None
     try:
-        number = operand.detach().expand(value.shape)[tuple(index)].item()
+        operand.detach().expand(value.shape)
     except RuntimeError:  # it does not broadcast to the result
         return None
-    return number, number_text(number, str(operand.dtype))
+    own = list(index)[len(index) - operand.dim() :]
+    at = [0 if size == 1 else place for size, place in zip(operand.shape, own, strict=True)]
+    number = operand.detach()[tuple(at)].item()
+    return at, number, number_text(number, str(operand.dtype))
 
 
 def _short_name(node: Node) -> str:

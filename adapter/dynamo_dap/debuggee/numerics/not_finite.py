@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dynamo_dap.debuggee.numerics.bad_operands import bad_operands, expression_text
+from dynamo_dap.debuggee.numerics.bad_operands import BadOperand, bad_operands, expression_text
 from dynamo_dap.debuggee.numerics.bodies import run_observed, with_bodies_run_by
 from dynamo_dap.debuggee.replay.replays import ReplayedGraph
 from dynamo_dap.debuggee.torch_api.fake_evaluation import flattened, storage_of
@@ -121,16 +121,17 @@ class Made:
     """Its position among the nodes of the graph."""
     operator: Any = None
     """The node of the higher-order operator whose body contains it, if any."""
-    operands: tuple[tuple[Any, str], ...] = ()
-    """The operands that caused the first one, as nodes, each with the element: ``0``."""
+    operands: tuple[BadOperand, ...] = ()
+    """The operands that caused the first one."""
 
     def because(self, names: Mapping[object, str]) -> str | None:
         """Return the operands that caused the first bad value, ``mask.sum(-1)[2] is 0``; ``names`` names inputs."""
         found = _first_of(self.value, self.kind)
         if found is None or not self.operands:
             return None
-        at = str(found[3]) if found[3] else ""
-        return " and ".join(f"{expression_text(node, names)}{at} is {text}" for node, text in self.operands)
+        return " and ".join(
+            f"{expression_text(each.node, names)}{each.index or ''} is {each.text}" for each in self.operands
+        )
 
     @property
     def text(self) -> str:

@@ -32,7 +32,6 @@ from dynamo_dap.debuggee.torch_api.trackers.forms import (
     tuple_form,
 )
 from dynamo_dap.debuggee.torch_api.variable_trackers import Tracker, class_of, constant_of, is_deleted
-from dynamo_dap.debuggee.trace.runs import current_run
 from dynamo_dap.debuggee.values.callables import location_of_callable, location_of_code, parameters_of
 from dynamo_dap.debuggee.values.containers import IndexedItems, item_variable, items_text
 from dynamo_dap.debuggee.values.families import PREVIEW_OF_CONTAINER
@@ -146,9 +145,7 @@ class _RealObjects(FormFamily):
         return family_of(form.value).text(form.value, width, depth, view)
 
     def present(self, form: Known | Unrealized, expression: str | None, view: View) -> Value:
-        shown = family_of(form.value).present(form.value, expression, view)
-        # The function of a cached call simply has its arguments.
-        return shown if isinstance(form, Known) or current_run().call else shown.unrealized
+        return family_of(form.value).present(form.value, expression, view)
 
     def attribute(self, form: Known | Unrealized, name: str) -> Any:
         return UNKNOWN if is_tensor(form.value) else stored_attribute(form.value, name, UNKNOWN)

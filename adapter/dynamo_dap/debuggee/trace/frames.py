@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 from dynamo_dap.debuggee.agent.breakpoints import WatchedVariable
 from dynamo_dap.debuggee.agent.eager_expressions import complete_python, evaluate_python, is_true_python
 from dynamo_dap.debuggee.agent.engine import Host
-from dynamo_dap.debuggee.agent.frames import LOG_CONTEXT, Frame, Position
+from dynamo_dap.debuggee.agent.frames import Frame, Position
 from dynamo_dap.debuggee.agent.own_rank import NAME as RANK
 from dynamo_dap.debuggee.agent.own_rank import names_beside
 from dynamo_dap.debuggee.agent.stepping import ChangeAsked, Jump
@@ -35,7 +34,6 @@ from dynamo_dap.debuggee.trace.expressions import assignment
 from dynamo_dap.debuggee.trace.paths import completions
 from dynamo_dap.debuggee.trace.symbolic_scopes import scopes_of
 from dynamo_dap.debuggee.values.model import (
-    UNREALIZED,
     Children,
     Deferred,
     Location,
@@ -106,10 +104,7 @@ class TracedFunction(Frame):
         is_without_value = self._frame.is_declared(name) and self._frame.lookup(name) is MISSING
         if is_without_value and name not in self._scratch and name in self._earlier:
             return self._earlier[name]
-        value = evaluate(self._frame, expression, context, console=self._host.print, scratch=self._scratch)
-        # A printed line says nothing about the program there.
-        text = value.text.removesuffix(UNREALIZED) if context == LOG_CONTEXT else value.text
-        return replace(value, text=text)
+        return evaluate(self._frame, expression, context, console=self._host.print, scratch=self._scratch)
 
     def tensor(self, expression: str) -> Any:
         """Compute on the real values of this call."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
 
@@ -62,8 +62,6 @@ class Location:
     column: int = 1
 
 
-UNREALIZED = " (unrealized)"
-"""The suffix of the text of a value that the traced code has not used yet."""
 _REQUIRES_GRAD = " requires_grad"
 
 
@@ -97,11 +95,6 @@ class Value:
     """Returns the text that a user prints: it may wait for a device, or run the graph of a trace."""
 
     @property
-    def unrealized(self) -> Value:
-        """The value, marked as one that the traced code has not used yet."""
-        return replace(self, text=self.text + UNREALIZED)
-
-    @property
     def printed(self) -> str:
         """The text that a user prints: ``Tensor f16[4] cuda:0 = [0.5, 1, 2, 3]``."""
         return (self.printed_text() if self.printed_text else None) or self.row
@@ -110,10 +103,7 @@ class Value:
     def row(self) -> str:
         """The text of a row: ``Tensor f32[4, 15] cpu 0…1``."""
         found = None if self.data_range is None else self.data_range()
-        if found is None:
-            return self.text
-        text = text_with_data(self.text.removesuffix(UNREALIZED), found)
-        return f"{text}{UNREALIZED if self.text.endswith(UNREALIZED) else ''}"
+        return self.text if found is None else text_with_data(self.text, found)
 
 
 @dataclass(frozen=True, slots=True)
