@@ -95,6 +95,8 @@ class Agent:
         self._reporting_stop = lock("stops", Level.PROCESS)
         self._steps_back = True
         """Whether the client expects that the next stopped thread can step back."""
+        self._newest_change = object()
+        """Replaced whenever hooks are to be set again; compared by identity."""
 
     # -- the client ------------------------------------------------------------------------------------------------
 
@@ -115,7 +117,7 @@ class Agent:
         self.steps.forget()
         self.torch_options.close()
         pauses = self.threads.pauses()
-        self._take_hooks_out()
+        self._set_hooks()
         for pause in pauses:
             pause.interrupt_all()
             pause.release(None)
@@ -134,7 +136,7 @@ class Agent:
         self.steps.forget()
         self.configured, self._reporting_stop = threading.Event(), lock("stops", Level.PROCESS)
         self.torch_options.close()
-        self._take_hooks_out()
+        self._set_hooks()
         if client is not None:
             client.abandon()
 
@@ -181,14 +183,25 @@ class Agent:
 
     def arm(self) -> None:
         """Let engines install or remove hooks after a change of breakpoints or filters. Runs on any thread."""
-        if self.client is None:
-            return
-        for hooks in self._hooks:
-            hooks.arm()
+        if self.client is not None:
+            self._set_hooks()
 
-    def _take_hooks_out(self) -> None:
-        for hooks in self._hooks:
-            hooks.close()
+    def _set_hooks(self) -> None:
+        """Set every hook as is wanted now, and again if another thread changed what is wanted meanwhile.
+
+        Otherwise a thread that resumes could remove the hooks of a pause that was requested while it looked.
+        """
+        self._newest_change = change = object()
+        while True:
+            is_connected = self.client is not None
+            for hooks in self._hooks:
+                if is_connected:
+                    hooks.arm()
+                else:
+                    hooks.close()
+            if self._newest_change is change:
+                return
+            change = self._newest_change
 
     def _pause_taken(self) -> None:
         self.eager_debugger.pause_taken()
