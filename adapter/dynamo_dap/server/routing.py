@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from dynamo_dap.protocol.contract import CUSTOM_PREFIX, GO_TO, TENSOR, TIMELINE, ErrorId
+from dynamo_dap.protocol.contract import CUSTOM_PREFIX, GO_TO, TENSOR, TIMELINE, WITHDRAW_PAUSE, ErrorId
 from dynamo_dap.protocol.messages import Request, Response, decode, encode_body
 from dynamo_dap.protocol.types import ExceptionInfoResponseBody
 from dynamo_dap.server.backend import AGENT, DEBUGPY, Backend
@@ -33,6 +33,8 @@ _log = logging.getLogger(__name__)
 
 _INTO_THE_PAST = frozenset({"restartFrame", "reverseContinue", "stepBack", GO_TO, TIMELINE})
 _RESUMING = frozenset({"continue", "next", "stepIn", "stepOut", "goto", "reverseContinue", "stepBack"})
+_BEFORE_PAUSE = _RESUMING | {WITHDRAW_PAUSE}
+"""A later ``pause`` waits for the answers: another backend could serve it first, and ignore it for a held thread."""
 _OF_STOPPED_THREADS = _RESUMING | {"stackTrace"}
 _AGENT_ONLY = frozenset({"breakpointLocations", "disassemble", "locations"})
 _EVALUATING = frozenset({"completions", "evaluate", "setExpression", TENSOR})
@@ -88,6 +90,10 @@ class Router:
         """By the client's ``seq``: the backend that has the request, and its ``seq`` there."""
         self._asked: dict[int, Request] = {}
         """The requests whose answer the client waits for."""
+        self._before_pause: set[int] = set()
+        """The requests without an answer that pauses wait for."""
+        self._pauses: list[Callable[[], None]] = []
+        """Send the pauses that wait, in order."""
         self._shared: dict[int, Sharing] = {}
         """How to answer requests that went to every backend."""
         self._suspension = suspension
@@ -111,6 +117,7 @@ class Router:
 
         def answered(response: Response) -> None:
             self._in_flight.pop(request.seq, None)
+            self._let_pauses_follow(request)
             is_late = answer is None and self._asked.pop(request.seq, None) is None
             self._locals.heed(request.command)
             if not response.success and request.command in _RESUMING and response.message == "disconnected":
@@ -133,8 +140,24 @@ class Router:
             arguments = self._locals.arguments(arguments)
         if answer is None:
             self._expect(request)
-        seq = backend.forward(command, arguments, answered)
-        self._in_flight[request.seq] = [(backend, seq)]
+        if request.command in _BEFORE_PAUSE:
+            self._before_pause.add(request.seq)
+
+        def send() -> None:
+            self._in_flight[request.seq] = [(backend, backend.forward(command, arguments, answered))]
+
+        if request.command == "pause" and self._before_pause:
+            self._pauses.append(send)
+        else:
+            send()
+
+    def _let_pauses_follow(self, request: Request) -> None:
+        """Send the pauses that waited for the answer to ``request``."""
+        self._before_pause.discard(request.seq)
+        if not self._before_pause:
+            waiting, self._pauses = self._pauses, []
+            for send in waiting:
+                send()
 
     def _answers_itself(self, request: Request, backend: Backend) -> bool:
         """Answer without ``backend`` if it need not or cannot answer; return whether that happened."""

@@ -229,7 +229,7 @@ class Agent:
     def _is_held(self, ident: int) -> bool:
         """Return whether a thread is held; a thread that the user has resumed can be asked to pause again."""
         pause = self.threads.pause_on(ident)
-        return pause is not None and not pause.is_released
+        return pause is not None and not pause.is_leaving
 
     # -- Host: what engines call on the program's threads ----------------------------------------------------------
 

@@ -81,6 +81,8 @@ class Pause:
         self.ident = threading.get_ident()
         self.step: Step | None = None
         """The user's next command; None to run on."""
+        self.is_leaving = False
+        """Whether the user has resumed the thread, which may not have left its stop yet. Read on any thread."""
         self._queue: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
         self._lock = lock("pause", Level.DATA)
         self._unfinished: dict[int, Work] = {}
@@ -95,11 +97,6 @@ class Pause:
         if self._frames is None:
             self._frames = self.stop.frames()
         return self._frames
-
-    @property
-    def is_released(self) -> bool:
-        """Whether the user has resumed the thread, which may not have left its stop yet. Read on any thread."""
-        return self._released
 
     def submit(self, work: Work) -> None:
         """Queue ``work`` for the held thread. Runs on any thread.
@@ -139,7 +136,7 @@ class Pause:
         with self._lock:
             if self._released:
                 return
-            self._released = True
+            self._released = self.is_leaving = True
             self.step = step
         self._queue.put(None)
 

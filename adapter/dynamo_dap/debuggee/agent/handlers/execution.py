@@ -108,7 +108,7 @@ def threads(agent: Agent, arguments: NoArguments) -> ThreadsResponseBody:
 def continue_(agent: Agent, arguments: ContinueArguments) -> AndThen:
     """Resume one thread. Threads stop and continue one by one."""
     pause = agent.threads.pause_of(arguments.thread_id)
-    return AndThen(lambda: pause.release(None), ContinueResponseBody(all_threads_continued=False))
+    return _resume(pause, None, ContinueResponseBody(all_threads_continued=False))
 
 
 @handles("next", NextArguments)
@@ -232,7 +232,13 @@ def _step(agent: Agent, thread_id: int, kind: StepKind, granularity: str | None)
     if kind.is_in_the_past:
         _past_of(held)
     step = _new_step(held, kind, granularity or "statement")
-    return AndThen(lambda: held.release(step))
+    return _resume(held, step)
+
+
+def _resume(held: Pause, step: Step | None, body: object = None) -> AndThen:
+    """Release a thread after the response; from now on it can be asked to pause again."""
+    held.is_leaving = True
+    return AndThen(lambda: held.release(step), body)
 
 
 def _new_step(held: Pause, kind: StepKind, granularity: str, target: int = 0) -> Step:
