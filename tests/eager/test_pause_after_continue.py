@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -68,17 +69,19 @@ def test_a_pause_follows_the_continue_before_it(session: Session, tmp_path: Path
     session.set_breakpoints(program)
     thread = next(one for one in session.client.threads() if one.name == "MainThread")
     for _ in range(ROUNDS):
-        session.resume()
+        resumed = session.client.send("continue", {"threadId": thread.id})  # its answer is not waited for
         session.client.pause(thread.id)
+        resumed.result(session.client.timeout)
         assert session.wait_for_stop("pause").frame.name == "long"
     session.disconnect()
 
 
 class SlowHooks:
-    """Hooks that another thread's pause request overtakes between looking and setting."""
+    """Hooks that another thread overtakes, once, between looking and setting."""
 
-    def __init__(self, agent: Agent) -> None:
+    def __init__(self, agent: Agent, meanwhile: Callable[[], None]) -> None:
         self._agent = agent
+        self._meanwhile = meanwhile
         self._first = True
         self.are_set = False
 
@@ -86,7 +89,7 @@ class SlowHooks:
         wanted, first = self._agent.steps.any_pause_request, self._first
         self._first = False
         if first:
-            other = threading.Thread(target=self._agent.steps.request_pauses, args=({1},))
+            other = threading.Thread(target=self._meanwhile)
             other.start()
             other.join()
         self.are_set = wanted
@@ -98,7 +101,7 @@ class SlowHooks:
 def test_hooks_of_a_pause_survive_a_thread_that_resumes() -> None:
     agent = Agent()
     agent.client = cast(Any, SimpleNamespace())
-    hooks = SlowHooks(agent)
+    hooks = SlowHooks(agent, lambda: agent.steps.request_pauses({1}))
     agent.engines = (cast(Any, hooks),)
     agent.arm()
     assert hooks.are_set
@@ -107,9 +110,8 @@ def test_hooks_of_a_pause_survive_a_thread_that_resumes() -> None:
 def test_hooks_are_removed_when_the_client_leaves_meanwhile() -> None:
     agent = Agent()
     agent.client = cast(Any, SimpleNamespace(close=lambda: None))
-    hooks = SlowHooks(agent)
+    agent.steps.request_pauses({1})
+    hooks = SlowHooks(agent, agent.detach_client)
     agent.engines = (cast(Any, hooks),)
-    agent.steps.request_pauses = cast(Any, lambda idents: agent.detach_client())
-    agent.steps._pause_requests.add(1)
     agent.arm()
     assert not hooks.are_set

@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 _INTO_THE_PAST = frozenset({"restartFrame", "reverseContinue", "stepBack", GO_TO, TIMELINE})
 _RESUMING = frozenset({"continue", "next", "stepIn", "stepOut", "goto", "reverseContinue", "stepBack"})
 _BEFORE_PAUSE = _RESUMING | {WITHDRAW_PAUSE}
-"""A later ``pause`` waits for the answers: another backend could serve it first, and ignore it for a held thread."""
+"""A later ``pause`` waits for the answers to these."""
 _OF_STOPPED_THREADS = _RESUMING | {"stackTrace"}
 _AGENT_ONLY = frozenset({"breakpointLocations", "disassemble", "locations"})
 _EVALUATING = frozenset({"completions", "evaluate", "setExpression", TENSOR})
@@ -90,10 +90,7 @@ class Router:
         """By the client's ``seq``: the backend that has the request, and its ``seq`` there."""
         self._asked: dict[int, Request] = {}
         """The requests whose answer the client waits for."""
-        self._before_pause: set[int] = set()
-        """The requests without an answer that pauses wait for."""
-        self._pauses: list[Callable[[], None]] = []
-        """Send the pauses that wait, in order."""
+        self._order = _Order()
         self._shared: dict[int, Sharing] = {}
         """How to answer requests that went to every backend."""
         self._suspension = suspension
@@ -117,17 +114,12 @@ class Router:
 
         def answered(response: Response) -> None:
             self._in_flight.pop(request.seq, None)
-            self._let_pauses_follow(request)
+            self._order.answered(request)
             is_late = answer is None and self._asked.pop(request.seq, None) is None
             self._locals.heed(request.command)
-            if not response.success and request.command in _RESUMING and response.message == "disconnected":
-                # The thread resumed, and the program ended before the answer.
-                body = _ONE_CONTINUED if request.command == "continue" else _NOTHING
-                response = msgspec.structs.replace(response, success=True, message=None, body=body)
-            elif response.success:
-                response = _as_the_clients(request.command, backend, response)
-                if request.command == "scopes":
-                    response = self._locals.keep(response, changes)
+            response = _as_the_clients(request.command, backend, response)
+            if response.success and request.command == "scopes":
+                response = self._locals.keep(response, changes)
             if answer is not None:
                 answer(response)
             elif not is_late:
@@ -140,24 +132,11 @@ class Router:
             arguments = self._locals.arguments(arguments)
         if answer is None:
             self._expect(request)
-        if request.command in _BEFORE_PAUSE:
-            self._before_pause.add(request.seq)
 
         def send() -> None:
             self._in_flight[request.seq] = [(backend, backend.forward(command, arguments, answered))]
 
-        if request.command == "pause" and self._before_pause:
-            self._pauses.append(send)
-        else:
-            send()
-
-    def _let_pauses_follow(self, request: Request) -> None:
-        """Send the pauses that waited for the answer to ``request``."""
-        self._before_pause.discard(request.seq)
-        if not self._before_pause:
-            waiting, self._pauses = self._pauses, []
-            for send in waiting:
-                send()
+        self._order.send(request, send)
 
     def _answers_itself(self, request: Request, backend: Backend) -> bool:
         """Answer without ``backend`` if it need not or cannot answer; return whether that happened."""
@@ -344,6 +323,35 @@ class Router:
             self._client.respond(request, body)
 
 
+class _Order:
+    """Sends a pause after the answers to the requests before it that matter to it.
+
+    Another backend could serve it before those: it ignores a pause of a thread that is still held.
+    """
+
+    def __init__(self) -> None:
+        self._before_pause: set[int] = set()
+        """The requests without an answer that pauses wait for."""
+        self._pauses: list[Callable[[], None]] = []
+
+    def send(self, request: Request, send: Callable[[], None]) -> None:
+        """Call ``send``, which sends ``request``, as soon as the order allows it."""
+        if request.command in _BEFORE_PAUSE:
+            self._before_pause.add(request.seq)
+        if request.command == "pause" and self._before_pause:
+            self._pauses.append(send)
+        else:
+            send()
+
+    def answered(self, request: Request) -> None:
+        """Send the pauses that waited for the answer to ``request``."""
+        self._before_pause.discard(request.seq)
+        if not self._before_pause:
+            waiting, self._pauses = self._pauses, []
+            for send in waiting:
+                send()
+
+
 class _Collector:
     """Waits for the answers of all backends to one request."""
 
@@ -377,6 +385,12 @@ def _as_backends(request: Request, backend: Backend, resuming: int | None) -> tu
 
 def _as_the_clients(command: str, backend: Backend, response: Response) -> Response:
     """Return a backend's answer in the client's form."""
+    if not response.success:
+        if command in _RESUMING and response.message == "disconnected":
+            # The thread resumed, and the program ended before the answer.
+            nothing = _ONE_CONTINUED if command == "continue" else _NOTHING
+            return msgspec.structs.replace(response, success=True, message=None, body=nothing)
+        return response
     if command == "continue":
         return msgspec.structs.replace(response, body=_ONE_CONTINUED)
     if backend.name == DEBUGPY and command == "stackTrace":

@@ -96,7 +96,7 @@ class Agent:
         self._steps_back = True
         """Whether the client expects that the next stopped thread can step back."""
         self._newest_change = object()
-        """Replaced whenever hooks are to be set again; compared by identity."""
+        """Stands for the newest change of what hooks are wanted; compared by identity."""
 
     # -- the client ------------------------------------------------------------------------------------------------
 
